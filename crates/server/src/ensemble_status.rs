@@ -30,6 +30,9 @@ pub(crate) struct EnsembleStatus {
     pub(crate) connected: BTreeSet<u64>,
     /// Every server with its address for other servers.
     pub(crate) servers: BTreeMap<u64, String>,
+    /// Whether it answers reads though no leader is known. While this is locked, the mode neither
+    /// begins nor ends.
+    pub(crate) is_read_only: bool,
     /// Since when this server has led; `None` while it does not.
     pub(crate) has_led_since: Option<Instant>,
 }
@@ -50,6 +53,7 @@ impl EnsembleStatus {
             progress: Vec::new(),
             connected: BTreeSet::new(),
             servers: options.servers.clone(),
+            is_read_only: false,
             has_led_since: None,
         }
     }

@@ -70,6 +70,12 @@ impl ServerState {
         self.last_zxid.load(Ordering::Acquire)
     }
 
+    /// Whether this server of an ensemble answers reads though no leader is known.
+    pub(crate) fn is_read_only(&self) -> bool {
+        let ensemble = self.ensemble.as_ref();
+        ensemble.is_some_and(|status| status.lock().is_read_only)
+    }
+
     /// Adds a connection to those that are open.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ pub(crate) fn status(state: &ServerState) -> Option<EnsembleStatus> {
     state.ensemble.as_ref().map(|status| status.lock().clone())
 }
 
-/// `standalone`, `leader`, `follower`; `looking` while no leader is known.
+/// `standalone`, `leader`, `follower`; while no leader is known `looking`, or `read-only`.
 pub(crate) fn mode(state: &ServerState) -> &'static str {
     match status(state) {
         None => "standalone",
@@ -26,13 +26,14 @@ fn mode_of(status: &EnsembleStatus) -> &'static str {
     match (status.role, status.leader) {
         (Role::Leader, _) => "leader",
         (Role::Follower, Some(_)) => "follower",
+        (Role::Follower | Role::Candidate, None) if status.is_read_only => "read-only",
         (Role::Follower, None) | (Role::Candidate, _) => "looking",
     }
 }
 
 /// Whether a write can be answered: a leader is known, or none is needed.
 pub(crate) fn has_leader(state: &ServerState) -> bool {
-    mode(state) != "looking"
+    !matches!(mode(state), "looking" | "read-only")
 }
 
 /// The state of the peer and the phase of the agreement, as ZooKeeper joins them; `None` on a
@@ -48,7 +49,7 @@ pub(crate) fn peer_state(state: &ServerState) -> Option<&'static str> {
 /// ZooKeeper's phase of the agreement: writes are broadcast, or a leader is elected.
 pub(crate) fn phase(status: &EnsembleStatus) -> &'static str {
     match mode_of(status) {
-        "looking" => "election",
+        "looking" | "read-only" => "election",
         _ => "broadcast",
     }
 }
@@ -188,6 +189,12 @@ pub(crate) mod tests {
             assert_eq!(peer_state(&member), Some(state));
             assert_eq!(has_leader(&member), named != "looking");
         }
+        let member = member(Role::Candidate, None);
+        member.ensemble.as_ref().unwrap().lock().is_read_only = true;
+        assert_eq!(mode(&member), "read-only");
+        assert_eq!(peer_state(&member), Some("looking"));
+        assert_eq!(phase(&status(&member).unwrap()), "election");
+        assert!(!has_leader(&member));
     }
 
     #[test]

@@ -327,6 +327,7 @@ impl Applier {
                         touch,
                         nonce: item.stamp.map(|stamp| stamp.nonce),
                         last_sequence: 0.into(),
+                        is_read_only: false,
                     });
                 }
             }

@@ -36,6 +36,8 @@ pub(crate) enum CloseReason {
     RequestLost,
     /// No leader of the ensemble is known.
     NoLeader,
+    /// Read-only mode has ended, because a leader is known again.
+    ReadOnlyModeEnded,
     /// A snapshot of another server has replaced this server's state.
     StateReplaced,
     /// The client does not read what the server writes.
@@ -68,6 +70,9 @@ impl CloseReason {
             }
             CloseReason::NoLeader => {
                 "this server knows no leader of its ensemble; let the client connect to another server"
+            }
+            CloseReason::ReadOnlyModeEnded => {
+                "its session was read-only, and this server knows a leader again; let the client connect again"
             }
             CloseReason::StateReplaced => {
                 "this server lagged and has received a newer state; let the client connect again"
@@ -102,6 +107,8 @@ pub(crate) struct Attached {
     pub(crate) nonce: Option<NonZeroU64>,
     /// Number of its last command. Counted by the core alone.
     pub(crate) last_sequence: AtomicU64,
+    /// Whether this server alone has given it, in read-only mode: the core knows nothing of it.
+    pub(crate) is_read_only: bool,
 }
 
 impl Attached {
@@ -302,7 +309,14 @@ impl Conn {
         self.attached.get().map_or(0, |attached| attached.session)
     }
 
-    /// Called once, by the core, when the log has the session.
+    /// Whether its session is one of read-only mode.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.attached()
+            .is_some_and(|attached| attached.is_read_only)
+    }
+
+    /// Called once: by the core when the log has the session, by the connection's task for a
+    /// session of read-only mode.
     pub(crate) fn attach(&self, attached: Attached) {
         let first = self.attached.set(attached).is_ok();
         debug_assert!(first, "a connection asks for one session only");

@@ -12,6 +12,8 @@ pub(crate) enum Class {
     Write(OpCode),
     CloseSession,
     Auth,
+    /// Answered with `NotReadOnly`: it needs a leader, and the session is one of read-only mode.
+    NotReadOnly,
     /// Answered with this code; then the connection is closed (protocol.md §1.4).
     Refused(ErrorCode),
 }
@@ -28,6 +30,14 @@ impl Class {
             Class::Write(op @ OpCode::Reconfig) if Request::decode(op, body, limits).is_err() => {
                 Class::Read(op)
             }
+            class => class,
+        }
+    }
+
+    /// The class of a request of a session of read-only mode, which the core knows nothing of.
+    pub(crate) fn in_read_only_mode(op: i32) -> Class {
+        match Class::of(op) {
+            Class::Write(_) | Class::Read(OpCode::Sync) => Class::NotReadOnly,
             class => class,
         }
     }
@@ -89,6 +99,20 @@ pub(crate) fn may_be_costly(op: OpCode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_read_only_mode_nothing_goes_into_the_log() {
+        for op in (-20..=110).filter_map(|op| OpCode::try_from(op).ok()) {
+            let class = Class::in_read_only_mode(op as i32);
+            assert!(!matches!(class, Class::Write(_)), "{op}");
+            let is_write = matches!(Class::of(op as i32), Class::Write(_));
+            assert_eq!(
+                class == Class::NotReadOnly,
+                is_write || op == OpCode::Sync,
+                "{op}"
+            );
+        }
+    }
 
     #[test]
     fn a_sync_takes_its_place_in_the_log_of_an_ensemble_and_is_a_read_elsewhere() {

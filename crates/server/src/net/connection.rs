@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use baton_proto::{Decoder, ErrorCode, OpCode, Request, RequestHeader, frame};
+use baton_proto::{ConnectResponse, Decoder, ErrorCode, OpCode, Request, RequestHeader, frame};
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::time::Sleep;
@@ -28,7 +28,7 @@ use crate::connections::outbound::Pressure;
 use crate::net::class::{self, Class};
 use crate::net::end::{End, LINGER};
 use crate::net::frames::{NextRequest, missing_bytes, next_request, reply, whole_frame};
-use crate::net::handshake;
+use crate::net::handshake::{self, Opening};
 use crate::net::stream::{Input, Output, Stream};
 use crate::net::word_reply;
 use crate::read::answer::{self, Flow, WatchAccess};
@@ -126,6 +126,8 @@ pub(crate) struct Connection {
     phase: Phase,
     /// Whether the server is one of an ensemble.
     is_member: bool,
+    /// Whether the session is one of read-only mode. Then the core gets no request.
+    is_read_only: bool,
     /// Requests that the core has not answered.
     in_flight: usize,
     /// Pings that it has not answered, those in `work` included: a server of an ensemble hands them
@@ -171,6 +173,7 @@ impl Connection {
             share: 0,
             phase: Phase::Start,
             is_member,
+            is_read_only: false,
             in_flight: 0,
             pings: 0,
             reads_behind: 0,
@@ -595,8 +598,13 @@ impl Connection {
             conn.stats
                 .last_cxid
                 .store(header.xid as u32 as u64, Relaxed);
-            match Class::of_request(header.op, body, &state.limits, self.is_member) {
-                Class::Ping if self.is_member => {
+            let class = if self.is_read_only {
+                Class::in_read_only_mode(header.op)
+            } else {
+                Class::of_request(header.op, body, &state.limits, self.is_member)
+            };
+            match class {
+                Class::Ping if self.is_member && !self.is_read_only => {
                     self.pings += 1;
                     self.queue(header.xid, Kind::Ping, &[], &identity);
                 }
@@ -653,6 +661,15 @@ impl Connection {
                 }
                 Class::Read(op) => self.queue(header.xid, Kind::Read(op), body, &identity),
                 Class::Write(op) => self.queue(header.xid, Kind::Write(op), body, &identity),
+                Class::NotReadOnly => {
+                    let (zxid, code) = (state.zxid(), ErrorCode::NotReadOnly);
+                    answered += self.in_turn(header.xid, zxid, code, false, &identity);
+                }
+                Class::CloseSession if self.is_read_only => {
+                    reply(&mut self.out, header.xid, state.zxid(), ErrorCode::Ok);
+                    self.close_after = Some(CloseReason::SessionClosed);
+                    answered += 1;
+                }
                 Class::CloseSession => {
                     self.queue(header.xid, Kind::CloseSession, body, &identity);
                     self.last_taken = true;
@@ -754,7 +771,7 @@ impl Connection {
     /// Whether a large request has to wait until less is queued. One behind others of its
     /// connection is held by [`Connection::has_room`].
     fn must_wait_in_queue(&self, head: &[u8]) -> bool {
-        if self.in_flight > 0 || !self.state.inbox.is_full() {
+        if self.is_read_only || self.in_flight > 0 || !self.state.inbox.is_full() {
             return false;
         }
         let header = RequestHeader::decode(&mut Decoder::new(head, &self.state.limits));
@@ -828,6 +845,22 @@ impl Connection {
         }
     }
 
+    /// Answers the client whose session is one of read-only mode, or is refused there.
+    fn open_read_only(&mut self, answer: &ConnectResponse) {
+        frame::write_connect_response(&mut self.out, answer);
+        self.phase = Phase::Open;
+        self.is_read_only = true;
+        if !self.conn.is_read_only() {
+            self.close_after = Some(CloseReason::SessionRefused);
+        }
+        let state = &self.state;
+        state.stats.sent.fetch_add(1, Relaxed);
+        let now = state.time.now();
+        let micros = micros(now.saturating_duration_since(self.read_at));
+        let now_ms = state.time.at_ms(now);
+        self.conn.stats.answered(1, micros, state.zxid(), now_ms);
+    }
+
     /// The connection's first bytes.
     fn start(&mut self) -> Result<Need, End> {
         let Some(first) = self.input.first_chunk::<4>() else {
@@ -846,7 +879,7 @@ impl Connection {
             Ok(Some((frame, after))) => {
                 let used = input.len() - after.len();
                 handshake::request(&self.state, &self.conn, frame, &mut self.work, self.read_at)
-                    .map(|()| Some(used))
+                    .map(|opening| Some((used, opening)))
                     .map_err(|what| (Notice::BadFrame, what))
             }
             Ok(None) => Ok(None),
@@ -854,12 +887,17 @@ impl Connection {
         };
         self.input = input;
         match outcome {
-            Ok(Some(used)) => {
+            Ok(Some((used, opening))) => {
                 self.input.advance(used);
-                self.phase = Phase::Attaching;
                 self.state.stats.received.fetch_add(1, Relaxed);
                 self.conn.stats.received.fetch_add(1, Relaxed);
-                self.submit();
+                match opening {
+                    Opening::Asked => {
+                        self.phase = Phase::Attaching;
+                        self.submit();
+                    }
+                    Opening::Answered(answer) => self.open_read_only(&answer),
+                }
                 Ok(Need::Room)
             }
             Ok(None) => Ok(Need::Input),

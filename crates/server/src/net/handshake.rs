@@ -4,13 +4,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_proto::{ConnectRequest, OpCode, PASSWORD_BYTES};
+use baton_proto::{ConnectRequest, ConnectResponse, OpCode, PASSWORD_BYTES};
 
 use crate::connections::conn::Conn;
 use crate::connections::inbox::{Kind, Work};
+use crate::net::read_only;
 use crate::state::ServerState;
 
-/// Puts the session's opening or re-attachment into `work`.
+/// What the first frame leads to.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    /// The core has to open or to re-attach the session.
+    Asked,
+    /// The answer is known: the server is in read-only mode.
+    Answered(ConnectResponse),
+}
+
+/// Puts the session's opening or re-attachment into `work`, or opens one of read-only mode.
 ///
 /// # Errors
 /// What is wrong with the frame; the connection is then closed without an answer.
@@ -20,9 +30,18 @@ pub(crate) fn request(
     frame: &[u8],
     work: &mut Work,
     received: Instant,
-) -> Result<(), String> {
+) -> Result<Opening, String> {
     let request = ConnectRequest::decode(frame, &state.limits)
         .map_err(|error| format!("its first frame is not a ConnectRequest: {error}"))?;
+    let timeout_ms = negotiate(
+        request.timeout_ms,
+        &state.options.min_session_timeout,
+        &state.options.max_session_timeout,
+    );
+    if let Some(answer) = read_only::open(state, conn, &request, timeout_ms)? {
+        state.stats.requests.count(OpCode::CreateSession);
+        return Ok(Opening::Answered(answer));
+    }
     let zxid = state.zxid();
     if request.last_zxid_seen > zxid && state.ensemble.is_some() {
         // This server may lag. It knows better once it has applied the session's entry, which comes
@@ -36,11 +55,6 @@ pub(crate) fn request(
             request.last_zxid_seen
         ));
     }
-    let timeout_ms = negotiate(
-        request.timeout_ms,
-        &state.options.min_session_timeout,
-        &state.options.max_session_timeout,
-    );
     state.stats.requests.count(OpCode::CreateSession);
     let mirror_read_only = request.read_only.is_some();
     work.begin(conn, &conn.identity(), received);
@@ -64,7 +78,7 @@ pub(crate) fn request(
         };
         work.push(0, kind, request.password);
     }
-    Ok(())
+    Ok(Opening::Asked)
 }
 
 fn negotiate(wanted_ms: i32, min: &Duration, max: &Duration) -> i32 {

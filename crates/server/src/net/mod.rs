@@ -7,6 +7,7 @@
 //! | `connection` | the task: takes requests on, answers reads, writes what is ready |
 //! | `word_reply` | writing the answer to a four-letter word |
 //! | `handshake` | the first frame |
+//! | `read_only` | sessions of read-only mode |
 //! | `end` | how a task ends |
 //! | `stream` | TCP and unix sockets made alike |
 //! | `frames` | where a frame ends; the limit of its length |
@@ -20,5 +21,6 @@ mod end;
 mod frames;
 mod handshake;
 pub(crate) mod lag;
+mod read_only;
 pub(crate) mod stream;
 mod word_reply;

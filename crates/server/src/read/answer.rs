@@ -14,7 +14,7 @@ use baton_tree::{Identity, Tree};
 use parking_lot::Mutex;
 
 use crate::connections::conn::Conn;
-use crate::read::baton_node;
+use crate::read::baton_node::{self, Counted};
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
 use crate::state::ServerState;
@@ -81,10 +81,10 @@ pub(crate) fn answer_read(
             path: baton_node::PATH,
             ..
         } => {
-            let is_member = state.ensemble.is_some();
+            let counted = counted(state, asked.conn);
             frame_with(out, header, |out| {
-                put_buffer(out, Some(baton_node::data(is_member).as_bytes()));
-                baton_node::stat(is_member).encode(out);
+                put_buffer(out, Some(baton_node::data(counted).as_bytes()));
+                baton_node::stat(counted).encode(out);
             });
             return Flow::Continue;
         }
@@ -104,7 +104,7 @@ pub(crate) fn answer_read(
         },
         Request::Exists { path, watch } => {
             let found = if *path == baton_node::PATH {
-                Ok(baton_node::stat(state.ensemble.is_some()))
+                Ok(baton_node::stat(counted(state, asked.conn)))
             } else {
                 tree.exists(path, identity)
             };
@@ -258,6 +258,17 @@ pub(crate) fn answer_read(
         }
     }
     Flow::Continue
+}
+
+/// Which answers to this client mean that the leader has counted the request.
+fn counted(state: &ServerState, conn: &Conn) -> Counted {
+    if state.ensemble.is_none() {
+        Counted::All
+    } else if conn.is_read_only() {
+        Counted::Nothing
+    } else {
+        Counted::Some
+    }
 }
 
 /// Sets a watch, or says in the log why it is refused: `false`.

@@ -2,7 +2,7 @@
 //! listing and in no log; only reading it by its path finds it. A client needs it to know which
 //! answers mean that the leader has counted the request, so that a lease may rest on them
 //! (hazards.md H91): all of a server that stands alone; in an ensemble those to pings, writes and
-//! syncs, while a read is answered by the server alone.
+//! syncs, while a read is answered by the server alone; none on a session of read-only mode.
 
 use baton_proto::Stat;
 
@@ -23,19 +23,37 @@ const DATA_IN_ENSEMBLE: &str = concat!(
     "\",\"ping_lease\":false,\"lease\":\"ping\"}"
 );
 
-/// Data of the znode. `is_member`: the server is one of an ensemble.
-pub(crate) const fn data(is_member: bool) -> &'static str {
-    if is_member {
-        DATA_IN_ENSEMBLE
-    } else {
-        DATA_ALONE
+/// In read-only mode: no answer counts, since no leader knows of the request.
+const DATA_WITHOUT_LEADER: &str = concat!(
+    "{\"version\":\"",
+    env!("CARGO_PKG_VERSION"),
+    "\",\"ping_lease\":false}"
+);
+
+/// Which answers mean that the leader has counted the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// All: the server stands alone.
+    All,
+    /// Those to pings, writes and syncs: the server is one of an ensemble.
+    Some,
+    /// None: the session is one of read-only mode.
+    Nothing,
+}
+
+/// Data of the znode.
+pub(crate) const fn data(counted: Counted) -> &'static str {
+    match counted {
+        Counted::All => DATA_ALONE,
+        Counted::Some => DATA_IN_ENSEMBLE,
+        Counted::Nothing => DATA_WITHOUT_LEADER,
     }
 }
 
 /// Its stat: that of a znode that was never written.
-pub(crate) fn stat(is_member: bool) -> Stat {
+pub(crate) fn stat(counted: Counted) -> Stat {
     Stat {
-        data_length: i32::try_from(data(is_member).len()).unwrap_or(i32::MAX),
+        data_length: i32::try_from(data(counted).len()).unwrap_or(i32::MAX),
         ..Stat::default()
     }
 }
@@ -46,11 +64,15 @@ mod tests {
 
     #[test]
     fn r33_only_a_server_that_stands_alone_says_that_every_answer_counts() {
-        assert!(data(false).ends_with("\",\"ping_lease\":true}"));
-        assert!(data(true).ends_with("\",\"ping_lease\":false,\"lease\":\"ping\"}"));
-        for is_member in [false, true] {
-            let length = i32::try_from(data(is_member).len()).unwrap();
-            assert_eq!(stat(is_member).data_length, length);
+        let endings = [
+            (Counted::All, "\",\"ping_lease\":true}"),
+            (Counted::Some, "\",\"ping_lease\":false,\"lease\":\"ping\"}"),
+            (Counted::Nothing, "\",\"ping_lease\":false}"),
+        ];
+        for (counted, ending) in endings {
+            assert!(data(counted).ends_with(ending));
+            let length = i32::try_from(data(counted).len()).unwrap();
+            assert_eq!(stat(counted).data_length, length);
         }
     }
 }

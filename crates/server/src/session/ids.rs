@@ -1,6 +1,6 @@
 //! The ids of new sessions: the server's number in the first byte, then the time of its start, then
-//! a count (protocol.md §2). Never gives an id that an open session has. Also the nonces under
-//! which connections attach to sessions.
+//! a count (protocol.md §2). Never gives an id that an open session has. Also the ids of sessions
+//! of read-only mode, and the nonces under which connections attach to sessions.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
@@ -33,6 +33,13 @@ impl SessionIds {
         self.last += 1;
         self.last
     }
+}
+
+/// The id of a session of read-only mode, of these random bits. Its first byte is one that the tree
+/// refuses, so no session of the log ever has it.
+pub(crate) const fn read_only_id(random: [u8; 7]) -> i64 {
+    let [a, b, c, d, e, f, g] = random;
+    i64::from_be_bytes([0xff, a, b, c, d, e, f, g])
 }
 
 /// Gives nonces to attachments. No two attachments of a session may have the same, whichever server

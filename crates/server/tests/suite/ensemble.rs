@@ -1,6 +1,9 @@
 //! Several servers that are one: what each acknowledges the others have, and it outlives any one of
 //! them.
 
+mod installation;
+mod read_only;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

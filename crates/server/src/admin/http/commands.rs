@@ -137,8 +137,8 @@ static COMMANDS: &[Command] = &[
     shows(&["initial_configuration", "icfg"], |state| {
         fields(json!({"initial_configuration": members::initial_configuration(state)}))
     }),
-    shows(&["is_read_only", "isro"], |_| {
-        fields(json!({"read_only": false}))
+    shows(&["is_read_only", "isro"], |state| {
+        fields(json!({"read_only": state.is_read_only()}))
     }),
     shows(&["last_snapshot", "lsnp"], |state| {
         let millis = state.stats.last_snapshot_ms.load(Relaxed);
@@ -527,7 +527,7 @@ fn server_stats(state: &ServerState) -> Map<String, Value> {
     let sizes = json!({"last_buffer_size": last, "min_buffer_size": min, "max_buffer_size": max});
     fields(json!({
         "version": facts::version(),
-        "read_only": false,
+        "read_only": state.is_read_only(),
         "server_stats": {
             "packets_sent": stats.sent.load(Relaxed),
             "packets_received": stats.received.load(Relaxed),
@@ -650,6 +650,11 @@ mod tests {
             server_stats(&state)["server_stats"]["server_state"],
             "follower"
         );
+        assert_eq!(answer(&state, "isro")["read_only"], false);
+        let cut_off = members::tests::member(Role::Candidate, None);
+        cut_off.ensemble.as_ref().unwrap().lock().is_read_only = true;
+        assert_eq!(answer(&cut_off, "isro")["read_only"], true);
+        assert_eq!(server_stats(&cut_off)["read_only"], true);
         let alone = crate::state::tests::state(crate::options::Options::default());
         assert_eq!(answer(&alone, "icfg")["initial_configuration"], Value::Null);
         assert_eq!(answer(&alone, "voting_view"), json!({"current_config": {}}));

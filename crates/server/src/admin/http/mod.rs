@@ -99,6 +99,9 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
             "the disk has not answered for {seconds} s: writes wait"
         ));
     }
+    if state.is_read_only() {
+        return unavailable("no leader of the ensemble is known: this server is read-only");
+    }
     if !members::has_leader(&state) {
         return unavailable("no leader of the ensemble is known: writes wait");
     }

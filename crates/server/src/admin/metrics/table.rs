@@ -710,6 +710,11 @@ static TABLE: &[Metric] = &[
         |s| s.member(|status| Value::Signed(members::leader(status).0)),
     ),
     gauge(
+        "baton_is_read_only",
+        "Of an ensemble: 1 while this server is in read-only mode, else 0.",
+        |s| s.member(|status| count(usize::from(status.is_read_only))),
+    ),
+    gauge(
         "baton_term",
         "Of an ensemble: the term, which grows with each election.",
         |s| s.member(|status| Value::Count(status.term)),

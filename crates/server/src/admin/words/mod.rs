@@ -106,6 +106,7 @@ fn refused(word: &str, why: &dyn std::fmt::Display) -> Answer {
 fn at_once(state: &ServerState, word: &str, argument: i64) -> String {
     match word {
         "ruok" => "imok".to_owned(),
+        "isro" if state.is_read_only() => "ro".to_owned(),
         // What ZooKeeper says while it serves nobody.
         "isro" if !members::has_leader(state) => "null".to_owned(),
         "isro" => "rw".to_owned(),
@@ -189,5 +190,15 @@ mod tests {
         );
         let candidate = members::tests::member(Role::Candidate, None);
         assert_eq!(at_once(&candidate, "isro", 0), "null");
+        candidate.ensemble.as_ref().unwrap().lock().is_read_only = true;
+        assert_eq!(at_once(&candidate, "isro", 0), "ro");
+        let summary = server::summary_text(&candidate);
+        let (first, rest) = summary.split_once('\n').unwrap();
+        assert!(first.starts_with("Zookeeper version: "), "{summary}");
+        assert!(
+            rest.starts_with("READ-ONLY mode; serving only read-only clients\nLatency"),
+            "{summary}"
+        );
+        assert!(summary.contains("\nMode: read-only\n"), "{summary}");
     }
 }

@@ -11,7 +11,7 @@ use crate::state::ServerState;
 
 pub(super) fn summary_text(state: &ServerState) -> String {
     let mut out = String::new();
-    version_line(&mut out);
+    first_lines(state, &mut out);
     counters(state, &mut out);
     out
 }
@@ -19,7 +19,7 @@ pub(super) fn summary_text(state: &ServerState) -> String {
 /// `stat`: the summary with every connection.
 pub(super) fn with_clients(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    version_line(&mut out);
+    first_lines(state, &mut out);
     out.push_str("Clients:\n");
     for conn in facts::connections(state, &mut SizeLimit::new(&state.listings)?)? {
         lists::connection_line(&conn, &mut out);
@@ -30,8 +30,11 @@ pub(super) fn with_clients(state: &ServerState) -> Result<String, Refusal> {
     Ok(out)
 }
 
-fn version_line(out: &mut String) {
+fn first_lines(state: &ServerState, out: &mut String) {
     line(out, format_args!("Zookeeper version: {}", facts::version()));
+    if state.is_read_only() {
+        out.push_str("READ-ONLY mode; serving only read-only clients\n");
+    }
 }
 
 fn counters(state: &ServerState, out: &mut String) {

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `peer_events` | what the other servers send |
 //! | `replication` | ticks, effects of the consensus, another role, term or leader |
+//! | `leaderless` | what clients get while no leader is known; read-only mode |
 //! | `batches` | requests on their way into the log, and what is sent again |
 //! | `touches` | which clients are alive; when a ping is answered |
 //! | `digests` | whether the servers have the same state |
@@ -18,6 +19,7 @@
 
 mod batches;
 mod digests;
+mod leaderless;
 mod peer_events;
 mod replication;
 mod touches;
@@ -40,7 +42,6 @@ use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
 use crate::commit::log::Log;
 use crate::commit::outstanding::Outstanding;
-use crate::connections::conn::CloseReason;
 use crate::connections::inbox::{Kind, Work};
 use crate::ensemble::Links;
 use crate::ensemble::digests::Digests;
@@ -57,9 +58,6 @@ const MOST_BATCHES: usize = 4;
 /// Ticks that are made up for after the core was late. The others are left out: messages that have
 /// come meanwhile are handled first (R10).
 const MOST_TICKS: u32 = 2;
-/// How long clients are kept while no leader is known. After that they look for a server that has
-/// one (R08).
-const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 /// How often the other servers' handshakes are given the newest state.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a server says to the leader what its state is.
@@ -238,7 +236,7 @@ impl CommitPipeline {
         self.send_touches();
         self.poll_transfers(now);
         self.settle_member()?;
-        self.give_up_leaderless(now);
+        self.serve_leaderless(now);
         if self.state.client_log.due_ms() != u64::MAX {
             let now_ms = self.state.time.now_ms();
             self.state.client_log.report_suppressed(now_ms);
@@ -300,30 +298,6 @@ impl CommitPipeline {
             .into_iter()
             .flatten()
             .min()
-    }
-
-    /// Ends the connections of clients that could be served elsewhere.
-    fn give_up_leaderless(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
-        let Some(since) = &mut member.leaderless_since else {
-            return;
-        };
-        if now < *since + LEADERLESS_LIMIT {
-            return;
-        }
-        *since = now;
-        let open = self.state.all_connections();
-        if !open.is_empty() {
-            tracing::warn!(
-                connections = open.len(),
-                "no leader is known; clients are disconnected, so that they look for another server"
-            );
-        }
-        for conn in open {
-            conn.close(CloseReason::NoLeader, &mut self.applier.wake);
-        }
     }
 
     /// Gives the handshakes with other servers the newest state of this one.

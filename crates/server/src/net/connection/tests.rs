@@ -61,6 +61,7 @@ impl Stage {
             touch: Touch::new(0),
             nonce: None,
             last_sequence: 0.into(),
+            is_read_only: false,
         });
         let response = ConnectResponse {
             protocol_version: 0,

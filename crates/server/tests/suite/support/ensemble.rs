@@ -10,17 +10,22 @@ use baton_proto::Request;
 use baton_server::{EnsembleOptions, Options, Server, Storage, StorageChoice};
 use tempfile::TempDir;
 
+use super::relay::Relay;
 use super::{PATIENCE, Wire};
 
 /// The servers, of which some may not run.
 pub struct Ensemble {
     folder: TempDir,
     addresses: BTreeMap<u64, String>,
+    /// Where servers listen that are behind a relay.
+    behind: BTreeMap<u64, String>,
     running: BTreeMap<u64, Server>,
     /// What servers have in place of a folder.
     storages: BTreeMap<u64, Arc<dyn Storage>>,
     /// Entries after which a server that is started writes a snapshot.
     pub snapshot_every_entries: u64,
+    /// Whether a server that is started may answer reads without a leader.
+    pub read_only_mode: bool,
 }
 
 /// Addresses that were free a moment ago, each of another port.
@@ -42,16 +47,36 @@ impl Ensemble {
 
     /// As [`Ensemble::start`], with these disks for some of the servers.
     pub async fn start_on(size: u64, storages: BTreeMap<u64, Arc<dyn Storage>>) -> Self {
-        let mut ensemble = Self {
-            storages,
+        let mut ensemble = Self::unstarted(size);
+        ensemble.storages = storages;
+        ensemble.start_every().await;
+        ensemble
+    }
+
+    /// This number of servers, none of which runs.
+    pub fn unstarted(size: u64) -> Self {
+        Self {
+            storages: BTreeMap::new(),
             snapshot_every_entries: Options::default().snapshot_every_entries,
+            read_only_mode: false,
             folder: tempfile::tempdir().unwrap(),
             addresses: free_addresses(size),
+            behind: BTreeMap::new(),
             running: BTreeMap::new(),
-        };
-        let ids: Vec<u64> = ensemble.addresses.keys().copied().collect();
-        ensemble.start_all(&ids).await;
-        ensemble
+        }
+    }
+
+    /// Starts all servers.
+    pub async fn start_every(&mut self) {
+        let ids: Vec<u64> = self.addresses.keys().copied().collect();
+        self.start_all(&ids).await;
+    }
+
+    /// Puts a relay between this server, which does not run, and what the others send to it.
+    pub async fn relay(&mut self, id: u64) -> Relay {
+        let to = free_addresses(1).remove(&1).unwrap();
+        self.behind.insert(id, to.clone());
+        Relay::start(&self.addresses[&id], to).await
     }
 
     pub fn folder(&self, id: u64) -> PathBuf {
@@ -63,6 +88,8 @@ impl Ensemble {
         let starting = ids.iter().map(|id| {
             let ensemble = EnsembleOptions {
                 servers: self.addresses.clone(),
+                listen: self.behind.get(id).cloned(),
+                read_only_mode: self.read_only_mode,
                 ..EnsembleOptions::default()
             };
             let options = Options {

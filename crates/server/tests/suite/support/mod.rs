@@ -5,6 +5,7 @@ pub mod ensemble;
 pub mod gate;
 pub mod http;
 pub mod log;
+pub mod relay;
 
 use std::time::Duration;
 

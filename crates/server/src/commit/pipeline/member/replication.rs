@@ -236,6 +236,9 @@ impl CommitPipeline {
 
     /// Another role, term or leader.
     pub(super) fn role_changed(&mut self, role: RoleChange) {
+        if role.leader.is_some() {
+            self.end_read_only_mode();
+        }
         let Some(member) = &mut self.member else {
             return;
         };

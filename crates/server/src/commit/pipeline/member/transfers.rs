@@ -157,6 +157,13 @@ impl CommitPipeline {
         );
         self.applier.level = tree.level();
         let zxid = tree.zxid();
+        debug_assert!(
+            self.state
+                .all_connections()
+                .iter()
+                .all(|conn| conn.attached().is_none() || conn.is_closing()),
+            "a client could see the new state before the events of what lies between"
+        );
         let before = std::mem::replace(&mut *self.state.tree.write(), tree);
         self.state.last_zxid.store(zxid, Release);
         let tick_ms = u64::try_from(self.state.options.tick.as_millis()).unwrap_or(u64::MAX);

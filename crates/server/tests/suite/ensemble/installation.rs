@@ -1,0 +1,142 @@
+//! What clients of a server see when a snapshot of another server takes the place of its state.
+
+use std::collections::BTreeMap;
+
+use baton_proto::{EventKind, Request, Response};
+
+use super::{SEQUENTIAL, newest_snapshot};
+use crate::support::ensemble::{Ensemble, sync};
+use crate::support::{Frame, PATIENCE, Wire, decode, get, set, watched};
+
+/// Entries after which servers write a snapshot.
+const SNAPSHOT_EVERY: u64 = 20;
+/// Scenes in which all clients lose their connections early, because this machine is too busy for a
+/// leader to be known all the time.
+const MOST_SPOILT: usize = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r25_clients_of_a_server_are_sent_away_before_a_snapshot_takes_the_place_of_its_state() {
+    for _ in 0..MOST_SPOILT {
+        if watch_an_installation().await {
+            return;
+        }
+    }
+    panic!("the machine is too busy for this test");
+}
+
+/// A client watches a znode at a server whose log gets nothing any more, until the server receives
+/// a snapshot in which the znode has changed. `false`: the client was disconnected before that.
+async fn watch_an_installation() -> bool {
+    let mut ensemble = Ensemble::unstarted(3);
+    ensemble.snapshot_every_entries = SNAPSHOT_EVERY;
+    let relay = ensemble.relay(3).await;
+    ensemble.start_every().await;
+    if ensemble.leader().await == 3 {
+        ensemble.stop(3).await;
+        ensemble.start_all(&[3]).await;
+    }
+    let leader = ensemble.leader().await;
+    let follower = 3 - leader;
+    let mut writer = ensemble.open(follower).await;
+    writer.create("/w", b"old", 0).await.unwrap();
+    let mut watcher = ensemble.open(3).await;
+    sync(&mut watcher).await;
+    relay.lose_log(true);
+
+    let (before, before_here) = (snapshots(&ensemble), newest_snapshot(&ensemble, 3));
+    writer.call(set("/w", b"new")).await.unwrap();
+    writer.create("/n-", b"", SEQUENTIAL).await.unwrap();
+    // Set now: what the server receives of the log before the relay loses it, it has applied.
+    if ask(&mut watcher, &watched("/w")).await != Some(b"old".to_vec()) {
+        return false;
+    }
+    let written = async {
+        while snapshots(&ensemble)
+            .iter()
+            .any(|(id, newest)| *newest < before[id] + 2 * SNAPSHOT_EVERY)
+        {
+            writer.create("/n-", b"", SEQUENTIAL).await.unwrap();
+        }
+    };
+    let written = tokio::time::timeout(PATIENCE, written).await;
+    written.expect("snapshots are written");
+    // From here on they have in no memory what is before their snapshots.
+    for id in [follower, leader] {
+        ensemble.stop(id).await;
+        ensemble.start_all(&[id]).await;
+        let mut wire = ensemble.open(id).await;
+        sync(&mut wire).await;
+    }
+    if ask(&mut watcher, &get("/w")).await != Some(b"old".to_vec()) {
+        return false;
+    }
+    relay.lose_log(false);
+
+    let mut newest = 0;
+    let disconnected = async {
+        loop {
+            watcher.send(&[get("/w")]).await;
+            match watcher.next().await {
+                None => return,
+                Some(Frame::Event(..)) => panic!("its server has not applied the change"),
+                Some(Frame::Reply(header, body)) => {
+                    let op = get("/w").op();
+                    let answer = decode(op, header, &body).unwrap();
+                    assert_eq!(data(answer), b"old", "the new state shows, and no event");
+                    newest = header.zxid;
+                }
+            }
+        }
+    };
+    let disconnected = tokio::time::timeout(PATIENCE, disconnected).await;
+    disconnected.expect("a snapshot is installed");
+
+    // Its watches are set again, and say what it has missed.
+    let mut writer = ensemble.open(follower).await;
+    sync(&mut writer).await;
+    let resume = async {
+        loop {
+            let resumed = Wire::resume(&ensemble.address(3), &watcher.session, newest).await;
+            if let Some(wire) = resumed {
+                return wire;
+            }
+        }
+    };
+    let resumed = tokio::time::timeout(PATIENCE, resume).await;
+    let mut resumed = resumed.expect("its session goes on");
+    assert!(newest_snapshot(&ensemble, 3) > before_here);
+    assert_eq!(resumed.session.session_id, watcher.session.session_id);
+    let again = Request::SetWatches {
+        relative_zxid: newest,
+        data: vec!["/w"],
+        exist: vec![],
+        child: vec![],
+    };
+    resumed.send(&[again]).await;
+    let event = resumed.event().await;
+    let missed = (EventKind::NodeDataChanged, "/w");
+    assert_eq!((event.kind, &*event.path), missed);
+    true
+}
+
+/// The newest snapshots of servers 1 and 2.
+fn snapshots(ensemble: &Ensemble) -> BTreeMap<u64, u64> {
+    let ids = [1, 2].into_iter();
+    ids.map(|id| (id, newest_snapshot(ensemble, id))).collect()
+}
+
+/// The data that a request is answered with; `None`: the connection is closed.
+async fn ask(wire: &mut Wire, request: &Request<'_>) -> Option<Vec<u8>> {
+    wire.send(std::slice::from_ref(request)).await;
+    match wire.next().await? {
+        Frame::Reply(header, body) => Some(data(decode(request.op(), header, &body).unwrap())),
+        Frame::Event(..) => panic!("nothing has changed here"),
+    }
+}
+
+fn data(answer: Response) -> Vec<u8> {
+    match answer {
+        Response::Data { data, .. } => data.unwrap_or_default().to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
