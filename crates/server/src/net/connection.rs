@@ -12,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use baton_proto::{ConnectResponse, Decoder, ErrorCode, OpCode, Request, RequestHeader, frame};
 use bytes::{Buf, BytesMut};
@@ -30,6 +30,7 @@ use crate::net::end::{End, LINGER};
 use crate::net::frames::{NextRequest, missing_bytes, next_request, reply, whole_frame};
 use crate::net::handshake::{self, Opening};
 use crate::net::stream::{Input, Output, Stream};
+use crate::net::turn::{Turn, give_way};
 use crate::net::word_reply;
 use crate::read::answer::{self, Flow, WatchAccess};
 use crate::report::notice::Notice;
@@ -47,10 +48,6 @@ const READS_PER_LOCK: usize = 32;
 /// Reads that may wait behind a write: they are answered together, before the client can fetch the
 /// first.
 const READS_BEHIND: usize = 32;
-/// A connection's turn, in bytes read and answered and in time, before other connections get
-/// theirs. One request may exceed it.
-const TURN_BYTES: usize = 256 << 10;
-const TURN_TIME: Duration = Duration::from_millis(2);
 /// An answer of more bytes than this has the clock read behind it.
 const COSTLY_ANSWER_BYTES: usize = 4 << 10;
 
@@ -83,33 +80,6 @@ enum Need {
     Turn,
     /// Room in the queue of the core.
     Queue,
-}
-
-/// How much of its turn a task has used.
-#[derive(Debug, Default)]
-struct Turn {
-    bytes: usize,
-    began: Option<Instant>,
-}
-
-impl Turn {
-    /// Whether it has used up its bytes, so that others go first. Reads no clock.
-    fn is_full(&self) -> bool {
-        self.bytes >= TURN_BYTES
-    }
-
-    /// Whether it is over at `now`. The first call begins it.
-    fn is_over(&mut self, now: Instant) -> bool {
-        let began = *self.began.get_or_insert(now);
-        self.is_full() || now.saturating_duration_since(began) >= TURN_TIME
-    }
-}
-
-/// Ends a task's turn: it is polled again once all others that are ready have been, and the sockets
-/// have been asked.
-fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
-    let _ = pin!(tokio::task::yield_now()).poll(cx);
-    Poll::Pending
 }
 
 /// The task of one connection.
@@ -422,10 +392,10 @@ impl Connection {
     /// request. Half a request, sent byte by byte, does not touch the session.
     fn count_input(&mut self, bytes: usize) -> Result<(), End> {
         self.read_at = self.state.time.now();
-        self.turn.bytes += bytes;
+        self.turn.count(bytes);
         if self.turn.is_over(self.read_at) {
             // Checked before the next read, which then waits for another turn.
-            self.turn.bytes = TURN_BYTES;
+            self.turn.use_up();
         }
         if self.request_is_whole()
             && let Some(attached) = self.conn.attached()
@@ -649,7 +619,7 @@ impl Connection {
                     }
                     answered += 1;
                     under_lock += 1;
-                    self.turn.bytes += bytes;
+                    self.turn.count(bytes);
                     let costly = bytes > COSTLY_ANSWER_BYTES || class::may_be_costly(op);
                     if costly || under_lock % READS_PER_LOCK == 0 {
                         tree = None;

@@ -10,6 +10,7 @@
 //! | `read_only` | sessions of read-only mode |
 //! | `end` | how a task ends |
 //! | `stream` | TCP and unix sockets made alike |
+//! | `turn` | how much a connection does before others get their turn |
 //! | `frames` | where a frame ends; the limit of its length |
 //! | `class` | which part of the server handles an operation |
 //! | `lag` | how late the socket tasks get their turn |
@@ -23,4 +24,5 @@ mod handshake;
 pub(crate) mod lag;
 mod read_only;
 pub(crate) mod stream;
+mod turn;
 mod word_reply;
