@@ -3,8 +3,8 @@
 //! decodes to the same.
 
 use baton_proto::{
-    ConnectRequest, ConnectResponse, Decoder, Limits, OpCode, ReplyHeader, Request, RequestHeader,
-    Response, WatcherEvent, frame,
+    ConnectRequest, ConnectResponse, Decoder, EnsembleConfig, Limits, OpCode, ReplyHeader, Request,
+    RequestHeader, Response, WatcherEvent, frame,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -108,4 +108,13 @@ pub fn frames(bytes: &[u8]) {
         split(usize::from(*piece).max(1)),
         split(stream.len().max(1))
     );
+}
+
+/// The text of `/zookeeper/config`.
+pub fn ensemble_config(bytes: &[u8]) {
+    let Ok(config) = EnsembleConfig::parse(bytes) else {
+        return;
+    };
+    let again = config.to_string();
+    assert_eq!(EnsembleConfig::parse(again.as_bytes()), Ok(config));
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use baton_proto::{ErrorCode, OpCode};
+use baton_proto::{EnsembleConfig, ErrorCode, OpCode};
 
 use crate::state::EndReason;
 
@@ -364,6 +364,55 @@ pub enum CloseError {
         /// The session's timeout.
         timeout: Duration,
     },
+}
+
+/// [`Session::change_members`](crate::Session::change_members) did not change the members.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReconfigError {
+    /// The servers' settings do not allow it.
+    #[error(
+        "the servers take no change of members; set ensemble.reconfig (in a zoo.cfg reconfigEnabled) on each of them"
+    )]
+    Disabled,
+    /// A change that somebody asked for before is not done yet.
+    #[error("another change of members is in progress; try again when it has ended")]
+    InProgress,
+    /// Too few of the servers that would vote are connected to the leader and have caught up.
+    #[error(
+        "too few of the servers that would vote are connected to the leader and have caught up; start those that do not run, wait, and try again"
+    )]
+    NoQuorum,
+    /// The members are not those of the expected version.
+    #[error("the members have been changed meanwhile; read them again")]
+    BadVersion,
+    /// The servers cannot make this change: a line that they cannot read, an address that another
+    /// server has, an id that is no member's, too many servers, or no server that votes.
+    #[error(
+        "the servers refuse this change of members: BadArguments; check its ids and addresses, and change one server at a time (the leader's log has the reason)"
+    )]
+    BadArguments,
+    /// This session may not write `/zookeeper/config`.
+    #[error(
+        "this session may not change the members: the ACL of /zookeeper/config keeps it out; add credentials of the superuser, or of somebody whom that ACL names"
+    )]
+    NotAllowed,
+    /// The server has no others.
+    #[error(
+        "this server stands alone and has no members to change; start it as one of an ensemble"
+    )]
+    StandsAlone,
+    /// The answer was lost, and the members, which were read after that, are not as asked for.
+    #[error(
+        "the change of members was not applied, or was changed back; read the members and try again"
+    )]
+    NotApplied(EnsembleConfig),
+    /// The answer was lost and the members could not be read: they may have changed.
+    #[error("{0}; the members may have changed: read them before another change")]
+    Unknown(Error),
+    /// Any other failure. The members have not changed.
+    #[error(transparent)]
+    Other(Error),
 }
 
 /// A lease that cannot be kept soundly.

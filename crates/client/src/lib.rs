@@ -38,11 +38,13 @@ mod transport;
 mod values;
 
 pub use baton_proto::{
-    Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, Perms, Stat, path,
+    Acl, AddWatchMode, ClientAddress, ClientInfo, CreateMode, EnsembleConfig, EnsembleConfigError,
+    EnsembleMember, ErrorCode, EventKind, MemberError, MemberRole, OpCode, PeerAddress, Perms,
+    Stat, path,
 };
 pub use clock::{BootInstant, BoxFuture, Clock, SystemClock};
 pub use config::{Config, ConfigError, DEFAULT_PORT};
-pub use error::{CloseError, ConnectError, Error, LeaseError, Reason, SessionLost};
+pub use error::{CloseError, ConnectError, Error, LeaseError, Reason, ReconfigError, SessionLost};
 pub use lease::{LeaseMode, LeaseOptions};
 pub use session::{
     Applied, Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Pending,
@@ -51,4 +53,4 @@ pub use session::{
 pub use state::{EndReason, State, StateStream};
 pub use supervisor::Client;
 pub use transport::{BoxStream, Endpoint, Host, SocketTransport, Stream, Transport};
-pub use values::{Children, Created, Data, Op, OpResult, SessionExport};
+pub use values::{Children, Created, Data, MembershipChange, Op, OpResult, SessionExport};

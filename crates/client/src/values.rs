@@ -1,8 +1,10 @@
-//! What operations yield, and the parts of a multi.
+//! What operations yield, the parts of a multi, and a change of the ensemble's members.
 //!
 //! Owns plain data only.
 
-use baton_proto::{Acl, Create, CreateMode, MultiOp, OpCode, Stat};
+use baton_proto::{
+    Acl, Create, CreateMode, EnsembleConfig, EnsembleMember, MultiOp, OpCode, Request, Stat,
+};
 use bytes::Bytes;
 
 /// A node that was created.
@@ -206,5 +208,173 @@ impl std::fmt::Debug for SessionExport {
             .field("id", &format_args!("0x{:x}", self.id))
             .field("last_zxid", &self.last_zxid)
             .finish_non_exhaustive()
+    }
+}
+
+/// A change of the ensemble's members, for
+/// [`Session::change_members`](crate::Session::change_members).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MembershipChange {
+    /// Some servers join and some leave; the others stay as they are.
+    Incremental {
+        /// Servers to add. One that is a member already gets what the line says.
+        joining: Vec<EnsembleMember>,
+        /// Ids of servers to remove.
+        leaving: Vec<u64>,
+    },
+    /// Exactly these servers are the members.
+    Full(Vec<EnsembleMember>),
+}
+
+impl MembershipChange {
+    /// One server joins.
+    #[must_use]
+    pub fn add(member: EnsembleMember) -> Self {
+        Self::Incremental {
+            joining: vec![member],
+            leaving: Vec::new(),
+        }
+    }
+
+    /// One server leaves.
+    #[must_use]
+    pub fn remove(id: u64) -> Self {
+        Self::Incremental {
+            joining: Vec::new(),
+            leaving: vec![id],
+        }
+    }
+
+    /// Whether the members are as this change makes them.
+    #[must_use]
+    pub fn is_met_by(&self, config: &EnsembleConfig) -> bool {
+        let has = |wanted: &EnsembleMember| {
+            let found = config.member(wanted.id);
+            found.is_some_and(|found| wanted.is_met_by(found))
+        };
+        match self {
+            Self::Incremental { joining, leaving } => {
+                let left = |id: &u64| {
+                    let joins = joining.iter().any(|member| member.id == *id);
+                    joins || config.member(*id).is_none()
+                };
+                joining.iter().all(has) && leaving.iter().all(left)
+            }
+            Self::Full(members) => members.len() == config.members.len() && members.iter().all(has),
+        }
+    }
+
+    /// The strings of the request; a list of no server is null.
+    pub(crate) fn texts(&self) -> MembershipTexts {
+        let lines = |members: &[EnsembleMember]| {
+            let lines: Vec<_> = members.iter().map(ToString::to_string).collect();
+            (!lines.is_empty()).then(|| lines.join(","))
+        };
+        match self {
+            Self::Incremental { joining, leaving } => {
+                let ids: Vec<_> = leaving.iter().map(ToString::to_string).collect();
+                MembershipTexts {
+                    joining: lines(joining),
+                    leaving: (!ids.is_empty()).then(|| ids.join(",")),
+                    new_members: None,
+                }
+            }
+            Self::Full(members) => MembershipTexts {
+                joining: None,
+                leaving: None,
+                new_members: lines(members),
+            },
+        }
+    }
+}
+
+/// A change as the request has it.
+pub(crate) struct MembershipTexts {
+    joining: Option<String>,
+    leaving: Option<String>,
+    new_members: Option<String>,
+}
+
+impl MembershipTexts {
+    pub(crate) fn request(&self, config_id: i64) -> Request<'_> {
+        Request::Reconfig {
+            joining: self.joining.as_deref(),
+            leaving: self.leaving.as_deref(),
+            new_members: self.new_members.as_deref(),
+            config_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(line: &str) -> EnsembleMember {
+        line.parse().unwrap()
+    }
+
+    fn config(lines: &[&str]) -> EnsembleConfig {
+        EnsembleConfig::parse(lines.join("\n").as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_change_is_met_by_members_that_are_as_it_makes_them() {
+        let three = ["server.1=a:1:2", "server.2=b:1:2", "server.3=c:1:2;2181"];
+        let three = config(&three);
+        let add = |line| MembershipChange::add(member(line));
+        assert!(add("server.3=c:1:2").is_met_by(&three));
+        assert!(!add("server.3=c:1:2:observer").is_met_by(&three));
+        assert!(!add("server.4=d:1:2").is_met_by(&three));
+        assert!(MembershipChange::remove(4).is_met_by(&three));
+        assert!(!MembershipChange::remove(3).is_met_by(&three));
+        let both = |leaving: u64| MembershipChange::Incremental {
+            joining: vec![member("server.3=c:1:2")],
+            leaving: vec![leaving],
+        };
+        assert!(both(4).is_met_by(&three) && !both(2).is_met_by(&three));
+        // It leaves, and comes back as the line says.
+        assert!(both(3).is_met_by(&three));
+        let full = |lines: &[&str]| {
+            MembershipChange::Full(lines.iter().map(|line| member(line)).collect())
+        };
+        let all = ["server.3=c:1:2", "server.1=a:1:2", "server.2=b:1:2"];
+        assert!(full(&all).is_met_by(&three));
+        assert!(!full(&all[1..]).is_met_by(&three));
+        assert!(!full(&["server.3=c:1:2", "server.1=a:1:2", "server.4=b:1:2"]).is_met_by(&three));
+    }
+
+    #[test]
+    fn the_request_has_lines_with_commas_between_them_and_null_for_none() {
+        let texts = MembershipChange::Incremental {
+            joining: vec![
+                member("server.4=d:1:2;2181"),
+                member("server.5=e:1:2:observer"),
+            ],
+            leaving: vec![2, 3],
+        }
+        .texts();
+        assert_eq!(
+            texts.request(7),
+            Request::Reconfig {
+                joining: Some("server.4=d:1:2:participant;0.0.0.0:2181,server.5=e:1:2:observer"),
+                leaving: Some("2,3"),
+                new_members: None,
+                config_id: 7,
+            }
+        );
+        let texts = MembershipChange::Full(vec![member("server.1=a:1:2")]).texts();
+        assert_eq!(
+            texts.request(-1),
+            Request::Reconfig {
+                joining: None,
+                leaving: None,
+                new_members: Some("server.1=a:1:2:participant"),
+                config_id: -1,
+            }
+        );
+        let none = MembershipChange::Full(Vec::new()).texts();
+        assert!(none.new_members.is_none());
     }
 }

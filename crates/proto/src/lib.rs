@@ -37,6 +37,7 @@
 //! | `create`, `acl`, `stat` | records inside bodies |
 //! | `fields` | fields that several bodies have in common |
 //! | `op_code`, `error_code` | numbers of operations and of errors |
+//! | `ensemble_config` | the lines that name the servers of an ensemble |
 //! | `path` | legal paths, parent and name, the number of a sequential znode, the chroot |
 //! | `decode`, `wire` | reading and writing jute's primitive types |
 //! | `limits` | bounds on what a peer may send |
@@ -52,6 +53,7 @@ mod acl;
 mod connect;
 mod create;
 mod decode;
+mod ensemble_config;
 mod error_code;
 mod escape;
 mod event;
@@ -68,6 +70,10 @@ pub use acl::{Acl, Perms};
 pub use connect::{ConnectRequest, ConnectResponse, PASSWORD_BYTES};
 pub use create::{Create, CreateMode, CreateOp, MAX_TTL_MS};
 pub use decode::{DecodeError, DecodeErrorKind, Decoder};
+pub use ensemble_config::{
+    CONFIG_PATH, ClientAddress, EnsembleConfig, EnsembleConfigError, EnsembleMember, MemberError,
+    MemberRole, PeerAddress,
+};
 pub use error_code::ErrorCode;
 pub use escape::{Escaped, OneLine};
 pub use event::{AddWatchMode, EventKind, KeeperState, UnknownValue, WatcherEvent, WatcherKind};

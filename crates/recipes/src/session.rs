@@ -2,7 +2,8 @@
 //!
 //! [`Client`] opens a session and a new one after a loss; recipes take a `&Client`. [`Session`] is
 //! one session, with every operation on the tree. [`crate::tree`] has what these operations take
-//! and yield, [`crate::lease`] until when a session is known to live.
+//! and yield, [`crate::lease`] until when a session is known to live. [`EnsembleConfig`] says
+//! which servers are members, and [`Session::change_members`] changes that.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), baton::Error> {
@@ -19,8 +20,9 @@
 
 #[doc(inline)]
 pub use baton_client::{
-    BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientInfo, CloseError, Config,
-    ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint, Error, Host, Pending,
-    PendingApplied, Reason, Session, SessionExport, SessionLost, SocketTransport, State,
-    StateStream, Stream, Transport,
+    BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientAddress, ClientInfo, CloseError,
+    Config, ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint, EnsembleConfig,
+    EnsembleConfigError, EnsembleMember, Error, Host, MemberError, MemberRole, MembershipChange,
+    PeerAddress, Pending, PendingApplied, Reason, ReconfigError, Session, SessionExport,
+    SessionLost, SocketTransport, State, StateStream, Stream, Transport,
 };

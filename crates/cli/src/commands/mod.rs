@@ -10,6 +10,7 @@
 //! | `member`, `counter` | groups; shared numbers |
 //! | `ls`, `get`, `set`, `create`, `rm`, `stat`, `watch`, `acl` | znodes |
 //! | `serve`, `wal` | a server; its data folder, printed and checked |
+//! | `server/` | the members of an ensemble |
 //! | `dev/` | servers on this machine to try things out |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions`, `man` | texts for the shell and for `man` |
@@ -32,6 +33,7 @@ pub(crate) mod queue;
 pub(crate) mod rm;
 pub(crate) mod sem;
 pub(crate) mod serve;
+pub(crate) mod server;
 pub(crate) mod set;
 pub(crate) mod stat;
 pub(crate) mod wal;

@@ -1,9 +1,11 @@
-//! Which servers a command uses, and the local server that is started where none is named.
+//! Which servers a command uses, the local server that is started where none is named, and what a
+//! server says of itself.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `lookup` | the order in which servers are searched for |
 //! | `config_file` | `config.toml`, which names servers |
+//! | `probe` | one server asked what it is, by a four-letter word |
 //! | `local` | the local server of this user, and its start |
 //! | `unshared_locks` | the notice that other users of the machine use other servers |
 //! | `marker` | marks by which users see each other's local servers |
@@ -14,4 +16,5 @@ pub(crate) mod local;
 pub(crate) mod lookup;
 pub(crate) mod machine;
 pub(crate) mod marker;
+pub(crate) mod probe;
 pub(crate) mod unshared_locks;

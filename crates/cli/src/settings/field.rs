@@ -1,7 +1,7 @@
 //! The type of a setting and its field in [`Target`]: how text becomes a value there, and a value
 //! text. Knows no names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ pub(crate) enum Field {
     Paths(fn(&mut Target) -> &mut Vec<PathBuf>),
     /// Addresses of servers, by their ids.
     Servers(fn(&mut Target) -> &mut BTreeMap<u64, String>),
+    /// Ports of servers, by their ids.
+    Ports(fn(&mut Target) -> &mut BTreeMap<u64, u16>),
+    /// Ids of servers.
+    Ids(fn(&mut Target) -> &mut BTreeSet<u64>),
     /// Yes or no.
     Switch(fn(&mut Target) -> &mut bool),
 }
@@ -40,12 +44,15 @@ pub(crate) enum Field {
 impl Field {
     /// Whether it takes several values.
     pub(crate) const fn takes_many(self) -> bool {
-        matches!(self, Self::Texts(_) | Self::Paths(_) | Self::Servers(_))
+        matches!(
+            self,
+            Self::Texts(_) | Self::Paths(_) | Self::Servers(_) | Self::Ports(_) | Self::Ids(_)
+        )
     }
 
     /// Whether it is a table in a `baton.toml`.
     pub(crate) const fn is_table(self) -> bool {
-        matches!(self, Self::Servers(_))
+        matches!(self, Self::Servers(_) | Self::Ports(_))
     }
 
     /// Whether a number in a `baton.toml` would be misread: TOML's numbers are decimal, or have a
@@ -63,6 +70,8 @@ impl Field {
             Self::Text(_) | Self::Path(_) => "text in quotes",
             Self::Texts(_) | Self::Paths(_) => "text in quotes, or a list of it in [ ]",
             Self::Servers(_) => "a table of addresses by id, like { 1 = \"zk1:2888\" }",
+            Self::Ports(_) => "a table of ports by id, like { 1 = 3888 }",
+            Self::Ids(_) => "a list of ids, like [4, 5]",
             Self::Switch(_) => "true or false",
         }
     }
@@ -85,6 +94,8 @@ impl Field {
             Self::Path(at) => *at(target) = Some(PathBuf::from(last)),
             Self::Paths(at) => *at(target) = values.iter().map(PathBuf::from).collect(),
             Self::Servers(at) => *at(target) = servers(values)?,
+            Self::Ports(at) => *at(target) = ports(values)?,
+            Self::Ids(at) => *at(target) = ids(values)?,
             Self::Switch(at) => {
                 *at(target) = match last {
                     "true" => true,
@@ -129,15 +140,33 @@ impl Field {
                     .map(|path| quoted(&path.display().to_string()))
                     .collect(),
             ),
-            Self::Servers(at) if at(target).is_empty() => return None,
-            Self::Servers(at) => {
-                let servers = at(target).iter();
-                let servers = servers.map(|(id, address)| format!("{id} = {}", quoted(address)));
-                format!("{{ {} }}", servers.collect::<Vec<_>>().join(", "))
-            }
+            Self::Servers(at) => table(at(target), |address| quoted(address))?,
+            Self::Ports(at) => table(at(target), u16::to_string)?,
+            Self::Ids(at) => list(at(target).iter().map(u64::to_string).collect()),
             Self::Switch(at) => at(target).to_string(),
         })
     }
+}
+
+/// Values by the ids of servers, as an inline table; `None`: there is none.
+fn table<V>(values: &BTreeMap<u64, V>, shown: impl Fn(&V) -> String) -> Option<String> {
+    let values = values.iter();
+    let values: Vec<_> = values
+        .map(|(id, value)| format!("{id} = {}", shown(value)))
+        .collect();
+    (!values.is_empty()).then(|| format!("{{ {} }}", values.join(", ")))
+}
+
+/// Ports of servers, each written as `ID=PORT`.
+fn ports(texts: &[String]) -> Result<BTreeMap<u64, u16>, String> {
+    let ports = servers(texts)?.into_iter().map(|(id, text)| {
+        let port = text.parse().ok().filter(|port| *port > 0);
+        let port = port.ok_or_else(|| {
+            format!("'{text}' is not the port of server {id}; give a number from 1 to 65535")
+        })?;
+        Ok((id, port))
+    });
+    ports.collect()
 }
 
 /// Servers, each written as `ID=ADDRESS`. Whether the addresses can be used is not checked here.
@@ -158,6 +187,13 @@ fn servers(texts: &[String]) -> Result<BTreeMap<u64, String>, String> {
         }
     }
     Ok(servers)
+}
+
+fn ids(texts: &[String]) -> Result<BTreeSet<u64>, String> {
+    let ids = texts
+        .iter()
+        .map(|text| number(text.trim(), "the id of a server"));
+    ids.collect()
 }
 
 fn number<N: std::str::FromStr>(text: &str, wanted: &str) -> Result<N, String> {

@@ -49,7 +49,9 @@ fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
             field.check(text).map(|()| text.to_owned())
         }));
     match field {
-        Field::Texts(_) | Field::Servers(_) => arg.action(ArgAction::Append).value_delimiter(','),
+        Field::Texts(_) | Field::Servers(_) | Field::Ports(_) | Field::Ids(_) => {
+            arg.action(ArgAction::Append).value_delimiter(',')
+        }
         Field::Paths(_) => arg.action(ArgAction::Append),
         _ => arg,
     }

@@ -214,12 +214,14 @@ impl Settings {
                  again; keep the data in a folder, or leave ensemble.servers out",
             );
         }
-        if servers.is_multiple_of(2) {
-            let tolerated = (servers - 1) / 2;
+        let votes = |id: &&u64| !ensemble.observers.contains(id);
+        let voters = ensemble.servers.keys().filter(votes).count();
+        if voters.is_multiple_of(2) && voters > 0 {
+            let tolerated = (voters - 1) / 2;
             self.advice = Some(format!(
-                "an ensemble of {servers} servers goes on after the failure of {tolerated}, no \
+                "an ensemble of {voters} servers goes on after the failure of {tolerated}, no \
                  more than one of {} does; take an odd number of servers",
-                servers - 1
+                voters - 1
             ));
         }
         self.target.options.ensemble = Some(self.target.ensemble.clone());

@@ -586,13 +586,18 @@ fn a_list_of_servers_that_cannot_be_is_refused_with_its_lines_and_the_remedy() {
         ),
         (
             Some("1"),
-            "clientPort=1\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1:2:3:observer\n",
-            "zoo.cfg:4 server.2: it makes a server an observer, which Baton does not have yet",
+            "clientPort=1\npeerType=observer\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1:2:3\n",
+            "zoo.cfg:3 peerType: it says observer, but",
         ),
         (
             Some("1"),
-            "clientPort=1\npeerType=observer\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1:2:3\n",
-            "zoo.cfg:3 peerType: it makes a server an observer",
+            "clientPort=1\nserver.1=127.0.0.1:1:2|127.0.0.2:1:2\nserver.2=127.0.0.1:2:3\n",
+            "has several addresses of one server",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=127.0.0.1:1:2;2181;2281\nserver.2=127.0.0.1:2:3\n",
+            "there is no TLS",
         ),
         (
             Some("1"),
@@ -626,6 +631,72 @@ fn a_list_of_servers_that_cannot_be_is_refused_with_its_lines_and_the_remedy() {
              take an odd number of servers"
         ]
     );
+}
+
+#[test]
+fn observers_client_addresses_and_what_ensembles_may_do_are_taken_from_a_zoo_cfg() {
+    let lines = "clientPort=2181\nreconfigEnabled=true\nreadonlymode.enabled=true\npeerType=observer\n\
+                 server.1=127.0.0.1:1:2;2181\nserver.2=127.0.0.1:2:3:participant;127.0.0.1:2182\n\
+                 server.3=127.0.0.1:3:4\nserver.4=127.0.0.1:4:5:observer\n";
+    let settings = load_member(Some("4"), lines, &[]).unwrap();
+    let ensemble = settings.target().options.ensemble.clone().unwrap();
+    assert_eq!(ensemble.servers.len(), 4);
+    assert_eq!(ensemble.observers.iter().copied().collect::<Vec<_>>(), [4]);
+    let clients: Vec<_> = ensemble.clients.values().map(String::as_str).collect();
+    assert_eq!(clients, ["0.0.0.0:2181", "127.0.0.1:2182"]);
+    let ports: Vec<_> = ensemble.election_ports.values().copied().collect();
+    assert_eq!(ports, [2, 3, 4, 5]);
+    assert!(ensemble.reconfig && ensemble.read_only_mode);
+    assert!(origin(&settings, "ensemble.reconfig").ends_with("zoo.cfg:3 reconfigEnabled"));
+    // Three vote, and nothing else is to be said.
+    assert_eq!(settings.warnings().count(), 0);
+    // What is printed is read back.
+    let again = load("baton.toml", &settings.to_toml(), &[]).unwrap();
+    assert_eq!(again.target().options.ensemble, Some(ensemble));
+    let off = lines
+        .replace("=true", "=false")
+        .replace("peerType=observer\n", "");
+    let settings = load_member(Some("1"), &off, &[]).unwrap();
+    let ensemble = settings.target().options.ensemble.clone().unwrap();
+    assert!(!ensemble.reconfig && !ensemble.read_only_mode);
+    let flags = flags(&[
+        "--server-id=2",
+        "--server=1=127.0.0.1:1,2=127.0.0.1:2,3=127.0.0.1:3",
+        "--observer=3",
+        "--client-address=1=127.0.0.1:2181",
+        "--reconfig",
+        "--read-only-mode",
+    ]);
+    let settings = Settings::load(None, &flags, Some(Path::new("/x"))).unwrap();
+    let ensemble = settings.target().options.ensemble.clone().unwrap();
+    assert!(ensemble.observers.contains(&3) && ensemble.reconfig && ensemble.read_only_mode);
+    assert_eq!(ensemble.clients[&1], "127.0.0.1:2181");
+    let warnings: Vec<_> = settings.warnings().collect();
+    assert!(
+        warnings[0].starts_with("an ensemble of 2 servers"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn the_servers_of_a_dynamic_file_are_taken_with_its_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let dynamic = folder.path().join("zoo.cfg.dynamic.100000000");
+    std::fs::write(
+        &dynamic,
+        "server.1=127.0.0.1:1:2:participant;127.0.0.1:2181\n\
+         server.2=127.0.0.1:2:3:observer;127.0.0.1:2182\nversion=100000000\n",
+    )
+    .unwrap();
+    let lines = format!("dynamicConfigFile={}\n", dynamic.display());
+    let settings = load_member(Some("1"), &lines, &[]).unwrap();
+    let ensemble = settings.target().options.ensemble.clone().unwrap();
+    assert_eq!(ensemble.servers.len(), 2);
+    assert!(ensemble.observers.contains(&2));
+    assert_eq!(settings.target().options.listen, ["127.0.0.1:2181"]);
+    let missing = "dynamicConfigFile=/nowhere/zoo.cfg.dynamic\n";
+    let refused = load_member(Some("1"), missing, &[]).map(drop).unwrap_err();
+    assert!(refused.contains("/nowhere/zoo.cfg.dynamic"), "{refused}");
 }
 
 #[test]

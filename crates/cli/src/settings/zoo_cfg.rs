@@ -23,6 +23,11 @@ const MYID: &str = "myid";
 const SHOWN: [&str; 2] = ["initLimit", "syncLimit"];
 /// Keys that are taken as they are, or mean nothing, where there are several servers.
 const SILENT_TOGETHER: [&str; 3] = ["standaloneEnabled", "quorumListenOnAllIPs", "peerType"];
+/// Keys that mean something where there are several servers only, with their settings.
+const SWITCHES_TOGETHER: [(&str, &str); 2] = [
+    ("reconfigEnabled", "ensemble.reconfig"),
+    ("readonlymode.enabled", "ensemble.read_only_mode"),
+];
 
 /// Reads the file of this name. `server_id` says which of its servers this one is; without it, the
 /// file `myid` in the dataDir does.
@@ -57,8 +62,10 @@ struct Reader {
     folder: Option<PathBuf>,
     /// Whether this server listens for others on every address; the origin.
     on_every_address: Option<String>,
-    /// That this server is to be an observer; the origin.
-    observes: Option<String>,
+    /// What `peerType` says; the origin.
+    peer_type: Option<Placed>,
+    /// Which of [`SWITCHES_TOGETHER`] are on, by their keys; the origins.
+    switched_on: BTreeMap<String, String>,
     conf_lines: Vec<(String, String)>,
     http: Http,
     asked: Asked,
@@ -135,6 +142,7 @@ impl Reader {
             setting
                 .zoo
                 .filter(|(known, _)| *known == key)
+                .filter(|(known, _)| SWITCHES_TOGETHER.iter().all(|(key, _)| key != known))
                 .map(|(_, unit)| (setting, unit))
         });
         if key == "dataDir" {
@@ -183,9 +191,13 @@ impl Reader {
                         let all = value.eq_ignore_ascii_case("true");
                         self.on_every_address = all.then_some(origin);
                     }
-                    "peerType" => {
-                        let observer = value.eq_ignore_ascii_case("observer");
-                        self.observes = observer.then_some(origin);
+                    "peerType" => self.peer_type = Some((value.to_ascii_lowercase(), origin)),
+                    _ if SWITCHES_TOGETHER.iter().any(|(known, _)| *known == key) => {
+                        if value.eq_ignore_ascii_case("true") {
+                            self.switched_on.insert(key.to_owned(), origin);
+                        } else {
+                            self.switched_on.remove(key);
+                        }
                     }
                     _ => {}
                 }
@@ -299,16 +311,6 @@ impl Reader {
 
     /// Where there are several servers: which of them this is, and where it listens.
     fn join(&mut self, name: &str) -> Result<(), String> {
-        let observer = self.servers.values().find(|server| server.line.is_observer);
-        if let Some(at) = observer
-            .map(|server| &server.origin)
-            .or(self.observes.as_ref())
-        {
-            return Err(format!(
-                "{at}: it makes a server an observer, which Baton does not have yet; remove that \
-                 server, or make it a participant"
-            ));
-        }
         let (id, id_origin) = self.own_id(name)?;
         let Some(own) = self.servers.get(&id) else {
             let known: Vec<_> = self.servers.keys().map(u64::to_string).collect();
@@ -317,6 +319,19 @@ impl Reader {
                 known.join(", ")
             ));
         };
+        if let Some((named, at)) = &self.peer_type {
+            let role = match own.line.is_observer {
+                true => "observer",
+                false => "participant",
+            };
+            if named != role {
+                return Err(format!(
+                    "{at}: it says {named}, but {} makes this server one that is {role}; write the \
+                     same in both: the other servers go by their lists",
+                    own.origin
+                ));
+            }
+        }
         if let Some(client) = &own.line.client {
             if let Some((number, at)) = &self.port {
                 let whole = with_port(self.address.as_deref().unwrap_or(ANY), number);
@@ -356,14 +371,55 @@ impl Reader {
             values: addresses.collect(),
             origin: origins.join(", "),
         };
+        let mut more = vec![
+            Given {
+                setting: "ensemble.observers",
+                values: servers
+                    .clone()
+                    .filter(|(_, of)| of.line.is_observer)
+                    .map(|(id, _)| id.to_string())
+                    .collect(),
+                origin: origins.join(", "),
+            },
+            Given {
+                setting: "ensemble.clients",
+                values: servers
+                    .clone()
+                    .filter_map(|(id, of)| Some((id, of.line.client.as_deref()?)))
+                    .map(|(id, client)| format!("{id}={}", as_zookeeper_shows(client)))
+                    .collect(),
+                origin: origins.join(", "),
+            },
+        ];
+        more.push(Given {
+            setting: "ensemble.election_ports",
+            values: servers
+                .clone()
+                .filter_map(|(id, of)| Some((id, of.line.election_port.as_deref()?)))
+                .map(|(id, port)| format!("{id}={port}"))
+                .collect(),
+            origin: origins.join(", "),
+        });
+        more.retain(|given| !given.values.is_empty());
         self.conf_lines
             .extend(servers.map(|(id, of)| (format!("server.{id}"), of.value.clone())));
+        for (key, setting) in SWITCHES_TOGETHER {
+            if let Some(origin) = self.switched_on.remove(key) {
+                self.instead.retain(|(known, _)| known != key);
+                more.push(Given {
+                    setting,
+                    values: vec!["true".to_owned()],
+                    origin,
+                });
+            }
+        }
         let id_given = Given {
             setting: "server_id",
             values: vec![id.to_string()],
             origin: id_origin,
         };
-        for given in [servers_given, id_given] {
+        more.extend([servers_given, id_given]);
+        for given in more {
             self.given.insert(given.setting, given);
         }
         self.instead
@@ -423,5 +479,13 @@ impl Reader {
             values: vec![listen],
             origin: origin.clone(),
         })
+    }
+}
+
+/// An address of the setting `listen` as ZooKeeper writes it into `/zookeeper/config`.
+fn as_zookeeper_shows(listen: &str) -> String {
+    match listen.strip_prefix(ANY) {
+        Some(port) => format!("0.0.0.0{port}"),
+        None => listen.to_owned(),
     }
 }

@@ -27,6 +27,7 @@ mod outage;
 mod quiet;
 mod remove;
 mod sem;
+mod server;
 mod server_killed;
 mod server_paused;
 mod verbs;

@@ -3,7 +3,7 @@
 //! Owns what a reply's body must hold for its operation. It must never guess: an answer of another
 //! kind is a fault of the server.
 
-use baton_proto::{ErrorCode, MultiResult, OpCode, Response, Stat};
+use baton_proto::{EnsembleConfig, ErrorCode, MultiResult, OpCode, Response, Stat};
 use bytes::Bytes;
 
 use crate::session::outcome::Reply;
@@ -52,6 +52,15 @@ pub(super) fn data(reply: Reply) -> Result<Data, Fault> {
             Ok(Data { data, stat })
         }
         _ => unexpected(OpCode::GetData),
+    }
+}
+
+/// The answer to a read of `/zookeeper/config` and that to a change of members are alike.
+pub(super) fn ensemble_config(reply: Reply, op: OpCode) -> Result<EnsembleConfig, Fault> {
+    match body(reply, op)? {
+        Response::Data { data, .. } => EnsembleConfig::parse(&data.unwrap_or_default())
+            .map_err(|error| Fault::Garbled(error.to_string())),
+        _ => unexpected(op),
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `driver` | connect, run, reconnect until the session is over |
 //! | `connection` | one connection's bytes and timers |
 //! | `replies` | strict matching of replies to operations; what a lost connection means |
+//! | `membership` | the members of the ensemble, changed while it runs |
 //! | `cleanup` | deletes that go on until it is certain |
 //! | `protected` | creates that can be found again |
 //! | `ops`, `decode` | the operations; from a reply's bytes to a value |
@@ -39,6 +40,7 @@ mod decode;
 mod driver;
 mod entry;
 mod event_queue;
+mod membership;
 mod ops;
 mod outcome;
 mod pending;

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use baton_proto::{
-    Acl, AddWatchMode, AuthPacket, ClientInfo, Create, CreateMode, ErrorCode, OpCode, Request,
-    Response, Stat, path, xid,
+    Acl, AddWatchMode, AuthPacket, CONFIG_PATH, ClientInfo, Create, CreateMode, EnsembleConfig,
+    ErrorCode, OpCode, Request, Response, Stat, path, xid,
 };
 use tokio::sync::oneshot;
 
@@ -16,14 +16,16 @@ use crate::config::AuthInfo;
 use crate::error::{Error, Reason};
 use crate::session::Session;
 use crate::session::core::{Credential, Phase, Submission};
-use crate::session::decode::{children, created, data, exists, multi, stat, watch};
+use crate::session::decode::{
+    children, created, data, ensemble_config, exists, multi, stat, watch,
+};
 use crate::session::entry::{Done, Resend};
 use crate::session::event_queue::EventQueue;
 use crate::session::outcome::{Fate, Unfinished};
 use crate::session::pending::{Decode, Fault, Luggage, Pending, body, local_path, unexpected};
 use crate::session::watch::{Interest, PersistentWatch, Watch};
 use crate::session::watches::{Arm, Class, OneShotSender, Ticket};
-use crate::values::{Children, Created, Data, Op, OpResult};
+use crate::values::{Children, Created, Data, MembershipChange, Op, OpResult};
 
 /// How a path is checked before it is sent.
 #[derive(Clone, Copy)]
@@ -407,6 +409,48 @@ impl Session {
         self.submit(call, &request, |reply, _, chroot| multi(reply, chroot))
     }
 
+    /// The members of the ensemble, as `/zookeeper/config` has them; none where a server stands
+    /// alone. A chroot has no effect.
+    ///
+    /// # Errors
+    /// As [`Session::get_data`].
+    pub fn ensemble_config(&self) -> Pending<EnsembleConfig> {
+        let call = Call::read(CONFIG_PATH, Resend::GetData { watch: false });
+        self.submit(
+            call,
+            &Request::GetData {
+                path: CONFIG_PATH,
+                watch: false,
+            },
+            |reply, _, _| ensemble_config(reply, OpCode::GetData),
+        )
+    }
+
+    /// Asks for a change of the ensemble's members; for `Some(version)` only if their version is
+    /// that one. Yields the members afterwards. [`Session::change_members`] does the same, resolves
+    /// a lost answer and names the refusals.
+    ///
+    /// # Errors
+    /// `ReconfigDisabled`, `ReconfigInProgress`, `BadVersion`, `BadArguments`, `NewConfigNoQuorum`,
+    /// `NoAuth`; `Unimplemented` from a server that stands alone, as
+    /// [`Error::Rejected`](crate::Error::Rejected).
+    pub fn reconfig(
+        &self,
+        change: &MembershipChange,
+        version: Option<i64>,
+    ) -> Pending<EnsembleConfig> {
+        let mut call = Call::write(CONFIG_PATH, None);
+        if version == Some(-1) {
+            call.bad = Some(any_version());
+        }
+        let texts = change.texts();
+        self.submit(
+            call,
+            &texts.request(version.unwrap_or(-1)),
+            |reply, _, _| ensemble_config(reply, OpCode::Reconfig),
+        )
+    }
+
     /// The paths of this session's own ephemeral nodes below `prefix` (which is compared as text).
     ///
     /// # Errors
@@ -622,7 +666,9 @@ fn check(path: &str, shape: Shape, version: Option<i32>) -> Option<Reason> {
     if let Err(e) = checked {
         return Some(Reason::BadPath(e.to_string()));
     }
-    (version == Some(-1)).then(|| {
-        Reason::BadArgument("version -1 means any on the wire; pass None for any".to_owned())
-    })
+    (version == Some(-1)).then(any_version)
+}
+
+fn any_version() -> Reason {
+    Reason::BadArgument("version -1 means any on the wire; pass None for any".to_owned())
 }

@@ -10,6 +10,7 @@
 mod ensemble;
 mod lifetime;
 mod live;
+mod membership;
 mod outcomes;
 mod supervisor;
 mod support;

@@ -69,14 +69,17 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut fastrand::Rng) {
 }
 
 fn smoke(seed: u64, target: fn(&[u8])) {
-    let corpus = corpus();
-    for bytes in &corpus {
+    smoke_on(&corpus(), seed, target);
+}
+
+fn smoke_on(corpus: &[Vec<u8>], seed: u64, target: fn(&[u8])) {
+    for bytes in corpus {
         target(bytes);
     }
     let mut rng = fastrand::Rng::with_seed(seed);
     for _ in 0..ROUNDS {
         let mut bytes = corpus[rng.usize(..corpus.len())].clone();
-        mutate(&mut bytes, &corpus, &mut rng);
+        mutate(&mut bytes, corpus, &mut rng);
         target(&bytes);
     }
 }
@@ -99,4 +102,19 @@ fn handshakes_hold_up() {
 #[test]
 fn frame_streams_hold_up() {
     smoke(0x1d87_2b41_9c5e_0004, targets::frames);
+}
+
+/// Texts that hold each part of a line.
+const MEMBERSHIPS: [&str; 5] = [
+    "server.1=localhost:2780:2783:participant;127.0.0.1:2181\nserver.2=localhost:2781:2784:participant;localhost:2182\nversion=100000000",
+    "server.3=[::1]:2888:3888:observer;[fe80::1]:2181;2281\r\nserver.127=zk7.example:2888:3888\n\nversion=ffffffffffffffff\n",
+    "server.1=a:2888:3888|b:2889:3889:observer;;2281\nversion=0",
+    "group.1=1:2\nweight.1=1\nserver.0=0.0.0.0:1:65535;0.0.0.0:2181\n",
+    "",
+];
+
+#[test]
+fn texts_of_members_hold_up() {
+    let corpus = MEMBERSHIPS.map(|text| text.as_bytes().to_vec());
+    smoke_on(&corpus, 0x1d87_2b41_9c5e_0005, targets::ensemble_config);
 }

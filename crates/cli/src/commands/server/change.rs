@@ -1,0 +1,393 @@
+//! `baton server add`, `remove` and `replace`: one server comes or goes at a time.
+//!
+//! Owns what is refused before the servers are asked, and for how long a change is tried. A change
+//! names the version of the members that it was decided on: if they have changed by then, it is
+//! decided anew.
+
+use std::time::Duration;
+
+use baton_client::{EnsembleConfig, EnsembleMember, MemberRole, MembershipChange, ReconfigError};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{Ensemble, known_member, refusal};
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::servers::probe::{self, Probe};
+
+/// Between two tries of a change.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Changes of an ensemble's members.
+pub(super) struct Changes<'a> {
+    ensemble: &'a Ensemble<'a>,
+    /// For how long a change is tried.
+    wait: Duration,
+}
+
+/// What has changed, and the members since.
+#[derive(Serialize)]
+struct Changed<'a> {
+    server: u64,
+    change: &'a str,
+    voters: Vec<u64>,
+    observers: Vec<u64>,
+    members_version: String,
+}
+
+/// What is to be done about a server that does not catch up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quorum {
+    /// It is waited for.
+    Await,
+    /// Nothing that is waited for would help.
+    Require,
+}
+
+impl<'a> Changes<'a> {
+    /// Changes that are tried for this long.
+    pub(super) fn within(ensemble: &'a Ensemble<'a>, wait: Duration) -> Self {
+        Self { ensemble, wait }
+    }
+
+    /// Adds a server, or changes its part.
+    pub(super) async fn add(&self, member: &EnsembleMember) -> Result<u8, Failure> {
+        let before = self.ensemble.members().await?;
+        let known = before.member(member.id);
+        if known.is_some_and(|known| member.is_met_by(known)) {
+            self.note(format!("server {} is a member already", member.id));
+            self.show(member.id, "added", &before);
+            return Ok(exit::OK);
+        }
+        if let Some(known) = known
+            && known.addresses != member.addresses
+        {
+            return Err(refused(
+                "exists",
+                format!(
+                    "server {} is a member at another address ({known}); remove it first, or give \
+                     the new server another id",
+                    member.id
+                ),
+            ));
+        }
+        refuse_shared_address(&before, member)?;
+        if let Some(known) = known.filter(|_| member.role != MemberRole::Participant) {
+            self.refuse_lost_majority(&before, known).await?;
+        }
+        let change = MembershipChange::add(member.clone());
+        let after = self.apply(member.id, &change, Quorum::Await).await?;
+        self.advise(&after);
+        self.show(member.id, "added", &after);
+        Ok(exit::OK)
+    }
+
+    /// Removes a server.
+    pub(super) async fn remove(&self, id: u64) -> Result<u8, Failure> {
+        let before = self.ensemble.members().await?;
+        let member = known_member(&before, id)?;
+        self.refuse_lost_majority(&before, member).await?;
+        let change = MembershipChange::remove(id);
+        let after = self.apply(id, &change, Quorum::Require).await?;
+        self.advise(&after);
+        self.show(id, "removed", &after);
+        Ok(exit::OK)
+    }
+
+    /// Removes a server with the data that it had, and adds the one that waits in its place.
+    pub(super) async fn replace(&self, id: u64, address: Option<&str>) -> Result<u8, Failure> {
+        let before = self.ensemble.members().await?;
+        let old = known_member(&before, id)?;
+        let new = match address {
+            Some(address) => successor(old, address)?,
+            None => old.clone(),
+        };
+        refuse_shared_address(&before, &new)?;
+        self.refuse_unless_waiting(&before, old, &new).await?;
+        self.refuse_lost_majority(&before, old).await?;
+        self.apply(id, &MembershipChange::remove(id), Quorum::Require)
+            .await?;
+        self.note(format!("server {id} is removed with the data that it had"));
+        let change = MembershipChange::add(new.clone());
+        let joined = self.apply(id, &change, Quorum::Await).await;
+        let after = joined.map_err(|failure| Failure {
+            text: format!(
+                "{}; server {id} is removed and not yet back: when the new one runs with an empty \
+                 folder, baton server add '{new}' adds it",
+                failure.text
+            ),
+            ..failure
+        })?;
+        self.show(id, "replaced", &after);
+        Ok(exit::OK)
+    }
+
+    /// Has the servers make the change, once they can. A change that others make meanwhile is seen,
+    /// and so is one that was made although its answer was lost.
+    async fn apply(
+        &self,
+        id: u64,
+        change: &MembershipChange,
+        quorum: Quorum,
+    ) -> Result<EnsembleConfig, Failure> {
+        let until = Instant::now() + self.wait;
+        let mut said = "";
+        loop {
+            let before = self.ensemble.members().await?;
+            if change.is_met_by(&before) {
+                return Ok(before);
+            }
+            let session = &self.ensemble.session;
+            let changed = session.change_members(change, Some(before.version)).await;
+            let error = match changed {
+                Ok(after) => return Ok(after),
+                Err(error) => error,
+            };
+            let why = match error {
+                ReconfigError::NoQuorum if quorum == Quorum::Await => {
+                    "it is not connected to the leader, or has not caught up"
+                }
+                ReconfigError::InProgress => "another change of members is in progress",
+                ReconfigError::BadVersion | ReconfigError::NotApplied(_) => {
+                    "the members have changed meanwhile"
+                }
+                _ => return Err(refusal(&error)),
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failure {
+                    text: format!(
+                        "server {id}: {why} within {}: {error}",
+                        duration::show(self.wait)
+                    ),
+                    ..refusal(&error)
+                });
+            }
+            if why != said {
+                said = why;
+                let left = duration::show(Duration::from_secs(left.as_secs().max(1)));
+                self.note(format!("server {id}: {why}; trying for {left} more"));
+            }
+            tokio::time::sleep(RETRY.min(left)).await;
+        }
+    }
+
+    /// Refuses to take a vote away if too few of the others serve.
+    async fn refuse_lost_majority(
+        &self,
+        config: &EnsembleConfig,
+        leaving: &EnsembleMember,
+    ) -> Result<(), Failure> {
+        if leaving.role != MemberRole::Participant {
+            return Ok(());
+        }
+        let id = leaving.id;
+        let others = config.voters().filter(|voter| voter.id != id).cloned();
+        let others = EnsembleConfig {
+            members: others.collect(),
+            version: config.version,
+        };
+        let count = others.members.len();
+        if count == 0 {
+            return Err(refused(
+                "majority",
+                format!(
+                    "server {id} is the last one that votes, and an ensemble needs one; add \
+                     another one first"
+                ),
+            ));
+        }
+        let addresses = probe::client_addresses(&others, &self.ensemble.known).await;
+        let probes = probe::probe_all(&addresses).await;
+        let down: Vec<_> = others
+            .members
+            .iter()
+            .zip(&probes)
+            .filter(|(_, probe)| probe.as_ref().is_some_and(|probe| !probe.serves()))
+            .map(|(member, _)| member.id.to_string())
+            .collect();
+        let needed = count / 2 + 1;
+        if count - down.len() >= needed {
+            return Ok(());
+        }
+        let ids: Vec<_> = others.members.iter().map(|of| of.id.to_string()).collect();
+        Err(refused(
+            "majority",
+            format!(
+                "without server {id}, {needed} of the servers {} must serve, and {} of them do not \
+                 ({}); start these first, or remove one of them instead",
+                ids.join(", "),
+                down.len(),
+                down.join(", ")
+            ),
+        ))
+    }
+
+    /// Refuses to replace a server that has its data, or one whose successor does not wait.
+    async fn refuse_unless_waiting(
+        &self,
+        config: &EnsembleConfig,
+        old: &EnsembleMember,
+        new: &EnsembleMember,
+    ) -> Result<(), Failure> {
+        let id = old.id;
+        let pair = EnsembleConfig {
+            members: vec![old.clone(), new.clone()],
+            version: config.version,
+        };
+        let addresses = probe::client_addresses(&pair, &self.ensemble.known).await;
+        let probes = probe::probe_all(&addresses).await;
+        if let Some(probe) = probes.iter().flatten().find(|probe| probe.serves()) {
+            let mode = probe.summary().and_then(|summary| summary.mode.as_deref());
+            return Err(refused(
+                "has_data",
+                format!(
+                    "server {id} has its data: it answers as {}; to replace it, stop it and start \
+                     its successor with an empty folder",
+                    mode.unwrap_or("a member")
+                ),
+            ));
+        }
+        match (probes.last(), addresses.last()) {
+            (Some(Some(Probe::Unreachable(why))), Some(Some(address))) => Err(refused(
+                "not_waiting",
+                format!(
+                    "no server waits at {address} ({why}); start server {id} there with an empty \
+                     folder and the list of all servers, then try again"
+                ),
+            )),
+            (Some(None), _) => {
+                self.note(format!(
+                    "whether the new server {id} waits cannot be seen: its line has no address for \
+                     clients"
+                ));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Warns of a number of voters that tolerates no more than one fewer.
+    fn advise(&self, config: &EnsembleConfig) {
+        let voters = config.voters().count();
+        if voters.is_multiple_of(2) && voters > 0 {
+            let tolerated = (voters - 1) / 2;
+            self.note(format!(
+                "{voters} servers vote now: they go on after the failure of {tolerated}, no more \
+                 than {} do; an odd number is better",
+                voters - 1
+            ));
+        }
+    }
+
+    fn show(&self, server: u64, change: &str, config: &EnsembleConfig) {
+        let ids = |role: MemberRole| -> Vec<u64> {
+            let members = config.members.iter();
+            let members = members.filter(|member| member.role == role);
+            members.map(|member| member.id).collect()
+        };
+        let changed = Changed {
+            server,
+            change,
+            voters: ids(MemberRole::Participant),
+            observers: ids(MemberRole::Observer),
+            members_version: format!("0x{:x}", config.version),
+        };
+        let list = |ids: &[u64]| {
+            let ids: Vec<_> = ids.iter().map(u64::to_string).collect();
+            ids.join(", ")
+        };
+        let mut text = format!(
+            "server {server} {change}; voters: {}",
+            list(&changed.voters)
+        );
+        if !changed.observers.is_empty() {
+            text.push_str(&format!("; observers: {}", list(&changed.observers)));
+        }
+        self.ensemble.context.output.result(&changed, text);
+    }
+
+    fn note(&self, text: String) {
+        self.ensemble.context.output.note(text);
+    }
+}
+
+/// A refusal of this command: the servers were not asked.
+fn refused(kind: &'static str, text: String) -> Failure {
+    Failure::new(exit::NOTHING, kind, text)
+}
+
+/// Two servers cannot be reached at one address.
+fn refuse_shared_address(config: &EnsembleConfig, member: &EnsembleMember) -> Result<(), Failure> {
+    let others = config.members.iter().filter(|other| other.id != member.id);
+    for other in others {
+        let is_shared = |port: u16, host: &str| {
+            let places = other.addresses.iter();
+            let mut places = places.filter(|at| at.host.eq_ignore_ascii_case(host));
+            places.any(|at| at.quorum_port == port)
+        };
+        let shared = member.addresses.iter();
+        let mut shared = shared.filter(|at| is_shared(at.quorum_port, &at.host));
+        if let Some(address) = shared.next() {
+            return Err(refused(
+                "exists",
+                format!(
+                    "server {} has the address {address} already; give server {} its own",
+                    other.id, member.id
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The server that takes another one's place: what the address leaves out stays as it is.
+fn successor(old: &EnsembleMember, address: &str) -> Result<EnsembleMember, Failure> {
+    let mut new = EnsembleMember::with_id(old.id, address)
+        .map_err(|error| Failure::usage(format!("{}={address}: {error}", old.id)))?;
+    let (servers, _) = address.split_once(';').unwrap_or((address, ""));
+    let last = servers.rsplit(':').next().unwrap_or_default();
+    let names_role = ["participant", "observer"]
+        .iter()
+        .any(|role| last.eq_ignore_ascii_case(role));
+    if !names_role {
+        new.role = old.role;
+    }
+    new.client = new.client.or_else(|| old.client.clone());
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_keeps_what_its_address_leaves_out() {
+        let old: EnsembleMember = "server.3=a:1:2:observer;2181".parse().unwrap();
+        for (address, new) in [
+            ("b:3:4", "server.3=b:3:4:observer;0.0.0.0:2181"),
+            (
+                "b:3:4:participant",
+                "server.3=b:3:4:participant;0.0.0.0:2181",
+            ),
+            ("b:3:4;b:5", "server.3=b:3:4:observer;b:5"),
+        ] {
+            assert_eq!(successor(&old, address).unwrap().to_string(), new);
+        }
+        assert_eq!(successor(&old, "b").unwrap_err().kind, "usage");
+    }
+
+    #[test]
+    fn an_address_that_another_server_has_is_refused() {
+        let config = EnsembleConfig::parse(b"server.1=zk1:1:2\nserver.2=zk2:1:2").unwrap();
+        let check = |line: &str| {
+            let refused = refuse_shared_address(&config, &line.parse().unwrap());
+            refused.map_err(|failure| failure.text)
+        };
+        assert_eq!(check("server.3=zk3:1:2"), Ok(()));
+        assert_eq!(check("server.3=zk1:3:4"), Ok(()));
+        assert_eq!(check("server.1=zk1:1:9"), Ok(()));
+        let refused = check("server.3=ZK1:1:4").unwrap_err();
+        assert!(refused.contains("server 1 has the address"), "{refused}");
+    }
+}

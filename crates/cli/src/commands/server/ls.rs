@@ -1,0 +1,195 @@
+//! `baton server ls`: each member, and what it says of itself.
+
+use baton_client::{EnsembleConfig, MemberRole};
+use serde::Serialize;
+
+use super::Ensemble;
+use crate::exit::{self, Failure};
+use crate::servers::probe::{self, Probe, Summary};
+
+/// One server.
+#[derive(Serialize)]
+struct Shown {
+    /// `None`: it stands alone.
+    id: Option<u64>,
+    role: Option<&'static str>,
+    /// Where the other servers reach it.
+    address: Option<String>,
+    client: Option<String>,
+    answers: bool,
+    mode: Option<String>,
+    zxid: Option<String>,
+    version: Option<String>,
+    /// Why it does not answer.
+    why: Option<String>,
+    /// The position of the newest change of members in the order of all changes.
+    members_version: String,
+}
+
+impl Shown {
+    fn new(probe: Option<Probe>, config: &EnsembleConfig) -> Self {
+        let (summary, why) = match probe {
+            Some(Probe::Answered(summary)) => (Some(summary), None),
+            Some(Probe::Silent) => (None, Some("takes connections, does not answer".to_owned())),
+            Some(Probe::Unreachable(why)) => (None, Some(why)),
+            None => (
+                None,
+                Some("its address for clients is not known".to_owned()),
+            ),
+        };
+        let answers = summary.is_some();
+        let Summary {
+            mode,
+            zxid,
+            version,
+        } = summary.unwrap_or_default();
+        Self {
+            id: None,
+            role: None,
+            address: None,
+            client: None,
+            answers,
+            mode,
+            zxid,
+            version,
+            why,
+            members_version: format!("0x{:x}", config.version),
+        }
+    }
+
+    /// The columns of the table.
+    fn cells(&self) -> [String; 7] {
+        let or_none = |text: Option<&str>| text.unwrap_or("-").to_owned();
+        let silent = if self.answers {
+            "not serving"
+        } else {
+            "no answer"
+        };
+        [
+            self.id.map_or("-".to_owned(), |id| id.to_string()),
+            or_none(self.role),
+            self.mode.as_deref().unwrap_or(silent).to_owned(),
+            or_none(self.zxid.as_deref()),
+            or_none(self.version.as_deref()),
+            or_none(self.address.as_deref()),
+            or_none(self.client.as_deref()),
+        ]
+    }
+}
+
+const TITLES: [&str; 7] = [
+    "ID", "ROLE", "MODE", "ZXID", "VERSION", "ADDRESS", "CLIENTS",
+];
+
+/// Prints every member; exit code 1 if one of them does not answer.
+pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
+    let config = ensemble.members_if_any().await?;
+    let all = if config.members.is_empty() {
+        alone(ensemble, &config).await
+    } else {
+        members(ensemble, &config).await
+    };
+    let output = &ensemble.context.output;
+    let mut rows = vec![TITLES.map(str::to_owned)];
+    rows.extend(all.iter().map(Shown::cells));
+    let mut lines = lines(&rows).into_iter();
+    let titles = lines.next().unwrap_or_default();
+    if !output.json() {
+        output.result(&(), titles);
+    }
+    for (shown, line) in all.iter().zip(lines) {
+        output.result(shown, line);
+    }
+    for shown in &all {
+        if let Some(why) = &shown.why {
+            let id = shown
+                .id
+                .map_or(String::new(), |id| format!("server {id}: "));
+            output.verbose(|| format!("{id}{why}"));
+        }
+    }
+    output.verbose(|| format!("the members are those of change 0x{:x}", config.version));
+    let whole = all.iter().all(|shown| shown.answers);
+    Ok(if whole { exit::OK } else { exit::NOTHING })
+}
+
+async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
+    let addresses = probe::client_addresses(config, &ensemble.known).await;
+    let probes = probe::probe_all(&addresses).await;
+    let members = config.members.iter().zip(addresses).zip(probes);
+    let shown = members.map(|((member, client), probe)| {
+        let addresses: Vec<_> = member.addresses.iter().map(ToString::to_string).collect();
+        Shown {
+            id: Some(member.id),
+            role: Some(match member.role {
+                MemberRole::Observer => "observer",
+                _ => "participant",
+            }),
+            address: Some(addresses.join("|")),
+            client,
+            ..Shown::new(probe, config)
+        }
+    });
+    shown.collect()
+}
+
+/// Servers that stand alone, by their addresses.
+async fn alone(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
+    let addresses: Vec<_> = ensemble.known.iter().cloned().map(Some).collect();
+    let probes = probe::probe_all(&addresses).await;
+    let servers = addresses.into_iter().zip(probes);
+    let shown = servers.map(|(client, probe)| Shown {
+        client,
+        ..Shown::new(probe, config)
+    });
+    shown.collect()
+}
+
+/// Rows with their columns aligned.
+fn lines(rows: &[[String; 7]]) -> Vec<String> {
+    let mut widths = [0; 7];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let lines = rows.iter().map(|row| {
+        let cells = row.iter().zip(widths);
+        let cells = cells.map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_what_answers_and_what_does_not() {
+        let config = EnsembleConfig::default();
+        let shown = |probe| Shown::new(probe, &config).cells();
+        let summary = Summary {
+            mode: Some("leader".to_owned()),
+            zxid: Some("0x2a".to_owned()),
+            version: Some("0.1.0".to_owned()),
+        };
+        let rows = [
+            TITLES.map(str::to_owned),
+            shown(Some(Probe::Answered(summary))),
+            shown(Some(Probe::Answered(Summary::default()))),
+            shown(Some(Probe::Silent)),
+            shown(None),
+        ];
+        assert_eq!(
+            lines(&rows),
+            [
+                "ID  ROLE  MODE         ZXID  VERSION  ADDRESS  CLIENTS",
+                "-   -     leader       0x2a  0.1.0    -        -",
+                "-   -     not serving  -     -        -        -",
+                "-   -     no answer    -     -        -        -",
+                "-   -     no answer    -     -        -        -",
+            ]
+        );
+    }
+}

@@ -1,0 +1,338 @@
+//! `baton server`: the members of an ensemble, seen and changed while it runs.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `change` | servers that join, leave, and come back with an empty folder |
+//! | `transfer` | which server leads |
+//! | `ls` | what each member is, and whether it answers |
+//! | `admin` | the commands of a server's HTTP port |
+
+mod admin;
+mod change;
+mod ls;
+mod transfer;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use baton_client::{EnsembleConfig, EnsembleMember, Error, ReconfigError, Session};
+
+use self::change::Changes;
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::znode::{self, on_connection};
+
+/// The variable that holds credentials where no file is named.
+const AUTH_VARIABLE: &str = "BATON_AUTH";
+
+/// See and change which servers are one: the members of an ensemble.
+///
+/// Baton's servers and Apache ZooKeeper's both do: changes are ZooKeeper's reconfig. The servers
+/// take them only if their settings say so (ensemble.reconfig, in a zoo.cfg reconfigEnabled).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton server ls --servers LIST            what each server is, and how far
+  baton server add '4=zk4:2888:3888;2181'   server 4 votes, once it has caught up
+  baton server add '4=zk4:2888:3888:observer;2181'
+  baton server remove 4
+  baton server replace 3                    its data is lost, its machine is not
+  baton server replace '3=zk7:2888:3888;2181'
+  baton server transfer 2 --http zk1:8080   server 2 is to lead
+
+A server is named as in a zoo.cfg: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT, where
+ROLE is participant (default) or observer, and CLIENT is PORT or HOST:PORT.
+Start a server that is to vote first, with an empty folder and all servers in
+its list, itself among them: it waits until it is added.
+Each change is one step: one server comes, or one goes.
+Exit codes: 0 done   1 refused, or (ls) a server does not answer   2 usage
+            125 baton failed; what it said names what is not known")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    act: Act,
+    /// A file with USER:PASSWORD of somebody who may change the members, by default the superuser
+    /// alone [default: BATON_AUTH in the environment].
+    #[arg(long, global = true, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// Print each member: id, role, mode, newest change, version, addresses.
+    Ls,
+    /// Add a server, or make an observer vote, or a voter an observer.
+    Add {
+        /// The server: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT.
+        #[arg(value_name = "ID=ADDRESS", value_parser = member)]
+        server: EnsembleMember,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Remove a server.
+    Remove {
+        /// The server's id.
+        id: u64,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Replace a server whose data is lost by the one that waits with an empty folder.
+    ///
+    /// It removes the server with the data that it had, which never votes again, then adds the one
+    /// that waits under the same id.
+    Replace {
+        /// The server's id; with an address, as for add, if that changes.
+        #[arg(value_name = "ID[=ADDRESS]", value_parser = replacement)]
+        server: Replacement,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Make a server the leader.
+    Transfer {
+        /// The server's id.
+        id: u64,
+        /// HTTP ports of the servers, the leader's among them [default: port 8080 of the leader].
+        #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+        http: Vec<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Limit {
+    /// How long to try.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1m")]
+    wait: Duration,
+}
+
+/// A server to be replaced.
+#[derive(Debug, Clone)]
+struct Replacement {
+    id: u64,
+    /// What is behind the `=`.
+    address: Option<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let credentials = credentials(args.auth_file.as_deref())?;
+    context.block_on(on_connection(context, async |connection: &Connection| {
+        let session = connection.session().await?;
+        if let Some(credentials) = &credentials {
+            let added = session.add_auth("digest", credentials.as_bytes()).await;
+            added.map_err(znode::failure)?;
+        }
+        let ensemble = Ensemble {
+            context,
+            session,
+            known: addresses(&connection.servers),
+            credentials: credentials.as_deref(),
+        };
+        match &args.act {
+            Act::Ls => ls::run(&ensemble).await,
+            Act::Add { server, limit } => Changes::within(&ensemble, limit.wait).add(server).await,
+            Act::Remove { id, limit } => Changes::within(&ensemble, limit.wait).remove(*id).await,
+            Act::Replace { server, limit } => {
+                let changes = Changes::within(&ensemble, limit.wait);
+                changes.replace(server.id, server.address.as_deref()).await
+            }
+            Act::Transfer { id, http, limit } => {
+                transfer::run(&ensemble, *id, http, limit.wait).await
+            }
+        }
+    }))?
+}
+
+/// The ensemble that the verb is about.
+struct Ensemble<'a> {
+    context: &'a Context,
+    session: Session,
+    /// The servers that the user has named, without those at unix sockets.
+    known: Vec<String>,
+    credentials: Option<&'a str>,
+}
+
+impl Ensemble<'_> {
+    /// The members as they are now; none where a server stands alone.
+    async fn members_if_any(&self) -> Result<EnsembleConfig, Failure> {
+        let read = self.session.read_latest("/", Session::ensemble_config);
+        match read.await {
+            Ok(config) => Ok(config),
+            // A server that stands alone need not have the znode.
+            Err(error) if error.is_no_node() => Ok(EnsembleConfig::default()),
+            Err(error) => Err(znode::failure(error)),
+        }
+    }
+
+    /// The members as they are now.
+    async fn members(&self) -> Result<EnsembleConfig, Failure> {
+        let config = self.members_if_any().await?;
+        if config.members.is_empty() {
+            return Err(refusal(&ReconfigError::StandsAlone));
+        }
+        Ok(config)
+    }
+}
+
+/// The member of this id.
+fn known_member(config: &EnsembleConfig, id: u64) -> Result<&EnsembleMember, Failure> {
+    config.member(id).ok_or_else(|| {
+        let known: Vec<_> = config.members.iter().map(|of| of.id.to_string()).collect();
+        Failure::new(
+            exit::NOTHING,
+            "unknown_server",
+            format!(
+                "server {id} is not a member; the members are {}",
+                known.join(", ")
+            ),
+        )
+    })
+}
+
+/// Why the members have not changed. What the servers refuse is an answer (exit code 1).
+fn refusal(error: &ReconfigError) -> Failure {
+    let (exit_code, kind) = match error {
+        ReconfigError::Disabled => (exit::NOTHING, "disabled"),
+        ReconfigError::InProgress => (exit::NOTHING, "in_progress"),
+        ReconfigError::NoQuorum => (exit::NOTHING, "no_quorum"),
+        ReconfigError::BadVersion | ReconfigError::NotApplied(_) => (exit::NOTHING, "changed"),
+        ReconfigError::BadArguments => (exit::NOTHING, "rejected"),
+        ReconfigError::NotAllowed => (exit::NOTHING, "not_allowed"),
+        ReconfigError::StandsAlone => (exit::NOTHING, "stands_alone"),
+        ReconfigError::Other(Error::Rejected { .. }) => (exit::NOTHING, "rejected"),
+        _ => (exit::BATON, "baton"),
+    };
+    Failure::new(exit_code, kind, error.to_string())
+}
+
+/// The addresses `HOST:PORT` of a connect string.
+fn addresses(connect_string: &str) -> Vec<String> {
+    let servers = connect_string.split(',').map(str::trim);
+    let plain = servers.filter(|server| !server.starts_with("unix:"));
+    plain
+        .map(|server| server.split('/').next().unwrap_or(server).to_owned())
+        .filter(|server| server.contains(':'))
+        .collect()
+}
+
+/// `USER:PASSWORD` from the file, or else from the environment.
+fn credentials(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let (text, origin) = match file {
+        Some(file) => {
+            let shown = file.display().to_string();
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                Failure::usage(format!("{shown}: {error}; name a file with USER:PASSWORD"))
+            })?;
+            (text, shown)
+        }
+        None => match std::env::var(AUTH_VARIABLE) {
+            Ok(text) if !text.is_empty() => (text, AUTH_VARIABLE.to_owned()),
+            _ => return Ok(None),
+        },
+    };
+    let text = text.trim_end_matches(['\r', '\n']);
+    if !text.contains(':') || text.contains(['\r', '\n']) {
+        return Err(Failure::usage(format!(
+            "{origin} is not one line USER:PASSWORD; correct it"
+        )));
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// Reads `ID=ADDRESS`.
+fn member(text: &str) -> Result<EnsembleMember, String> {
+    let line = format!("server.{}", text.strip_prefix("server.").unwrap_or(text));
+    line.parse()
+        .map_err(|error| {
+            format!("{error}; write ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT, like {EXAMPLE}")
+        })
+        .and_then(with_possible_id)
+}
+
+const EXAMPLE: &str = "'4=zk4:2888:3888;2181'";
+
+/// Ids are the first byte of session ids, which are positive.
+fn with_possible_id(member: EnsembleMember) -> Result<EnsembleMember, String> {
+    if (1..=127).contains(&member.id) {
+        Ok(member)
+    } else {
+        Err(format!(
+            "{} is not an id; write one from 1 to 127",
+            member.id
+        ))
+    }
+}
+
+/// Reads `ID` or `ID=ADDRESS`.
+fn replacement(text: &str) -> Result<Replacement, String> {
+    let text = text.strip_prefix("server.").unwrap_or(text);
+    let (id, address) = match text.split_once('=') {
+        Some((_, address)) => (member(text)?.id, Some(address.to_owned())),
+        None => {
+            let id = text.parse().ok().filter(|id| (1..=127).contains(id));
+            let complaint = || format!("'{text}' is not an id; write one from 1 to 127");
+            (id.ok_or_else(complaint)?, None)
+        }
+    };
+    Ok(Replacement { id, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_as_in_a_zoo_cfg_with_or_without_the_word() {
+        for text in ["4=zk4:1:2;3", "server.4=zk4:1:2;3"] {
+            assert_eq!(
+                member(text).unwrap().to_string(),
+                "server.4=zk4:1:2:participant;0.0.0.0:3"
+            );
+            let replaced = replacement(text).unwrap();
+            assert_eq!(
+                (replaced.id, replaced.address.as_deref()),
+                (4, Some("zk4:1:2;3"))
+            );
+        }
+        assert_eq!(replacement("4").unwrap().address, None);
+        for (text, complaint) in [
+            ("4", "begin with server.ID="),
+            ("zk4:1:2", "begin with server.ID="),
+            ("4=zk4:2888", "two ports"),
+            ("4=zk4:1:2:boss", "role"),
+            ("0=zk4:1:2", "0 is not an id"),
+            ("128=zk4:1:2", "from 1 to 127"),
+        ] {
+            let refused = member(text).unwrap_err();
+            assert!(refused.contains(complaint), "{text}: {refused}");
+        }
+        for text in ["", "0", "128", "-1", "x", "4=", "4=zk4"] {
+            assert!(replacement(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_addresses_of_a_list_are_those_that_a_word_can_be_sent_to() {
+        assert_eq!(
+            addresses("zk1:2181, [::1]:2182,unix:/run/b.sock,zk3:2183/app"),
+            ["zk1:2181", "[::1]:2182", "zk3:2183"]
+        );
+        assert_eq!(addresses("unix:/run/b.sock/x"), [""; 0]);
+    }
+
+    #[test]
+    fn credentials_are_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("auth");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            credentials(Some(&file))
+        };
+        assert_eq!(read("super:a:b\n").unwrap().as_deref(), Some("super:a:b"));
+        for text in ["", "super", "super:a\r\nX: y\n"] {
+            assert_eq!(read(text).unwrap_err().kind, "usage", "{text:?}");
+        }
+        assert!(credentials(Some(&folder.path().join("none"))).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! `baton server transfer`: another server is to lead. ZooKeeper's protocol has no operation for
+//! that, so the leader is asked at its HTTP port.
+
+use std::time::Duration;
+
+use baton_client::MemberRole;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Ensemble, admin, known_member};
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::servers::probe::{self, Probe};
+
+/// The HTTP port that is tried where none is named: that of ZooKeeper's admin server.
+const HTTP_PORT: u16 = 8080;
+/// Between two looks at the servers.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Who leads now.
+#[derive(Serialize)]
+struct Leads {
+    leader: u64,
+}
+
+/// Makes server `id` the leader, and waits until it leads.
+pub(super) async fn run(
+    ensemble: &Ensemble<'_>,
+    id: u64,
+    http: &[String],
+    wait: Duration,
+) -> Result<u8, Failure> {
+    let config = ensemble.members().await?;
+    let member = known_member(&config, id)?;
+    if member.role != MemberRole::Participant {
+        return Err(Failure::new(
+            exit::NOTHING,
+            "observer",
+            format!("server {id} is an observer and cannot lead; name a server that votes"),
+        ));
+    }
+    let addresses = probe::client_addresses(&config, &ensemble.known).await;
+    let leader_at = |probes: &[Option<Probe>]| {
+        let leads = |probe: &Option<Probe>| {
+            let summary = probe.as_ref().and_then(Probe::summary);
+            summary.and_then(|summary| summary.mode.as_deref()) == Some("leader")
+        };
+        probes.iter().position(leads)
+    };
+    let id_at = |at: usize| config.members.get(at).map(|member| member.id);
+    let first = leader_at(&probe::probe_all(&addresses).await);
+    if first.and_then(id_at) == Some(id) {
+        ensemble
+            .context
+            .output
+            .note(format!("server {id} leads already"));
+        return Ok(shown(ensemble, id));
+    }
+    let http = if http.is_empty() {
+        let host = first
+            .and_then(|at| addresses.get(at)?.as_deref()?.rsplit_once(':'))
+            .map(|(host, _)| host);
+        let host = host.ok_or_else(|| {
+            Failure::baton(
+                "which server leads is not known; name the HTTP ports of the servers with --http",
+            )
+        })?;
+        vec![format!("{host}:{HTTP_PORT}")]
+    } else {
+        http.to_vec()
+    };
+    let leader = leader_among(&http).await?;
+    let target = format!("/commands/transfer?to={id}");
+    let answer = admin::ask(leader, "POST", &target, ensemble.credentials).await?;
+    if let Some(complaint) = answer.complaint() {
+        return Err(Failure::new(
+            exit::NOTHING,
+            "rejected",
+            format!("{leader}: refused by the server: {complaint}"),
+        ));
+    }
+    let until = Instant::now() + wait;
+    loop {
+        let leads = leader_at(&probe::probe_all(&addresses).await);
+        if leads.and_then(id_at) == Some(id) {
+            return Ok(shown(ensemble, id));
+        }
+        if Instant::now() >= until {
+            return Err(Failure::baton(format!(
+                "server {id} does not lead within {}; baton server ls shows who does",
+                duration::show(wait)
+            )));
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+fn shown(ensemble: &Ensemble<'_>, id: u64) -> u8 {
+    let output = &ensemble.context.output;
+    output.result(&Leads { leader: id }, format!("server {id} leads"));
+    exit::OK
+}
+
+/// The address of the server that says that it leads.
+async fn leader_among(http: &[String]) -> Result<&String, Failure> {
+    let mut failures = Vec::new();
+    for address in http {
+        match admin::ask(address, "GET", "/commands/leader", None).await {
+            Ok(answer) if answer.body.get("is_leader") == Some(&Value::Bool(true)) => {
+                return Ok(address);
+            }
+            Ok(_) => failures.push(format!("{address}: it does not lead")),
+            Err(failure) => failures.push(failure.text),
+        }
+    }
+    Err(Failure::baton(format!(
+        "the HTTP port of the leader is not among them: {}; name it with --http",
+        failures.join("; ")
+    )))
+}

@@ -1,0 +1,197 @@
+//! One server asked by a four-letter word: whether it answers, and what it says of itself.
+
+use std::time::Duration;
+
+use baton_proto::{EnsembleConfig, EnsembleMember};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// How long an answer may take. A server that is stopped gives none.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of an answer.
+const MAX_BYTES: u64 = 16 << 10;
+
+/// What became of the question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// Nothing listens there, or nothing can be reached.
+    Unreachable(String),
+    /// It takes the connection and says nothing: it starts, waits for its ensemble, or is stopped.
+    Silent,
+    /// The answer to `srvr`.
+    Answered(Summary),
+}
+
+impl Probe {
+    /// The answer, if there is one.
+    pub(crate) fn summary(&self) -> Option<&Summary> {
+        match self {
+            Self::Answered(summary) => Some(summary),
+            Self::Unreachable(_) | Self::Silent => None,
+        }
+    }
+
+    /// Whether the server takes part in its ensemble: it leads, follows or observes.
+    pub(crate) fn serves(&self) -> bool {
+        let mode = self.summary().and_then(|summary| summary.mode.as_deref());
+        matches!(mode, Some("leader" | "follower" | "observer"))
+    }
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// `leader`, `follower`, `observer`, `standalone`, `looking`, `read-only`; `None`: it says that
+    /// it does not serve.
+    pub(crate) mode: Option<String>,
+    /// The newest change that it has, as it writes it.
+    pub(crate) zxid: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+impl Summary {
+    fn of(answer: &str) -> Self {
+        let field = |name: &str| {
+            let mut lines = answer.lines();
+            let found = lines.find_map(|line| line.strip_prefix(name))?;
+            Some(found.trim().chars().take(100).collect::<String>())
+        };
+        let version = field("Zookeeper version: ");
+        Self {
+            mode: field("Mode: "),
+            zxid: field("Zxid: "),
+            // ZooKeeper goes on with when it was built.
+            version: version.map(|text| match text.split_once([',', ' ']) {
+                Some((version, _)) => version.to_owned(),
+                None => text,
+            }),
+        }
+    }
+}
+
+/// Asks the server at this `HOST:PORT` what it is.
+pub(crate) async fn probe(address: &str) -> Probe {
+    let stream = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Probe::Unreachable(error.to_string()),
+        Err(_) => return Probe::Unreachable("no connection in time".to_owned()),
+    };
+    match tokio::time::timeout(PATIENCE, answer(stream, "srvr")).await {
+        Ok(Ok(answer)) if !answer.is_empty() => Probe::Answered(Summary::of(&answer)),
+        Ok(Err(error)) => Probe::Unreachable(error.to_string()),
+        Ok(Ok(_)) | Err(_) => Probe::Silent,
+    }
+}
+
+/// What the servers at these addresses are, in their order; `None` for one without an address.
+pub(crate) async fn probe_all(addresses: &[Option<String>]) -> Vec<Option<Probe>> {
+    let mut asking = JoinSet::new();
+    for (at, address) in addresses.iter().enumerate() {
+        if let Some(address) = address.clone() {
+            asking.spawn(async move { (at, probe(&address).await) });
+        }
+    }
+    let mut found = vec![None; addresses.len()];
+    while let Some(asked) = asking.join_next().await {
+        if let Ok((at, probe)) = asked
+            && let Some(found) = found.get_mut(at)
+        {
+            *found = Some(probe);
+        }
+    }
+    found
+}
+
+/// The id of the server at this `HOST:PORT`, if it says so.
+async fn id_of(address: &str) -> Option<u64> {
+    let asking = async { answer(TcpStream::connect(address).await?, "conf").await };
+    let answer = tokio::time::timeout(PATIENCE, asking).await.ok()?.ok()?;
+    let id = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("serverId="));
+    id?.trim().parse().ok()
+}
+
+async fn answer(mut stream: TcpStream, word: &str) -> std::io::Result<String> {
+    stream.write_all(word.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(MAX_BYTES).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Where clients reach a member, as `HOST:PORT`; a member that listens on every address is reached
+/// where the other servers reach it. `None`: its line does not say.
+pub(crate) fn client_address(member: &EnsembleMember) -> Option<String> {
+    let client = member.client.as_ref()?;
+    if !client.is_every_address() {
+        return Some(client.to_string());
+    }
+    let mut reached = client.clone();
+    reached.host.clone_from(&member.addresses.first()?.host);
+    Some(reached.to_string())
+}
+
+/// Where clients reach each member: as its line says, or else as one of the `known` addresses says
+/// of itself. In the order of the members.
+pub(crate) async fn client_addresses(
+    config: &EnsembleConfig,
+    known: &[String],
+) -> Vec<Option<String>> {
+    let mut addresses: Vec<_> = config.members.iter().map(client_address).collect();
+    if addresses.iter().all(Option::is_some) {
+        return addresses;
+    }
+    for candidate in known {
+        let Some(id) = id_of(candidate).await else {
+            continue;
+        };
+        let members = config.members.iter().zip(&mut addresses);
+        for (_, address) in members.filter(|(member, at)| member.id == id && at.is_none()) {
+            *address = Some(candidate.clone());
+        }
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answers_of_both_kinds_of_server_are_read() {
+        let zookeeper = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built \
+                         on 2022-02-25 08:49 UTC\nLatency min/avg/max: 0/0.0/0\nReceived: 1\nZxid: \
+                         0x100000000\nMode: follower\nNode count: 5\n";
+        assert_eq!(
+            Summary::of(zookeeper),
+            Summary {
+                mode: Some("follower".to_owned()),
+                zxid: Some("0x100000000".to_owned()),
+                version: Some("3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f".to_owned()),
+            }
+        );
+        let away = "This ZooKeeper instance is not currently serving requests\n";
+        assert_eq!(Summary::of(away), Summary::default());
+        assert!(!Probe::Answered(Summary::of(away)).serves());
+        assert!(Probe::Answered(Summary::of(zookeeper)).serves());
+        assert!(!Probe::Answered(Summary::of("Mode: looking\n")).serves());
+        assert!(!Probe::Silent.serves());
+        // Whatever answers there need not be a server.
+        assert_eq!(Summary::of("\0\u{1b}[2J Mode: leader"), Summary::default());
+    }
+
+    #[test]
+    fn a_member_that_listens_everywhere_is_reached_where_the_others_reach_it() {
+        let address = |line: &str| client_address(&line.parse().unwrap());
+        for (line, reached) in [
+            ("server.1=zk1:1:2;2181", Some("zk1:2181")),
+            ("server.1=[::1]:1:2;2181", Some("[::1]:2181")),
+            ("server.1=zk1:1:2;[::]:2181", Some("zk1:2181")),
+            ("server.1=zk1:1:2;10.0.0.1:2181", Some("10.0.0.1:2181")),
+            ("server.1=zk1:1:2", None),
+        ] {
+            assert_eq!(address(line).as_deref(), reached, "{line}");
+        }
+    }
+}
