@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use baton_consensus::{PeerProgress, Role};
+use baton_tree::ServerList;
 
 use crate::options::EnsembleOptions;
 
@@ -33,6 +34,8 @@ pub(crate) struct EnsembleStatus {
     /// Whether it answers reads though no leader is known. While this is locked, the mode neither
     /// begins nor ends.
     pub(crate) is_read_only: bool,
+    /// The list of the servers, once the log has one.
+    pub(crate) list: Option<ServerList>,
     /// Since when this server has led; `None` while it does not.
     pub(crate) has_led_since: Option<Instant>,
 }
@@ -48,13 +51,24 @@ impl EnsembleStatus {
             term: 0,
             commit: 0,
             applied: 0,
-            voters: options.servers.keys().copied().collect(),
-            learners: Vec::new(),
+            voters: options
+                .servers
+                .keys()
+                .copied()
+                .filter(|id| !options.observers.contains(id))
+                .collect(),
+            learners: options.observers.iter().copied().collect(),
             progress: Vec::new(),
             connected: BTreeSet::new(),
             servers: options.servers.clone(),
             is_read_only: false,
+            list: None,
             has_led_since: None,
         }
+    }
+
+    /// Whether this server receives every write and does not vote.
+    pub(crate) fn is_observer(&self) -> bool {
+        self.learners.contains(&self.id) && !self.voters.contains(&self.id)
     }
 }

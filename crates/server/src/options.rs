@@ -152,6 +152,8 @@ pub struct EnsembleOptions {
 impl EnsembleOptions {
     /// The most voters.
     const MAX_VOTERS: usize = 7;
+    /// The most servers.
+    const MAX_SERVERS: usize = 64;
     /// The largest id: ids are the first byte of session ids, which are positive.
     const MAX_ID: u64 = 127;
 
@@ -161,8 +163,28 @@ impl EnsembleOptions {
             Err(StartError::Setting { setting, remedy })
         };
         let servers = "ensemble.servers";
-        if self.servers.is_empty() || self.servers.len() > Self::MAX_VOTERS {
-            return refuse(servers, "must name 1 to 7 servers");
+        if !self
+            .observers
+            .iter()
+            .all(|id| self.servers.contains_key(id))
+        {
+            return refuse(
+                "ensemble.observers",
+                "must name servers of ensemble.servers by their ids",
+            );
+        }
+        let voters = self.servers.len() - self.observers.len();
+        if voters == 0 || voters > Self::MAX_VOTERS {
+            return refuse(servers, "must name 1 to 7 servers that vote");
+        }
+        if self.servers.len() > Self::MAX_SERVERS {
+            return refuse(servers, "must name 64 servers at most");
+        }
+        if !self.clients.values().all(|at| host_and_port(at).is_some()) {
+            return refuse(
+                "ensemble.clients",
+                "must have an address HOST:PORT for clients of each server that it names",
+            );
         }
         if !self.servers.contains_key(&server_id) {
             return refuse(

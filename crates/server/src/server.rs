@@ -447,6 +447,7 @@ fn prepare_member(
         wire: Arc::<Peers>::clone(&peers),
         events: joined.events,
         bootstrap: Some(joined.bootstrap),
+        addresses: joined.addresses,
         peer_log: joined.peer_log,
         run: u64::from_le_bytes(run),
     };

@@ -3,6 +3,7 @@
 //! Owns how they are driven; whatever they decide is decided by the code that runs in production.
 //! A server of an ensemble reaches the others through [`Surroundings`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,6 +30,7 @@ use crate::commit::starting::Starting;
 use crate::connections::inbox::Work;
 use crate::connections::peer::Peer;
 use crate::ensemble::Links;
+use crate::ensemble::addresses::PeerAddresses;
 use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
 use crate::ensemble::wire::Wire;
@@ -196,6 +198,7 @@ impl SimulatedServer {
                 wire,
                 events: Arc::clone(&events),
                 bootstrap: None,
+                addresses: PeerAddresses::default(),
                 peer_log: PeerLog::default(),
                 run: seed,
             },
@@ -448,4 +451,7 @@ impl Wire for SimulatedWire {
     fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer)) {
         self.0.update_local(change);
     }
+
+    /// The members of a simulation do not change.
+    fn set_addresses(&self, _: &BTreeMap<u64, String>) {}
 }

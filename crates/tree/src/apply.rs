@@ -13,6 +13,7 @@ use crate::identity::Identity;
 use crate::kind::is_session_id;
 use crate::level::FormatLevel;
 use crate::recorder::{Context, Direct};
+use crate::server_list::{ListChange, ServerList};
 use crate::tree::Tree;
 
 /// Bounds for bodies that are in the log already. How large a request may be is decided where it
@@ -58,6 +59,7 @@ impl Tree {
     ) -> Result<Outcome, Unapplied> {
         let is_open = match item.command {
             Command::Write { .. }
+            | Command::Reconfigure { .. }
             | Command::CloseSession {
                 reason: CloseReason::Client,
                 ..
@@ -145,6 +147,12 @@ impl Tree {
                 self.reap(&context, path, czxid, &mut Direct(effects))
             }
             Command::SetLevel(level) => self.set_level(&context, level),
+            Command::Reconfigure { .. } if item.session != 0 && !is_open => {
+                Err(ErrorCode::SessionExpired)
+            }
+            Command::Reconfigure { refusal, body } => {
+                self.reconfigure(&context, refusal, body, effects)
+            }
         };
         Outcome {
             zxid: self.zxid,
@@ -256,6 +264,69 @@ impl Tree {
         Ok(Response::Empty)
     }
 
+    /// A change of the servers. The leader has looked at what the tree does not know; everything
+    /// else is decided here, in ZooKeeper's order (protocol.md §1.13).
+    fn reconfigure(
+        &mut self,
+        context: &Context<'_>,
+        refusal: i32,
+        body: &[u8],
+        effects: &mut impl Effects,
+    ) -> Result<Response, ErrorCode> {
+        if refusal != 0 {
+            return Err(ErrorCode::from_code(refusal));
+        }
+        let next = self.list_after(body, context.session == 0)?;
+        let is_permitted = context.session == 0 || self.may_reconfigure(context.identity);
+        if self.level < FormatLevel::Members {
+            return Err(ErrorCode::ReconfigDisabled);
+        }
+        if !is_permitted {
+            return Err(ErrorCode::NoAuth);
+        }
+        let list = ServerList {
+            version: context.zxid,
+            ..next
+        };
+        let text = list.to_string();
+        let stat = self.store_list(context, text.as_bytes(), &mut Direct(effects))?;
+        Ok(Response::Data {
+            data: Some(text.into()),
+            stat,
+        })
+    }
+
+    /// The list of servers after a `reconfig` with this body, with the version of before. `first`:
+    /// it is to be the first list.
+    ///
+    /// # Errors
+    /// [`ErrorCode`], as the change is answered with where nothing else forbids it before.
+    pub fn list_after(&self, body: &[u8], first: bool) -> Result<ServerList, ErrorCode> {
+        let request = Request::decode(OpCode::Reconfig, body, &APPLY_LIMITS)
+            .map_err(|_| ErrorCode::MarshallingError)?;
+        let Request::Reconfig {
+            joining,
+            leaving,
+            new_members,
+            config_id,
+        } = request
+        else {
+            return Err(ErrorCode::MarshallingError);
+        };
+        let change = ListChange {
+            joining,
+            leaving,
+            new_members,
+            config_id,
+        };
+        match (self.servers(), first) {
+            (Some(_), true) => Err(ErrorCode::BadVersion),
+            (None, true) => ServerList::default().after(&change),
+            (Some(list), false) => list.after(&change),
+            (None, false) => Err(ErrorCode::ReconfigDisabled),
+        }
+    }
+
     fn write(
         &mut self,
         context: &Context<'_>,
@@ -292,7 +363,8 @@ impl Tree {
             Request::Multi(ops) => Ok(Response::Multi(self.multi(context, &ops, effects))),
             // Its place in the log is all that a sync asks for.
             Request::Sync { path } => Ok(Response::Path(path.to_owned())),
-            // As ZooKeeper while `reconfigEnabled` is false: the write takes its zxid.
+            // As ZooKeeper while `reconfigEnabled` is false: the write takes its zxid. A leader
+            // that permits it has made a command of it.
             Request::Reconfig { .. } => Err(ErrorCode::ReconfigDisabled),
             _ => Err(ErrorCode::Unimplemented),
         }

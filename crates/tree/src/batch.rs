@@ -21,6 +21,7 @@
 //! body 4 write     := op:zigzag  request:bytes    (the request's body as the client sent it)
 //! body 5 reap      := path:string  czxid:i64le
 //! body 6 set level := level:varint                (version 2)
+//! body 9 reconfigure := error:zigzag  request:bytes  (version 2, from level 3 on; error 0: none)
 //! string, bytes := len:varint  len × byte
 //! ```
 
@@ -46,6 +47,7 @@ const REAP: u8 = 5;
 const SET_LEVEL: u8 = 6;
 const GROUP: u8 = 7;
 const ORIGIN: u8 = 8;
+const RECONFIGURE: u8 = 9;
 
 /// Fewest bytes of a record of version 1 and of version 2.
 const MIN_RECORD_BYTES: [usize; 2] = [12, 3];
@@ -116,6 +118,15 @@ pub enum Command<'a> {
         path: &'a str,
         /// The zxid of its creation: a later znode of the same name is left alone.
         czxid: i64,
+    },
+    /// A client's `reconfig`, once the leader has looked at it. Of the server itself, the first
+    /// list of the servers, which takes effect only where there is none yet.
+    Reconfigure {
+        /// Why the leader refuses, for reasons that are not in the tree: the number of an
+        /// [`ErrorCode`](baton_proto::ErrorCode); 0 where it does not.
+        refusal: i32,
+        /// The body of the request, as it came.
+        body: &'a [u8],
     },
     /// Raises the format level of the tree. Refused if the tree is at a higher one. Takes no zxid.
     SetLevel(FormatLevel),
@@ -414,6 +425,10 @@ fn read_body<'a>(
             let level = FormatLevel::from_number(number);
             Command::SetLevel(level.ok_or(BatchError::UnknownLevel(number))?)
         }
+        RECONFIGURE => Command::Reconfigure {
+            refusal: from.i32()?,
+            body: from.bytes()?,
+        },
         _ => return Err(BatchError::Invalid { offset: kind_at }),
     })
 }
@@ -511,6 +526,7 @@ impl BatchBuilder {
             Command::Write { .. } => WRITE,
             Command::DeleteContainer { .. } => REAP,
             Command::SetLevel(_) => SET_LEVEL,
+            Command::Reconfigure { .. } => RECONFIGURE,
         });
         if self.level == FormatLevel::Initial {
             out.extend_from_slice(&session.to_le_bytes());
@@ -609,5 +625,9 @@ fn put_body(out: &mut Vec<u8>, command: Command<'_>) {
             out.extend_from_slice(&czxid.to_le_bytes());
         }
         Command::SetLevel(level) => put_u64(out, level.number()),
+        Command::Reconfigure { refusal, body } => {
+            put_i64(out, refusal.into());
+            put_bytes(out, body);
+        }
     }
 }

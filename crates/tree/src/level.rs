@@ -12,11 +12,14 @@ pub enum FormatLevel {
     /// Level 2: log entries and snapshots of version 2. A session stores its attachment, and time
     /// never goes back.
     Attachments,
+    /// Level 3: the log may change the servers of an ensemble, and `/zookeeper/config` lists them.
+    /// The formats are those of level 2. A server that stands alone does not need it.
+    Members,
 }
 
 impl FormatLevel {
     /// The highest level that this version can read and write.
-    pub const NEWEST: Self = Self::Attachments;
+    pub const NEWEST: Self = Self::Members;
 
     /// Its number, as it is stored.
     #[must_use]
@@ -24,6 +27,7 @@ impl FormatLevel {
         match self {
             Self::Initial => 1,
             Self::Attachments => 2,
+            Self::Members => 3,
         }
     }
 
@@ -31,7 +35,7 @@ impl FormatLevel {
     pub(crate) const fn batch_version(self) -> u8 {
         match self {
             Self::Initial => 1,
-            Self::Attachments => 2,
+            Self::Attachments | Self::Members => 2,
         }
     }
 
@@ -39,7 +43,7 @@ impl FormatLevel {
     pub(crate) const fn snapshot_version(self) -> u8 {
         match self {
             Self::Initial => 1,
-            Self::Attachments => 2,
+            Self::Attachments | Self::Members => 2,
         }
     }
 
@@ -49,6 +53,7 @@ impl FormatLevel {
         match number {
             1 => Some(Self::Initial),
             2 => Some(Self::Attachments),
+            3 => Some(Self::Members),
             _ => None,
         }
     }

@@ -11,7 +11,7 @@
 //! | `exchange` | a tree from and to a list of znodes, for imports |
 //! | `apply` | the commands of the log: sessions, the zxid, which write is run |
 //! | `multi` | several writes, all or none |
-//! | `write` | create, delete, set, check; **the number of a sequential znode** |
+//! | `write` | create, delete, set, check, reconfigure; **the number of a sequential znode** |
 //! | `restore` | a tree from a snapshot's chunks |
 //! | `quota`, `reap`, `read` | quotas; which containers and TTL znodes are due; reads |
 //! | `change` | changes of one znode, with digest and indexes |
@@ -25,6 +25,7 @@
 //! | `digest` | the digest of the whole tree |
 //! | `effects` | what a command reports |
 //! | `arena`, `acl_table`, `identity` | znodes in memory; ACLs stored once each; who a client is |
+//! | `server_list` | the servers of an ensemble, as `/zookeeper/config` lists them |
 //! | `kind`, `level`, `varint` | kinds of znodes; format levels; encoded numbers |
 
 #![forbid(unsafe_code)]
@@ -47,6 +48,7 @@ mod read;
 mod reap;
 mod recorder;
 mod restore;
+mod server_list;
 mod sessions;
 mod snapshot;
 mod snapshot_content;
@@ -68,6 +70,7 @@ pub use quota::QuotaState;
 pub use read::ChildNames;
 pub use reap::ReapCandidate;
 pub use restore::{Restore, RestoreError};
+pub use server_list::{ListChange, ListedServer, ServerList};
 pub use sessions::{EphemeralCursor, SessionInfo};
 pub use snapshot::SnapshotBusy;
 pub use snapshot_content::{MAX_CHUNK_BYTES, SNAPSHOT_VERSION};

@@ -143,7 +143,7 @@ impl Session {
         let attachment = &self.attachment;
         match level {
             FormatLevel::Initial => digest::session_term(id, &self.password, self.timeout_ms),
-            FormatLevel::Attachments => digest::attached_session_term(
+            FormatLevel::Attachments | FormatLevel::Members => digest::attached_session_term(
                 id,
                 &self.password,
                 self.timeout_ms,

@@ -30,6 +30,7 @@ use crate::identity::{self, Identity};
 use crate::kind::Kind;
 use crate::quota::Growth;
 use crate::recorder::{Context, Noted, Recorder, Undo};
+use crate::server_list::{CONFIG_PATH, ServerList};
 use crate::tree::{INITIAL_PATHS, Tree};
 
 /// The highest number in a sequential name: the last one of ten digits.
@@ -255,6 +256,10 @@ impl Tree {
             bytes: data.map_or(0, <[u8]>::len) as i64 - node.data_len() as i64,
         };
         self.within_quota(quota.as_ref(), growth, recorder)?;
+        if path == CONFIG_PATH && self.servers().is_some() {
+            // Only a reconfig changes the list, since the members change with it.
+            return Err(ErrorCode::BadArguments);
+        }
         let next = next_version(node.version, version)?;
         let acl = node.acl;
         self.replace_data(path, id, data, recorder, |node| {
@@ -266,6 +271,43 @@ impl Tree {
         self.record(context, recorder, ChangeKind::DataChanged, path, acl);
         self.charge(quota.as_ref(), growth, recorder);
         Ok(stat)
+    }
+
+    /// Puts a list of servers into the znode that shows it. Its version does not count, as in
+    /// ZooKeeper: the list has one of its own.
+    pub(crate) fn store_list(
+        &mut self,
+        context: &Context<'_>,
+        text: &[u8],
+        recorder: &mut impl Recorder,
+    ) -> Result<Stat, ErrorCode> {
+        let path = CONFIG_PATH;
+        let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        let acl = self.arena.node(id).acl;
+        self.replace_data(path, id, Some(text), recorder, |node| {
+            node.version = -1;
+            node.mzxid = context.zxid;
+            node.mtime = context.time_ms;
+        });
+        let stat = self.stat_of(self.arena.node(id));
+        self.record(context, recorder, ChangeKind::DataChanged, path, acl);
+        Ok(stat)
+    }
+
+    /// The servers of the ensemble; `None` on a server alone, and before a leader has listed them.
+    #[must_use]
+    pub fn servers(&self) -> Option<ServerList> {
+        let id = self.arena.lookup(CONFIG_PATH)?;
+        let data = self.arena.node(id).data().filter(|data| !data.is_empty())?;
+        ServerList::read(std::str::from_utf8(data).ok()?)
+    }
+
+    /// Whether a client of this identity may change the servers: whether it may write where they
+    /// are listed.
+    #[must_use]
+    pub fn may_reconfigure(&self, identity: &Identity) -> bool {
+        let listed = self.arena.lookup(CONFIG_PATH);
+        listed.is_some_and(|id| self.permits(self.arena.node(id), identity, Perms::WRITE))
     }
 
     pub(crate) fn set_acl(

@@ -11,11 +11,14 @@
 //! that was emptied has another incarnation, which no earlier membership names.
 //!
 //! An empty folder that meets a cluster waits to be admitted. It never gives birth and never votes.
+//! The members refuse its handshake until the membership has its id and its incarnation; a
+//! connection to a member is therefore the admission, and the first frame on it is the cluster's
+//! first membership. An observer is never among the first members and is admitted in this way.
 //! The owner stores what a decision asks for, and sends what the calls return.
 
 mod list;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_consensus::{Member, Membership};
 
@@ -41,6 +44,8 @@ pub struct BootstrapStart {
     pub birth: Option<Birth>,
     /// The id that a cluster would get. Drawn by chance; not 0.
     pub new_cluster: u64,
+    /// Whether this server is to vote, and so has to be in the list.
+    pub votes: bool,
 }
 
 /// What the owner has to do.
@@ -146,6 +151,11 @@ pub struct Bootstrap {
     birth: Option<Birth>,
     new_cluster: u64,
     seen: BTreeMap<u64, Seen>,
+    /// Servers with an empty folder whose handshake a member, this server, has accepted.
+    admitted: BTreeSet<u64>,
+    /// Members that have accepted the handshake of this server, whose folder is empty, with their
+    /// cluster.
+    admitted_by: BTreeMap<u64, u64>,
     /// A promise that is to be stored.
     promising: u128,
     /// A membership that is to be stored. It is never taken back: it may be on disk already.
@@ -159,7 +169,7 @@ impl Bootstrap {
     /// [`ListError::LacksThisServer`].
     pub fn new(start: BootstrapStart) -> Result<Bootstrap, ListError> {
         let id = start.id;
-        if !start.list.servers().contains_key(&id) {
+        if start.votes && !start.list.servers().contains_key(&id) {
             return Err(ListError::LacksThisServer { id });
         }
         let mut bootstrap = Bootstrap {
@@ -171,6 +181,8 @@ impl Bootstrap {
             birth: start.birth,
             new_cluster: start.new_cluster,
             seen: BTreeMap::new(),
+            admitted: BTreeSet::new(),
+            admitted_by: BTreeMap::new(),
             promising: 0,
             storing: None,
         };
@@ -180,9 +192,32 @@ impl Bootstrap {
 
     /// An event of the transport; returns what is to be sent.
     pub fn event(&mut self, event: &PeerEvent) -> Outgoing {
+        if let PeerEvent::Connected { link, hello, .. } = event {
+            // Between a member and an empty folder the handshake passes only by admission.
+            match (self.cluster, hello.cluster) {
+                (0, 0) => {}
+                (0, cluster) => {
+                    self.admitted_by.insert(link.peer, cluster);
+                }
+                (_, 0) => {
+                    self.admitted.insert(link.peer);
+                }
+                _ => {
+                    self.admitted.remove(&link.peer);
+                }
+            }
+        }
         match event {
             PeerEvent::Connected { link, .. } if is_of(link, Direction::Outbound) => {
-                self.connected(link.peer)
+                let mut out = self.connected(link.peer);
+                if out.len() == 1 && self.admitted.contains(&link.peer) {
+                    out.extend(
+                        self.birth
+                            .clone()
+                            .map(|birth| (link.peer, Frame::Birth(birth))),
+                    );
+                }
+                out
             }
             PeerEvent::Disconnected { link, .. } if is_of(link, Direction::Inbound) => {
                 self.disconnected(link.peer);
@@ -192,6 +227,7 @@ impl Bootstrap {
                 Frame::BirthReport(report) => self.reported(link.peer, *report),
                 Frame::Birth(birth) => {
                     self.received(birth.clone());
+                    self.received_by_admission(link.peer, birth);
                     Outgoing::new()
                 }
                 _ => Outgoing::new(),
@@ -234,6 +270,10 @@ impl Bootstrap {
 
     /// A server has reported.
     pub fn reported(&mut self, peer: u64, report: BirthReport) -> Outgoing {
+        if self.cluster != 0 && report.cluster == 0 && self.admitted.contains(&peer) {
+            let birth = self.birth.clone().map(Frame::Birth);
+            return birth.map(|birth| (peer, birth)).into_iter().collect();
+        }
         if peer == self.id || !self.list.servers().contains_key(&peer) {
             return Vec::new();
         }
@@ -242,6 +282,7 @@ impl Bootstrap {
             && self.storing.is_none()
             && self.promised == 0
             && self.promising == 0
+            && self.list.servers().contains_key(&self.id)
             && peer == self.list.lowest()
             && report.cluster == 0
             && report.list == self.list.fingerprint()
@@ -256,6 +297,29 @@ impl Bootstrap {
     /// A server has sent a first membership.
     pub fn received(&mut self, birth: Birth) {
         if self.cluster == 0 && self.storing.is_none() && self.accepts(&birth) {
+            self.storing = Some(birth);
+        }
+    }
+
+    /// A member that has admitted this server has sent the first membership, which need not name
+    /// this server: what follows in the log does. A first member with this server's id was one with
+    /// another data folder, so this folder does not begin as that voter (R17).
+    fn received_by_admission(&mut self, peer: u64, birth: &Birth) {
+        let is_admitted = self.admitted_by.get(&peer) == Some(&birth.cluster);
+        let mut birth = birth.clone();
+        let first = &mut birth.membership;
+        let is_named =
+            |member: &Member| member.id == self.id && member.incarnation == self.incarnation;
+        if !first.members.iter().any(is_named) {
+            first.voters.retain(|id| *id != self.id);
+            first.members.retain(|member| member.id != self.id);
+        }
+        if self.cluster == 0
+            && self.storing.is_none()
+            && birth.cluster != 0
+            && !birth.membership.voters.is_empty()
+            && is_admitted
+        {
             self.storing = Some(birth);
         }
     }

@@ -5,6 +5,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::codec::Hello;
+use crate::handshake::LocalServer;
+use crate::net::Held;
 
 const SERVERS: [u64; 3] = [1, 2, 3];
 /// Clusters from this id on are born within the model.
@@ -119,6 +122,7 @@ impl World {
             cluster: folder.cluster,
             birth: folder.birth,
             new_cluster,
+            votes: true,
         });
         self.node(id).machine = Some(machine.unwrap());
         let of_node = |message: &Travelling| message.from == id || message.to == id;
@@ -451,6 +455,7 @@ fn machine(id: u64, incarnation: u128) -> Bootstrap {
         cluster: 0,
         birth: None,
         new_cluster: 500,
+        votes: true,
     })
     .unwrap()
 }
@@ -582,6 +587,110 @@ fn a_member_passes_the_first_membership_on() {
     assert_eq!(births(&one.connected(3)), []);
 }
 
+/// That a server is connected, in this direction, as the transport reports it.
+fn connected_as(direction: Direction, hello: Hello) -> PeerEvent {
+    let link = Link {
+        peer: hello.from,
+        lane: Lane::Urgent,
+        direction,
+        generation: 1,
+    };
+    PeerEvent::Connected {
+        link,
+        hello,
+        clock_offset_ms: 0,
+    }
+}
+
+/// A frame of that server.
+fn frame_of(peer: u64, frame: Frame) -> PeerEvent {
+    let link = Link {
+        peer,
+        lane: Lane::Urgent,
+        direction: Direction::Inbound,
+        generation: 1,
+    };
+    PeerEvent::Frame {
+        link,
+        frame,
+        held: Held::nothing(),
+    }
+}
+
+#[test]
+fn r17_an_admitted_server_begins_with_the_first_membership_without_its_former_self() {
+    let mut one = machine(1, 11);
+    one.reported(2, empty(12, 11));
+    one.reported(3, empty(13, 11));
+    let _ = one.birth_stored();
+    // Server 3 has lost its folder. That it is connected says that it is a member again.
+    let mut three = machine(3, 99);
+    let of_three = LocalServer::new(3, 99, 1).hello(1, Lane::Urgent, 1, 0);
+    let mut of_one = LocalServer::new(1, 11, 1);
+    of_one.cluster = 500;
+    let of_one = of_one.hello(3, Lane::Urgent, 1, 0);
+    let birth = |sent: Outgoing| {
+        sent.into_iter().find_map(|(to, frame)| match frame {
+            Frame::Birth(birth) if to == 3 => Some(birth),
+            _ => None,
+        })
+    };
+    // Not before it is connected.
+    assert!(birth(one.reported(3, empty(99, 0))).is_none());
+    let sent = one.event(&connected_as(Direction::Inbound, of_three.clone()));
+    assert!(birth(sent).is_none(), "nothing can be sent yet");
+    let sent = one.event(&connected_as(Direction::Outbound, of_three));
+    let first = birth(sent).expect("the first membership");
+    assert!(
+        birth(one.reported(3, empty(99, 0))).is_some(),
+        "when it asks"
+    );
+
+    three.event(&frame_of(1, Frame::Birth(first.clone())));
+    let waits = matches!(three.decision(), Decision::Wait(_));
+    assert!(waits, "of a server that has not admitted it");
+    three.event(&connected_as(Direction::Inbound, of_one));
+    three.event(&frame_of(1, Frame::Birth(first)));
+    let Decision::Store(stored) = three.decision() else {
+        panic!("{:?}", three.decision());
+    };
+    assert_eq!(
+        (stored.cluster, stored.membership.voters),
+        (500, vec![1, 2])
+    );
+    let ids: Vec<u64> = stored.membership.members.iter().map(|it| it.id).collect();
+    assert_eq!(ids, [1, 2]);
+    three.birth_stored();
+    assert_eq!(three.decision(), Decision::Member { cluster: 500 });
+}
+
+#[test]
+fn an_observer_neither_promises_nor_waits_to_be_in_the_list() {
+    let list = machine(1, 11).list;
+    let start = BootstrapStart {
+        list: list.clone(),
+        id: 9,
+        incarnation: 19,
+        promised: 0,
+        cluster: 0,
+        birth: None,
+        new_cluster: 500,
+        votes: false,
+    };
+    let lacks = Bootstrap::new(BootstrapStart {
+        votes: true,
+        ..start.clone()
+    });
+    assert!(lacks.is_err());
+    let mut nine = Bootstrap::new(start).unwrap();
+    for (id, incarnation) in [(1, 11), (2, 12), (3, 13)] {
+        nine.reported(id, empty(incarnation, 0));
+        assert!(matches!(nine.decision(), Decision::Wait(_)));
+    }
+    nine.met_cluster(1, 77);
+    assert_eq!(nine.decision(), Decision::Join { cluster: 77 });
+}
+
 #[test]
 fn a_list_of_one_server_is_a_cluster_at_once() {
     let list = StaticList::new([(5, "server5".to_owned())]).unwrap();
@@ -593,6 +702,7 @@ fn a_list_of_one_server_is_a_cluster_at_once() {
         cluster: 0,
         birth: None,
         new_cluster: 500,
+        votes: true,
     };
     let mut five = Bootstrap::new(start.clone()).unwrap();
     assert!(matches!(five.decision(), Decision::Store(_)));

@@ -32,6 +32,7 @@ impl Starting {
             cluster: 0,
             birth: None,
             new_cluster: 0xc0 + id,
+            votes: true,
         });
         Starting {
             server,

@@ -14,7 +14,8 @@ pub(crate) fn status(state: &ServerState) -> Option<EnsembleStatus> {
     state.ensemble.as_ref().map(|status| status.lock().clone())
 }
 
-/// `standalone`, `leader`, `follower`; while no leader is known `looking`, or `read-only`.
+/// `standalone`, `leader`, `follower`, `observer`; while no leader is known `looking`, or
+/// `read-only`.
 pub(crate) fn mode(state: &ServerState) -> &'static str {
     match status(state) {
         None => "standalone",
@@ -25,6 +26,7 @@ pub(crate) fn mode(state: &ServerState) -> &'static str {
 fn mode_of(status: &EnsembleStatus) -> &'static str {
     match (status.role, status.leader) {
         (Role::Leader, _) => "leader",
+        (Role::Follower, Some(_)) if status.is_observer() => "observer",
         (Role::Follower, Some(_)) => "follower",
         (Role::Follower | Role::Candidate, None) if status.is_read_only => "read-only",
         (Role::Follower, None) | (Role::Candidate, _) => "looking",
@@ -42,6 +44,7 @@ pub(crate) fn peer_state(state: &ServerState) -> Option<&'static str> {
     Some(match mode_of(&status(state)?) {
         "leader" => "leading - broadcast",
         "follower" => "following - broadcast",
+        "observer" => "observing - broadcast",
         _ => "looking",
     })
 }
@@ -70,7 +73,12 @@ pub(crate) fn leader(status: &EnsembleStatus) -> (i64, &str) {
 pub(crate) fn voters(state: &ServerState, status: &EnsembleStatus) -> BTreeMap<u64, String> {
     let voters = status.servers.iter().filter_map(|(id, address)| {
         let votes = status.voters.contains(id);
-        votes.then(|| (*id, description(state, *id, address)))
+        let listed = status.list.as_ref().and_then(|list| list.servers.get(id));
+        let text = || match listed {
+            Some(listed) => listed.to_string(),
+            None => description(state, *id, address),
+        };
+        votes.then(|| (*id, text()))
     });
     voters.collect()
 }
@@ -108,11 +116,15 @@ pub(crate) fn configuration(state: &ServerState) -> Vec<String> {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     lines.push(format!("quorumPort={}", port(&status)));
-    lines.push("peerType=0".to_owned());
+    lines.push(format!("peerType={}", u8::from(status.is_observer())));
     lines.push("membership: ".to_owned());
+    if let Some(list) = &status.list {
+        lines.extend(list.to_string().lines().map(str::to_owned));
+        return lines;
+    }
     let voters = voters(state, &status).into_iter();
     lines.extend(voters.map(|(id, voter)| format!("server.{id}={voter}")));
-    // The static list never changes.
+    // The static list has no version.
     lines.push("version=0".to_owned());
     lines
 }

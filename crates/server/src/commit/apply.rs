@@ -131,6 +131,9 @@ pub(crate) struct Applier {
     pub(crate) is_recovering: bool,
     /// The server of an ensemble whose clients gave the commands of the entry.
     origin: Option<u64>,
+    /// Whether the last entry had a change of the servers, and whether that was accepted.
+    pub(crate) has_reconfigure: bool,
+    pub(crate) has_reconfigured: bool,
     /// The tree's format level after the last entry.
     pub(crate) level: FormatLevel,
     /// Requests for sessions whose id was taken: another id is to be drawn for each.
@@ -151,6 +154,8 @@ impl Applier {
         Self {
             is_recovering: true,
             origin: None,
+            has_reconfigure: false,
+            has_reconfigured: false,
             level,
             again: Work::default(),
             wake: Vec::new(),
@@ -175,6 +180,7 @@ impl Applier {
         let time_ms = batch.map_or(0, Batch::time_ms);
         self.origin = batch.and_then(Batch::origin).map(|origin| origin.server);
         self.relief = 0;
+        (self.has_reconfigure, self.has_reconfigured) = (false, false);
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         let mut rest = requested.steps.iter();
         while rest.len() > 0 {
@@ -187,6 +193,8 @@ impl Applier {
                     let Some((item, identity)) = items.next() else {
                         break;
                     };
+                    let is_reconfigure = matches!(item.command, Command::Reconfigure { .. });
+                    self.has_reconfigure |= is_reconfigure;
                     let mut deliver = Deliver {
                         state,
                         by: group.map(|group| &*group.conn),
@@ -224,6 +232,7 @@ impl Applier {
                             continue;
                         }
                     };
+                    self.has_reconfigured |= is_reconfigure && outcome.result.is_ok();
                     if !self.is_recovering {
                         if held && outcome.result.is_ok() {
                             let stats = &state.stats;
@@ -347,7 +356,10 @@ impl Applier {
                     }
                 }
             }
-            Command::Write { .. } | Command::DeleteContainer { .. } | Command::SetLevel(_) => {}
+            Command::Write { .. }
+            | Command::Reconfigure { .. }
+            | Command::DeleteContainer { .. }
+            | Command::SetLevel(_) => {}
         }
     }
 

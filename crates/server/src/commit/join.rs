@@ -6,7 +6,6 @@
 
 mod waiting;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -30,6 +29,7 @@ use crate::commit::join::waiting::WaitLog;
 use crate::commit::recover::{Begun, recover_member};
 use crate::commit::snapshots::write_whole;
 use crate::commit::starting::{Stage, Starting};
+use crate::ensemble::addresses::PeerAddresses;
 use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
 use crate::error::{ServerError, StartError};
@@ -54,6 +54,8 @@ pub(crate) struct Joined {
     /// Has the first membership. Give it each event, and send what it returns: a server that missed
     /// the membership receives it from any member.
     pub(crate) bootstrap: Bootstrap,
+    /// Where the other servers are reached.
+    pub(crate) addresses: PeerAddresses,
     /// Limits the lines about other servers.
     pub(crate) peer_log: PeerLog,
 }
@@ -82,9 +84,11 @@ pub(crate) fn join(
     if !ensemble.servers.is_empty() && !ensemble.servers.contains_key(&id) {
         return Err(ListError::LacksThisServer { id }.into());
     }
+    let voters = ensemble.servers.iter();
+    let voters = voters.filter(|(id, _)| !ensemble.observers.contains(id));
     let start = Start {
         id,
-        list: StaticList::new(ensemble.servers.clone())?,
+        list: StaticList::new(voters.map(|(id, at)| (*id, at.clone())))?,
         ensemble,
         runtime,
         starting,
@@ -158,6 +162,7 @@ impl Start<'_> {
             cluster: identity.cluster,
             birth,
             new_cluster: draw_number()?,
+            votes: !self.ensemble.observers.contains(&self.id),
         })?)
     }
 
@@ -169,13 +174,17 @@ impl Start<'_> {
         describe(&mut local, identity.cluster, &begun);
         let events = Arc::new(EventQueue::default());
         let peers = self.listen(local, &events)?;
-        peers.set_addresses(&self.addresses(begun.consensus.membership()));
+        let addresses = self.addresses(&identity)?;
+        let membership = begun.consensus.membership();
+        self.compare_lists(membership);
+        peers.set_addresses(&addresses.of(membership));
         Ok(Joined {
             begun,
             peers,
             events,
             cluster: identity.cluster,
             bootstrap,
+            addresses,
             peer_log: PeerLog::default(),
         })
     }
@@ -194,12 +203,13 @@ impl Start<'_> {
             .wait(&mut folder, &mut bootstrap, &peers, &events, &mut peer_log)
             .and_then(|open| {
                 let cluster = folder.identity().cluster;
-                Ok((open, cluster, self.recover(folder)?))
+                let addresses = self.addresses(folder.identity())?;
+                Ok((open, cluster, addresses, self.recover(folder)?))
             });
         match joined {
-            Ok((open, cluster, begun)) => {
+            Ok((open, cluster, addresses, begun)) => {
                 peers.update_local(|local| describe(local, cluster, &begun));
-                peers.set_addresses(&self.addresses(begun.consensus.membership()));
+                peers.set_addresses(&addresses.of(begun.consensus.membership()));
                 events.put_back(open);
                 Ok(Joined {
                     begun,
@@ -207,6 +217,7 @@ impl Start<'_> {
                     events,
                     cluster,
                     bootstrap,
+                    addresses,
                     peer_log,
                 })
             }
@@ -293,6 +304,10 @@ impl Start<'_> {
                 return Err(StartError::NotTheMember { id, cluster });
             }
             Some(_) => {}
+            None if begun.wal.last_index() <= FIRST_INDEX => tracing::info!(
+                server = self.id,
+                "this server is admitted to its cluster: it receives the log"
+            ),
             None => tracing::warn!(
                 server = self.id,
                 entry = begun.snapshot_index,
@@ -312,7 +327,7 @@ impl Start<'_> {
 
     /// Listens for the other servers.
     fn listen(&self, local: LocalServer, events: &Arc<EventQueue>) -> Result<Peers, StartError> {
-        let own = self.list.servers().get(&self.id);
+        let own = self.ensemble.servers.get(&self.id);
         let address = self.ensemble.listen.as_ref().or(own);
         let address = address.map(String::as_str).unwrap_or_default();
         let exposure = if self.ensemble.allow_plain_peers {
@@ -338,23 +353,19 @@ impl Start<'_> {
         Ok(Peers::start(options, local, TcpConnector, acceptor, events))
     }
 
-    /// Where the members are reached: as the configuration says, and those that it lacks as the
-    /// membership says.
-    fn addresses(&self, membership: &Membership) -> BTreeMap<u64, String> {
-        let listed = self.list.servers();
+    /// Where the members are reached.
+    fn addresses(&self, identity: &Identity) -> Result<PeerAddresses, StartError> {
+        let first = Membership::decode(&identity.birth).map_err(ServerError::from)?;
+        Ok(PeerAddresses::new(&first, &self.ensemble.servers))
+    }
+
+    /// Warns where the configuration names other servers than the cluster has.
+    fn compare_lists(&self, membership: &Membership) {
+        let listed = &self.ensemble.servers;
         let is_member = |id: &&u64| membership.contains(**id);
         let not_members: Vec<u64> = listed.keys().filter(|id| !is_member(id)).copied().collect();
-        let members = membership.members.iter().map(|member| {
-            let address = listed.get(&member.id).unwrap_or(&member.address);
-            (member.id, address.clone())
-        });
-        let addresses: BTreeMap<u64, String> = members.collect();
-        let is_listed = |id: &&u64| listed.contains_key(*id);
-        let not_listed: Vec<u64> = addresses
-            .keys()
-            .filter(|id| !is_listed(id))
-            .copied()
-            .collect();
+        let members = membership.members.iter().map(|member| member.id);
+        let not_listed: Vec<u64> = members.filter(|id| !listed.contains_key(id)).collect();
         if !not_members.is_empty() || !not_listed.is_empty() {
             tracing::warn!(
                 ?not_members,
@@ -362,7 +373,6 @@ impl Start<'_> {
                 "the configured list of servers is not that of the cluster's members, which counts: correct the list"
             );
         }
-        addresses
     }
 }
 

@@ -399,6 +399,8 @@ impl LogWorker {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use baton_consensus::{Config, Consensus, MessageKind, Recovered};
     use baton_peers::codec::Frame;
     use baton_peers::handshake::LocalServer;
@@ -433,6 +435,8 @@ mod tests {
         }
 
         fn update_local(&self, _: &mut dyn FnMut(&mut LocalServer)) {}
+
+        fn set_addresses(&self, _: &BTreeMap<u64, String>) {}
     }
 
     fn message() -> PeerMessage {

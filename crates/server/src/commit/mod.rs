@@ -7,6 +7,7 @@
 //! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
 //! | `outstanding` | on a server of an ensemble: batches of its clients that are not applied yet |
 //! | `in_flight` | entries that were proposed and not applied yet: whom each is to answer |
+//! | `member_changes` | from a list of servers to a change of the members |
 //! | `group_commit` | adaptive group commit: when the core spins, when it waits for more writes |
 //! | `join` | the start of a member: from a data folder to a consensus node that may run |
 //! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |
@@ -20,6 +21,7 @@ mod in_flight;
 pub(crate) mod join;
 mod log;
 pub(crate) mod log_thread;
+mod member_changes;
 mod outstanding;
 pub(crate) mod pipeline;
 pub(crate) mod recover;

@@ -18,6 +18,9 @@ pub(crate) enum Content {
     Handshakes,
     /// Requests of attached connections. The stamp of each command says whether it was applied.
     Requests,
+    /// One `reconfig`, which may take long. Nothing else waits for it but what its own connection
+    /// asks for next.
+    Reconfigure,
 }
 
 #[derive(Debug)]
@@ -36,6 +39,17 @@ pub(crate) struct Outstanding {
     sent: usize,
     batches: usize,
     next_number: u64,
+    /// Those that nothing waits for.
+    apart: Vec<Apart>,
+}
+
+/// A batch that nothing waits for.
+#[derive(Debug)]
+struct Apart {
+    number: u64,
+    payload: Bytes,
+    requested: Requested,
+    is_sent: bool,
 }
 
 impl Default for Outstanding {
@@ -45,6 +59,7 @@ impl Default for Outstanding {
             sent: 0,
             batches: 0,
             next_number: 1,
+            apart: Vec::new(),
         }
     }
 }
@@ -62,6 +77,16 @@ impl Outstanding {
 
     /// Adds a batch, which has the next number.
     pub(crate) fn push(&mut self, payload: Bytes, content: Content, requested: Requested) {
+        if content == Content::Reconfigure {
+            self.apart.push(Apart {
+                number: self.next_number,
+                payload,
+                requested,
+                is_sent: false,
+            });
+            self.next_number += 1;
+            return;
+        }
         self.items.push_back(Item {
             batch: Some((self.next_number, payload, content)),
             requested,
@@ -89,7 +114,13 @@ impl Outstanding {
         let is_it = |item: &Item| matches!(&item.batch, Some((this, _, _)) if *this == number);
         let place = match self.items.front() {
             Some(front) if is_it(front) => 0,
-            _ => self.items.iter().position(is_it)?,
+            _ => match self.items.iter().position(is_it) {
+                Some(place) => place,
+                None => {
+                    let place = self.apart.iter().position(|it| it.number == number)?;
+                    return Some(self.apart.remove(place).requested);
+                }
+            },
         };
         let item = self.items.remove(place)?;
         self.batches -= 1;
@@ -123,16 +154,54 @@ impl Outstanding {
         self.sent += 1;
     }
 
+    /// The oldest batch of those that nothing waits for that was not sent, which counts as sent
+    /// from here on.
+    pub(crate) fn send_apart(&mut self) -> Option<(u64, Bytes)> {
+        let unsent = self.apart.iter_mut().find(|it| !it.is_sent)?;
+        unsent.is_sent = true;
+        Some((unsent.number, unsent.payload.clone()))
+    }
+
+    /// That batch could not be sent.
+    pub(crate) fn not_sent(&mut self, number: u64) {
+        let mut apart = self.apart.iter_mut();
+        if let Some(it) = apart.find(|it| it.number == number) {
+            it.is_sent = false;
+        }
+    }
+
+    /// Whether there are batches that nothing waits for.
+    pub(crate) fn has_apart(&self) -> bool {
+        !self.apart.is_empty()
+    }
+
+    /// Whether this connection has asked for something that is set apart: what it asks for next
+    /// has to wait.
+    pub(crate) fn is_set_apart(&self, conn: u32) -> bool {
+        self.apart.iter().any(|it| concerns(&it.requested, conn))
+    }
+
+    /// Whether anything of this connection is not applied.
+    pub(crate) fn has(&self, conn: u32) -> bool {
+        self.items.iter().any(|it| concerns(&it.requested, conn))
+    }
+
     /// Forgets everything: the state that the requests were about is gone.
     pub(crate) fn clear(&mut self) -> Vec<Requested> {
         self.sent = 0;
         self.batches = 0;
-        self.items.drain(..).map(|item| item.requested).collect()
+        let items = self.items.drain(..).map(|item| item.requested);
+        items
+            .chain(self.apart.drain(..).map(|it| it.requested))
+            .collect()
     }
 
     /// What was sent may be lost. Requests are to be sent again; handshakes that were sent are
     /// taken out, with the connections that made them.
     pub(crate) fn lost(&mut self) -> Vec<(Requested, Vec<Arc<Conn>>)> {
+        for apart in &mut self.apart {
+            apart.is_sent = false;
+        }
         let mut kept = VecDeque::with_capacity(self.items.len());
         let mut ended = Vec::new();
         for (place, item) in self.items.drain(..).enumerate() {
@@ -155,6 +224,12 @@ impl Outstanding {
         self.sent = 0;
         ended
     }
+}
+
+fn concerns(requested: &Requested, conn: u32) -> bool {
+    let steps = requested.steps.iter();
+    let mut groups = steps.filter_map(|step| requested.work.groups.get(step.group?));
+    groups.any(|group| group.conn.id == conn)
 }
 
 #[cfg(test)]

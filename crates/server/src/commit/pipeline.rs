@@ -199,10 +199,11 @@ impl CommitPipeline {
         }
     }
 
-    /// Raises the format level to the newest one: nobody else has to read what this server writes.
+    /// Raises the format level to the newest one that a server alone has a use for: nobody else has
+    /// to read what this server writes.
     fn raise_level(&mut self, is_new: bool) -> Result<(), ServerError> {
-        let (from, to) = (self.applier.level, FormatLevel::NEWEST);
-        if from == to {
+        let (from, to) = (self.applier.level, FormatLevel::Attachments);
+        if from >= to {
             return Ok(());
         }
         let batch = BatchBuilder::raising(to, self.state.time.wall_ms());
@@ -687,40 +688,49 @@ impl CommitPipeline {
 
     /// Applies a committed entry, wherever it came from, and answers those who asked for it.
     fn apply(&mut self, entry: &Entry) -> Result<(), ServerError> {
-        if entry.kind == EntryKind::Command {
-            let batch = decode(entry)?;
-            let position = Position {
-                index: entry.index,
-                term: entry.term,
-            };
-            let commands = batch.items().len();
-            let requested = match &mut self.member {
-                None => self.in_flight.take(position, commands),
-                Some(member) => member
-                    .take(batch.origin())
-                    .unwrap_or_else(|| self.in_flight.unasked(commands)),
-            };
-            let begun = self.state.time.now();
-            let is_recovering = self.applier.is_recovering;
-            if !is_recovering {
-                let uptime_ms = self.state.time.uptime_ms_at(begun);
-                self.state.progress.step(uptime_ms);
-            }
-            self.applier
-                .run(&self.state, &mut self.clocks, &requested, Some(&batch));
-            self.finish(requested);
-            if !is_recovering {
-                let now = self.state.time.now();
-                let took = micros(now.saturating_duration_since(begun));
-                self.state.stats.apply_time.record(took);
-                self.group_commit
-                    .entry_applied(self.applier.notified, self.last_sync, now);
-            }
-        }
-        if entry.kind == EntryKind::Configuration {
-            self.apply_change(entry)?;
+        match entry.kind {
+            EntryKind::Noop => {}
+            EntryKind::Command => self.apply_payload(entry, &entry.payload)?,
+            EntryKind::Configuration => self.apply_change(entry)?,
         }
         self.consensus.applied(entry.index)?;
+        Ok(())
+    }
+
+    /// Applies the batch that an entry carries.
+    fn apply_payload(&mut self, entry: &Entry, payload: &Bytes) -> Result<(), ServerError> {
+        let batch = Batch::decode(payload).map_err(|source| ServerError::Entry {
+            index: entry.index,
+            source,
+        })?;
+        let position = Position {
+            index: entry.index,
+            term: entry.term,
+        };
+        let commands = batch.items().len();
+        let requested = match &mut self.member {
+            None => self.in_flight.take(position, commands),
+            Some(member) => member
+                .take(batch.origin())
+                .unwrap_or_else(|| self.in_flight.unasked(commands)),
+        };
+        let begun = self.state.time.now();
+        let is_recovering = self.applier.is_recovering;
+        if !is_recovering {
+            let uptime_ms = self.state.time.uptime_ms_at(begun);
+            self.state.progress.step(uptime_ms);
+        }
+        self.applier
+            .run(&self.state, &mut self.clocks, &requested, Some(&batch));
+        self.finish(requested);
+        self.batch_applied(batch.origin());
+        if !is_recovering {
+            let now = self.state.time.now();
+            let took = micros(now.saturating_duration_since(begun));
+            self.state.stats.apply_time.record(took);
+            self.group_commit
+                .entry_applied(self.applier.notified, self.last_sync, now);
+        }
         Ok(())
     }
 
@@ -840,13 +850,6 @@ impl CommitPipeline {
             self.state.time.forgive(mark, sync_time);
         }
     }
-}
-
-fn decode(entry: &Entry) -> Result<Batch<'_>, ServerError> {
-    Batch::decode(&entry.payload).map_err(|source| ServerError::Entry {
-        index: entry.index,
-        source,
-    })
 }
 
 #[cfg(test)]

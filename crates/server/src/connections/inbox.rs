@@ -175,6 +175,8 @@ struct State {
     nudged: bool,
     /// Sessions that the owner of the server asked to expire.
     expirations: Vec<Expiration>,
+    /// The server that an operator wants to lead.
+    hand_over_to: Option<u64>,
     /// Tasks that wait until less is queued.
     waiting: Vec<Waker>,
     /// The task that is the core, where it is no thread.
@@ -335,6 +337,17 @@ impl Inbox {
     /// The sessions that the core was asked to expire.
     pub(crate) fn take_expirations(&self) -> Vec<Expiration> {
         std::mem::take(&mut self.state.lock().expirations)
+    }
+
+    /// Asks the core to hand leadership over to another server.
+    pub(crate) fn hand_over(&self, to: u64) {
+        self.state.lock().hand_over_to = Some(to);
+        self.nudge();
+    }
+
+    /// The server to which the core was asked to hand leadership over.
+    pub(crate) fn take_hand_over(&self) -> Option<u64> {
+        self.state.lock().hand_over_to.take()
     }
 
     /// As [`Inbox::take`], for a core that is a task: ready once there is something, or the core

@@ -8,16 +8,19 @@
 //! | `digests` | whether the servers have the same state |
 //! | `wire` | what the core needs of the connections to the other servers |
 //! | `peer_log` | what the log says of other servers, and how many lines they may cause |
+//! | `addresses` | where the other servers are reached |
 //! | `events` | events of these connections, on their way to the core |
 
 use std::sync::Arc;
 
 use baton_peers::bootstrap::Bootstrap;
 
+use self::addresses::PeerAddresses;
 use self::events::EventQueue;
 use self::peer_log::PeerLog;
 use self::wire::Wire;
 
+pub(crate) mod addresses;
 pub(crate) mod digests;
 pub(crate) mod events;
 pub(crate) mod peer_log;
@@ -31,6 +34,8 @@ pub(crate) struct Links {
     pub(crate) events: Arc<EventQueue>,
     /// Has the first membership, for a server that missed it; `None` in a simulation.
     pub(crate) bootstrap: Option<Bootstrap>,
+    /// Where the other servers are reached.
+    pub(crate) addresses: PeerAddresses,
     /// Limits the lines about other servers.
     pub(crate) peer_log: PeerLog,
     /// Drawn at each start, so that batches of an earlier process are not taken for this one's.

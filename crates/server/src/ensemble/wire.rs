@@ -1,6 +1,7 @@
 //! What the core needs of the connections to the other servers. A server has
 //! [`Peers`](baton_peers::net::Peers), a simulation has links of its own.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use baton_consensus::PeerMessage;
@@ -21,6 +22,9 @@ pub(crate) trait Wire: fmt::Debug + Send + Sync {
 
     /// Changes what this server says of itself, and knows of the members.
     fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer));
+
+    /// The servers to connect to, by id. Connections to others end.
+    fn set_addresses(&self, addresses: &BTreeMap<u64, String>);
 }
 
 impl Wire for Peers {
@@ -34,5 +38,9 @@ impl Wire for Peers {
 
     fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer)) {
         Peers::update_local(self, change);
+    }
+
+    fn set_addresses(&self, addresses: &BTreeMap<u64, String>) {
+        Peers::set_addresses(self, addresses);
     }
 }

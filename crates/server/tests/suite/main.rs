@@ -17,6 +17,7 @@ mod http;
 mod limits;
 mod listings;
 mod operations;
+mod reconfig;
 mod requests;
 mod restarts;
 mod sessions;

@@ -183,7 +183,11 @@ fn r29_what_the_old_connection_sent_is_refused_once_the_session_has_moved() {
 /// One that attached before the level was raised goes on until its client comes back.
 #[test]
 fn r29_a_connection_without_a_nonce_writes_until_another_one_has_the_session() {
-    for level in [FormatLevel::Initial, FormatLevel::Attachments] {
+    for level in [
+        FormatLevel::Initial,
+        FormatLevel::Attachments,
+        FormatLevel::Members,
+    ] {
         let mut tree = tree_at(level);
         let open = Command::OpenSession {
             session_id: SESSION,
@@ -215,7 +219,7 @@ fn r29_a_connection_without_a_nonce_writes_until_another_one_has_the_session() {
                 assert!(stamped.unwrap().is_ok(), "stamps are not stored yet");
                 assert_eq!((info(&tree).nonce, unstamped(&mut tree)), (0, Ok(true)));
             }
-            FormatLevel::Attachments => {
+            FormatLevel::Attachments | FormatLevel::Members => {
                 assert_eq!(stamped, Err(Unapplied::SessionMoved));
                 assert_eq!(unstamped(&mut tree), Err(Unapplied::SessionMoved));
                 create(&mut tree, SESSION, 6, 1).unwrap().unwrap();
@@ -277,6 +281,8 @@ fn r39_the_level_is_raised_and_never_lowered_and_takes_no_zxid() {
         (FormatLevel::Attachments, true),
         (FormatLevel::Attachments, true),
         (FormatLevel::Initial, false),
+        (FormatLevel::Members, true),
+        (FormatLevel::Attachments, false),
     ] {
         let outcome = driver.apply(0, Command::SetLevel(level));
         let refused = Err(ErrorCode::BadArguments);
@@ -287,11 +293,11 @@ fn r39_the_level_is_raised_and_never_lowered_and_takes_no_zxid() {
         };
         assert_eq!((outcome.result, outcome.zxid), (expected, zxid));
     }
-    assert_eq!(driver.tree.level(), FormatLevel::Attachments);
+    assert_eq!(driver.tree.level(), FormatLevel::Members);
     assert_ne!(driver.tree.digest(), before, "the level is state");
     driver.tree.begin_snapshot().unwrap();
     let restored = restore(&drain(&mut driver.tree, MAX_CHUNK_BYTES)).unwrap();
-    assert_eq!(restored.level(), FormatLevel::Attachments);
+    assert_eq!(restored.level(), FormatLevel::Members);
     assert_eq!(dump(&restored), dump(&driver.tree));
 }
 
@@ -307,9 +313,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     );
     builder.push(0, Command::SetLevel(FormatLevel::NEWEST));
     let mut payload = builder.finish().to_vec();
-    *payload.last_mut().unwrap() = 3;
+    *payload.last_mut().unwrap() = 4;
     let error = Batch::decode(&payload).unwrap_err();
-    assert_eq!(error, BatchError::UnknownLevel(3));
+    assert_eq!(error, BatchError::UnknownLevel(4));
     assert!(error.to_string().contains("start a newer version"));
 
     let mut tree = raised();
@@ -318,9 +324,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     // The level and the time of an empty tree are the last bytes of the head.
     let level = chunks[0].len() - 2;
     assert_eq!(chunks[0][level], 2);
-    chunks[0][level] = 3;
+    chunks[0][level] = 4;
     let error = restore(&chunks).unwrap_err();
-    assert_eq!(error, RestoreError::UnknownLevel(3));
+    assert_eq!(error, RestoreError::UnknownLevel(4));
     assert!(error.to_string().contains("start a newer version"));
     chunks[0][level] = 1;
     let broken = matches!(restore(&chunks), Err(RestoreError::Broken { chunk: 0, .. }));

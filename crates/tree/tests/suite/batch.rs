@@ -19,6 +19,8 @@ enum Made {
     Write(OpCode, Vec<u8>),
     Reap(String, i64),
     /// Version 2 only.
+    Reconfigure(i32, Vec<u8>),
+    /// Version 2 only.
     SetLevel(FormatLevel),
 }
 
@@ -48,6 +50,10 @@ impl Made {
                 path,
                 czxid: *czxid,
             },
+            Self::Reconfigure(refusal, body) => Command::Reconfigure {
+                refusal: *refusal,
+                body,
+            },
             Self::SetLevel(level) => Command::SetLevel(*level),
         }
     }
@@ -68,9 +74,13 @@ fn made(level: FormatLevel) -> BoxedStrategy<Made> {
     ];
     match level {
         FormatLevel::Initial => of_version_1.boxed(),
-        FormatLevel::Attachments => {
-            prop_oneof![9 => of_version_1, 1 => levels().prop_map(Made::SetLevel)].boxed()
-        }
+        FormatLevel::Attachments | FormatLevel::Members => prop_oneof![
+            9 => of_version_1,
+            1 => levels().prop_map(Made::SetLevel),
+            1 => (any::<i32>(), vec(any::<u8>(), 0..300))
+                .prop_map(|(refusal, body)| Made::Reconfigure(refusal, body)),
+        ]
+        .boxed(),
     }
 }
 
@@ -146,7 +156,7 @@ proptest! {
         for (session, wanted, first, commands) in &plan.groups {
             for (place, (cxid, made)) in commands.iter().enumerate() {
                 let (item, identity) = items.next().unwrap();
-                let stamp = first.filter(|_| plan.level == FormatLevel::Attachments);
+                let stamp = first.filter(|_| plan.level >= FormatLevel::Attachments);
                 let stamp = stamp.map(|first| Stamp {
                     sequence: first.sequence + place as u64,
                     ..first

@@ -15,5 +15,6 @@ mod common;
 mod fuzz_smoke;
 mod hazards;
 mod quota;
+mod reconfigure;
 mod rules;
 mod snapshot;

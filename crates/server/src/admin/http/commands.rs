@@ -202,6 +202,7 @@ static COMMANDS: &[Command] = &[
         Ok(Map::new())
     }),
     shows(&["system_properties", "sysp"], |_| Map::new()),
+    does(&["transfer"], Access::TrustedPost, transfer),
     shows(&["voting_view"], |state| {
         let status = members::status(state);
         let voters = status.map(|status| members::voters(state, &status));
@@ -576,6 +577,37 @@ fn set_trace_mask(state: &ServerState, asked: &Asked) -> Fields {
     })?;
     state.stats.trace_mask.store(mask, Relaxed);
     Ok(fields(json!({"tracemask": mask})))
+}
+
+/// Hands leadership over to another server. That it leads then, `leader` of any server says.
+fn transfer(state: &ServerState, asked: &Asked) -> Fields {
+    let to = parameter(asked, "to").and_then(|id| u64::try_from(id).ok());
+    let to = to.ok_or_else(|| {
+        let text = "say which server is to lead: ?to=ID".to_owned();
+        (StatusCode::BAD_REQUEST, text)
+    })?;
+    let refuse = |text: &str| Err((StatusCode::CONFLICT, text.to_owned()));
+    let Some(status) = members::status(state) else {
+        return refuse("this server stands alone");
+    };
+    if status.role != Role::Leader {
+        let text = match status.leader {
+            Some(leader) => format!("this server does not lead: ask server {leader}"),
+            None => "no leader is known: ask again when one is".to_owned(),
+        };
+        return refuse(&text);
+    }
+    if to == status.id {
+        return refuse("this server leads already");
+    }
+    if !status.voters.contains(&to) {
+        return refuse("that server does not vote: name one that does, as voting_view lists them");
+    }
+    if !status.connected.contains(&to) {
+        return refuse("that server is not connected");
+    }
+    state.inbox.hand_over(to);
+    Ok(fields(json!({"from": status.id, "to": to})))
 }
 
 /// Closes the given share of the connections that have a session, the oldest first: their clients

@@ -1,5 +1,6 @@
 //! Servers that start from a static list, with real connections on loopback.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU8;
 use std::thread::{JoinHandle, sleep};
@@ -699,7 +700,11 @@ fn configured_addresses_count_for_members_only() {
         members: vec![member(1), member(3)],
         ..Membership::default()
     };
-    let addresses = start.addresses(&membership);
+    let storage = Arc::new(MemoryStorage::new());
+    let mut folder = MemberFolder::open(storage, 1, 1).unwrap();
+    folder.store_birth(7, membership.encode()).unwrap();
+    let identity = folder.identity();
+    let addresses = start.addresses(identity).unwrap().of(&membership);
     let expected = [(1, site.servers[&1].clone()), (3, "born3:1".to_owned())];
     assert_eq!(addresses, expected.into());
 }

@@ -12,6 +12,7 @@
 //! | `peer_events` | what the other servers send |
 //! | `replication` | ticks, effects of the consensus, another role, term or leader |
 //! | `leaderless` | what clients get while no leader is known; read-only mode |
+//! | `membership` | changes of the members: `reconfig`, and what follows when one is applied |
 //! | `batches` | requests on their way into the log, and what is sent again |
 //! | `touches` | which clients are alive; when a ping is answered |
 //! | `digests` | whether the servers have the same state |
@@ -20,6 +21,7 @@
 mod batches;
 mod digests;
 mod leaderless;
+mod membership;
 mod peer_events;
 mod replication;
 mod touches;
@@ -37,6 +39,7 @@ use baton_tree::{FormatLevel, Origin};
 use baton_wal::SnapshotStore;
 use bytes::Bytes;
 
+use self::membership::Members;
 use self::transfers::Installing;
 use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
@@ -85,10 +88,15 @@ pub(super) struct Member {
     outstanding: Outstanding,
     /// Requests that wait until fewer batches are on their way.
     waiting: Work,
+    /// What connections asked for behind a `reconfig` that is not applied.
+    held: Work,
+    members: Members,
     /// What this leader is about to propose, with what it holds of the transport's memory.
     proposals: VecDeque<(Bytes, Option<Held>)>,
     /// When the leader was last known; `None` while one is.
     leaderless_since: Option<Instant>,
+    /// When the leader last sent something.
+    leader_heard_at: Instant,
     /// When this server campaigns because the leader is gone.
     campaign_at: Option<Instant>,
     /// A commit index that the log does not have.
@@ -147,8 +155,11 @@ impl Member {
             applied_term: consensus.snapshot_point().term,
             outstanding: Outstanding::default(),
             waiting: Work::default(),
+            held: Work::default(),
+            members: Members::default(),
             proposals: VecDeque::new(),
             leaderless_since: Some(now),
+            leader_heard_at: now,
             campaign_at: None,
             commit_hint: None,
             connected: BTreeSet::new(),
@@ -220,6 +231,10 @@ impl CommitPipeline {
         self.take_synced()?;
         self.make_ticks(now)?;
         self.hand_over_when_disk_hangs(now);
+        if let Some(to) = self.state.inbox.take_hand_over() {
+            tracing::info!(to, "leadership is handed over, as an operator asked");
+            self.consensus.transfer_leader(to);
+        }
         self.settle_member()?;
         self.plan_waiting()?;
         self.send_outstanding();
@@ -232,6 +247,7 @@ impl CommitPipeline {
             // Only the leader ends sessions.
             drop(self.state.inbox.take_expirations());
         }
+        self.change_members(now);
         self.propose_waiting();
         self.send_touches();
         self.poll_transfers(now);
@@ -285,6 +301,13 @@ impl CommitPipeline {
         shown.applied = self.consensus.applied_index();
         shown.progress = self.consensus.progress();
         shown.connected.clone_from(&member.connected);
+        if let Some(list) = self.state.tree.read().servers() {
+            let servers = list.servers.iter();
+            shown.servers = servers
+                .map(|(id, server)| (*id, server.address.clone()))
+                .collect();
+            shown.list = Some(list);
+        }
         let membership = self.consensus.membership();
         shown.voters.clone_from(&membership.voters);
         shown.learners.clone_from(&membership.learners);
@@ -319,8 +342,11 @@ impl CommitPipeline {
             .collect();
         let members = &self.consensus.membership().members;
         let term = member.role.term;
+        let applied = self.consensus.applied_index();
         member.links.wire.update_local(&mut |local| {
             local.term = term;
+            // Of two servers, the one that has applied more judges by its membership.
+            local.membership_index = local.membership_index.max(applied);
             local.last_index = last;
             let known = members.iter().map(|known| KnownMember {
                 id: known.id,

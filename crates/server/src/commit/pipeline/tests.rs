@@ -723,7 +723,7 @@ fn r39_a_folder_of_level_1_is_read_and_raised_at_the_start() {
     for started in ["raises the level", "finds it raised"] {
         let (state, mut core) = driven(&disk);
         assert!(exists(&state, "/old"));
-        assert_eq!(state.tree.read().level(), FormatLevel::NEWEST);
+        assert_eq!(state.tree.read().level(), FormatLevel::Attachments);
         // The entry that begins the term, and once that of the level.
         last += if last == 2 { 2 } else { 1 };
         assert_eq!(core.consensus.last_index(), last, "{started}");

@@ -1,14 +1,15 @@
 //! Three servers in this process that are one, on loopback.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_proto::Request;
+use baton_proto::{AuthPacket, ErrorCode, Request};
 use baton_server::{EnsembleOptions, Options, Server, Storage, StorageChoice};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 use super::relay::Relay;
 use super::{PATIENCE, Wire};
@@ -22,6 +23,10 @@ pub struct Ensemble {
     running: BTreeMap<u64, Server>,
     /// What servers have in place of a folder.
     storages: BTreeMap<u64, Arc<dyn Storage>>,
+    /// Servers that do not vote.
+    pub observers: BTreeSet<u64>,
+    /// Whether `reconfig` is permitted.
+    pub reconfig: bool,
     /// Entries after which a server that is started writes a snapshot.
     pub snapshot_every_entries: u64,
     /// Whether a server that is started may answer reads without a leader.
@@ -57,6 +62,8 @@ impl Ensemble {
     pub fn unstarted(size: u64) -> Self {
         Self {
             storages: BTreeMap::new(),
+            observers: BTreeSet::new(),
+            reconfig: true,
             snapshot_every_entries: Options::default().snapshot_every_entries,
             read_only_mode: false,
             folder: tempfile::tempdir().unwrap(),
@@ -79,6 +86,55 @@ impl Ensemble {
         Relay::start(&self.addresses[&id], to).await
     }
 
+    /// Gives a further server an address, and says how `reconfig` names it.
+    pub fn name(&mut self, id: u64, role: &str) -> String {
+        let address = self.addresses.entry(id).or_insert_with(|| {
+            let held = TcpListener::bind("127.0.0.1:0").unwrap();
+            held.local_addr().unwrap().to_string()
+        });
+        let port = address.rsplit_once(':').unwrap().1;
+        format!("server.{id}={address}:{port}:{role};127.0.0.1:{port}")
+    }
+
+    /// Removes the data of a server that does not run.
+    pub fn lose_folder(&self, id: u64) {
+        std::fs::remove_dir_all(self.folder(id)).unwrap();
+    }
+
+    /// Begins the start of a server that waits to be admitted. The end of the returned task ends
+    /// the start.
+    pub fn start_waiting(&self, id: u64) -> JoinHandle<Server> {
+        let options = self.options(id);
+        tokio::spawn(async move { Server::start(options).await.unwrap() })
+    }
+
+    /// That server is admitted.
+    pub async fn admitted(&mut self, id: u64, starting: JoinHandle<Server>) {
+        let started = tokio::time::timeout(PATIENCE, starting).await;
+        let server = started.expect("the server is admitted").unwrap();
+        self.running.insert(id, server);
+    }
+
+    fn options(&self, id: u64) -> Options {
+        let ensemble = EnsembleOptions {
+            servers: self.addresses.clone(),
+            observers: self.observers.clone(),
+            reconfig: self.reconfig,
+            listen: self.behind.get(&id).cloned(),
+            read_only_mode: self.read_only_mode,
+            ..EnsembleOptions::default()
+        };
+        Options {
+            storage: StorageChoice::Folder(self.folder(id)),
+            listen: vec!["127.0.0.1:0".to_owned()],
+            server_id: u8::try_from(id).unwrap(),
+            snapshot_every_entries: self.snapshot_every_entries,
+            super_digest: Some(baton_tree::digest_id(b"super:secret")),
+            ensemble: Some(ensemble),
+            ..Options::default()
+        }
+    }
+
     pub fn folder(&self, id: u64) -> PathBuf {
         self.folder.path().join(id.to_string())
     }
@@ -86,20 +142,7 @@ impl Ensemble {
     /// Starts these servers at once: the first start needs all of them.
     pub async fn start_all(&mut self, ids: &[u64]) {
         let starting = ids.iter().map(|id| {
-            let ensemble = EnsembleOptions {
-                servers: self.addresses.clone(),
-                listen: self.behind.get(id).cloned(),
-                read_only_mode: self.read_only_mode,
-                ..EnsembleOptions::default()
-            };
-            let options = Options {
-                storage: StorageChoice::Folder(self.folder(*id)),
-                listen: vec!["127.0.0.1:0".to_owned()],
-                server_id: u8::try_from(*id).unwrap(),
-                snapshot_every_entries: self.snapshot_every_entries,
-                ensemble: Some(ensemble),
-                ..Options::default()
-            };
+            let options = self.options(*id);
             let storage = self.storages.get(id).cloned();
             let id = *id;
             tokio::spawn(async move {
@@ -180,4 +223,16 @@ impl Ensemble {
 /// Waits until everything that was committed before is applied where `wire` is connected.
 pub async fn sync(wire: &mut Wire) {
     wire.call(Request::Sync { path: "/" }).await.unwrap();
+}
+
+/// Has `wire` be the superuser.
+pub async fn be_superuser(wire: &mut Wire) {
+    let packet = AuthPacket {
+        kind: 0,
+        scheme: "digest",
+        auth: Some(b"super:secret"),
+    };
+    wire.send(&[Request::Auth(packet)]).await;
+    let (header, _) = wire.reply().await;
+    assert_eq!(header.error(), ErrorCode::Ok);
 }

@@ -269,7 +269,11 @@ impl Step {
 }
 
 pub fn level() -> impl Strategy<Value = FormatLevel> {
-    prop::sample::select(vec![FormatLevel::Initial, FormatLevel::Attachments])
+    prop::sample::select(vec![
+        FormatLevel::Initial,
+        FormatLevel::Attachments,
+        FormatLevel::Members,
+    ])
 }
 
 /// Runs programs on the tree. Every write has the stamp that its session's connection would give.

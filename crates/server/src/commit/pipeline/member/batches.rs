@@ -6,14 +6,15 @@ use std::sync::Arc;
 use baton_consensus::{ProposeError, Role};
 use baton_peers::codec::{Forward, Frame};
 use baton_peers::net::Held;
-use baton_tree::{Batch, BatchBuilder, FormatLevel};
+use baton_proto::OpCode;
+use baton_tree::{Batch, BatchBuilder, Command, FormatLevel};
 
 use super::{CommitPipeline, MOST_BATCHES};
 use crate::commit::in_flight::Requested;
 use crate::commit::outstanding::Content;
 use crate::commit::pipeline::ENTRY_BYTES;
 use crate::connections::conn::CloseReason;
-use crate::connections::inbox::{Kind, Work};
+use crate::connections::inbox::{Kind, Queued, Work};
 use crate::error::ServerError;
 
 impl CommitPipeline {
@@ -28,7 +29,16 @@ impl CommitPipeline {
         {
             return Ok(());
         }
+        self.set_reconfigures_apart();
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        if member.waiting.is_empty() {
+            member.waiting.append(&mut member.held);
+            return Ok(());
+        }
         let work = Arc::new(std::mem::take(&mut member.waiting));
+        member.waiting.append(&mut member.held);
         for content in [Content::Handshakes, Content::Requests] {
             let mut builder = self.new_client_batch();
             let mut first = 0;
@@ -63,6 +73,71 @@ impl CommitPipeline {
             let _ = self.state.inbox.submit(&mut self.applier.again);
         }
         Ok(())
+    }
+
+    /// Takes each `reconfig` out of what waits, as a batch of its own, once everything that its
+    /// connection asked for before is applied; and what connections asked for behind theirs.
+    fn set_reconfigures_apart(&mut self) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let is_reconfigure = |request: &Queued| request.kind == Kind::Write(OpCode::Reconfig);
+        if !member.outstanding.has_apart() && !member.waiting.requests.iter().any(is_reconfigure) {
+            return;
+        }
+        let work = std::mem::take(&mut member.waiting);
+        let mut apart = Vec::new();
+        // Connections whose next requests wait.
+        let mut blocked: Vec<u32> = Vec::new();
+        let mut first = 0;
+        for group in &work.groups {
+            let requests = work.requests.get(first..first + group.len);
+            let requests = requests.unwrap_or_default();
+            first += group.len;
+            let conn = group.conn.id;
+            let waits = blocked.contains(&conn) || member.outstanding.is_set_apart(conn);
+            let place = match waits {
+                true => Some(0),
+                false => requests.iter().position(is_reconfigure),
+            };
+            let (before, behind) = requests.split_at(place.unwrap_or(requests.len()));
+            let mut is_before = member.waiting.groups.iter();
+            let is_first = before.is_empty()
+                && !is_before.any(|group| group.conn.id == conn)
+                && !member.outstanding.has(conn);
+            let is_ready = !waits && place.is_some() && is_first;
+            let (one, behind) = behind.split_at(usize::from(is_ready));
+            if place.is_some() {
+                blocked.push(conn);
+            }
+            let mut work_apart = Work::default();
+            for (into, requests) in [
+                (&mut member.waiting, before),
+                (&mut work_apart, one),
+                (&mut member.held, behind),
+            ] {
+                if requests.is_empty() {
+                    continue;
+                }
+                into.begin(&group.conn, &group.identity, group.received);
+                for request in requests {
+                    into.push(request.xid, request.kind, work.body(request));
+                }
+            }
+            if is_ready {
+                apart.push(work_apart);
+            }
+        }
+        for one in apart {
+            let work = Arc::new(one);
+            let mut builder = self.new_client_batch();
+            self.plan(&work, 0, 0, &mut builder);
+            self.submit(builder, Content::Reconfigure, &work);
+            self.finish(Requested {
+                work,
+                steps: Vec::new(),
+            });
+        }
     }
 
     /// A batch that this server answers.
@@ -118,6 +193,26 @@ impl CommitPipeline {
         let Some(leader) = member.settled_leader() else {
             return;
         };
+        while let Some((number, payload)) = member.outstanding.send_apart() {
+            if leader == member.id {
+                self.take_reconfigure(payload, None);
+                break;
+            }
+            let frame = Frame::Forward(Forward {
+                run: member.run,
+                first: number,
+                count: 1,
+                body: payload,
+            });
+            if member.links.wire.send(leader, frame).is_err() {
+                // Tried again with the next turn.
+                member.outstanding.not_sent(number);
+                return;
+            }
+        }
+        let Some(member) = &mut self.member else {
+            return;
+        };
         while let Some((number, payload)) = member.outstanding.first_unsent() {
             if leader == member.id {
                 member.proposals.push_back((payload, None));
@@ -158,6 +253,18 @@ impl CommitPipeline {
             let now_ms = self.state.time.now_ms();
             for item in batch.items() {
                 self.clocks.heard_of(item.session, now_ms);
+            }
+            if let [item] = batch.items()
+                && matches!(
+                    item.command,
+                    Command::Write {
+                        op: OpCode::Reconfig,
+                        ..
+                    }
+                )
+            {
+                self.take_reconfigure(forward.body.clone(), Some(held));
+                return;
             }
             member
                 .proposals

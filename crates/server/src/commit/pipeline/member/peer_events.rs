@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use baton_consensus::{MessageKind, PeerMessage, StepError};
-use baton_peers::codec::{Frame, Lane};
-use baton_peers::net::{Direction, PeerEvent};
+use baton_peers::codec::{Frame, Lane, Refusal};
+use baton_peers::net::{Direction, PeerEvent, RefusedBy};
 
 use super::CommitPipeline;
 use crate::error::ServerError;
@@ -31,6 +31,9 @@ impl CommitPipeline {
             return Ok(());
         };
         member.links.peer_log.event(&event, now);
+        if let PeerEvent::Connected { hello, .. } = &event {
+            member.members.connected(hello);
+        }
         if let Some(bootstrap) = &mut member.links.bootstrap {
             for (to, frame) in bootstrap.event(&event) {
                 // Whoever misses it reports again when it is connected.
@@ -40,6 +43,9 @@ impl CommitPipeline {
         match event {
             PeerEvent::Frame { link, frame, held } => match frame {
                 Frame::Raft(messages) => {
+                    if member.role.leader == Some(link.peer) {
+                        member.leader_heard_at = now;
+                    }
                     for message in messages {
                         // A server that names another one as the sender is not believed.
                         if message.from == link.peer && self.admits(&message) {
@@ -54,6 +60,17 @@ impl CommitPipeline {
                 Frame::Contradiction(state) => self.contradicted(link.peer, state)?,
                 frame => self.transfer_frame(link.peer, frame, now),
             },
+            PeerEvent::Refused {
+                by: RefusedBy::Us,
+                refusal: Refusal::NotAMember { id, .. },
+                hello: Some(hello),
+                ..
+            } if id == hello.from => member.members.refused(&hello, now),
+            PeerEvent::Refused {
+                by: RefusedBy::Them,
+                refusal,
+                ..
+            } => self.refused_by_member(&refusal),
             PeerEvent::Connected { link, hello, .. }
                 if link.direction == Direction::Outbound && link.lane == Lane::Urgent =>
             {

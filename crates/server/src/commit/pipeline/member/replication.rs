@@ -4,9 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use baton_consensus::{
-    Effects, Entry, MembershipChange, MessageKind, PeerMessage, Role, RoleChange,
-};
+use baton_consensus::{Effects, MessageKind, PeerMessage, Role, RoleChange};
 use baton_wal::Record;
 
 use super::{CommitPipeline, MOST_TICKS};
@@ -19,6 +17,9 @@ use crate::simulated::Mistake;
 /// How long a leader's disk may take before leadership moves, and how long it stays after that.
 const SLOW_DISK: Duration = Duration::from_millis(500);
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
+/// After this many ticks without a message of the leader, a server that does not vote takes it for
+/// gone.
+const SILENT_TICKS: u32 = 28;
 
 impl CommitPipeline {
     /// A leader whose disk hangs or is full goes on with its heartbeats, so nobody else would lead
@@ -80,7 +81,8 @@ impl CommitPipeline {
         };
         if member.campaign_at.is_some_and(|at| now >= at) {
             member.campaign_at = None;
-            if member.role.leader.is_none()
+            if !member.members.is_removed()
+                && member.role.leader.is_none()
                 && let Err(error) = self.consensus.campaign()
             {
                 tracing::debug!("no campaign: {error}");
@@ -97,6 +99,20 @@ impl CommitPipeline {
             now + member.tick
         };
         member.is_status_due = true;
+        // Whoever does not vote starts no election, so only this ends its trust in a leader that is
+        // silent, and sends its clients elsewhere.
+        let silence = now.saturating_duration_since(member.leader_heard_at);
+        if member.role.leader.is_some_and(|leader| leader != member.id)
+            && !self.consensus.membership().votes(member.id)
+            && silence > member.tick * SILENT_TICKS
+        {
+            self.consensus.forget_leader();
+        }
+        if member.members.is_removed() && member.role.role != Role::Leader {
+            // It would only ask for votes that nobody may give (R16). It answers what others ask:
+            // one that was restarted may need it until it has the change again.
+            return Ok(());
+        }
         for _ in 0..due.min(MOST_TICKS) {
             self.consensus.tick();
         }
@@ -200,16 +216,6 @@ impl CommitPipeline {
         }
     }
 
-    /// A configuration entry is applied: who belongs to the cluster may have changed.
-    pub(in crate::commit::pipeline) fn apply_change(
-        &mut self,
-        entry: &Entry,
-    ) -> Result<(), ServerError> {
-        let change = MembershipChange::decode(&entry.payload)?;
-        self.consensus.apply_change(entry.index, &change, true)?;
-        Ok(())
-    }
-
     pub(super) fn entry_applied(&mut self, index: u64, term: u64) {
         self.run_due_reads();
         self.note_digest(index);
@@ -254,6 +260,7 @@ impl CommitPipeline {
             return;
         }
         if before.leader != role.leader {
+            member.leader_heard_at = self.state.time.now();
             tracing::info!(
                 term = role.term,
                 leader = role.leader,

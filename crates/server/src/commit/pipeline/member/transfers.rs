@@ -143,6 +143,7 @@ impl CommitPipeline {
             conn.close(CloseReason::StateReplaced, &mut self.applier.wake);
         }
         let mut waiting = std::mem::take(&mut member.waiting);
+        waiting.append(&mut member.held);
         let dropped = member.outstanding.clear();
         self.state.inbox.done(&mut waiting);
         for requested in dropped {
@@ -174,6 +175,7 @@ impl CommitPipeline {
         if let Some(member) = &mut self.member {
             member.digests.replaced();
         }
+        self.members_changed();
         self.entry_applied(point.index, point.term);
         if let Some(member) = &mut self.member {
             member.incoming.dispose(before);

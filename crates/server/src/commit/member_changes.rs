@@ -1,0 +1,226 @@
+//! From a list of servers to a change of the consensus's members: which server becomes a learner
+//! first, which parts the change has, and why there may be none. Pure.
+
+use std::collections::BTreeSet;
+
+use baton_consensus::{Change, Member, Membership};
+use baton_tree::{ListedServer, ServerList};
+
+/// The most voters of an ensemble.
+const MAX_VOTERS: usize = 7;
+/// The highest id of a server.
+const MAX_ID: u64 = 127;
+
+/// What makes the members follow a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct MemberChanges {
+    /// Voters of the list that this cluster does not know, and that have not asked to join.
+    pub(crate) unknown_voters: Vec<u64>,
+    /// A voter of the list that has to become a learner first, and to catch up.
+    pub(crate) learner_first: Option<Member>,
+    /// Learners that vote by the list.
+    pub(crate) promoted: Vec<u64>,
+    /// The parts of the change.
+    pub(crate) parts: Vec<Change>,
+}
+
+/// The changes that `next` asks for. `waiting` says under which incarnation a server waits to be
+/// admitted.
+///
+/// # Errors
+/// Why the members cannot follow this list in one step.
+pub(crate) fn member_changes(
+    membership: &Membership,
+    next: &ServerList,
+    waiting: impl Fn(u64) -> Option<u128>,
+) -> Result<MemberChanges, &'static str> {
+    let mut changes = MemberChanges::default();
+    let (mut added, mut removed) = (0, 0);
+    for (id, listed) in &next.servers {
+        let id = *id;
+        if !(1..=MAX_ID).contains(&id) {
+            return Err("a server has an id that is not between 1 and 127");
+        }
+        let known = membership.members.iter().find(|member| member.id == id);
+        let votes = membership.voters.contains(&id);
+        if votes && known.is_some_and(|known| is_elsewhere(known, listed)) {
+            return Err(
+                "a voter would have another address: remove it, then add it with the new one",
+            );
+        }
+        let member = |incarnation| Member {
+            id,
+            incarnation,
+            address: listed.address.clone(),
+        };
+        let incarnation = known.map(|known| known.incarnation);
+        match (listed.is_observer, votes) {
+            (false, true) => {}
+            (false, false) => {
+                added += 1;
+                if let Some(incarnation) = incarnation {
+                    changes.promoted.push(id);
+                    changes.parts.push(Change::AddVoter(member(incarnation)));
+                } else if let Some(incarnation) = waiting(id) {
+                    changes.learner_first = Some(member(incarnation));
+                } else {
+                    changes.unknown_voters.push(id);
+                }
+            }
+            (true, true) => {
+                removed += 1;
+                let same = member(incarnation.unwrap_or_default());
+                changes.parts.push(Change::AddLearner(same));
+            }
+            (true, false) => {
+                let is_as_listed = known.is_some_and(|known| !is_elsewhere(known, listed));
+                if let Some(incarnation) = incarnation.or_else(|| waiting(id))
+                    && !is_as_listed
+                {
+                    changes.parts.push(Change::AddLearner(member(incarnation)));
+                }
+            }
+        }
+    }
+    let members: BTreeSet<u64> = membership
+        .voters
+        .iter()
+        .chain(&membership.learners)
+        .copied()
+        .collect();
+    for id in members {
+        if !next.servers.contains_key(&id) {
+            removed += usize::from(membership.voters.contains(&id));
+            changes.parts.push(Change::Remove(id));
+        }
+    }
+    if voters(next).count() > MAX_VOTERS {
+        return Err("an ensemble has 7 voters at most: add an observer");
+    }
+    if added > 1 || removed > 1 {
+        return Err("at most one voter joins and one leaves at a time: change them one by one");
+    }
+    Ok(changes)
+}
+
+/// The servers of a list that vote.
+pub(crate) fn voters(list: &ServerList) -> impl Iterator<Item = u64> {
+    let voters = list
+        .servers
+        .iter()
+        .filter(|(_, server)| !server.is_observer);
+    voters.map(|(id, _)| *id)
+}
+
+fn is_elsewhere(known: &Member, listed: &ListedServer) -> bool {
+    !known.address.eq_ignore_ascii_case(&listed.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u64, incarnation: u128) -> Member {
+        Member {
+            id,
+            incarnation,
+            address: format!("host{id}:1"),
+        }
+    }
+
+    /// Voters 1 to 3 and learner 4, with incarnations of ten times their ids.
+    fn membership() -> Membership {
+        Membership {
+            voters: vec![1, 2, 3],
+            learners: vec![4],
+            members: (1..=4).map(|id| member(id, u128::from(id) * 10)).collect(),
+            ..Membership::default()
+        }
+    }
+
+    /// These voters and observers.
+    fn list(voters: &[u64], observers: &[u64]) -> ServerList {
+        let listed = |is_observer| {
+            move |id: &u64| {
+                let server = ListedServer {
+                    address: format!("host{id}:1"),
+                    election_port: 1,
+                    is_observer,
+                    client: None,
+                };
+                (*id, server)
+            }
+        };
+        let voters = voters.iter().map(listed(false));
+        ServerList {
+            servers: voters.chain(observers.iter().map(listed(true))).collect(),
+            version: 1,
+        }
+    }
+
+    fn changes(next: &ServerList) -> Result<MemberChanges, &'static str> {
+        // Server 5 waits to be admitted.
+        member_changes(&membership(), next, |id| (id == 5).then_some(50))
+    }
+
+    #[test]
+    fn members_that_are_as_listed_stay() {
+        assert_eq!(
+            changes(&list(&[1, 2, 3], &[4])),
+            Ok(MemberChanges::default())
+        );
+    }
+
+    #[test]
+    fn r15_a_new_voter_is_a_learner_first() {
+        let learner = changes(&list(&[1, 2, 3, 5], &[4])).unwrap();
+        assert_eq!(learner.learner_first, Some(member(5, 50)));
+        assert_eq!(learner.parts, []);
+        let voter = changes(&list(&[1, 2, 3, 4], &[])).unwrap();
+        assert_eq!(voter.learner_first, None);
+        assert_eq!(voter.parts, [Change::AddVoter(member(4, 40))]);
+        assert_eq!(voter.promoted, [4]);
+    }
+
+    #[test]
+    fn r17_a_voter_that_nobody_has_met_has_no_incarnation_and_is_not_added() {
+        let unknown = changes(&list(&[1, 2, 3, 6], &[4])).unwrap();
+        assert_eq!(unknown.unknown_voters, [6]);
+        assert_eq!(unknown.parts, []);
+    }
+
+    #[test]
+    fn an_observer_is_added_when_it_is_there_and_is_listed_before() {
+        let next = changes(&list(&[1, 2, 3], &[4, 5, 6])).unwrap();
+        assert_eq!(next.parts, [Change::AddLearner(member(5, 50))]);
+    }
+
+    #[test]
+    fn servers_leave_and_voters_become_observers() {
+        let next = changes(&list(&[1, 2], &[])).unwrap();
+        assert_eq!(next.parts, [Change::Remove(3), Change::Remove(4)]);
+        let next = changes(&list(&[1, 2], &[3, 4])).unwrap();
+        assert_eq!(next.parts, [Change::AddLearner(member(3, 30))]);
+        let next = changes(&list(&[1, 2, 4], &[])).unwrap();
+        let swapped = [Change::AddVoter(member(4, 40)), Change::Remove(3)];
+        assert_eq!(next.parts, swapped, "one in and one out");
+    }
+
+    #[test]
+    fn what_takes_more_than_one_step_is_refused() {
+        assert!(changes(&list(&[1], &[4])).is_err(), "two leave");
+        assert!(changes(&list(&[1, 2, 3, 4, 5], &[])).is_err(), "two join");
+        assert!(changes(&list(&[1, 2, 3, 128], &[4])).is_err(), "no such id");
+        let mut moved = list(&[1, 2, 3], &[4]);
+        moved.servers.get_mut(&2).unwrap().address = "elsewhere:1".to_owned();
+        assert!(changes(&moved).is_err(), "another address");
+        let mut moved = list(&[1, 2, 3], &[4]);
+        moved.servers.get_mut(&4).unwrap().address = "elsewhere:1".to_owned();
+        let parts = changes(&moved).unwrap().parts;
+        let here = Member {
+            address: "elsewhere:1".to_owned(),
+            ..member(4, 40)
+        };
+        assert_eq!(parts, [Change::AddLearner(here)], "an observer may move");
+    }
+}

@@ -1,0 +1,589 @@
+//! Changes of the members: what a client asks for with `reconfig`, the steps in which the leader
+//! does it, and what every server does when one is applied.
+//!
+//! A new voter is a learner until it has caught up. The list of `/zookeeper/config` and the voters
+//! change with one entry, at which every server decides alike whether the change is accepted; that
+//! answers the client. Whoever leads then leaves the joint configuration.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use baton_consensus::{
+    Change, ChangeError, Entry, Member as ClusterMember, MembershipChange, Role,
+};
+use baton_peers::codec::{Hello, Refusal};
+use baton_peers::net::Held;
+use baton_proto::{ErrorCode, Request};
+use baton_tree::{Batch, Command, FormatLevel, ListedServer, Origin, ServerList};
+use bytes::Bytes;
+
+use super::CommitPipeline;
+use crate::commit::member_changes::{MemberChanges, member_changes, voters};
+use crate::error::ServerError;
+use crate::options::host_and_port;
+
+/// For how long a server counts as waiting to be admitted after its last attempt to connect; it
+/// makes one each second at least.
+const WAITS_FOR: Duration = Duration::from_secs(5);
+/// How long a new voter may be out of reach while it catches up, and a change may wait for a first
+/// list of servers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the leader compares learners with the list.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a learner that is not listed stays: its change may be asked for again.
+const UNLISTED_LIMIT: Duration = Duration::from_secs(30);
+/// How often a leader that is to leave asks another server to lead.
+const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a server knows of changes of the members.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// Servers that are no members and want to connect.
+    waiting: BTreeMap<u64, Waiting>,
+    /// The change that a client has asked for.
+    underway: Option<Underway>,
+    /// The term in which this leader has proposed the first list.
+    listed_in: u64,
+    next_look: Option<Instant>,
+    /// Since when there has been a learner that is not listed.
+    unlisted_since: Option<Instant>,
+    /// The index of the membership, of another server, that lacks this one.
+    removed_by: Option<u64>,
+}
+
+/// A server that has said this when it tried to connect.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    incarnation: u128,
+    level: u32,
+    at: Instant,
+}
+
+/// A change that this leader carries out.
+#[derive(Debug)]
+struct Underway {
+    origin: Origin,
+    /// The batch with the request, as its server made it.
+    payload: Bytes,
+    /// Counts the payload against the transport's bounds.
+    _held: Option<Held>,
+    since: Instant,
+    /// Whether the entry with the change is in the log.
+    is_proposed: bool,
+    /// The entry that a new voter has to have.
+    target: Option<u64>,
+    /// When the new voter was last within reach.
+    reached_at: Instant,
+    next_hand_over: Option<Instant>,
+}
+
+/// What the leader does next about a change.
+enum Step {
+    Wait,
+    Refuse(ErrorCode, &'static str),
+    AddLearner(ClusterMember),
+    HandOver(u64),
+    Propose(Vec<Change>),
+}
+
+impl Members {
+    /// A server that is no member wants to connect.
+    pub(super) fn refused(&mut self, hello: &Hello, now: Instant) {
+        self.waiting.insert(
+            hello.from,
+            Waiting {
+                incarnation: hello.incarnation,
+                level: hello.level,
+                at: now,
+            },
+        );
+    }
+
+    /// A member is connected.
+    pub(super) fn connected(&mut self, hello: &Hello) {
+        self.waiting.remove(&hello.from);
+        if hello.to_incarnation != 0 {
+            // It is admitted again, if it was removed.
+            self.removed_by
+                .take_if(|index| hello.membership_index >= *index);
+        }
+    }
+
+    /// The incarnation of a server that waits to be admitted and reads what this cluster writes.
+    fn waiting(&self, id: u64, level: FormatLevel, now: Instant) -> Option<u128> {
+        let waiting = self.waiting.get(&id)?;
+        let is_here = now.saturating_duration_since(waiting.at) < WAITS_FOR;
+        let reads = u64::from(waiting.level) >= level.number();
+        (is_here && reads).then_some(waiting.incarnation)
+    }
+
+    /// Whether the cluster goes on without this server, though its log does not say so.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed_by.is_some()
+    }
+
+    /// The batch of this server is applied.
+    fn applied(&mut self, origin: Option<Origin>) {
+        self.underway
+            .take_if(|underway| Some(underway.origin) == origin);
+    }
+}
+
+impl CommitPipeline {
+    /// Another server refuses this one. Where it knows a newer membership without this server, the
+    /// cluster goes on without it: it does not campaign any more (R16).
+    pub(super) fn refused_by_member(&mut self, refusal: &Refusal) {
+        let applied = self.consensus.applied_index();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if let Refusal::NotAMember {
+            id,
+            membership_index,
+            ..
+        } = refusal
+            && *id == member.id
+            && *membership_index > applied
+            && member.role.role != Role::Leader
+            && self.consensus.membership().contains(member.id)
+            && member.members.removed_by.is_none()
+        {
+            member.members.removed_by = Some(*membership_index);
+            tracing::warn!(
+                server = id,
+                entry = membership_index,
+                "this server was removed from its ensemble: it serves no clients; stop it, or add it again"
+            );
+            self.consensus.forget_leader();
+        }
+    }
+
+    /// As the leader, a `reconfig` of a client of the server that made this batch.
+    pub(super) fn take_reconfigure(&mut self, payload: Bytes, held: Option<Held>) {
+        let now = self.state.time.now();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let Some(origin) = Batch::decode(&payload).ok().and_then(|it| it.origin()) else {
+            return;
+        };
+        match &member.members.underway {
+            // It was sent again.
+            Some(underway) if underway.origin == origin => {}
+            Some(_) => self.refuse_reconfigure(
+                &payload,
+                ErrorCode::ReconfigInProgress,
+                "another change of the members is under way: try again when it is done",
+            ),
+            None => {
+                member.members.underway = Some(Underway {
+                    origin,
+                    payload,
+                    _held: held,
+                    since: now,
+                    is_proposed: false,
+                    target: None,
+                    reached_at: now,
+                    next_hand_over: None,
+                });
+            }
+        }
+    }
+
+    /// As the leader, takes the next step in changing the members.
+    pub(super) fn change_members(&mut self, now: Instant) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if !member.acts_as_leader() {
+            // Its server sends it to the next leader.
+            member.members.underway = None;
+            return;
+        }
+        self.list_servers();
+        let underway = self
+            .member
+            .as_mut()
+            .and_then(|it| it.members.underway.take());
+        match underway {
+            None => self.follow_list(now),
+            Some(mut underway) => {
+                if self.is_under_way(&mut underway, now)
+                    && let Some(member) = &mut self.member
+                {
+                    member.members.underway = Some(underway);
+                }
+            }
+        }
+    }
+
+    /// Takes the next step of a change; `false`: it is refused.
+    fn is_under_way(&mut self, underway: &mut Underway, now: Instant) -> bool {
+        if underway.is_proposed {
+            return true;
+        }
+        match self.next_step(underway, now) {
+            Step::Wait => true,
+            Step::Refuse(code, why) => {
+                self.refuse_reconfigure(&underway.payload, code, why);
+                false
+            }
+            Step::AddLearner(new) => {
+                let (id, change) = (new.id, Change::AddLearner(new));
+                if self.propose_members(vec![change], Bytes::new()).is_ok() {
+                    tracing::info!(server = id, "a new server receives the log before it votes");
+                    underway.reached_at = now;
+                }
+                true
+            }
+            Step::HandOver(to) => {
+                if underway.next_hand_over.is_none_or(|due| now >= due) {
+                    underway.next_hand_over = Some(now + HAND_OVER_INTERVAL);
+                    tracing::info!(to, "this server is to leave: leadership is handed over");
+                    self.consensus.transfer_leader(to);
+                }
+                true
+            }
+            Step::Propose(parts) => {
+                let Some(batch) = self.reconfigure_batch(&underway.payload, 0) else {
+                    return false;
+                };
+                if parts.is_empty() {
+                    if let Some(member) = &mut self.member {
+                        member.proposals.push_back((batch, None));
+                    }
+                    underway.is_proposed = true;
+                    return true;
+                }
+                match self.propose_members(parts, batch) {
+                    Ok(()) => {
+                        underway.is_proposed = true;
+                        true
+                    }
+                    Err(
+                        ChangeError::TooEarly | ChangeError::InProgress | ChangeError::Propose(_),
+                    ) => true,
+                    Err(error) => {
+                        tracing::warn!("the members cannot change like this: {error}");
+                        let why = "the consensus refuses it";
+                        self.refuse_reconfigure(&underway.payload, ErrorCode::BadArguments, why);
+                        false
+                    }
+                }
+            }
+        }
+    }
+
+    fn propose_members(&mut self, changes: Vec<Change>, context: Bytes) -> Result<(), ChangeError> {
+        let change = MembershipChange { changes, context };
+        self.consensus.propose_change(&change).map(|_| ())
+    }
+
+    /// The checks of a change in ZooKeeper's order, then what is to be done first of what it takes.
+    fn next_step(&self, underway: &mut Underway, now: Instant) -> Step {
+        let refuse = Step::Refuse;
+        let (Some(member), Some(ensemble)) = (&self.member, &self.state.options.ensemble) else {
+            return Step::Wait;
+        };
+        if !ensemble.reconfig {
+            return refuse(ErrorCode::ReconfigDisabled, "the settings do not permit it");
+        }
+        let membership = self.consensus.membership();
+        if membership.is_joint() {
+            return Step::Wait;
+        }
+        let Ok(batch) = Batch::decode(&underway.payload) else {
+            return Step::Wait;
+        };
+        let Some((item, identity)) = batch.iter().next() else {
+            return Step::Wait;
+        };
+        let Command::Write { body, .. } = item.command else {
+            return Step::Wait;
+        };
+        let tree = self.state.tree.read();
+        if tree.servers().is_none() {
+            if now.saturating_duration_since(underway.since) < PATIENCE {
+                return Step::Wait;
+            }
+            let why = "a member has not connected yet, or runs a version that cannot do it";
+            return refuse(ErrorCode::NewConfigNoQuorum, why);
+        }
+        let next = match tree.list_after(body, false) {
+            Ok(next) => next,
+            Err(code) => {
+                let why = "it is not written as a change of the servers, or is for another version";
+                return refuse(code, why);
+            }
+        };
+        let is_permitted = tree.may_reconfigure(identity);
+        drop(tree);
+        let level = self.applier.level;
+        let waiting = |id| member.members.waiting(id, level, now);
+        let changes = member_changes(membership, &next, waiting);
+        let is_here =
+            |id: u64| id == member.id || member.connected.contains(&id) || waiting(id).is_some();
+        let here = voters(&next).filter(|id| is_here(*id)).count();
+        let unknown = changes.as_ref().map_or(&[][..], |it| &it.unknown_voters);
+        if here * 2 <= voters(&next).count() || !unknown.is_empty() {
+            let why = "a new voter has not asked to join, or most voters would be out of reach: start the new \
+                       server with an empty folder and the list of the members";
+            return refuse(ErrorCode::NewConfigNoQuorum, why);
+        }
+        if !is_permitted {
+            let why = "its client may not write /zookeeper/config";
+            return refuse(ErrorCode::NoAuth, why);
+        }
+        let changes = match changes {
+            Ok(changes) => changes,
+            Err(why) => return refuse(ErrorCode::BadArguments, why),
+        };
+        self.carry_out(underway, changes, &next, now)
+    }
+
+    /// What is to be done first of a change that nothing forbids.
+    fn carry_out(
+        &self,
+        underway: &mut Underway,
+        changes: MemberChanges,
+        next: &ServerList,
+        now: Instant,
+    ) -> Step {
+        let Some(member) = &self.member else {
+            return Step::Wait;
+        };
+        if let Some(learner) = changes.learner_first {
+            return Step::AddLearner(learner);
+        }
+        let progress = self.consensus.progress();
+        let matched = |id: u64| {
+            let known = progress.iter().find(|peer| peer.id == id);
+            known.map_or(0, |peer| peer.matched)
+        };
+        if !changes.promoted.is_empty() {
+            let commit = self.consensus.commit_index();
+            let target = *underway.target.get_or_insert(commit);
+            if !changes.promoted.iter().all(|id| matched(*id) >= target) {
+                let is_reached = |id: &u64| member.connected.contains(id);
+                if changes.promoted.iter().all(is_reached) {
+                    underway.reached_at = now;
+                }
+                if now.saturating_duration_since(underway.reached_at) > PATIENCE {
+                    let why = "the new server went out of reach before it had caught up";
+                    return Step::Refuse(ErrorCode::NewConfigNoQuorum, why);
+                }
+                return Step::Wait;
+            }
+        }
+        if voters(next).any(|id| id == member.id) {
+            return Step::Propose(changes.parts);
+        }
+        // Whoever leads afterwards carries it out: a leader that is no member could not (R16).
+        let others = self.consensus.membership().voters.iter().copied();
+        let stays = |id: &u64| *id != member.id && voters(next).any(|voter| voter == *id);
+        let others = others.filter(|id| stays(id) && member.connected.contains(id));
+        match others.max_by_key(|id| matched(*id)) {
+            Some(best) => Step::HandOver(best),
+            None => Step::Refuse(
+                ErrorCode::NewConfigNoQuorum,
+                "no other voter is in reach that could lead",
+            ),
+        }
+    }
+
+    /// Answers a `reconfig` with an error, by an entry: its place among the session's requests is
+    /// in the log.
+    fn refuse_reconfigure(&mut self, payload: &Bytes, code: ErrorCode, why: &'static str) {
+        tracing::warn!(%code, "a change of the members is refused: {why}");
+        if let Some(batch) = self.reconfigure_batch(payload, code.code())
+            && let Some(member) = &mut self.member
+        {
+            member.proposals.push_back((batch, None));
+        }
+    }
+
+    /// The request of a batch, as the log has it: with what the leader says of it.
+    fn reconfigure_batch(&self, payload: &Bytes, refusal: i32) -> Option<Bytes> {
+        let batch = Batch::decode(payload).ok()?;
+        let (item, identity) = batch.iter().next()?;
+        let Command::Write { body, .. } = item.command else {
+            return None;
+        };
+        if self.applier.level < FormatLevel::Members {
+            // As it came, it is answered with "disabled".
+            return Some(payload.clone());
+        }
+        let mut builder = self.new_batch();
+        builder.set_origin(batch.origin()?);
+        builder.begin(item.session, identity, item.stamp);
+        builder.push(item.cxid, Command::Reconfigure { refusal, body });
+        Some(builder.finish())
+    }
+
+    /// Has the log list the servers of the settings, where it does not yet.
+    fn list_servers(&mut self) {
+        let (Some(member), Some(ensemble)) = (&mut self.member, &self.state.options.ensemble)
+        else {
+            return;
+        };
+        let term = member.role.term;
+        if self.applier.level < FormatLevel::Members || member.members.listed_in == term {
+            return;
+        }
+        member.members.listed_in = term;
+        let membership = self.consensus.membership();
+        let listed = |id: u64, address: &str, is_observer| ListedServer {
+            address: address.to_owned(),
+            election_port: ensemble
+                .election_ports
+                .get(&id)
+                .copied()
+                .unwrap_or_else(|| host_and_port(address).map_or(0, |(_, port)| port)),
+            is_observer,
+            client: ensemble.clients.get(&id).cloned(),
+        };
+        let voters = membership.members.iter();
+        let voters = voters.filter(|member| membership.voters.contains(&member.id));
+        let mut list = ServerList::default();
+        for member in voters {
+            let server = listed(member.id, &member.address, false);
+            list.servers.insert(member.id, server);
+        }
+        for id in &ensemble.observers {
+            if let Some(address) = ensemble.servers.get(id)
+                && !membership.voters.contains(id)
+            {
+                list.servers.insert(*id, listed(*id, address, true));
+            }
+        }
+        let text = list.to_string();
+        let request = Request::Reconfig {
+            joining: None,
+            leaving: None,
+            new_members: Some(&text),
+            config_id: -1,
+        };
+        let mut body = Vec::new();
+        request.encode(&mut body);
+        let is_first = self.state.tree.read().list_after(&body, true).is_ok();
+        if is_first {
+            let mut builder = self.new_batch();
+            builder.begin(0, &self.nobody, None);
+            let command = Command::Reconfigure {
+                refusal: 0,
+                body: &body,
+            };
+            builder.push(0, command);
+            self.submit_for_nobody(builder);
+        }
+    }
+
+    /// Has learners follow the list: an observer becomes one when it is there, and one that is not
+    /// listed stays for a while only.
+    fn follow_list(&mut self, now: Instant) {
+        let level = self.applier.level;
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let members = &mut member.members;
+        if members.next_look.is_some_and(|due| now < due) {
+            return;
+        }
+        members.next_look = Some(now + LOOK_INTERVAL);
+        let membership = self.consensus.membership();
+        if membership.is_joint() || level < FormatLevel::Members {
+            return;
+        }
+        let Some(list) = self.state.tree.read().servers() else {
+            return;
+        };
+        let is_unlisted = |id: &&u64| !list.servers.contains_key(id);
+        let unlisted = membership.learners.iter().find(is_unlisted).copied();
+        let since = unlisted.map(|_| *members.unlisted_since.get_or_insert(now));
+        members.unlisted_since = since;
+        let new = list.servers.iter().find_map(|(id, listed)| {
+            let is_new = listed.is_observer && !membership.contains(*id);
+            let incarnation = members.waiting(*id, level, now).filter(|_| is_new)?;
+            Some(ClusterMember {
+                id: *id,
+                incarnation,
+                address: listed.address.clone(),
+            })
+        });
+        let change = match (new, unlisted, since) {
+            (Some(new), _, _) => Change::AddLearner(new),
+            (None, Some(id), Some(since))
+                if now.saturating_duration_since(since) > UNLISTED_LIMIT =>
+            {
+                Change::Remove(id)
+            }
+            _ => return,
+        };
+        let id = change.id();
+        match self.propose_members(vec![change], Bytes::new()) {
+            Ok(()) => tracing::info!(server = id, "a server that does not vote joins or leaves"),
+            Err(error) => tracing::debug!(server = id, "not proposed yet: {error}"),
+        }
+    }
+
+    /// A configuration entry is applied: who belongs to the cluster changes, if its batch is
+    /// accepted.
+    pub(in crate::commit::pipeline) fn apply_change(
+        &mut self,
+        entry: &Entry,
+    ) -> Result<(), ServerError> {
+        let change = MembershipChange::decode(&entry.payload)?;
+        let is_accepted = if change.context.is_empty() {
+            true
+        } else {
+            self.apply_payload(entry, &change.context)?;
+            self.applier.has_reconfigured
+        };
+        self.consensus
+            .apply_change(entry.index, &change, is_accepted)?;
+        if is_accepted {
+            let membership = self.consensus.membership();
+            tracing::info!(
+                entry = entry.index,
+                voters = ?membership.voters,
+                outgoing = ?membership.outgoing,
+                learners = ?membership.learners,
+                "the members have changed"
+            );
+            self.members_changed();
+        }
+        Ok(())
+    }
+
+    /// Connects to the members of now, and has handshakes know them.
+    pub(super) fn members_changed(&mut self) {
+        let now = self.state.time.now();
+        let membership = self.consensus.membership();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let addresses = member.links.addresses.of(membership);
+        member.links.wire.set_addresses(&addresses);
+        member.next_announcement = now;
+        member.is_status_due = true;
+        let is_leaving = !membership.contains(member.id) && !self.applier.is_recovering;
+        if is_leaving && member.role.role != Role::Leader {
+            tracing::warn!(
+                server = member.id,
+                "this server is no member of its ensemble: it serves no clients; stop it, or add it again"
+            );
+            // Clients are disconnected soon, as without a leader.
+            self.consensus.forget_leader();
+        }
+    }
+
+    /// A batch of this server's clients is applied, or was refused.
+    pub(in crate::commit::pipeline) fn batch_applied(&mut self, origin: Option<Origin>) {
+        if let Some(member) = &mut self.member
+            && self.applier.has_reconfigure
+        {
+            member.members.applied(origin);
+            member.is_status_due = true;
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The servers of an ensemble change while it runs, and what is acknowledged meanwhile stays.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use baton_proto::{ErrorCode, EventKind, Request, Response};
+
+use crate::support::ensemble::{Ensemble, be_superuser, sync};
+use crate::support::{PATIENCE, Wire, create, set, watched, word};
+
+const CONFIG: &str = "/zookeeper/config";
+const SEQUENTIAL: i32 = 2;
+
+/// A change of the servers.
+fn change<'a>(joining: Option<&'a str>, leaving: Option<&'a str>) -> Request<'a> {
+    Request::Reconfig {
+        joining,
+        leaving,
+        new_members: None,
+        config_id: -1,
+    }
+}
+
+async fn reconfig(wire: &mut Wire, request: Request<'_>) -> Result<String, ErrorCode> {
+    match wire.call(request).await? {
+        Response::Data { data, .. } => {
+            Ok(String::from_utf8(data.unwrap_or_default().to_vec()).unwrap())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn superuser(ensemble: &Ensemble, id: u64) -> Wire {
+    let mut wire = ensemble.open(id).await;
+    be_superuser(&mut wire).await;
+    wire
+}
+
+/// Adds a server that waits to be admitted, or is about to: until it has asked for that, its
+/// addition is refused.
+async fn add(wire: &mut Wire, server: &str) -> String {
+    let added = async {
+        loop {
+            match reconfig(wire, change(Some(server), None)).await {
+                Ok(list) => return list,
+                Err(code) => assert_eq!(code, ErrorCode::NewConfigNoQuorum),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let added = tokio::time::timeout(PATIENCE, added).await;
+    added.expect("the server waits")
+}
+
+/// The list at this server, once it has one.
+async fn list_at(ensemble: &Ensemble, id: u64) -> String {
+    let mut wire = ensemble.open(id).await;
+    let listed = async {
+        loop {
+            sync(&mut wire).await;
+            let list = wire.get(CONFIG).await.unwrap();
+            if !list.is_empty() {
+                return String::from_utf8(list).unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let listed = tokio::time::timeout(PATIENCE, listed).await;
+    listed.expect("the leader lists the servers")
+}
+
+async fn children(wire: &mut Wire, path: &str) -> usize {
+    let list = Request::GetChildren { path, watch: false };
+    match wire.call(list).await.unwrap() {
+        Response::Children(found) => found.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_server_lists_the_servers_and_notifies_of_a_change() {
+    let mut ensemble = Ensemble::start(3).await;
+    let expected: Vec<String> = (1..=3)
+        .map(|id| {
+            let named = ensemble.name(id, "participant");
+            named.split(';').next().unwrap().to_owned()
+        })
+        .collect();
+    let mut watchers = Vec::new();
+    for id in ensemble.ids() {
+        let list = list_at(&ensemble, id).await;
+        let mut lines: Vec<&str> = list.lines().collect();
+        let version = lines.pop().unwrap().strip_prefix("version=").unwrap();
+        assert!(i64::from_str_radix(version, 16).unwrap() > 0);
+        assert_eq!(lines, expected);
+        let mut wire = ensemble.open(id).await;
+        wire.call(watched(CONFIG)).await.unwrap();
+        watchers.push(wire);
+    }
+    let mut wire = superuser(&ensemble, 2).await;
+    // An observer that nobody has met.
+    let observer = "server.100=0.0.0.0:1:2:observer;0.0.0.0:3";
+    let list = reconfig(&mut wire, change(Some(observer), None)).await;
+    assert!(list.unwrap().contains(observer));
+    for watcher in &mut watchers {
+        let event = watcher.event().await;
+        let is_changed = (event.kind, &*event.path) == (EventKind::NodeDataChanged, CONFIG);
+        assert!(is_changed);
+        let list = String::from_utf8(watcher.get(CONFIG).await.unwrap()).unwrap();
+        assert!(list.contains(observer));
+    }
+    let list = reconfig(&mut wire, change(None, Some("100"))).await;
+    assert!(!list.unwrap().contains(observer));
+    let written = wire.call(set(CONFIG, b"server.1=x")).await;
+    assert_eq!(written, Err(ErrorCode::BadArguments), "only by a reconfig");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r15_three_servers_become_five_and_three_again_while_clients_write() {
+    let mut ensemble = Ensemble::start(3).await;
+    let mut writer = ensemble.open(1).await;
+    writer.create("/q", b"", 0).await.unwrap();
+    let mut created = 0;
+    let mut wire = superuser(&ensemble, 2).await;
+    for id in [4, 5] {
+        let server = ensemble.name(id, "participant");
+        let waiting = ensemble.start_waiting(id);
+        for _ in 0..20 {
+            writer.create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+            created += 1;
+        }
+        add(&mut wire, &server).await;
+        ensemble.admitted(id, waiting).await;
+        let mut at_new = ensemble.open(id).await;
+        sync(&mut at_new).await;
+        assert_eq!(children(&mut at_new, "/q").await, created);
+        at_new.create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+        created += 1;
+        assert!(list_at(&ensemble, id).await.contains(&server));
+    }
+    // Any two may fail now.
+    ensemble.kill(1).await;
+    ensemble.kill(3).await;
+    let mut writer = ensemble.open(4).await;
+    writer.create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+    created += 1;
+    ensemble.start_all(&[1, 3]).await;
+    let leader = ensemble.leader().await;
+    let leave = [4, 5].into_iter().chain(1..=3).filter(|id| *id != leader);
+    let leave: Vec<u64> = leave.take(2).collect();
+    let stays = (1..=5).find(|id| !leave.contains(id)).unwrap();
+    let mut wire = superuser(&ensemble, stays).await;
+    for id in &leave {
+        let left = reconfig(&mut wire, change(None, Some(&id.to_string()))).await;
+        assert!(!left.unwrap().contains(&format!("server.{id}=")));
+    }
+    for id in leave {
+        ensemble.kill(id).await;
+    }
+    wire.create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+    created += 1;
+    for id in ensemble.ids() {
+        let mut wire = ensemble.open(id).await;
+        sync(&mut wire).await;
+        assert_eq!(children(&mut wire, "/q").await, created);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r17_a_server_whose_folder_is_lost_comes_back_after_its_removal() {
+    let mut ensemble = Ensemble::start(3).await;
+    let mut wire = superuser(&ensemble, 1).await;
+    wire.create("/kept", b"1", 0).await.unwrap();
+    let server = ensemble.name(3, "participant");
+    ensemble.kill(3).await;
+    ensemble.lose_folder(3);
+    let waiting = ensemble.start_waiting(3);
+    reconfig(&mut wire, change(None, Some("3"))).await.unwrap();
+    add(&mut wire, &server).await;
+    ensemble.admitted(3, waiting).await;
+    let mut at_new = ensemble.open(3).await;
+    sync(&mut at_new).await;
+    assert_eq!(at_new.get("/kept").await.unwrap(), b"1");
+    // It votes: with it, one of the others may fail, and it finds its way back.
+    ensemble.kill(2).await;
+    at_new.create("/more", b"", 0).await.unwrap();
+    ensemble.kill(3).await;
+    ensemble.start_all(&[2, 3]).await;
+    let mut at_new = ensemble.open(3).await;
+    sync(&mut at_new).await;
+    assert!(at_new.exists("/more").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r16_a_leader_that_is_removed_hands_over_and_disturbs_nobody() {
+    let mut ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let mut wire = superuser(&ensemble, leader).await;
+    let list = reconfig(&mut wire, change(None, Some(&leader.to_string()))).await;
+    assert!(!list.unwrap().contains(&format!("server.{leader}=")));
+    // It serves no clients any more.
+    assert!(wire.is_closed().await);
+    let next = ensemble.leader().await;
+    assert_ne!(next, leader);
+    let other = ensemble.ids().into_iter();
+    let other = other.filter(|id| ![leader, next].contains(id)).min();
+    let mut wire = superuser(&ensemble, other.unwrap()).await;
+    wire.create("/without", b"", 0).await.unwrap();
+    assert_eq!(ensemble.leader().await, next, "nobody disturbs it");
+    // With its folder it may come back.
+    let server = ensemble.name(leader, "participant");
+    ensemble.kill(leader).await;
+    ensemble.start_all(&[leader]).await;
+    add(&mut wire, &server).await;
+    let mut wire = ensemble.open(leader).await;
+    sync(&mut wire).await;
+    assert!(wire.exists("/without").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn observers_serve_clients_and_never_vote() {
+    let mut ensemble = Ensemble::unstarted(4);
+    ensemble.observers = BTreeSet::from([4]);
+    ensemble.start_all(&[1, 2, 3, 4]).await;
+    let mut wire = ensemble.open(4).await;
+    wire.create("/from-observer", b"", 0).await.unwrap();
+    for _ in 0..2 {
+        wire.send(&[Request::Ping]).await;
+        wire.reply().await;
+    }
+    let shown = word(&ensemble.address(4), "srvr").await;
+    assert!(shown.contains("Mode: observer"), "{shown}");
+    assert!(list_at(&ensemble, 4).await.contains(":observer"));
+    // With two of three voters the ensemble goes on; with one of them and the observer it does not.
+    let leader = ensemble.leader().await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    ensemble.kill(others[0]).await;
+    wire.create("/with-two", b"", 0).await.unwrap();
+    ensemble.kill(others[1]).await;
+    wire.send(&[create("/with-one", b"", 0)]).await;
+    assert!(wire.is_closed().await, "without an answer");
+    ensemble.start_all(&others).await;
+    let mut wire = superuser(&ensemble, 4).await;
+    sync(&mut wire).await;
+    assert!(wire.exists("/with-two").await);
+    // It becomes a voter, and an observer again.
+    let voter = ensemble.name(4, "participant");
+    let list = reconfig(&mut wire, change(Some(&voter), None)).await;
+    assert!(list.unwrap().contains(&voter));
+    let observer = ensemble.name(4, "observer");
+    let list = reconfig(&mut wire, change(Some(&observer), None)).await;
+    assert!(list.unwrap().contains(&observer));
+    wire.create("/still-here", b"", 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r13_a_second_change_meanwhile_is_refused_and_the_first_has_an_outcome() {
+    let mut ensemble = Ensemble::start(3).await;
+    let server = ensemble.name(4, "participant");
+    let waiting = ensemble.start_waiting(4);
+    let mut nobody = ensemble.open(1).await;
+    let asked = async {
+        loop {
+            match reconfig(&mut nobody, change(Some(&server), None)).await {
+                Err(ErrorCode::NoAuth) => return,
+                other => assert_eq!(other, Err(ErrorCode::NewConfigNoQuorum)),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let asked = tokio::time::timeout(PATIENCE, asked).await;
+    asked.expect("the new server asks for admission");
+    // It goes before it can catch up.
+    waiting.abort();
+    let mut first = superuser(&ensemble, 1).await;
+    first.send(&[change(Some(&server), None)]).await;
+    let mut second = superuser(&ensemble, 1).await;
+    let observer = "server.100=0.0.0.0:1:2:observer;0.0.0.0:3";
+    let meanwhile = async {
+        // Until the first one is under way.
+        while reconfig(&mut second, change(Some(observer), None)).await
+            != Err(ErrorCode::ReconfigInProgress)
+        {}
+    };
+    let meanwhile = tokio::time::timeout(PATIENCE, meanwhile).await;
+    meanwhile.expect("the second change is refused");
+    second.create("/others-go-on", b"", 0).await.unwrap();
+    let (header, _) = first.reply().await;
+    assert_eq!(header.error(), ErrorCode::NewConfigNoQuorum);
+    let list = reconfig(&mut second, change(Some(observer), None)).await;
+    assert!(!list.unwrap().contains("server.4="));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_changes_are_refused_in_zookeepers_order() {
+    let mut ensemble = Ensemble::start(3).await;
+    list_at(&ensemble, 1).await;
+    let mut nobody = ensemble.open(1).await;
+    let mut wire = superuser(&ensemble, 2).await;
+    let of_version = |config_id| Request::Reconfig {
+        joining: Some("some thing"),
+        leaving: None,
+        new_members: None,
+        config_id,
+    };
+    let refused = reconfig(&mut nobody, of_version(1 << 40)).await;
+    assert_eq!(refused, Err(ErrorCode::BadVersion), "before the text");
+    let refused = reconfig(&mut nobody, of_version(-1)).await;
+    assert_eq!(
+        refused,
+        Err(ErrorCode::BadArguments),
+        "before the permission"
+    );
+    let unknown = ensemble.name(4, "participant");
+    let refused = reconfig(&mut nobody, change(Some(&unknown), None)).await;
+    assert_eq!(
+        refused,
+        Err(ErrorCode::NewConfigNoQuorum),
+        "before the permission"
+    );
+    let observer = "server.999=0.0.0.0:1234:2345:observer;3456";
+    let refused = reconfig(&mut nobody, change(Some(observer), None)).await;
+    assert_eq!(refused, Err(ErrorCode::NoAuth));
+    for (joining, leaving) in [
+        (Some(observer), None),
+        (None, Some("1,2")),
+        (None, Some("1,2,3")),
+        (None, Some("one")),
+        (Some("server.1=127.0.0.1:9:9:participant;9"), None),
+        (Some("server.4=127.0.0.1:9:participant;9"), None),
+    ] {
+        let refused = reconfig(&mut wire, change(joining, leaving)).await;
+        assert_eq!(
+            refused,
+            Err(ErrorCode::BadArguments),
+            "{joining:?} {leaving:?}"
+        );
+    }
+    // Nothing has changed by all that.
+    wire.create("/still", b"", 0).await.unwrap();
+    let list = list_at(&ensemble, 3).await;
+    assert_eq!(list.lines().count(), 4, "{list}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_would_lose_the_majority_is_refused() {
+    let mut ensemble = Ensemble::start(3).await;
+    list_at(&ensemble, 1).await;
+    let leader = ensemble.leader().await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    ensemble.kill(others[0]).await;
+    let mut wire = superuser(&ensemble, leader).await;
+    let refused = reconfig(&mut wire, change(None, Some(&others[1].to_string()))).await;
+    assert_eq!(refused, Err(ErrorCode::NewConfigNoQuorum));
+    // The one that is gone may be removed.
+    let left = reconfig(&mut wire, change(None, Some(&others[0].to_string()))).await;
+    assert_eq!(left.unwrap().lines().count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_setting_nobody_changes_the_servers() {
+    let mut ensemble = Ensemble::unstarted(3);
+    ensemble.reconfig = false;
+    ensemble.start_all(&[1, 2, 3]).await;
+    let mut wire = superuser(&ensemble, 2).await;
+    for request in [change(None, Some("3")), change(Some("some thing"), None)] {
+        let refused = reconfig(&mut wire, request).await;
+        assert_eq!(refused, Err(ErrorCode::ReconfigDisabled));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_connection_asks_for_behind_a_change_waits_for_it_and_nobody_else_does() {
+    let ensemble = Ensemble::start(3).await;
+    let mut wire = superuser(&ensemble, 2).await;
+    let observer = "server.100=0.0.0.0:1:2:observer;0.0.0.0:3";
+    let get = Request::GetData {
+        path: CONFIG,
+        watch: false,
+    };
+    let first = wire
+        .send(&[
+            create("/before", b"", 0),
+            change(Some(observer), None),
+            get,
+            create("/behind", b"", 0),
+            change(None, Some("100")),
+            create("/last", b"", 0),
+        ])
+        .await;
+    let mut newest = 0;
+    for place in 0..6 {
+        let (header, body) = wire.reply().await;
+        assert_eq!(header.xid, first + place);
+        assert_eq!(header.error(), ErrorCode::Ok, "{place}");
+        assert!(header.zxid >= newest, "zxids never fall");
+        newest = header.zxid;
+        if place == 2 {
+            let shown = String::from_utf8_lossy(&body);
+            assert!(shown.contains(observer), "a read sees the change before it");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The servers of an ensemble as `/zookeeper/config` lists them (protocol.md §1.13). Owns the text,
+//! in both directions, and what a `reconfig` makes of it. Who votes in the consensus follows from
+//! this list; the consensus owns how.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use baton_proto::ErrorCode;
+
+/// Path of the znode with the list.
+pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
+/// Servers that a list may have: more than an ensemble can.
+const MAX_SERVERS: usize = 255;
+/// Clients reach a server on every address of its machine, where the list names only a port.
+const ANY_HOST: &str = "0.0.0.0";
+
+/// One server of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedServer {
+    /// Host and port at which the other servers reach it, `HOST:PORT`.
+    pub address: String,
+    /// ZooKeeper's port of elections. Baton's servers use one port; this is kept as text.
+    pub election_port: u16,
+    /// Whether it receives every write and does not vote.
+    pub is_observer: bool,
+    /// Host and port for clients; `None` where the list has none.
+    pub client: Option<String>,
+}
+
+/// The servers of an ensemble.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerList {
+    /// Every server by its id.
+    pub servers: BTreeMap<u64, ListedServer>,
+    /// The zxid of the change that made the list.
+    pub version: i64,
+}
+
+/// Change that a client asks for with `reconfig`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ListChange<'a> {
+    /// Servers to add, or to list otherwise: `server.N=…`, separated by commas.
+    pub joining: Option<&'a str>,
+    /// Ids of servers to remove, separated by commas.
+    pub leaving: Option<&'a str>,
+    /// The whole new list, one server a line or separated by commas; then the two others are
+    /// ignored.
+    pub new_members: Option<&'a str>,
+    /// The version that the list must have; -1 for any.
+    pub config_id: i64,
+}
+
+impl ListedServer {
+    /// Reads what stands behind `server.N=`.
+    fn read(text: &str) -> Option<Self> {
+        let (server, client) = match text.split_once(';') {
+            Some((server, client)) => (server, Some(client)),
+            None => (text, None),
+        };
+        let (host, rest) = match server.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']')?;
+                (format!("[{host}]"), rest.strip_prefix(':')?)
+            }
+            None => {
+                let (host, rest) = server.split_once(':')?;
+                (host.to_owned(), rest)
+            }
+        };
+        let mut parts = rest.split(':');
+        let (port, election_port) = (read_port(parts.next()?)?, read_port(parts.next()?)?);
+        let is_observer = match parts.next() {
+            None => false,
+            Some(role) if role.eq_ignore_ascii_case("participant") => false,
+            Some(role) if role.eq_ignore_ascii_case("observer") => true,
+            Some(_) => return None,
+        };
+        if parts.next().is_some() || !is_host(&host) {
+            return None;
+        }
+        let client = match client {
+            None => None,
+            Some(client) => Some(read_client(client)?),
+        };
+        Some(Self {
+            address: format!("{host}:{port}"),
+            election_port,
+            is_observer,
+            client,
+        })
+    }
+
+    /// Whether both have one address of servers, or one of clients that means one machine.
+    fn collides(&self, other: &Self) -> bool {
+        let host = |at: &str| {
+            at.rsplit_once(':')
+                .map_or(String::new(), |(host, _)| host.into())
+        };
+        let addresses = |of: &Self| {
+            let election = format!("{}:{}", host(&of.address), of.election_port);
+            let client = of.client.clone();
+            let client = client.filter(|at: &String| host(at) != ANY_HOST);
+            [Some(of.address.clone()), Some(election), client]
+        };
+        let theirs = addresses(other);
+        let mut own = addresses(self).into_iter().flatten();
+        own.any(|at| {
+            theirs
+                .iter()
+                .flatten()
+                .any(|it| it.eq_ignore_ascii_case(&at))
+        })
+    }
+}
+
+impl fmt::Display for ListedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = if self.is_observer {
+            "observer"
+        } else {
+            "participant"
+        };
+        write!(f, "{}:{}:{role}", self.address, self.election_port)?;
+        match &self.client {
+            Some(client) => write!(f, ";{client}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for ServerList {
+    /// One line a server by id, then the version.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (id, server) in &self.servers {
+            writeln!(f, "server.{id}={server}")?;
+        }
+        write!(f, "version={:x}", self.version)
+    }
+}
+
+impl ServerList {
+    /// Reads what [`Display`](fmt::Display) wrote. `None`: the text is no list of servers.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let (servers, version) = text.rsplit_once("\nversion=")?;
+        let mut list = Self {
+            version: i64::from_str_radix(version, 16).ok()?,
+            ..Self::default()
+        };
+        for line in servers.split('\n') {
+            list.put(line).ok()?;
+        }
+        Some(list)
+    }
+
+    /// The list after this change, with the version of before.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadVersion`]: the list has another version; [`ErrorCode::BadArguments`]: the
+    /// change is not written as ZooKeeper's clients write it, or two servers would have one
+    /// address.
+    pub fn after(&self, change: &ListChange<'_>) -> Result<Self, ErrorCode> {
+        if change.config_id != -1 && change.config_id != self.version {
+            return Err(ErrorCode::BadVersion);
+        }
+        let mut next = self.clone();
+        if let Some(whole) = change.new_members {
+            next.servers.clear();
+            for line in parts(whole, &['\n', ',']) {
+                // The text of a list is accepted as it is shown.
+                if !line.starts_with("version=") {
+                    next.put(line)?;
+                }
+            }
+        } else {
+            for id in parts(change.leaving.unwrap_or_default(), &[',']) {
+                next.servers.remove(&read_id(id)?);
+            }
+            for line in parts(change.joining.unwrap_or_default(), &[',']) {
+                let id = next.put(line)?;
+                let named = next.servers.get(&id);
+                if named.is_none_or(|server| server.client.is_none()) {
+                    return Err(ErrorCode::BadArguments);
+                }
+            }
+        }
+        if next.servers.values().all(|server| server.is_observer) {
+            return Err(ErrorCode::BadArguments);
+        }
+        Ok(next)
+    }
+
+    /// Takes a line `server.N=…` into the list, in the place of what it has under that id.
+    fn put(&mut self, line: &str) -> Result<u64, ErrorCode> {
+        let (name, text) = line.split_once('=').ok_or(ErrorCode::BadArguments)?;
+        let id = name
+            .strip_prefix("server.")
+            .ok_or(ErrorCode::BadArguments)?;
+        let id = read_id(id)?;
+        let server = ListedServer::read(text).ok_or(ErrorCode::BadArguments)?;
+        let mut others = self.servers.iter().filter(|(other, _)| **other != id);
+        if others.any(|(_, other)| server.collides(other)) {
+            return Err(ErrorCode::BadArguments);
+        }
+        self.servers.insert(id, server);
+        if self.servers.len() > MAX_SERVERS {
+            return Err(ErrorCode::BadArguments);
+        }
+        Ok(id)
+    }
+}
+
+/// The parts of a text between separators, without space around them; those that are empty are
+/// left out.
+fn parts<'a>(text: &'a str, separators: &'a [char]) -> impl Iterator<Item = &'a str> {
+    let parts = text.split(separators).map(str::trim);
+    parts.filter(|part| !part.is_empty())
+}
+
+fn read_id(text: &str) -> Result<u64, ErrorCode> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let id = text
+        .parse()
+        .ok()
+        .filter(|id| is_number && i64::try_from(*id).is_ok());
+    id.ok_or(ErrorCode::BadArguments)
+}
+
+fn read_port(text: &str) -> Option<u16> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| is_number && *port > 0)
+}
+
+/// `HOST:PORT`, or a port alone.
+fn read_client(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or((ANY_HOST, text));
+    let port = read_port(port)?;
+    is_host(host).then(|| format!("{host}:{port}"))
+}
+
+/// Whether the text can be a host: a name, an address, or an IPv6 address in brackets.
+fn is_host(host: &str) -> bool {
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let is_odd =
+        |letter: char| letter.is_whitespace() || letter.is_control() || "/[],;=|".contains(letter);
+    let name = inner.unwrap_or(host);
+    !name.is_empty() && !name.contains(is_odd) && (inner.is_some() || !name.contains(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREE: &str = "server.1=a:2888:3888:participant;0.0.0.0:2181\n\
+        server.2=[::1]:2888:3888:participant;127.0.0.1:2182\n\
+        server.3=c:2888:3888:observer\nversion=1f";
+
+    fn three() -> ServerList {
+        ServerList::read(THREE).unwrap()
+    }
+
+    fn joining(text: &str) -> ListChange<'_> {
+        ListChange {
+            joining: Some(text),
+            config_id: -1,
+            ..ListChange::default()
+        }
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_is_written() {
+        let list = three();
+        assert_eq!(list.to_string(), THREE);
+        assert_eq!(list.version, 0x1f);
+        assert!(list.servers[&3].is_observer);
+        for bad in [
+            "",
+            "version=1",
+            "server.1=a:1:2:participant",
+            "server.1=a:1:2:participant\nversion=g",
+            "server.1=a:1:2:participant\n\nversion=1",
+        ] {
+            assert_eq!(ServerList::read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn servers_join_and_leave_as_zookeepers_clients_write_it() {
+        let change = ListChange {
+            leaving: Some("2, 9"),
+            ..joining("server.4=d:2888:3888;2184,server.100=0.0.0.0:1:2:observer;0.0.0.0:3")
+        };
+        let next = three().after(&change).unwrap();
+        assert_eq!(
+            next.to_string(),
+            "server.1=a:2888:3888:participant;0.0.0.0:2181\n\
+             server.3=c:2888:3888:observer\n\
+             server.4=d:2888:3888:participant;0.0.0.0:2184\n\
+             server.100=0.0.0.0:1:2:observer;0.0.0.0:3\nversion=1f"
+        );
+        // The same server, listed otherwise.
+        let next = three().after(&joining("server.3=c:2888:3888:participant;1"));
+        assert!(!next.unwrap().servers[&3].is_observer);
+        let nothing = ListChange {
+            config_id: 0x1f,
+            ..ListChange::default()
+        };
+        assert_eq!(three().after(&nothing), Ok(three()));
+    }
+
+    #[test]
+    fn the_whole_list_is_taken_as_it_is_shown() {
+        let whole = ListChange {
+            new_members: Some(THREE),
+            joining: Some("ignored"),
+            config_id: -1,
+            ..ListChange::default()
+        };
+        let next = ServerList::default().after(&whole).unwrap();
+        assert_eq!(next.servers, three().servers);
+        assert_eq!(next.version, 0, "that of before");
+    }
+
+    #[test]
+    fn the_version_is_looked_at_before_the_text() {
+        let change = ListChange {
+            config_id: 0x20,
+            ..joining("some thing")
+        };
+        assert_eq!(three().after(&change), Err(ErrorCode::BadVersion));
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused() {
+        for bad in [
+            "some thing",
+            "server.4",
+            "server.4=d:1:2",
+            "server.4=d:1:2:leader;3",
+            "server.4=d:1:2:participant:x;3",
+            "server.4=d:1;3",
+            "server.4=:1:2;3",
+            "server.4=d:0:2;3",
+            "server.4=d:1:65536;3",
+            "server.4=d:+1:2;3",
+            "server.4=d:1:2;",
+            "server.4=d:1:2;x:y",
+            "server.4=d:1:2|e:1:2;3",
+            "server.4=[d:1:2;3",
+            "server.=d:1:2;3",
+            "server.-4=d:1:2;3",
+            "server.99999999999999999999=d:1:2;3",
+            "4=d:1:2;3",
+            "server.4=A:2888:1;3",
+            "server.4=d:1:2;127.0.0.1:2182",
+        ] {
+            let refused = three().after(&joining(bad));
+            assert_eq!(refused, Err(ErrorCode::BadArguments), "{bad}");
+        }
+        let change = ListChange {
+            leaving: Some("server.2"),
+            config_id: -1,
+            ..ListChange::default()
+        };
+        assert_eq!(three().after(&change), Err(ErrorCode::BadArguments));
+    }
+
+    #[test]
+    fn a_list_without_a_voter_is_refused() {
+        let change = ListChange {
+            leaving: Some("1,2"),
+            config_id: -1,
+            ..ListChange::default()
+        };
+        assert_eq!(three().after(&change), Err(ErrorCode::BadArguments));
+    }
+}
