@@ -5,21 +5,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_consensus::{EntryKind, Membership};
+use baton_consensus::{EntryKind, Member, Membership, MembershipChange};
 use baton_tree::{Batch, Tree};
 use baton_wal::{
-    DirStorage, Entry, HardState, Record, RecoveryNote, SnapshotMeta, Storage, Wal, WalError,
-    WalOptions,
+    DirStorage, Entry, HardState, MemberFolder, Record, RecoveryNote, SnapshotMeta, SnapshotWriter,
+    Storage, Wal, WalError, WalOptions,
 };
 use bytes::Bytes;
 
-use crate::commit::recover::{NODE_ID, restore};
+use crate::commit::recover::{NODE_ID, Restored, restore, restore_opened};
 use crate::commit::snapshots::write_whole;
 use crate::commit::starting::Starting;
 use crate::error::ServerError;
 
 /// Suffix of a folder's name while it is being made.
 const UNFINISHED: &str = ".unfinished";
+/// The file that a member's folder has.
+const MEMBER_FILE: &str = "MEMBER";
 /// The first entry: the one with which the only voter begins its first term.
 const FIRST: u64 = 1;
 
@@ -95,6 +97,88 @@ pub fn refuse_used(folder: &Path) -> Result<(), OfflineError> {
     }
 }
 
+/// A cluster of one server that begins with the data of an earlier one.
+#[derive(Debug, Clone)]
+pub struct NewCluster {
+    /// The id of its only server, 1 to 127.
+    pub server_id: u8,
+    /// The address `HOST:PORT` at which other servers are to reach it.
+    pub address: String,
+    /// Whether the data may lack writes that the former cluster has acknowledged: it has lost its
+    /// majority for good. Zxids then go on 2^32 higher, so that no fencing token is given twice.
+    pub may_lack_writes: bool,
+}
+
+/// Makes `into` the data folder of the only voter of a new cluster, with the data of `from`: the
+/// folder of a server that stands alone and is to get company, or of a member whose cluster has
+/// lost its majority. `from` stays as it is, and no server may run on it. Start the server with
+/// `into` and a list of itself alone, then add others with `reconfig`; former members belong to
+/// another cluster and are refused (R20). Everything in the log of `from` counts, also what its
+/// cluster may not have committed. Returns the zxid with which the new cluster begins.
+///
+/// # Errors
+/// [`OfflineError`]; `into` is then as it was.
+pub fn found_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, OfflineError> {
+    refuse_used(into)?;
+    let id = u64::from(new.server_id);
+    let mut tree = if from.join(MEMBER_FILE).is_file() {
+        read_member_folder(from, id)?
+    } else {
+        read_data_folder(from)?.0
+    };
+    tree.begin_anew(if new.may_lack_writes { u32::MAX } else { 0 });
+    let zxid = tree.zxid();
+    let (cluster, incarnation) = (draw()?, draw()?.max(1));
+    let bytes = u64::try_from(cluster & u128::from(u64::MAX))
+        .unwrap_or(1)
+        .max(1);
+    let membership = Membership {
+        voters: vec![id],
+        members: vec![Member {
+            id,
+            incarnation,
+            address: new.address.clone(),
+        }],
+        ..Membership::default()
+    };
+    make_folder(into, |folder| {
+        let storage = DirStorage::open(folder).map_err(io("open", folder))?;
+        let mut folder = MemberFolder::open(Arc::new(storage), id, incarnation)?;
+        folder.store_birth(bytes, membership.encode())?;
+        let write = |writer: &mut SnapshotWriter| write_whole(&mut tree, writer);
+        let (wal, _) = folder.found_log(WalOptions::default(), write)?;
+        wal.close()?;
+        Ok(())
+    })?;
+    tracing::warn!(
+        server = id,
+        cluster = format_args!("{bytes:016x}"),
+        zxid,
+        may_lack_writes = new.may_lack_writes,
+        "a new cluster begins with the data of another one; former members are refused"
+    );
+    Ok(zxid)
+}
+
+/// Random bits of the system.
+fn draw() -> Result<u128, OfflineError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| std::io::Error::other(error.to_string()))
+        .map_err(io("draw from", Path::new("the system's random numbers")))?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+/// The tree of a member's folder, after the last entry of its log.
+fn read_member_folder(folder: &Path, id: u64) -> Result<Tree, OfflineError> {
+    let storage = DirStorage::open(folder).map_err(io("open", folder))?;
+    let folder = MemberFolder::open(Arc::new(storage), id, 1)?;
+    let write = |writer: &mut SnapshotWriter| write_whole(&mut Tree::new(), writer);
+    let opened = folder.open_log(WalOptions::default(), write)?;
+    let restored = restore_opened(opened, &Starting::default());
+    Ok(replayed(restored.map_err(OfflineError::Content)?)?.tree)
+}
+
 /// The name that [`make_data_folder`] gives `folder` until it is whole.
 ///
 /// # Errors
@@ -113,6 +197,14 @@ pub fn unfinished_folder(folder: &Path) -> Result<PathBuf, OfflineError> {
 /// # Errors
 /// [`OfflineError`]; `folder` is then as it was.
 pub fn make_data_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, OfflineError> {
+    make_folder(folder, |unfinished| write_folder(unfinished, tree, time_ms))
+}
+
+/// Makes a folder that is there only when it is whole and durable.
+fn make_folder<T>(
+    folder: &Path,
+    write: impl FnOnce(&Path) -> Result<T, OfflineError>,
+) -> Result<T, OfflineError> {
     use std::os::unix::fs::DirBuilderExt;
 
     refuse_used(folder)?;
@@ -126,11 +218,11 @@ pub fn make_data_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<
         }
         made => made.map_err(io("make", &unfinished))?,
     }
-    let made = write_folder(&unfinished, tree, time_ms).and_then(|bytes| {
+    let made = write(&unfinished).and_then(|written| {
         std::fs::rename(&unfinished, &absolute).map_err(io("name", &absolute))?;
         let above = DirStorage::open(parent).map_err(io("open", parent))?;
         above.sync_dir().map_err(io("sync", parent))?;
-        Ok(bytes)
+        Ok(written)
     });
     if made.is_err() {
         let _ = std::fs::remove_dir_all(&unfinished);
@@ -189,22 +281,37 @@ pub fn read_data_folder(folder: &Path) -> Result<(Tree, Vec<RecoveryNote>), Offl
         WalOptions::default(),
         &Starting::default(),
     );
-    let mut restored = restored.map_err(|error| match error {
+    let restored = restored.map_err(|error| match error {
         ServerError::Log(error) => match Arc::try_unwrap(error) {
             Ok(error) => OfflineError::Log(error),
             Err(error) => OfflineError::Content(ServerError::Log(error)),
         },
         error => OfflineError::Content(error),
     })?;
-    // The only voter commits whatever its log has.
-    for entry in &restored.entries {
-        if entry.kind == EntryKind::Command {
-            let batch = Batch::decode(&entry.payload).map_err(|source| {
-                let index = entry.index;
-                OfflineError::Content(ServerError::Entry { index, source })
-            })?;
-            restored.tree.apply_batch(&batch, &mut (), |_, _| {});
-        }
-    }
+    let restored = replayed(restored)?;
     Ok((restored.tree, restored.notes))
+}
+
+/// Applies every entry of the log: the only voter commits whatever its log has.
+fn replayed(mut restored: Restored) -> Result<Restored, OfflineError> {
+    for entry in &restored.entries {
+        let payload = match entry.kind {
+            EntryKind::Noop => continue,
+            EntryKind::Command => entry.payload.clone(),
+            EntryKind::Configuration => {
+                let change = MembershipChange::decode(&entry.payload);
+                let change = change.map_err(|error| OfflineError::Content(error.into()))?;
+                if change.context.is_empty() {
+                    continue;
+                }
+                change.context
+            }
+        };
+        let batch = Batch::decode(&payload).map_err(|source| {
+            let index = entry.index;
+            OfflineError::Content(ServerError::Entry { index, source })
+        })?;
+        restored.tree.apply_batch(&batch, &mut (), |_, _| {});
+    }
+    Ok(restored)
 }

@@ -29,7 +29,7 @@ use crate::effects::ChangeKind;
 use crate::identity::{self, Identity};
 use crate::kind::Kind;
 use crate::quota::Growth;
-use crate::recorder::{Context, Noted, Recorder, Undo};
+use crate::recorder::{Context, Direct, Noted, Recorder, Undo};
 use crate::server_list::{CONFIG_PATH, ServerList};
 use crate::tree::{INITIAL_PATHS, Tree};
 
@@ -292,6 +292,26 @@ impl Tree {
         let stat = self.stat_of(self.arena.node(id));
         self.record(context, recorder, ChangeKind::DataChanged, path, acl);
         Ok(stat)
+    }
+
+    /// Makes this the tree of a new cluster: no servers are listed, and the next `leap` zxids are
+    /// never given, so that none is given twice where a former cluster gave more than this tree
+    /// knows (R20).
+    pub fn begin_anew(&mut self, leap: u32) {
+        self.zxid += i64::from(leap);
+        if self.servers().is_none() {
+            return;
+        }
+        let identity = Identity::anonymous();
+        let context = Context {
+            time_ms: self.time_ms,
+            zxid: self.zxid,
+            session: 0,
+            identity: &identity,
+            birth: 0,
+        };
+        // The znode is never deleted.
+        let _ = self.store_list(&context, b"", &mut Direct(&mut ()));
     }
 
     /// The servers of the ensemble; `None` on a server alone, and before a leader has listed them.

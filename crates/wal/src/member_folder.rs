@@ -134,6 +134,29 @@ impl MemberFolder {
         options: WalOptions,
         first_state: impl FnOnce(&mut SnapshotWriter) -> Result<(), WalError>,
     ) -> Result<(Wal, Recovered), WalError> {
+        self.open_or_found(FIRST, options, first_state)
+    }
+
+    /// As [`open_log`](Self::open_log), of a cluster that begins with the state of another one. Its
+    /// first entry is a later one, so that a new member, whose log begins with an empty state,
+    /// receives a snapshot.
+    ///
+    /// # Errors
+    /// As [`open_log`](Self::open_log).
+    pub fn found_log(
+        self,
+        options: WalOptions,
+        first_state: impl FnOnce(&mut SnapshotWriter) -> Result<(), WalError>,
+    ) -> Result<(Wal, Recovered), WalError> {
+        self.open_or_found(FIRST + 1, options, first_state)
+    }
+
+    fn open_or_found(
+        self,
+        first: u64,
+        options: WalOptions,
+        first_state: impl FnOnce(&mut SnapshotWriter) -> Result<(), WalError>,
+    ) -> Result<(Wal, Recovered), WalError> {
         check(
             &self.identity,
             "a folder has a log once it belongs to a cluster",
@@ -152,8 +175,8 @@ impl MemberFolder {
                 return Err(identity.log_lost(self.storage.as_ref()));
             }
             let membership = identity.birth.clone();
-            recovered.snapshot = Some(found(&mut wal, membership, first_state)?);
-            recovered.commit = FIRST;
+            recovered.snapshot = Some(found(&mut wal, first, membership, first_state)?);
+            recovered.commit = first;
             recovered.hard_state = FIRST_STATE;
         }
         if !identity.is_founded {
@@ -182,11 +205,12 @@ const FIRST_STATE: HardState = HardState {
 /// Puts the first membership in the place of an empty log.
 fn found(
     wal: &mut Wal,
+    index: u64,
     membership: Bytes,
     first_state: impl FnOnce(&mut SnapshotWriter) -> Result<(), WalError>,
 ) -> Result<SnapshotInfo, WalError> {
     let mut writer = wal.snapshots().receiver(SnapshotMeta {
-        index: FIRST,
+        index,
         term: FIRST,
         zxid: 0,
         time_ms: 0,

@@ -131,9 +131,8 @@ pub(crate) struct Applier {
     pub(crate) is_recovering: bool,
     /// The server of an ensemble whose clients gave the commands of the entry.
     origin: Option<u64>,
-    /// Whether the last entry had a change of the servers, and whether that was accepted.
-    pub(crate) has_reconfigure: bool,
-    pub(crate) has_reconfigured: bool,
+    /// How the change of the servers ended that the last entry had.
+    pub(crate) reconfigured: Option<Result<Outcome, Unapplied>>,
     /// The tree's format level after the last entry.
     pub(crate) level: FormatLevel,
     /// Requests for sessions whose id was taken: another id is to be drawn for each.
@@ -154,8 +153,7 @@ impl Applier {
         Self {
             is_recovering: true,
             origin: None,
-            has_reconfigure: false,
-            has_reconfigured: false,
+            reconfigured: None,
             level,
             again: Work::default(),
             wake: Vec::new(),
@@ -180,7 +178,7 @@ impl Applier {
         let time_ms = batch.map_or(0, Batch::time_ms);
         self.origin = batch.and_then(Batch::origin).map(|origin| origin.server);
         self.relief = 0;
-        (self.has_reconfigure, self.has_reconfigured) = (false, false);
+        self.reconfigured = None;
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         let mut rest = requested.steps.iter();
         while rest.len() > 0 {
@@ -194,7 +192,6 @@ impl Applier {
                         break;
                     };
                     let is_reconfigure = matches!(item.command, Command::Reconfigure { .. });
-                    self.has_reconfigure |= is_reconfigure;
                     let mut deliver = Deliver {
                         state,
                         by: group.map(|group| &*group.conn),
@@ -225,6 +222,9 @@ impl Applier {
                     // After the events, so that a client that sees this zxid finds them in its
                     // outbox; before the reply that carries it.
                     state.last_zxid.store(tree.zxid(), Release);
+                    if is_reconfigure {
+                        self.reconfigured = Some(applied.clone());
+                    }
                     let outcome = match applied {
                         Ok(outcome) => outcome,
                         Err(why) => {
@@ -232,7 +232,6 @@ impl Applier {
                             continue;
                         }
                     };
-                    self.has_reconfigured |= is_reconfigure && outcome.result.is_ok();
                     if !self.is_recovering {
                         if held && outcome.result.is_ok() {
                             let stats = &state.stats;
@@ -288,6 +287,33 @@ impl Applier {
         for conn in self.wake.drain(..) {
             conn.wake(direct);
         }
+    }
+
+    /// Answers a change of the servers that was applied before.
+    pub(crate) fn answer_reconfigure(
+        &mut self,
+        state: &ServerState,
+        requested: &Requested,
+        outcome: &Result<Outcome, Unapplied>,
+    ) {
+        let command = Command::Reconfigure {
+            refusal: 0,
+            body: &[],
+        };
+        for step in &requested.steps {
+            let group = step
+                .group
+                .and_then(|group| requested.work.groups.get(group));
+            let request = requested.work.requests.get(step.request);
+            match (group, request, outcome) {
+                (Some(group), Some(request), Ok(outcome)) => {
+                    self.reply(state, &group.conn, request, &command, outcome);
+                }
+                (group, _, Err(why)) => self.refuse(group, *why),
+                _ => {}
+            }
+        }
+        state.stats.requests.add(&std::mem::take(&mut self.tally));
     }
 
     /// Ends the connection of a command that was not applied because of its stamp. One that was

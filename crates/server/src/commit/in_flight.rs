@@ -40,6 +40,15 @@ pub(crate) struct Requested {
     pub(crate) steps: Vec<Step>,
 }
 
+impl Requested {
+    /// Whether this connection has asked for any of it.
+    pub(crate) fn concerns(&self, conn: u32) -> bool {
+        let steps = self.steps.iter();
+        let mut groups = steps.filter_map(|step| self.work.groups.get(step.group?));
+        groups.any(|group| group.conn.id == conn)
+    }
+}
+
 /// The proposed entries that are not applied yet, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {

@@ -178,12 +178,12 @@ impl Outstanding {
     /// Whether this connection has asked for something that is set apart: what it asks for next
     /// has to wait.
     pub(crate) fn is_set_apart(&self, conn: u32) -> bool {
-        self.apart.iter().any(|it| concerns(&it.requested, conn))
+        self.apart.iter().any(|it| it.requested.concerns(conn))
     }
 
     /// Whether anything of this connection is not applied.
     pub(crate) fn has(&self, conn: u32) -> bool {
-        self.items.iter().any(|it| concerns(&it.requested, conn))
+        self.items.iter().any(|it| it.requested.concerns(conn))
     }
 
     /// Forgets everything: the state that the requests were about is gone.
@@ -224,12 +224,6 @@ impl Outstanding {
         self.sent = 0;
         ended
     }
-}
-
-fn concerns(requested: &Requested, conn: u32) -> bool {
-    let steps = requested.steps.iter();
-    let mut groups = steps.filter_map(|step| requested.work.groups.get(step.group?));
-    groups.any(|group| group.conn.id == conn)
 }
 
 #[cfg(test)]

@@ -690,15 +690,20 @@ impl CommitPipeline {
     fn apply(&mut self, entry: &Entry) -> Result<(), ServerError> {
         match entry.kind {
             EntryKind::Noop => {}
-            EntryKind::Command => self.apply_payload(entry, &entry.payload)?,
+            EntryKind::Command => self.apply_payload(entry, &entry.payload, true)?,
             EntryKind::Configuration => self.apply_change(entry)?,
         }
         self.consensus.applied(entry.index)?;
         Ok(())
     }
 
-    /// Applies the batch that an entry carries.
-    fn apply_payload(&mut self, entry: &Entry, payload: &Bytes) -> Result<(), ServerError> {
+    /// Applies the batch that an entry carries. `answers`: whoever asked for it is answered.
+    fn apply_payload(
+        &mut self,
+        entry: &Entry,
+        payload: &Bytes,
+        answers: bool,
+    ) -> Result<(), ServerError> {
         let batch = Batch::decode(payload).map_err(|source| ServerError::Entry {
             index: entry.index,
             source,
@@ -711,7 +716,7 @@ impl CommitPipeline {
         let requested = match &mut self.member {
             None => self.in_flight.take(position, commands),
             Some(member) => member
-                .take(batch.origin())
+                .take(batch.origin().filter(|_| answers))
                 .unwrap_or_else(|| self.in_flight.unasked(commands)),
         };
         let begun = self.state.time.now();

@@ -89,7 +89,8 @@ pub(crate) fn restore(
     restore_opened(Wal::open(storage, options)?, starting)
 }
 
-fn restore_opened(
+/// As [`restore`], of a log that is open.
+pub(crate) fn restore_opened(
     (wal, recovered): (Wal, WalRecovered),
     starting: &Starting,
 ) -> Result<Restored, ServerError> {

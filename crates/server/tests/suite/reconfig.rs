@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use baton_proto::{ErrorCode, EventKind, Request, Response};
+use baton_server::Server;
+use baton_server::offline::{NewCluster, found_cluster};
 
 use crate::support::ensemble::{Ensemble, be_superuser, sync};
 use crate::support::{PATIENCE, Wire, create, set, watched, word};
@@ -367,6 +369,81 @@ async fn without_the_setting_nobody_changes_the_servers() {
         let refused = reconfig(&mut wire, request).await;
         assert_eq!(refused, Err(ErrorCode::ReconfigDisabled));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r34_a_lone_server_gets_company_after_a_restart_that_ends_its_connections() {
+    let mut ensemble = Ensemble::unstarted(1);
+    let before = tempfile::tempdir().unwrap();
+    let alone = Server::builder()
+        .data_dir(before.path())
+        .listen("127.0.0.1:0")
+        .start()
+        .await
+        .unwrap();
+    let mut wire = Wire::open(&alone.connect_string()).await;
+    wire.create("/kept", b"1", 0).await.unwrap();
+    let zxid = alone.last_zxid();
+    alone.shutdown().await.unwrap();
+    assert!(wire.is_closed().await);
+    let new = NewCluster {
+        server_id: 1,
+        address: ensemble.peer_address(1),
+        may_lack_writes: false,
+    };
+    let into = ensemble.folder(1);
+    let began = tokio::task::spawn_blocking(move || found_cluster(before.path(), &into, &new));
+    assert!(began.await.unwrap().unwrap() >= zxid);
+    ensemble.start_all(&[1]).await;
+    let mut wire = superuser(&ensemble, 1).await;
+    let shown = String::from_utf8(wire.get("/zookeeper/baton").await.unwrap()).unwrap();
+    assert!(
+        shown.contains("\"lease\":\"ping\""),
+        "reads do not count: {shown}"
+    );
+    for id in [2, 3] {
+        let server = ensemble.name(id, "participant");
+        let waiting = ensemble.start_waiting(id);
+        add(&mut wire, &server).await;
+        ensemble.admitted(id, waiting).await;
+    }
+    ensemble.kill(1).await;
+    let mut wire = ensemble.open(3).await;
+    assert_eq!(wire.get("/kept").await.unwrap(), b"1");
+    wire.create("/without-the-first", b"", 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r20_a_server_that_is_left_begins_a_new_cluster_whose_zxids_leap() {
+    let mut ensemble = Ensemble::start(3).await;
+    list_at(&ensemble, 1).await;
+    let mut wire = ensemble.open(1).await;
+    wire.create("/kept", b"1", 0).await.unwrap();
+    sync(&mut wire).await;
+    let zxid = ensemble.server(1).last_zxid();
+    for id in 1..=3 {
+        ensemble.stop(id).await;
+    }
+    let old = ensemble.folder(1).with_extension("old");
+    std::fs::rename(ensemble.folder(1), &old).unwrap();
+    let new = NewCluster {
+        server_id: 1,
+        address: ensemble.peer_address(1),
+        may_lack_writes: true,
+    };
+    let into = ensemble.folder(1);
+    let began = tokio::task::spawn_blocking(move || found_cluster(&old, &into, &new));
+    assert!(began.await.unwrap().unwrap() >= zxid + i64::from(u32::MAX));
+    ensemble.start_all(&[1]).await;
+    let list = list_at(&ensemble, 1).await;
+    assert_eq!(list.lines().count(), 2, "itself and the version: {list}");
+    let mut wire = superuser(&ensemble, 1).await;
+    assert_eq!(wire.get("/kept").await.unwrap(), b"1");
+    // A former member is of another cluster: it is not admitted, and starts nothing by itself.
+    ensemble.start_all(&[2]).await;
+    let former = ensemble.name(2, "participant");
+    let refused = reconfig(&mut wire, change(Some(&former), None)).await;
+    assert_eq!(refused, Err(ErrorCode::NewConfigNoQuorum));
 }
 
 #[tokio::test(flavor = "multi_thread")]

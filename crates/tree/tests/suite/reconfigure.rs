@@ -135,6 +135,20 @@ fn refusals_come_in_zookeepers_order_and_change_nothing() {
 }
 
 #[test]
+fn r20_a_new_cluster_leaves_zxids_out_and_lists_its_own_servers() {
+    let mut tree = with_list();
+    let zxid = tree.zxid();
+    tree.begin_anew(1 << 20);
+    assert_eq!((tree.zxid(), tree.servers()), (zxid + (1 << 20), None));
+    tree.begin_snapshot().unwrap();
+    let restored = restore(&drain(&mut tree, MAX_CHUNK_BYTES)).unwrap();
+    assert_eq!(restored.digest(), tree.digest());
+    let other = body(None, Some("server.9=z:1:1:participant"), -1);
+    reconfigure(&mut tree, 0, &Identity::anonymous(), 0, &other).unwrap();
+    assert_eq!(tree.servers().unwrap().version, zxid + (1 << 20) + 1);
+}
+
+#[test]
 fn r39_before_level_3_the_list_does_not_change() {
     let mut tree = tree_at(FormatLevel::Attachments);
     let first = body(None, Some(FIRST), -1);

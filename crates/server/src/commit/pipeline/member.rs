@@ -61,6 +61,8 @@ const MOST_BATCHES: usize = 4;
 /// Ticks that are made up for after the core was late. The others are left out: messages that have
 /// come meanwhile are handled first (R10).
 const MOST_TICKS: u32 = 2;
+/// After this many ticks without a message of another server it counts as out of reach.
+const SILENT_TICKS: u32 = 28;
 /// How often the other servers' handshakes are given the newest state.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a server says to the leader what its state is.
@@ -95,8 +97,8 @@ pub(super) struct Member {
     proposals: VecDeque<(Bytes, Option<Held>)>,
     /// When the leader was last known; `None` while one is.
     leaderless_since: Option<Instant>,
-    /// When the leader last sent something.
-    leader_heard_at: Instant,
+    /// When each other server last sent a message of the consensus.
+    heard_at: BTreeMap<u64, Instant>,
     /// When this server campaigns because the leader is gone.
     campaign_at: Option<Instant>,
     /// A commit index that the log does not have.
@@ -159,7 +161,7 @@ impl Member {
             members: Members::default(),
             proposals: VecDeque::new(),
             leaderless_since: Some(now),
-            leader_heard_at: now,
+            heard_at: BTreeMap::new(),
             campaign_at: None,
             commit_hint: None,
             connected: BTreeSet::new(),
@@ -182,6 +184,15 @@ impl Member {
     /// was committed before.
     pub(super) fn acts_as_leader(&self) -> bool {
         self.role.role == Role::Leader && self.applied_term == self.role.term
+    }
+
+    /// Whether this server is connected, and has sent something lately: a leader hears of each
+    /// other server every 2 ticks.
+    fn hears(&self, id: u64, now: Instant) -> bool {
+        let heard = self.heard_at.get(&id);
+        let is_silent =
+            heard.is_none_or(|at| now.saturating_duration_since(*at) > self.tick * SILENT_TICKS);
+        self.connected.contains(&id) && !is_silent
     }
 
     /// The leader, once everything that earlier leaders have committed is applied here.

@@ -96,6 +96,11 @@ impl Ensemble {
         format!("server.{id}={address}:{port}:{role};127.0.0.1:{port}")
     }
 
+    /// Where the other servers reach this one.
+    pub fn peer_address(&self, id: u64) -> String {
+        self.addresses[&id].clone()
+    }
+
     /// Removes the data of a server that does not run.
     pub fn lose_folder(&self, id: u64) {
         std::fs::remove_dir_all(self.folder(id)).unwrap();

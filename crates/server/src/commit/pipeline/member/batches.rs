@@ -82,7 +82,8 @@ impl CommitPipeline {
             return;
         };
         let is_reconfigure = |request: &Queued| request.kind == Kind::Write(OpCode::Reconfig);
-        if !member.outstanding.has_apart() && !member.waiting.requests.iter().any(is_reconfigure) {
+        let has_apart = member.outstanding.has_apart() || member.members.is_awaited();
+        if !has_apart && !member.waiting.requests.iter().any(is_reconfigure) {
             return;
         }
         let work = std::mem::take(&mut member.waiting);
@@ -95,7 +96,9 @@ impl CommitPipeline {
             let requests = requests.unwrap_or_default();
             first += group.len;
             let conn = group.conn.id;
-            let waits = blocked.contains(&conn) || member.outstanding.is_set_apart(conn);
+            let waits = blocked.contains(&conn)
+                || member.outstanding.is_set_apart(conn)
+                || member.members.is_awaited_by(conn);
             let place = match waits {
                 true => Some(0),
                 false => requests.iter().position(is_reconfigure),

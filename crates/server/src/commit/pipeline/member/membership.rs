@@ -14,10 +14,13 @@ use baton_consensus::{
 use baton_peers::codec::{Hello, Refusal};
 use baton_peers::net::Held;
 use baton_proto::{ErrorCode, Request};
-use baton_tree::{Batch, Command, FormatLevel, ListedServer, Origin, ServerList};
+use baton_tree::{
+    Batch, Command, FormatLevel, ListedServer, Origin, Outcome, ServerList, Unapplied,
+};
 use bytes::Bytes;
 
 use super::CommitPipeline;
+use crate::commit::in_flight::Requested;
 use crate::commit::member_changes::{MemberChanges, member_changes, voters};
 use crate::error::ServerError;
 use crate::options::host_and_port;
@@ -47,6 +50,8 @@ pub(super) struct Members {
     next_look: Option<Instant>,
     /// Since when there has been a learner that is not listed.
     unlisted_since: Option<Instant>,
+    /// Answers that wait until the changed members are in force.
+    answers: Vec<(Requested, Result<Outcome, Unapplied>)>,
     /// The index of the membership, of another server, that lacks this one.
     removed_by: Option<u64>,
 }
@@ -115,6 +120,23 @@ impl Members {
         let is_here = now.saturating_duration_since(waiting.at) < WAITS_FOR;
         let reads = u64::from(waiting.level) >= level.number();
         (is_here && reads).then_some(waiting.incarnation)
+    }
+
+    /// Whether this connection waits for the answer to a change.
+    pub(super) fn is_awaited_by(&self, conn: u32) -> bool {
+        let mut waiting = self.answers.iter();
+        waiting.any(|(requested, _)| requested.concerns(conn))
+    }
+
+    /// Whether any connection does.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Forgets the answers: the connections are gone.
+    pub(super) fn forget_answers(&mut self) -> impl Iterator<Item = Requested> + use<> {
+        let answers = std::mem::take(&mut self.answers).into_iter();
+        answers.map(|(requested, _)| requested)
     }
 
     /// Whether the cluster goes on without this server, though its log does not say so.
@@ -321,8 +343,7 @@ impl CommitPipeline {
         let level = self.applier.level;
         let waiting = |id| member.members.waiting(id, level, now);
         let changes = member_changes(membership, &next, waiting);
-        let is_here =
-            |id: u64| id == member.id || member.connected.contains(&id) || waiting(id).is_some();
+        let is_here = |id: u64| id == member.id || member.hears(id, now) || waiting(id).is_some();
         let here = voters(&next).filter(|id| is_here(*id)).count();
         let unknown = changes.as_ref().map_or(&[][..], |it| &it.unknown_voters);
         if here * 2 <= voters(&next).count() || !unknown.is_empty() {
@@ -381,7 +402,7 @@ impl CommitPipeline {
         // Whoever leads afterwards carries it out: a leader that is no member could not (R16).
         let others = self.consensus.membership().voters.iter().copied();
         let stays = |id: &u64| *id != member.id && voters(next).any(|voter| voter == *id);
-        let others = others.filter(|id| stays(id) && member.connected.contains(id));
+        let others = others.filter(|id| stays(id) && member.hears(*id, now));
         match others.max_by_key(|id| matched(*id)) {
             Some(best) => Step::HandOver(best),
             None => Step::Refuse(
@@ -536,8 +557,11 @@ impl CommitPipeline {
         let is_accepted = if change.context.is_empty() {
             true
         } else {
-            self.apply_payload(entry, &change.context)?;
-            self.applier.has_reconfigured
+            self.apply_payload(entry, &change.context, false)?;
+            let outcome = self.applier.reconfigured.take();
+            let is_done = matches!(&outcome, Some(Ok(outcome)) if outcome.result.is_ok());
+            self.keep_answer(&change.context, outcome);
+            is_done
         };
         self.consensus
             .apply_change(entry.index, &change, is_accepted)?;
@@ -552,7 +576,42 @@ impl CommitPipeline {
             );
             self.members_changed();
         }
+        self.answer_when_in_force();
         Ok(())
+    }
+
+    /// Keeps the answer to a change that a client of this server has asked for.
+    fn keep_answer(&mut self, batch: &[u8], outcome: Option<Result<Outcome, Unapplied>>) {
+        let origin = Batch::decode(batch).ok().and_then(|batch| batch.origin());
+        if let Some(member) = &mut self.member
+            && let Some(requested) = member.take(origin)
+            && let Some(outcome) = outcome
+        {
+            member.members.answers.push((requested, outcome));
+        }
+    }
+
+    /// Answers changes of the members once no joint configuration is left: only then the failures
+    /// are tolerated that the new members tolerate. A server that leaves does not hear of that, and
+    /// answers before.
+    fn answer_when_in_force(&mut self) {
+        let membership = self.consensus.membership();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let stays = [
+            &membership.voters,
+            &membership.learners,
+            &membership.learners_next,
+        ];
+        if membership.is_joint() && stays.iter().any(|ids| ids.contains(&member.id)) {
+            return;
+        }
+        for (requested, outcome) in std::mem::take(&mut member.members.answers) {
+            self.applier
+                .answer_reconfigure(&self.state, &requested, &outcome);
+            self.finish(requested);
+        }
     }
 
     /// Connects to the members of now, and has handshakes know them.
@@ -580,7 +639,7 @@ impl CommitPipeline {
     /// A batch of this server's clients is applied, or was refused.
     pub(in crate::commit::pipeline) fn batch_applied(&mut self, origin: Option<Origin>) {
         if let Some(member) = &mut self.member
-            && self.applier.has_reconfigure
+            && self.applier.reconfigured.is_some()
         {
             member.members.applied(origin);
             member.is_status_due = true;

@@ -43,9 +43,7 @@ impl CommitPipeline {
         match event {
             PeerEvent::Frame { link, frame, held } => match frame {
                 Frame::Raft(messages) => {
-                    if member.role.leader == Some(link.peer) {
-                        member.leader_heard_at = now;
-                    }
+                    member.heard_at.insert(link.peer, now);
                     for message in messages {
                         // A server that names another one as the sender is not believed.
                         if message.from == link.peer && self.admits(&message) {

@@ -17,9 +17,6 @@ use crate::simulated::Mistake;
 /// How long a leader's disk may take before leadership moves, and how long it stays after that.
 const SLOW_DISK: Duration = Duration::from_millis(500);
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
-/// After this many ticks without a message of the leader, a server that does not vote takes it for
-/// gone.
-const SILENT_TICKS: u32 = 28;
 
 impl CommitPipeline {
     /// A leader whose disk hangs or is full goes on with its heartbeats, so nobody else would lead
@@ -101,10 +98,11 @@ impl CommitPipeline {
         member.is_status_due = true;
         // Whoever does not vote starts no election, so only this ends its trust in a leader that is
         // silent, and sends its clients elsewhere.
-        let silence = now.saturating_duration_since(member.leader_heard_at);
-        if member.role.leader.is_some_and(|leader| leader != member.id)
+        if member
+            .role
+            .leader
+            .is_some_and(|leader| leader != member.id && !member.hears(leader, now))
             && !self.consensus.membership().votes(member.id)
-            && silence > member.tick * SILENT_TICKS
         {
             self.consensus.forget_leader();
         }
@@ -260,7 +258,9 @@ impl CommitPipeline {
             return;
         }
         if before.leader != role.leader {
-            member.leader_heard_at = self.state.time.now();
+            if let Some(leader) = role.leader {
+                member.heard_at.insert(leader, self.state.time.now());
+            }
             tracing::info!(
                 term = role.term,
                 leader = role.leader,

@@ -144,7 +144,8 @@ impl CommitPipeline {
         }
         let mut waiting = std::mem::take(&mut member.waiting);
         waiting.append(&mut member.held);
-        let dropped = member.outstanding.clear();
+        let mut dropped = member.outstanding.clear();
+        dropped.extend(member.members.forget_answers());
         self.state.inbox.done(&mut waiting);
         for requested in dropped {
             self.finish(requested);
