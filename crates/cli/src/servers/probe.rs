@@ -61,7 +61,7 @@ impl Summary {
         Self {
             mode: field("Mode: "),
             zxid: field("Zxid: "),
-            // ZooKeeper goes on with when it was built.
+            // It goes on with when it was built.
             version: version.map(|text| match text.split_once([',', ' ']) {
                 Some((version, _)) => version.to_owned(),
                 None => text,

@@ -22,6 +22,7 @@ mod local;
 mod locks;
 mod loss;
 mod machine;
+mod members;
 mod nested;
 mod outage;
 mod quiet;

@@ -37,8 +37,7 @@ const RESTART_AFTER: u32 = 5;
 ///
 /// Each server is a process of its own, with a folder of its own, on free ports of 127.0.0.1. Kill
 /// one with kill -9 and watch the others go on. All of them end with this command. An ensemble of
-/// servers is new in Baton and experimental: its members are fixed, and servers talk to each other
-/// without TLS.
+/// servers is new in Baton and experimental, and servers talk to each other without TLS.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton dev                               one server
@@ -46,6 +45,7 @@ const RESTART_AFTER: u32 = 5;
   baton dev --servers 3 --data-dir ./dev  keep the data for the next time
   baton dev --servers 3 --restart         start a server again that was killed
   baton lock --servers LIST /x -- CMD     in another terminal; LIST as printed
+  baton server ls --servers LIST          what each server is
 
 It prints the list for --servers, then one line for each server (id, role,
 address, process id, data folder), then one for each server that ends and each

@@ -141,6 +141,10 @@ impl Plan {
                 let address = format!("{}:{}", Ipv4Addr::LOCALHOST, other.peer_port);
                 let _ = writeln!(text, "{} = {}", other.id, quoted(&address));
             }
+            text.push_str("\n[ensemble.clients]\n");
+            for other in &self.places {
+                let _ = writeln!(text, "{} = {}", other.id, quoted(&other.address()));
+            }
         }
         text
     }
@@ -291,6 +295,8 @@ mod tests {
             lists.push(target.options.ensemble.clone().unwrap());
         }
         assert_eq!(lists[0].servers.len(), 3);
+        let clients = plan.places.iter().map(|place| (place.id, place.address()));
+        assert_eq!(lists[0].clients, clients.collect());
         assert!(lists.iter().all(|list| *list == lists[0]));
         // The next time they have the same ports.
         let again = Plan::make(Some(folder.path()), None, None).unwrap();

@@ -63,7 +63,7 @@ pub(super) async fn ask(
     );
     let failed = |what: String| {
         Failure::baton(format!(
-            "{address}: {what}; name the HTTP ports of the servers with --http (their setting http)"
+            "{address}: {what}; check that a server has this address in its setting http"
         ))
     };
     let asking = async {

@@ -34,7 +34,7 @@ const AUTH_VARIABLE: &str = "BATON_AUTH";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton server ls --servers LIST            what each server is, and how far
-  baton server add '4=zk4:2888:3888;2181'   server 4 votes, once it has caught up
+  baton server add '4=zk4:2888:3888;2181'   it votes, once it has caught up
   baton server add '4=zk4:2888:3888:observer;2181'
   baton server remove 4
   baton server replace 3                    its data is lost, its machine is not

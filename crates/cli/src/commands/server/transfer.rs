@@ -115,7 +115,7 @@ async fn leader_among(http: &[String]) -> Result<&String, Failure> {
         }
     }
     Err(Failure::baton(format!(
-        "the HTTP port of the leader is not among them: {}; name it with --http",
+        "the HTTP port of the leader is not among those asked: {}; name it with --http",
         failures.join("; ")
     )))
 }

@@ -1,0 +1,230 @@
+//! `baton server` on Batons that run: members come, go, are replaced, and lead.
+
+use std::net::TcpListener;
+
+use serde_json::Value;
+
+use crate::common::{Home, Ran, Running, until};
+
+/// `super:secret`.
+const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
+
+/// Where one server is reached.
+struct Place {
+    clients: u16,
+    peers: u16,
+    http: u16,
+}
+
+/// The servers of one ensemble, each a process.
+struct Servers {
+    home: Home,
+    /// Of servers 1, 2 and so on.
+    places: Vec<Place>,
+    running: Vec<Option<Running>>,
+}
+
+impl Servers {
+    /// Starts servers 1 to 3, with addresses for as many more as are wanted.
+    fn three_and(more: usize) -> Self {
+        let count = 3 + more;
+        // All are held until the last is found, so that they differ.
+        let held: Vec<_> = (0..3 * count)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let ports: Vec<_> = held
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
+        let places = ports.chunks(3).map(|ports| Place {
+            clients: ports[0],
+            peers: ports[1],
+            http: ports[2],
+        });
+        let mut servers = Self {
+            home: Home::new(),
+            places: places.collect(),
+            running: (0..count).map(|_| None).collect(),
+        };
+        std::fs::write(servers.home.path("auth"), "super:secret\n").unwrap();
+        drop(held);
+        for id in 1..=3 {
+            servers.start(id, &[1, 2, 3]);
+        }
+        servers.until_all_answer(3);
+        servers
+    }
+
+    fn place(&self, id: usize) -> &Place {
+        &self.places[id - 1]
+    }
+
+    /// Starts server `id`, whose list has these servers.
+    fn start(&mut self, id: usize, list: &[usize]) {
+        let place = self.place(id);
+        let mut args = vec![
+            "serve".to_owned(),
+            format!("--data-dir=data-{id}"),
+            format!("--listen=127.0.0.1:{}", place.clients),
+            format!("--http=127.0.0.1:{}", place.http),
+            format!("--server-id={id}"),
+            format!("--super-digest={SUPER_DIGEST}"),
+            "--reconfig".to_owned(),
+        ];
+        for id in list {
+            let place = self.place(*id);
+            args.push(format!("--server={id}=127.0.0.1:{}", place.peers));
+            args.push(format!("--client-address={id}=127.0.0.1:{}", place.clients));
+        }
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        self.running[id - 1] = Some(self.home.spawn(&args));
+    }
+
+    /// Kills a server and deletes its data.
+    fn lose(&mut self, id: usize) {
+        drop(self.running[id - 1].take());
+        std::fs::remove_dir_all(self.home.path(&format!("data-{id}"))).unwrap();
+    }
+
+    /// Server `id` as `baton server add` names it.
+    fn line(&self, id: usize, role: &str) -> String {
+        let Place { clients, peers, .. } = self.place(id);
+        format!("{id}=127.0.0.1:{peers}:{peers}:{role};127.0.0.1:{clients}")
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let servers = self.places.iter().take(3);
+        let servers: Vec<_> = servers
+            .map(|place| format!("127.0.0.1:{}", place.clients))
+            .collect();
+        let mut command = self.home.baton(args);
+        command
+            .env("BATON_SERVERS", servers.join(","))
+            .env_remove("BATON_AUTH");
+        Ran::from(command.output().unwrap())
+    }
+
+    /// Changes the members, which has to succeed.
+    fn change(&self, args: &[&str]) -> Ran {
+        let ran = self.run(&[&["server"], args, &["--auth-file", "auth"]].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    }
+
+    /// What `baton server ls` says of each member.
+    fn members(&self) -> Vec<Value> {
+        let ran = self.run(&["server", "ls", "--json", "--connect-timeout", "60s"]);
+        ran.out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    fn until_all_answer(&self, count: usize) {
+        until(&format!("{count} members serve"), || {
+            let members = self.members();
+            let serve = |member: &&Value| {
+                let mode = member["mode"].as_str().unwrap_or_default();
+                ["leader", "follower", "observer"].contains(&mode)
+            };
+            members.len() == count && members.iter().filter(serve).count() == count
+        });
+    }
+
+    fn leader(&self) -> usize {
+        let members = self.members();
+        let leader = members.iter().find(|member| member["mode"] == "leader");
+        usize::try_from(leader.unwrap()["id"].as_u64().unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn a_server_joins_an_observer_joins_and_both_leave_again() {
+    let mut servers = Servers::three_and(2);
+    assert_eq!(servers.run(&["create", "/kept", "x"]).code, 0);
+    // Whoever does not prove to be the superuser changes nothing.
+    let refused = servers.run(&["server", "remove", "3"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused.err.contains("may not change the members"),
+        "{refused:?}"
+    );
+    let line = servers.line(4, "participant");
+    servers.start(4, &[1, 2, 3, 4]);
+    let added = servers.change(&["add", &line]);
+    assert_eq!(added.out, "server 4 added; voters: 1, 2, 3, 4\n");
+    let observer = servers.line(5, "observer");
+    let added = servers.change(&["add", &observer]);
+    assert_eq!(
+        added.out,
+        "server 5 added; voters: 1, 2, 3, 4; observers: 5\n"
+    );
+    servers.start(5, &[1, 2, 3, 4, 5]);
+    servers.until_all_answer(5);
+    // Data is there, too.
+    let client = format!("127.0.0.1:{}", servers.place(4).clients);
+    let read = servers.run(&["get", "/kept", "--servers", &client]);
+    assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
+    // An observer comes to vote, and votes no more.
+    let voter = observer.replace(":observer", "");
+    let promoted = servers.change(&["add", &voter]);
+    assert_eq!(promoted.out, "server 5 added; voters: 1, 2, 3, 4, 5\n");
+    let demoted = servers.change(&["add", &observer]);
+    assert_eq!(
+        demoted.out,
+        "server 5 added; voters: 1, 2, 3, 4; observers: 5\n"
+    );
+    servers.change(&["remove", "5"]);
+    let removed = servers.change(&["remove", "4"]);
+    assert_eq!(removed.out, "server 4 removed; voters: 1, 2, 3\n");
+    servers.until_all_answer(3);
+    assert_eq!(servers.run(&["set", "/kept", "y"]).code, 0);
+}
+
+#[test]
+fn r17_a_server_that_has_lost_its_data_is_replaced_under_its_id() {
+    let mut servers = Servers::three_and(0);
+    assert_eq!(servers.run(&["create", "/kept", "x"]).code, 0);
+    let sound = servers.run(&["server", "replace", "3", "--auth-file", "auth"]);
+    assert_eq!(sound.code, 1, "{sound:?}");
+    assert!(sound.err.contains("has its data"), "{sound:?}");
+    servers.lose(3);
+    let absent = servers.run(&["server", "replace", "3", "--auth-file", "auth"]);
+    assert_eq!(absent.code, 1, "{absent:?}");
+    assert!(absent.err.contains("no server waits at"), "{absent:?}");
+    servers.start(3, &[1, 2, 3]);
+    let place = servers.place(3).clients;
+    until("it listens", || {
+        std::net::TcpStream::connect(("127.0.0.1", place)).is_ok()
+    });
+    let replaced = servers.change(&["replace", "3"]);
+    assert_eq!(replaced.out, "server 3 replaced; voters: 1, 2, 3\n");
+    servers.until_all_answer(3);
+    let client = format!("127.0.0.1:{place}");
+    let read = servers.run(&["get", "/kept", "--servers", &client]);
+    assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
+}
+
+#[test]
+fn leadership_moves_to_the_server_that_is_named() {
+    let servers = Servers::three_and(0);
+    let http: Vec<_> = servers
+        .places
+        .iter()
+        .map(|place| format!("127.0.0.1:{}", place.http))
+        .collect();
+    let http = http.join(",");
+    let to = servers.leader() % 3 + 1;
+    let id = to.to_string();
+    let transferred = servers.change(&["transfer", &id, "--http", &http]);
+    assert_eq!(transferred.out, format!("server {id} leads\n"));
+    let refused = servers.run(&[
+        "server",
+        "transfer",
+        &(to % 3 + 1).to_string(),
+        "--http",
+        &http,
+    ]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.err.contains("Authorization"), "{refused:?}");
+}
