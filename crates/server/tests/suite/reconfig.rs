@@ -8,6 +8,7 @@ use baton_server::Server;
 use baton_server::offline::{NewCluster, found_cluster};
 
 use crate::support::ensemble::{Ensemble, be_superuser, sync};
+use crate::support::http::ask;
 use crate::support::{PATIENCE, Wire, create, set, watched, word};
 
 const CONFIG: &str = "/zookeeper/config";
@@ -220,6 +221,57 @@ async fn r16_a_leader_that_is_removed_hands_over_and_disturbs_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn r16_a_follower_that_is_removed_serves_nobody_and_disturbs_nobody() {
+    let ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let removed = (1..=3).find(|id| *id != leader).unwrap();
+    let mut at_removed = ensemble.open(removed).await;
+    let mut wire = superuser(&ensemble, leader).await;
+    let left = reconfig(&mut wire, change(None, Some(&removed.to_string()))).await;
+    assert_eq!(left.unwrap().lines().count(), 3);
+    assert!(at_removed.is_closed().await);
+    for _ in 0..20 {
+        wire.send(&[Request::Ping]).await;
+        wire.reply().await;
+        wire.create("/w", b"", SEQUENTIAL).await.unwrap();
+    }
+    assert_eq!(ensemble.leader().await, leader);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_moves_where_an_operator_wants_it() {
+    let ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let next = (1..=3).find(|id| *id != leader).unwrap();
+    let mut wire = ensemble.open(next).await;
+    let root = "Authorization: digest super:secret\r\n";
+    let post = async |id: u64, to: u64| {
+        let http = ensemble.server(id).http_addr().unwrap();
+        let target = format!("/commands/transfer?to={to}");
+        ask(http, "POST", &target, root, "").await
+    };
+    for (id, to, why) in [
+        (leader, leader, "leads already"),
+        (leader, 9, "does not vote"),
+        (next, leader, "does not lead"),
+    ] {
+        let (status, shown) = post(id, to).await;
+        assert_eq!(status, 409, "{shown}");
+        assert!(shown.contains(why), "{shown}");
+    }
+    let (status, shown) = post(leader, next).await;
+    assert_eq!(status, 200, "{shown}");
+    let moved = async {
+        while ensemble.leader().await != next {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let moved = tokio::time::timeout(PATIENCE, moved).await;
+    moved.expect("the other server leads");
+    wire.create("/same-session", b"", 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn observers_serve_clients_and_never_vote() {
     let mut ensemble = Ensemble::unstarted(4);
     ensemble.observers = BTreeSet::from([4]);
@@ -233,6 +285,11 @@ async fn observers_serve_clients_and_never_vote() {
     let shown = word(&ensemble.address(4), "srvr").await;
     assert!(shown.contains("Mode: observer"), "{shown}");
     assert!(list_at(&ensemble, 4).await.contains(":observer"));
+    // A leader that stops hands over to a voter.
+    let leader = ensemble.leader().await;
+    ensemble.stop(leader).await;
+    wire.create("/handed-over", b"", 0).await.unwrap();
+    ensemble.start_all(&[leader]).await;
     // With two of three voters the ensemble goes on; with one of them and the observer it does not.
     let leader = ensemble.leader().await;
     let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();

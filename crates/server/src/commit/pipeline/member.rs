@@ -383,6 +383,14 @@ impl CommitPipeline {
         }
     }
 
+    /// The voter that is nearest to leading, as far as this leader knows.
+    fn best_successor(&self) -> Option<u64> {
+        let voters = &self.consensus.membership().voters;
+        let others = self.consensus.progress().into_iter();
+        let others = others.filter(|peer| peer.active && voters.contains(&peer.id));
+        others.max_by_key(|peer| peer.matched).map(|best| best.id)
+    }
+
     /// Stops gracefully: hands leadership over first, so that the others need not find out, and
     /// waits a moment for what clients have asked for.
     pub(super) fn stop_member(&mut self) -> Result<(), ServerError> {
@@ -392,12 +400,8 @@ impl CommitPipeline {
             && (member.role.role == Role::Leader || member.outstanding.batches() > 0)
             && self.state.time.now() < until
         {
-            let followers = self.consensus.progress().into_iter();
-            let best = followers
-                .filter(|peer| peer.active)
-                .max_by_key(|peer| peer.matched);
-            if let Some(best) = best {
-                self.consensus.transfer_leader(best.id);
+            if let Some(best) = self.best_successor() {
+                self.consensus.transfer_leader(best);
             }
             std::thread::sleep(STOP_STEP);
             self.member_turn(&mut work, self.state.time.now())?;

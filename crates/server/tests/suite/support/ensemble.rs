@@ -132,6 +132,7 @@ impl Ensemble {
         Options {
             storage: StorageChoice::Folder(self.folder(id)),
             listen: vec!["127.0.0.1:0".to_owned()],
+            http: vec!["127.0.0.1:0".to_owned()],
             server_id: u8::try_from(id).unwrap(),
             snapshot_every_entries: self.snapshot_every_entries,
             super_digest: Some(baton_tree::digest_id(b"super:secret")),

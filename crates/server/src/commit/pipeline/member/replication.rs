@@ -36,19 +36,16 @@ impl CommitPipeline {
         {
             return;
         }
-        let followers = self.consensus.progress().into_iter();
-        let best = followers
-            .filter(|peer| peer.active)
-            .max_by_key(|peer| peer.matched);
-        if let Some(best) = best {
+        let best = self.best_successor();
+        if let (Some(to), Some(member)) = (best, &mut self.member) {
             member.may_hand_over_at = Some(now + HAND_OVER_PAUSE);
             tracing::warn!(
-                to = best.id,
+                to,
                 ?waits,
                 is_full,
                 "the disk does not answer: leadership is handed over"
             );
-            self.consensus.transfer_leader(best.id);
+            self.consensus.transfer_leader(to);
         }
     }
 
