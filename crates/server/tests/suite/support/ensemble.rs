@@ -1,7 +1,7 @@
 //! Three servers in this process that are one, on loopback.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use super::{PATIENCE, Wire};
 pub struct Ensemble {
     folder: TempDir,
     addresses: BTreeMap<u64, String>,
+    ports: Ports,
     /// Where servers listen that are behind a relay.
     behind: BTreeMap<u64, String>,
     running: BTreeMap<u64, Server>,
@@ -33,15 +34,26 @@ pub struct Ensemble {
     pub read_only_mode: bool,
 }
 
-/// Addresses that were free a moment ago, each of another port.
-fn free_addresses(count: u64) -> BTreeMap<u64, String> {
-    let held: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    (1..=count)
-        .zip(&held)
-        .map(|(id, held)| (id, held.local_addr().unwrap().to_string()))
-        .collect()
+/// Ports that are free, and not among those that the system gives to outgoing connections: a server
+/// that starts again finds its own free. Another test that asks meanwhile gets others.
+#[derive(Default)]
+struct Ports {
+    /// Bound to the same numbers, as long as they are used here.
+    held: Vec<UdpSocket>,
+}
+
+impl Ports {
+    fn address(&mut self) -> String {
+        loop {
+            let address = format!("127.0.0.1:{}", fastrand::u16(15_000..28_000));
+            if let Ok(held) = UdpSocket::bind(&address)
+                && TcpListener::bind(&address).is_ok()
+            {
+                self.held.push(held);
+                return address;
+            }
+        }
+    }
 }
 
 impl Ensemble {
@@ -60,6 +72,7 @@ impl Ensemble {
 
     /// This number of servers, none of which runs.
     pub fn unstarted(size: u64) -> Self {
+        let mut ports = Ports::default();
         Self {
             storages: BTreeMap::new(),
             observers: BTreeSet::new(),
@@ -67,7 +80,8 @@ impl Ensemble {
             snapshot_every_entries: Options::default().snapshot_every_entries,
             read_only_mode: false,
             folder: tempfile::tempdir().unwrap(),
-            addresses: free_addresses(size),
+            addresses: (1..=size).map(|id| (id, ports.address())).collect(),
+            ports,
             behind: BTreeMap::new(),
             running: BTreeMap::new(),
         }
@@ -81,17 +95,15 @@ impl Ensemble {
 
     /// Puts a relay between this server, which does not run, and what the others send to it.
     pub async fn relay(&mut self, id: u64) -> Relay {
-        let to = free_addresses(1).remove(&1).unwrap();
+        let to = self.ports.address();
         self.behind.insert(id, to.clone());
         Relay::start(&self.addresses[&id], to).await
     }
 
     /// Gives a further server an address, and says how `reconfig` names it.
     pub fn name(&mut self, id: u64, role: &str) -> String {
-        let address = self.addresses.entry(id).or_insert_with(|| {
-            let held = TcpListener::bind("127.0.0.1:0").unwrap();
-            held.local_addr().unwrap().to_string()
-        });
+        let ports = &mut self.ports;
+        let address = self.addresses.entry(id).or_insert_with(|| ports.address());
         let port = address.rsplit_once(':').unwrap().1;
         format!("server.{id}={address}:{port}:{role};127.0.0.1:{port}")
     }
