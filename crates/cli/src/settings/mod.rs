@@ -189,7 +189,7 @@ impl Settings {
     }
 
     /// Makes the server one of several, if more than one is named. One alone stands alone, as in
-    /// ZooKeeper.
+    /// ZooKeeper, unless others may be added to it.
     fn settle_ensemble(&mut self) -> Result<(), Failure> {
         let ensemble = &self.target.ensemble;
         let id = u64::from(self.target.options.server_id);
@@ -204,7 +204,7 @@ impl Settings {
             let settings = "server_id, ensemble.servers";
             return refuse(settings, "must agree: the only server is another one");
         }
-        if servers <= 1 {
+        if servers == 0 || servers == 1 && !ensemble.reconfig {
             return Ok(());
         }
         if self.target.ephemeral {

@@ -710,6 +710,23 @@ fn one_server_line_stands_alone_and_needs_no_myid() {
 }
 
 #[test]
+fn one_server_to_which_others_may_be_added_is_an_ensemble_of_one() {
+    let lines = "standaloneEnabled=false\nreconfigEnabled=true\nserver.5=127.0.0.1:1:2;2181\n";
+    let settings = load_member(Some("5"), lines, &[]).unwrap();
+    let options = &settings.target().options;
+    assert_eq!(options.ensemble.as_ref().unwrap().servers.len(), 1);
+    assert_eq!(options.server_id, 5);
+    assert_eq!(settings.warnings().count(), 0);
+    for one in ["standaloneEnabled=false\n", "reconfigEnabled=true\n"] {
+        let settings = load_member(Some("5"), &lines.replace(one, ""), &[]).unwrap();
+        assert_eq!(settings.target().options.ensemble, None, "without {one}");
+    }
+    let flags = flags(&["--server=1=127.0.0.1:1", "--reconfig"]);
+    let settings = Settings::load(None, &flags, Some(Path::new("/x"))).unwrap();
+    assert!(settings.target().options.ensemble.is_some());
+}
+
+#[test]
 fn an_ensemble_is_named_alike_by_a_baton_toml_and_by_flags() {
     let text = "server_id = 2\n[ensemble]\nlisten = \"127.0.0.1:9\"\ntick = \"50ms\"\n\
                 [ensemble.servers]\n1 = \"127.0.0.1:1\"\n10 = \"127.0.0.1:3\"\n2 = \"127.0.0.1:2\"\n";

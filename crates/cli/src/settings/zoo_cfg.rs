@@ -62,6 +62,8 @@ struct Reader {
     folder: Option<PathBuf>,
     /// Whether this server listens for others on every address; the origin.
     on_every_address: Option<String>,
+    /// Whether `standaloneEnabled` is off.
+    is_never_alone: bool,
     /// What `peerType` says; the origin.
     peer_type: Option<Placed>,
     /// Which of [`SWITCHES_TOGETHER`] are on, by their keys; the origins.
@@ -191,6 +193,9 @@ impl Reader {
                         let all = value.eq_ignore_ascii_case("true");
                         self.on_every_address = all.then_some(origin);
                     }
+                    "standaloneEnabled" => {
+                        self.is_never_alone = value.eq_ignore_ascii_case("false");
+                    }
                     "peerType" => self.peer_type = Some((value.to_ascii_lowercase(), origin)),
                     _ if SWITCHES_TOGETHER.iter().any(|(known, _)| *known == key) => {
                         if value.eq_ignore_ascii_case("true") {
@@ -261,7 +266,7 @@ impl Reader {
         for (key, missing) in self.asked.switched_off() {
             self.instead.push((key.to_owned(), missing));
         }
-        if self.servers.len() > 1 {
+        if self.servers.len() > 1 || self.grows() {
             self.join(name)?;
         } else {
             self.stand_alone();
@@ -294,6 +299,13 @@ impl Reader {
             conf_lines: self.conf_lines,
             is_zoo_cfg: true,
         })
+    }
+
+    /// Whether the only server is an ensemble of one, to which others may be added.
+    fn grows(&self) -> bool {
+        self.servers.len() == 1
+            && self.is_never_alone
+            && self.switched_on.contains_key("reconfigEnabled")
     }
 
     /// Where there is one server or none.

@@ -27,7 +27,16 @@ struct Servers {
 impl Servers {
     /// Starts servers 1 to 3, with addresses for as many more as are wanted.
     fn three_and(more: usize) -> Self {
-        let count = 3 + more;
+        let mut servers = Self::unstarted(3 + more);
+        for id in 1..=3 {
+            servers.start(id, &[1, 2, 3]);
+        }
+        servers.until_all_answer(3);
+        servers
+    }
+
+    /// Addresses for this many servers.
+    fn unstarted(count: usize) -> Self {
         // All are held until the last is found, so that they differ.
         let held: Vec<_> = (0..3 * count)
             .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
@@ -41,17 +50,13 @@ impl Servers {
             peers: ports[1],
             http: ports[2],
         });
-        let mut servers = Self {
+        let servers = Self {
             home: Home::new(),
             places: places.collect(),
             running: (0..count).map(|_| None).collect(),
         };
         std::fs::write(servers.home.path("auth"), "super:secret\n").unwrap();
         drop(held);
-        for id in 1..=3 {
-            servers.start(id, &[1, 2, 3]);
-        }
-        servers.until_all_answer(3);
         servers
     }
 
@@ -227,4 +232,57 @@ fn leadership_moves_to_the_server_that_is_named() {
     ]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.err.contains("Authorization"), "{refused:?}");
+}
+
+#[test]
+fn r34_a_lone_server_becomes_three_without_losing_a_znode() {
+    let mut servers = Servers::unstarted(3);
+    let clients = servers.place(1).clients;
+    let listen = format!("127.0.0.1:{clients}");
+    let alone = ["serve", "--data-dir", "alone", "--listen", &listen];
+    let mut lone = servers.home.spawn(&alone);
+    assert!(lone.line().contains("serving on"));
+    let create = ["create", "/kept", "x", "--servers", &listen];
+    assert_eq!(servers.home.run(&create).code, 0);
+    lone.signal("TERM");
+    assert_eq!(lone.end().code, 0);
+    let address = format!("127.0.0.1:{}", servers.place(1).peers);
+    let recover = [
+        "server",
+        "recover",
+        "--from",
+        "alone",
+        "--into",
+        "data-1",
+        "--server-id",
+        "1",
+        "--address",
+        &address,
+    ];
+    let made = servers.home.run(&recover);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(
+        made.out.starts_with("data-1: a cluster of server 1 alone"),
+        "{made:?}"
+    );
+    // Neither folder is made again, nor a member's taken for a lone server's.
+    assert_eq!(servers.home.run(&recover).code, 125);
+    let again = [&recover[..3], &["data-1", "--into", "x"], &recover[6..]].concat();
+    let refused = servers.home.run(&again);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused.complaint().contains("--majority-lost"),
+        "{refused:?}"
+    );
+    servers.start(1, &[1]);
+    servers.until_all_answer(1);
+    for id in [2, 3] {
+        let list: Vec<usize> = (1..=id).collect();
+        servers.start(id, &list);
+        servers.change(&["add", &servers.line(id, "participant")]);
+    }
+    servers.until_all_answer(3);
+    let third = format!("127.0.0.1:{}", servers.place(3).clients);
+    let read = servers.run(&["get", "/kept", "--servers", &third]);
+    assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
 }

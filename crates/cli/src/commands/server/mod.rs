@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `change` | servers that join, leave, and come back with an empty folder |
 //! | `transfer` | which server leads |
+//! | `recover` | a new cluster with the data of a folder |
 //! | `ls` | what each member is, and whether it answers |
 //! | `admin` | the commands of a server's HTTP port |
 
 mod admin;
 mod change;
 mod ls;
+mod recover;
 mod transfer;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +42,7 @@ const AUTH_VARIABLE: &str = "BATON_AUTH";
   baton server replace 3                    its data is lost, its machine is not
   baton server replace '3=zk7:2888:3888;2181'
   baton server transfer 2 --http zk1:8080   server 2 is to lead
+  baton server recover --from DIR --into NEW --server-id 1 --address zk1:2888
 
 A server is named as in a zoo.cfg: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT, where
 ROLE is participant (default) or observer, and CLIENT is PORT or HOST:PORT.
@@ -87,6 +90,12 @@ enum Act {
         #[command(flatten)]
         limit: Limit,
     },
+    /// Make the folder of a new cluster of one server from an existing folder, while no server runs
+    /// on it.
+    ///
+    /// For a server that stands alone and is to get company; or, with --majority-lost, for a member
+    /// whose cluster has lost its majority for good.
+    Recover(recover::Args),
     /// Make a server the leader.
     Transfer {
         /// The server's id.
@@ -116,6 +125,9 @@ struct Replacement {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if let Act::Recover(args) = &args.act {
+        return recover::run(args, context);
+    }
     let credentials = credentials(args.auth_file.as_deref())?;
     context.block_on(on_connection(context, async |connection: &Connection| {
         let session = connection.session().await?;
@@ -130,6 +142,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             credentials: credentials.as_deref(),
         };
         match &args.act {
+            // It has no use for a connection, and was done above.
+            Act::Recover(args) => recover::run(args, context),
             Act::Ls => ls::run(&ensemble).await,
             Act::Add { server, limit } => Changes::within(&ensemble, limit.wait).add(server).await,
             Act::Remove { id, limit } => Changes::within(&ensemble, limit.wait).remove(*id).await,

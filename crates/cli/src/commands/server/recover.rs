@@ -1,0 +1,89 @@
+//! `baton server recover`: the data folder of a new cluster of one server, made from that of a
+//! server that stands alone or of a member whose cluster is lost. No server is asked.
+
+use std::path::PathBuf;
+
+use baton_client::EnsembleMember;
+use baton_server::offline::{NewCluster, found_cluster};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::exit::{self, Failure};
+
+/// The file that the folder of a member has.
+const MEMBER_FILE: &str = "MEMBER";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The data folder with the data: of a server that stands alone, or of a member. No server may
+    /// run on it, and it stays as it is.
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// The new data folder, which must not exist or be empty.
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// The id of the only server of the new cluster, 1 to 127.
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u8).range(1..=127))]
+    server_id: u8,
+    /// Where other servers are to reach it.
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    address: String,
+    /// The folder is that of a member whose cluster has lost its majority for good. Writes that
+    /// only the other members have are lost.
+    #[arg(long)]
+    majority_lost: bool,
+}
+
+/// What was made.
+#[derive(Serialize)]
+struct Made<'a> {
+    data_dir: String,
+    server: u8,
+    address: &'a str,
+    zxid: String,
+}
+
+/// Makes the folder.
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let from = args.from.display();
+    if args.from.join(MEMBER_FILE).is_file() && !args.majority_lost {
+        return Err(Failure::usage(format!(
+            "{from} is the folder of a member: while a majority of its cluster is left, use baton \
+             server replace there; if it is lost for good, give --majority-lost"
+        )));
+    }
+    let new = NewCluster {
+        server_id: args.server_id,
+        address: args.address.clone(),
+        may_lack_writes: args.majority_lost,
+    };
+    let zxid = found_cluster(&args.from, &args.into, &new)
+        .map_err(|error| Failure::new(exit::BATON, "offline", error.to_string()))?;
+    let (id, into) = (args.server_id, args.into.display());
+    if args.majority_lost {
+        context.output.note(
+            "a new cluster begins: writes that only the other members had are lost, and former \
+             members are refused; empty their folders before they join",
+        );
+    }
+    let made = Made {
+        data_dir: into.to_string(),
+        server: id,
+        address: &args.address,
+        zxid: format!("0x{zxid:x}"),
+    };
+    let line = format!(
+        "{into}: a cluster of server {id} alone, from zxid {}; start it with a list of itself alone \
+         and --reconfig, then baton server add the others",
+        made.zxid
+    );
+    context.output.result(&made, line);
+    Ok(exit::OK)
+}
+
+/// Reads `HOST:PORT`.
+fn address(text: &str) -> Result<String, String> {
+    let complaint = |_| format!("'{text}' is not an address; write HOST:PORT");
+    EnsembleMember::with_id(1, &format!("{text}:1")).map_err(complaint)?;
+    Ok(text.to_owned())
+}
