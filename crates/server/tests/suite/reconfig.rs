@@ -351,6 +351,40 @@ async fn r13_a_second_change_meanwhile_is_refused_and_the_first_has_an_outcome()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn r12_a_change_under_way_when_the_leader_dies_is_carried_out_by_the_next() {
+    let mut ensemble = Ensemble::start(3).await;
+    let server = ensemble.name(4, "participant");
+    let waiting = ensemble.start_waiting(4);
+    for round in 0..3 {
+        let leader = ensemble.leader().await;
+        let follower = (1..=3).find(|id| *id != leader).unwrap();
+        let mut wire = superuser(&ensemble, follower).await;
+        if round == 0 {
+            wire.send(&[change(Some(&server), None)]).await;
+        } else {
+            // The same list again: a change without another member.
+            let observer = "server.100=0.0.0.0:1:2:observer;0.0.0.0:3";
+            wire.send(&[change(Some(observer), None)]).await;
+        }
+        ensemble.kill(leader).await;
+        let (header, _) = wire.reply().await;
+        let answer = header.error();
+        let is_final = [ErrorCode::Ok, ErrorCode::NewConfigNoQuorum].contains(&answer);
+        assert!(is_final, "{answer}");
+        wire.create("/after-", b"", SEQUENTIAL).await.unwrap();
+        ensemble.start_all(&[leader]).await;
+    }
+    let mut wire = superuser(&ensemble, 1).await;
+    add(&mut wire, &server).await;
+    ensemble.admitted(4, waiting).await;
+    let mut lists = Vec::new();
+    for id in 1..=4 {
+        lists.push(list_at(&ensemble, id).await);
+    }
+    assert!(lists.iter().all(|list| *list == lists[0]), "{lists:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_changes_are_refused_in_zookeepers_order() {
     let mut ensemble = Ensemble::start(3).await;
     list_at(&ensemble, 1).await;

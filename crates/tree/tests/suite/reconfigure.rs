@@ -2,7 +2,10 @@
 //! ZooKeeper's order.
 
 use baton_proto::{ErrorCode, Request, Response};
-use baton_tree::{ChangeKind, Command, FormatLevel, Identity, MAX_CHUNK_BYTES, Tree};
+use baton_tree::{
+    ChangeKind, Command, FormatLevel, Identity, ListChange, MAX_CHUNK_BYTES, ServerList, Tree,
+};
+use proptest::prelude::*;
 
 use crate::common::{Driver, drain, restore, tree_at};
 
@@ -166,4 +169,34 @@ fn a_list_is_written_by_changes_of_the_servers_only() {
     let mut alone = Driver::over(Tree::new());
     alone.identity = superuser();
     alone.set(PATH, b"server.9=x", -1).unwrap();
+}
+
+proptest! {
+    #![proptest_config(crate::common::cases(512))]
+
+    /// Texts that are almost those of servers: nothing panics, and what is accepted is shown in a
+    /// form that reads back as the same.
+    #[test]
+    fn no_text_of_servers_makes_the_parser_panic_and_lists_read_back(
+        joining in "(server[.=]|[0-9]{1,3}|[a-z\\[\\]:;,=.| ]|:participant|:observer|0){0,40}",
+        whole in "(server\\.[1-9]=[a-c]:[0-9]{1,4}:[0-9]{1,6}(:observer|:participant)?(;[0-9]{1,5})?[,\\n]){0,6}",
+        leaving in "[0-9, ]{0,8}",
+        garbage in any::<String>(),
+    ) {
+        let list = ServerList::read(FIRST).unwrap();
+        for text in [&joining, &whole, &garbage] {
+            drop(ServerList::read(text));
+            for (joining, new_members) in [(Some(&**text), None), (None, Some(&**text))] {
+                let change = ListChange {
+                    joining,
+                    leaving: Some(&leaving),
+                    new_members,
+                    config_id: -1,
+                };
+                if let Ok(next) = list.after(&change) {
+                    prop_assert_eq!(ServerList::read(&next.to_string()), Some(next));
+                }
+            }
+        }
+    }
 }

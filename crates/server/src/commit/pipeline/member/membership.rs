@@ -28,7 +28,7 @@ use crate::options::host_and_port;
 /// For how long a server counts as waiting to be admitted after its last attempt to connect; it
 /// makes one each second at least.
 const WAITS_FOR: Duration = Duration::from_secs(5);
-/// How long a new voter may be out of reach while it catches up, and a change may wait for a first
+/// How long a new voter may stay where it is while it catches up, and a change may wait for a first
 /// list of servers.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the leader compares learners with the list.
@@ -77,8 +77,10 @@ struct Underway {
     is_proposed: bool,
     /// The entry that a new voter has to have.
     target: Option<u64>,
-    /// When the new voter was last within reach.
-    reached_at: Instant,
+    /// What the new voter was last known to have, and when that changed, or when it was last
+    /// receiving a snapshot.
+    caught_up: u64,
+    advanced_at: Instant,
     next_hand_over: Option<Instant>,
 }
 
@@ -205,7 +207,8 @@ impl CommitPipeline {
                     since: now,
                     is_proposed: false,
                     target: None,
-                    reached_at: now,
+                    caught_up: 0,
+                    advanced_at: now,
                     next_hand_over: None,
                 });
             }
@@ -254,7 +257,7 @@ impl CommitPipeline {
                 let (id, change) = (new.id, Change::AddLearner(new));
                 if self.propose_members(vec![change], Bytes::new()).is_ok() {
                     tracing::info!(server = id, "a new server receives the log before it votes");
-                    underway.reached_at = now;
+                    underway.advanced_at = now;
                 }
                 true
             }
@@ -385,12 +388,21 @@ impl CommitPipeline {
             let commit = self.consensus.commit_index();
             let target = *underway.target.get_or_insert(commit);
             if !changes.promoted.iter().all(|id| matched(*id) >= target) {
-                let is_reached = |id: &u64| member.connected.contains(id);
-                if changes.promoted.iter().all(is_reached) {
-                    underway.reached_at = now;
+                let least = changes.promoted.iter().map(|id| matched(*id)).min();
+                let has = least.unwrap_or_default();
+                // A transfer has limits of its own.
+                let receives = progress.iter().any(|peer| {
+                    peer.snapshot != 0
+                        && changes.promoted.contains(&peer.id)
+                        && member.connected.contains(&peer.id)
+                });
+                if receives || has > underway.caught_up {
+                    underway.caught_up = has;
+                    underway.advanced_at = now;
                 }
-                if now.saturating_duration_since(underway.reached_at) > PATIENCE {
-                    let why = "the new server went out of reach before it had caught up";
+                if now.saturating_duration_since(underway.advanced_at) > PATIENCE {
+                    let why =
+                        "the new server did not catch up: it is out of reach, or its disk hangs";
                     return Step::Refuse(ErrorCode::NewConfigNoQuorum, why);
                 }
                 return Step::Wait;
