@@ -1,10 +1,8 @@
 //! `baton server` on Batons that run: members come, go, are replaced, and lead.
 
-use std::net::TcpListener;
-
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running, until};
+use crate::common::{Home, Ports, Ran, Running, until};
 
 /// `super:secret`.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
@@ -22,6 +20,7 @@ struct Servers {
     /// Of servers 1, 2 and so on.
     places: Vec<Place>,
     running: Vec<Option<Running>>,
+    _ports: Ports,
 }
 
 impl Servers {
@@ -37,26 +36,20 @@ impl Servers {
 
     /// Addresses for this many servers.
     fn unstarted(count: usize) -> Self {
-        // All are held until the last is found, so that they differ.
-        let held: Vec<_> = (0..3 * count)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let ports: Vec<_> = held
-            .iter()
-            .map(|listener| listener.local_addr().unwrap().port())
-            .collect();
-        let places = ports.chunks(3).map(|ports| Place {
-            clients: ports[0],
-            peers: ports[1],
-            http: ports[2],
+        let mut ports = Ports::default();
+        let places = (0..count).map(|_| Place {
+            clients: ports.take(),
+            peers: ports.take(),
+            http: ports.take(),
         });
+        let places = places.collect();
         let servers = Self {
             home: Home::new(),
-            places: places.collect(),
+            places,
             running: (0..count).map(|_| None).collect(),
+            _ports: ports,
         };
         std::fs::write(servers.home.path("auth"), "super:secret\n").unwrap();
-        drop(held);
         servers
     }
 
@@ -285,4 +278,36 @@ fn r34_a_lone_server_becomes_three_without_losing_a_znode() {
     let third = format!("127.0.0.1:{}", servers.place(3).clients);
     let read = servers.run(&["get", "/kept", "--servers", &third]);
     assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
+}
+
+#[test]
+fn r20_the_last_of_three_servers_begins_a_new_cluster_with_its_data() {
+    let mut servers = Servers::three_and(0);
+    assert_eq!(servers.run(&["create", "/kept", "x"]).code, 0);
+    let third = format!("127.0.0.1:{}", servers.place(3).clients);
+    let get = ["get", "/kept", "--servers", &third];
+    until("server 3 has it", || servers.run(&get).code == 0);
+    servers.lose(1);
+    servers.lose(2);
+    drop(servers.running[2].take());
+    std::fs::rename(servers.home.path("data-3"), servers.home.path("old")).unwrap();
+    let address = format!("127.0.0.1:{}", servers.place(3).peers);
+    let recover = [
+        "server",
+        "recover",
+        "--majority-lost",
+        "--from=old",
+        "--into=data-3",
+        "--server-id=3",
+        "--address",
+        &address,
+    ];
+    let made = servers.home.run(&recover);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(made.err.contains("a new cluster begins"), "{made:?}");
+    servers.start(3, &[3]);
+    servers.until_all_answer(1);
+    let read = servers.run(&get);
+    assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
+    assert_eq!(servers.run(&["set", "/kept", "y"]).code, 0);
 }

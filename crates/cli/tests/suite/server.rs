@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -13,7 +13,7 @@ use baton_proto::{
 };
 use serde_json::Value;
 
-use crate::common::{Home, Ran};
+use crate::common::{Home, Ports, Ran};
 
 /// What the servers of a test share.
 struct State {
@@ -34,6 +34,7 @@ struct Servers {
     home: Home,
     state: Arc<Mutex<State>>,
     addresses: Vec<SocketAddr>,
+    ports: Ports,
     /// Held, so that whoever connects waits.
     silent: Option<TcpListener>,
 }
@@ -53,6 +54,7 @@ impl Servers {
             home: Home::new(),
             state,
             addresses: Vec::new(),
+            ports: Ports::default(),
             silent: None,
         };
         for id in 1..=count {
@@ -86,9 +88,9 @@ impl Servers {
     }
 
     /// A member of this id where nobody listens.
-    fn list_dead(&self, id: u64) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        self.list(&line(id, listener.local_addr().unwrap()));
+    fn list_dead(&mut self, id: u64) {
+        let address = (Ipv4Addr::LOCALHOST, self.ports.take());
+        self.list(&line(id, address.into()));
     }
 
     fn refuse(&self, codes: &[ErrorCode]) {
@@ -231,7 +233,7 @@ fn answer(request: &Request<'_>, state: &Mutex<State>) -> Result<Response, Error
 
 #[test]
 fn ls_shows_each_member_and_says_1_if_one_does_not_answer() {
-    let servers = Servers::new(2);
+    let mut servers = Servers::new(2);
     let whole = servers.run(&["ls"]);
     assert_eq!((whole.code, whole.err.as_str()), (0, ""), "{whole:?}");
     let lines: Vec<_> = whole.out.lines().collect();
@@ -337,7 +339,7 @@ fn what_the_servers_refuse_has_a_kind_and_a_remedy() {
 
 #[test]
 fn remove_refuses_what_would_lose_the_majority_before_it_asks() {
-    let servers = Servers::new(3);
+    let mut servers = Servers::new(3);
     let unknown = servers.run(&["remove", "7"]);
     assert_eq!(unknown.code, 1, "{unknown:?}");
     assert!(
