@@ -124,6 +124,11 @@ impl Members {
         (is_here && reads).then_some(waiting.incarnation)
     }
 
+    /// Another leader or term: the server of a change sends it to the next leader.
+    pub(super) fn role_changed(&mut self) {
+        self.underway = None;
+    }
+
     /// Whether this connection waits for the answer to a change.
     pub(super) fn is_awaited_by(&self, conn: u32) -> bool {
         let mut waiting = self.answers.iter();
@@ -221,8 +226,8 @@ impl CommitPipeline {
             return;
         };
         if !member.acts_as_leader() {
-            // Its server sends it to the next leader.
-            member.members.underway = None;
+            // A follower may have applied this leader's first entry, and sent a change, before this
+            // leader's own disk has that entry.
             return;
         }
         self.list_servers();

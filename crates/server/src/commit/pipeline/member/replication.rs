@@ -269,6 +269,13 @@ impl CommitPipeline {
             member.campaign_at = None;
         }
         member.proposals.clear();
+        member.members.role_changed();
+        if role.role == Role::Leader {
+            // Until now, only the leader before has heard of them.
+            let now = self.state.time.now();
+            let heard = member.connected.iter().map(|id| (*id, now));
+            member.heard_at.extend(heard);
+        }
         member.touches.role_changed();
         member.digests.role_changed();
         if before.role == Role::Leader {
