@@ -5,7 +5,7 @@
 //! change with one entry, at which every server decides alike whether the change is accepted; that
 //! answers the client. Whoever leads then leaves the joint configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use baton_consensus::{
@@ -33,6 +33,8 @@ const WAITS_FOR: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the leader compares learners with the list.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Changes that may wait for the one that is in the log.
+const MOST_NEXT: usize = 16;
 /// How long a learner that is not listed stays: its change may be asked for again.
 const UNLISTED_LIMIT: Duration = Duration::from_secs(30);
 /// How often a leader that is to leave asks another server to lead.
@@ -45,6 +47,8 @@ pub(super) struct Members {
     waiting: BTreeMap<u64, Waiting>,
     /// The change that a client has asked for.
     underway: Option<Underway>,
+    /// Changes that were asked for when that one was in the log already, with their batches.
+    next: VecDeque<(Origin, Bytes, Option<Held>)>,
     /// The term in which this leader has proposed the first list.
     listed_in: u64,
     next_look: Option<Instant>,
@@ -127,6 +131,7 @@ impl Members {
     /// Another leader or term: the server of a change sends it to the next leader.
     pub(super) fn role_changed(&mut self) {
         self.underway = None;
+        self.next.clear();
     }
 
     /// Whether this connection waits for the answer to a change.
@@ -199,6 +204,12 @@ impl CommitPipeline {
         match &member.members.underway {
             // It was sent again.
             Some(underway) if underway.origin == origin => {}
+            // Its own server may have applied it before this one, and answered it.
+            Some(underway) if underway.is_proposed && member.members.next.len() < MOST_NEXT => {
+                if !member.members.next.iter().any(|next| next.0 == origin) {
+                    member.members.next.push_back((origin, payload, held));
+                }
+            }
             Some(_) => self.refuse_reconfigure(
                 &payload,
                 ErrorCode::ReconfigInProgress,
@@ -229,6 +240,11 @@ impl CommitPipeline {
             // A follower may have applied this leader's first entry, and sent a change, before this
             // leader's own disk has that entry.
             return;
+        }
+        if member.members.underway.is_none()
+            && let Some((_, payload, held)) = member.members.next.pop_front()
+        {
+            self.take_reconfigure(payload, held);
         }
         self.list_servers();
         let underway = self
