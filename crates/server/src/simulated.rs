@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_consensus::RoleChange;
 use baton_tree::Unapplied;
+use parking_lot::Mutex;
 
 /// A known mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,10 @@ pub enum Mistake {
     CountsTouchesAlone,
     /// A new leader ends sessions by what it knew of them when it followed.
     KeepsOldClocks,
+    /// A server tells its clients that reads, too, are answered by the leader.
+    AnnouncesThatReadsCount,
+    /// A deposed leader has the next one end the sessions that it had decided to end.
+    ForwardsItsExpiries,
 }
 
 /// Commands of the log that were not applied, by the reason.
@@ -37,6 +42,15 @@ pub struct UnappliedCounts {
     pub after_gap: u64,
 }
 
+/// What changes of the leader have met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeCounts {
+    /// Sessions that a leader had decided to end, and did not end because it led no more.
+    pub void_expiries: u64,
+    /// Pings that waited for an earlier leader's answer, and were sent to the next one.
+    pub moved_pings: u64,
+}
+
 /// How far a server of an ensemble is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberProgress {
@@ -48,6 +62,8 @@ pub struct MemberProgress {
     pub digest: u64,
     /// Commands that it has not applied, since it started.
     pub unapplied: UnappliedCounts,
+    /// What changes of the leader have met, since it started.
+    pub changes: ChangeCounts,
 }
 
 /// A server's part in a simulation.
@@ -58,6 +74,12 @@ pub(crate) struct Simulated {
     moved: AtomicU64,
     duplicates: AtomicU64,
     after_gap: AtomicU64,
+    void_expiries: AtomicU64,
+    moved_pings: AtomicU64,
+    /// Sessions that have expired, until the simulation asks.
+    expired: Mutex<Vec<i64>>,
+    /// By mistake: sessions for the next leader to end.
+    forwarded: Mutex<Vec<i64>>,
 }
 
 impl Simulated {
@@ -75,6 +97,37 @@ impl Simulated {
     /// Whether the server makes this mistake.
     pub(crate) fn makes(&self, mistake: Mistake) -> bool {
         self.mistake.get() == Some(&mistake)
+    }
+
+    /// Another server may lead: counts what that meets.
+    pub(crate) fn leader_changed(&self, void_expiries: &[i64], moved_pings: u64) {
+        let count = u64::try_from(void_expiries.len()).unwrap_or(u64::MAX);
+        self.void_expiries.fetch_add(count, Relaxed);
+        self.moved_pings.fetch_add(moved_pings, Relaxed);
+        if self.makes(Mistake::ForwardsItsExpiries) {
+            self.forwarded.lock().extend_from_slice(void_expiries);
+        }
+    }
+
+    /// By mistake: sessions for the leader to end.
+    pub(crate) fn take_forwarded(&self) -> Vec<i64> {
+        std::mem::take(&mut *self.forwarded.lock())
+    }
+
+    /// Notes that a session has expired.
+    pub(crate) fn expired(&self, session: i64) {
+        self.expired.lock().push(session);
+    }
+
+    pub(crate) fn take_expired(&self) -> Vec<i64> {
+        std::mem::take(&mut *self.expired.lock())
+    }
+
+    pub(crate) fn changes(&self) -> ChangeCounts {
+        ChangeCounts {
+            void_expiries: self.void_expiries.load(Relaxed),
+            moved_pings: self.moved_pings.load(Relaxed),
+        }
     }
 
     pub(crate) fn unapplied(&self) -> UnappliedCounts {

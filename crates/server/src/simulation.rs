@@ -40,7 +40,7 @@ use crate::net::stream::Stream;
 pub use crate::net::stream::{MemoryInput, MemoryOutput};
 use crate::options::Options;
 use crate::server::{prepare, state_of};
-pub use crate::simulated::{MemberProgress, Mistake, UnappliedCounts};
+pub use crate::simulated::{ChangeCounts, MemberProgress, Mistake, UnappliedCounts};
 use crate::state::ServerState;
 use crate::time::{Clock, ServerTime};
 
@@ -87,6 +87,9 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
 
     /// The server has made a turn, and is at this point now.
     fn turned(&self, at: &MemberProgress);
+
+    /// The server has applied the end of a session whose time was over.
+    fn expired(&self, session: i64);
 
     /// The server has stopped because of this.
     fn failed(&self, error: &ServerError);
@@ -354,6 +357,9 @@ impl Running {
         if let Some(log) = &mut self.log {
             if log.due.is_none() && log.worker.has_jobs() {
                 log.due = Some(now + log.around.sync_time());
+            }
+            for session in state.simulated.take_expired() {
+                log.around.expired(session);
             }
             log.around.turned(&self.core.progress());
         }

@@ -1,12 +1,16 @@
 //! What a frame is, in words for the transcript, and what of it the simulator counts. Never changes
 //! a byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, EventKind, Limits, MultiOp, OpCode, ReplyHeader,
     Request, RequestHeader, xid,
 };
+use tokio::time::Instant;
+
+use crate::cluster::Proof;
 
 /// What the two ends of one connection have said so far, as far as it explains the next frame.
 #[derive(Debug, Default)]
@@ -14,6 +18,9 @@ pub(crate) struct Dialogue {
     greeted_up: bool,
     greeted_down: bool,
     asked: BTreeMap<i32, OpCode>,
+    /// When requests were sent that have no answer yet. Pings share one id, and are answered in
+    /// order.
+    sent: BTreeMap<i32, VecDeque<Instant>>,
 }
 
 /// A request, as far as the simulator cares.
@@ -34,13 +41,17 @@ pub(crate) struct AnswerText {
     pub text: String,
     /// The session that the connection is attached to from here on.
     pub session: Option<i64>,
+    /// The session timeout that was granted.
+    pub timeout: Duration,
     /// The zxid that it carries.
     pub zxid: Option<i64>,
+    /// The request that it answers, if that answer says that the leader has counted it.
+    pub proof: Option<Proof>,
 }
 
 impl Dialogue {
-    /// A frame's body that the client has sent. `words` says whether text is wanted.
-    pub(crate) fn up(&mut self, body: &[u8], words: bool) -> FrameText {
+    /// A frame's body that the client has sent at `sent`. `words` says whether text is wanted.
+    pub(crate) fn up(&mut self, body: &[u8], sent: Instant, words: bool) -> FrameText {
         let limits = Limits::default();
         if !std::mem::replace(&mut self.greeted_up, true) {
             let text = match ConnectRequest::decode(body, &limits) {
@@ -61,6 +72,7 @@ impl Dialogue {
             return FrameText::default();
         };
         self.asked.insert(header.xid, op);
+        self.sent.entry(header.xid).or_default().push_back(sent);
         let request = Request::decode(op, decoder.rest(), &limits);
         let creates = match &request {
             Ok(Request::Create(_)) => 1,
@@ -106,10 +118,12 @@ impl Dialogue {
     pub(crate) fn down(&mut self, body: &[u8], words: bool) -> AnswerText {
         let limits = Limits::default();
         if !std::mem::replace(&mut self.greeted_down, true) {
+            let mut timeout = Duration::ZERO;
             let (text, session) = match ConnectResponse::decode(body, &limits) {
                 Ok(answer) if answer.is_refused() => ("refused".to_owned(), None),
                 Ok(answer) => {
                     let session = answer.session_id;
+                    timeout = Duration::from_millis(answer.timeout_ms.try_into().unwrap_or(0));
                     (format!("session 0x{session:x}"), Some(session))
                 }
                 Err(error) => (format!("session? {error}"), None),
@@ -117,7 +131,8 @@ impl Dialogue {
             return AnswerText {
                 text,
                 session,
-                zxid: None,
+                timeout,
+                ..AnswerText::default()
             };
         }
         let mut decoder = Decoder::new(body, &limits);
@@ -132,9 +147,37 @@ impl Dialogue {
                 true => self.words_of(&header, &mut decoder),
                 false => String::new(),
             },
-            session: None,
             zxid: Some(header.zxid),
+            proof: self.proof(&header),
+            ..AnswerText::default()
         }
+    }
+
+    /// What the answer with this header proves. Answers to reads and refusals prove nothing.
+    fn proof(&mut self, header: &ReplyHeader) -> Option<Proof> {
+        let waiting = self.sent.get_mut(&header.xid)?;
+        let sent = waiting.pop_front()?;
+        if waiting.is_empty() {
+            self.sent.remove(&header.xid);
+        }
+        let op = self.asked.get(&header.xid)?;
+        let counts = matches!(
+            op,
+            OpCode::Ping
+                | OpCode::Sync
+                | OpCode::Create
+                | OpCode::Create2
+                | OpCode::CreateContainer
+                | OpCode::CreateTtl
+                | OpCode::Delete
+                | OpCode::SetData
+                | OpCode::SetAcl
+                | OpCode::Multi
+        );
+        (counts && header.err == 0).then(|| Proof {
+            sent,
+            what: op.name(),
+        })
     }
 
     fn words_of(&self, header: &ReplyHeader, decoder: &mut Decoder<'_>) -> String {

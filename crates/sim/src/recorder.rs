@@ -1,7 +1,7 @@
 //! What came of a run so far: its transcript, what must not have happened, the rare situations that
 //! it came to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ struct State {
     transcript: Transcript,
     failures: Vec<String>,
     marks: BTreeSet<&'static str>,
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// Cheap to clone. See the module's page.
@@ -28,6 +29,7 @@ impl Recorder {
             transcript: Transcript::new(wanted),
             failures: Vec::new(),
             marks: BTreeSet::new(),
+            counts: BTreeMap::new(),
         })))
     }
 
@@ -64,6 +66,7 @@ impl Recorder {
     /// Something has come about that some run has to come to.
     pub(crate) fn mark(&self, mark: &'static str) {
         let mut state = self.state();
+        *state.counts.entry(mark).or_default() += 1;
         if state.marks.insert(mark) {
             state.say(&format!("MARK {mark}"));
         }
@@ -71,6 +74,16 @@ impl Recorder {
 
     pub(crate) fn marks(&self) -> BTreeSet<&'static str> {
         self.state().marks.clone()
+    }
+
+    /// Counts something that runs differ in.
+    pub(crate) fn count(&self, what: &'static str) {
+        *self.state().counts.entry(what).or_default() += 1;
+    }
+
+    /// How often each mark and each other thing that is counted came.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.state().counts.clone()
     }
 
     pub(crate) fn failures(&self) -> Vec<String> {

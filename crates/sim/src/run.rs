@@ -14,7 +14,7 @@ use crate::stage::Stage;
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 /// After the actors: long enough for every cleanup, and for every session that no connection owns
 /// to expire.
-pub(crate) const QUIET: Duration = Duration::from_secs(9);
+const QUIET: Duration = Duration::from_secs(9);
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// A run that has not ended then will not end: ten times what the longest one takes.
 const LIMIT: Duration = Duration::from_secs(7_200);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use baton_client::testing::VirtualClock;
-use baton_client::{BoxFuture, Client, Config, CreateMode, Stat};
+use baton_client::{BoxFuture, Client, Config, CreateMode, Session, Stat};
 use tokio::task::JoinSet;
 
 use crate::cancel::Cancellable;
@@ -235,6 +235,19 @@ impl Stage {
         if !truth {
             self.fail(&otherwise());
         }
+    }
+
+    /// Until then things may go wrong.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        !self.network().is_open()
+    }
+
+    /// The session must not expire while this client of several servers has a lease on it.
+    pub(crate) fn expects_lease_to_hold(&self, client: usize, session: &Session) {
+        let (id, session) = (session.id(), session.clone());
+        self.network()
+            .is_believed(client, id, move || session.lease().is_valid());
     }
 
     /// From here on nothing goes wrong any more.

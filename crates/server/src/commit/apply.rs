@@ -373,6 +373,8 @@ impl Applier {
                 state.sessions.store(clocks.len(), Relaxed);
                 state.idle_since_ms.store(state.time.now_ms(), Relaxed);
                 if *reason == baton_tree::CloseReason::Expired {
+                    #[cfg(feature = "simulation")]
+                    state.simulated.expired(*session_id);
                     state.stats.sessions_expired.fetch_add(1, Relaxed);
                     let peer = ended.conn.as_ref().map(|conn| &conn.peer);
                     let what = format_args!("session expired session=0x{session_id:x}");

@@ -196,6 +196,7 @@ impl CommitPipeline {
             applied: self.consensus.applied_index(),
             digest: self.state.tree.read().digest(),
             unapplied: self.state.simulated.unapplied(),
+            changes: self.state.simulated.changes(),
         }
     }
 

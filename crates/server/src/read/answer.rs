@@ -17,6 +17,8 @@ use crate::connections::conn::Conn;
 use crate::read::baton_node::{self, Counted};
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
+#[cfg(feature = "simulation")]
+use crate::simulated::Mistake;
 use crate::state::ServerState;
 use crate::watch::table::{Kinds, TooManyWatches, WatchTable};
 
@@ -262,6 +264,10 @@ pub(crate) fn answer_read(
 
 /// Which answers to this client mean that the leader has counted the request.
 fn counted(state: &ServerState, conn: &Conn) -> Counted {
+    #[cfg(feature = "simulation")]
+    if state.simulated.makes(Mistake::AnnouncesThatReadsCount) {
+        return Counted::All;
+    }
     if state.ensemble.is_none() {
         Counted::All
     } else if conn.is_read_only() {

@@ -178,6 +178,16 @@ impl SessionClocks {
         }
     }
 
+    /// The sessions that are being ended, in order.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn ending(&self) -> Vec<i64> {
+        let sessions = self.sessions.iter();
+        let is_ending = |(_, clocked): &(&i64, &Clocked)| clocked.touch.last_ms() == ENDING;
+        let mut ending: Vec<i64> = sessions.filter(is_ending).map(|(id, _)| *id).collect();
+        ending.sort_unstable();
+        ending
+    }
+
     /// From here on another server decides which sessions end, or none. What this one had decided
     /// and not committed is void (R36); if it is committed all the same, that ends the session.
     pub(crate) fn follow(&mut self, now_ms: u64) {

@@ -306,6 +306,15 @@ impl<R: Copy + Eq> TouchRounds<R> {
         self.received.clear();
     }
 
+    /// How many pings are with a leader that has not answered them.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn pings_on_their_way(&self) -> u64 {
+        let sent = self.outstanding.iter();
+        sent.flat_map(|sent| sent.pings.values())
+            .map(|count| u64::from(*count))
+            .sum()
+    }
+
     fn put_back(&mut self) {
         let Some(sent) = self.outstanding.take() else {
             return;

@@ -262,6 +262,7 @@ impl Cluster {
             let mut state = self.state();
             state.is_over = true;
             state.ways.clear();
+            state.lives.clear();
             let seats = state.seats.values_mut();
             seats.filter_map(|seat| seat.server.take()).collect()
         };
@@ -382,6 +383,22 @@ impl Surroundings for Port {
         }
     }
 
+    fn expired(&self, session: i64) {
+        let recorder = &self.cluster.0.recorder;
+        let mut state = self.cluster.state();
+        let before = state.lives.expirations();
+        let outcome = state.lives.expired(session);
+        let is_first = state.lives.expirations() > before;
+        drop(state);
+        if is_first {
+            recorder.mark(mark::EXPIRED);
+            recorder.note(|| format!("session 0x{session:x} expires, by s{}", self.id));
+        }
+        if let Err(what) = outcome {
+            recorder.fail(&what);
+        }
+    }
+
     fn failed(&self, error: &ServerError) {
         let recorder = &self.cluster.0.recorder;
         let breaks = {
@@ -418,6 +435,14 @@ impl State {
                 (now.duplicates > then.duplicates, mark::DUPLICATE_DROPPED),
                 (now.after_gap > then.after_gap, mark::GAP_REFUSED),
                 (now.moved > then.moved, mark::OLD_ATTACHMENT),
+                (
+                    at.changes.void_expiries > before.changes.void_expiries,
+                    mark::VOID_EXPIRY,
+                ),
+                (
+                    at.changes.moved_pings > before.changes.moved_pings,
+                    mark::PING_MOVED,
+                ),
             ] {
                 if is_new {
                     recorder.mark(mark);

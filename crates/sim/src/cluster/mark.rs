@@ -10,6 +10,14 @@ pub(crate) const DUPLICATE_DROPPED: &str = "a command that was applied before is
 pub(crate) const GAP_REFUSED: &str = "a command is refused because one before it is missing";
 pub(crate) const OLD_ATTACHMENT: &str =
     "a command of a connection that has lost its session is refused";
+/// A leader steps down with sessions that it had decided to end (R36).
+pub(crate) const VOID_EXPIRY: &str = "a leader steps down before it has ended a session";
+/// A ping outlives the leader that it was sent to (R33).
+pub(crate) const PING_MOVED: &str = "a ping waits for another leader than at first";
+/// A server hears no other, while its clients reach no other server.
+pub(crate) const ALONE_WITH_CLIENTS: &str = "a server is alone with its clients";
+/// A session's time is over.
+pub(crate) const EXPIRED: &str = "a session expires";
 /// The process that leads ends.
 pub(crate) const LEADER_CRASHED: &str = "the leader ends";
 /// The process that leads ends while entries that it has sent are not on its own disk.

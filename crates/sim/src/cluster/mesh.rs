@@ -15,9 +15,8 @@ use super::life::Power;
 use super::mark;
 use super::state::{Cluster, Presence, State, Way};
 
-/// A connection on which nothing arrives for this long ends, and the most bytes that wait for one.
+/// A connection on which nothing arrives for this long ends.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
-const MOST_BYTES: usize = 8 << 20;
 /// How long an attempt to connect may take, and the pauses between attempts.
 const DIAL_TIMEOUT: Duration = Duration::from_millis(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -326,6 +325,35 @@ impl Cluster {
         self.0
             .recorder
             .note(|| format!("ways are cut for {length:?}: {ways:?}"));
+        self.cut_until(ways, tokio::time::sleep(length));
+    }
+
+    /// Nothing comes to `id` from any other server until it leads no more, `limit` at most, and for
+    /// `behind` after that.
+    pub(crate) fn deafen_leader(&self, id: u64, limit: Duration, behind: Duration) {
+        self.0
+            .recorder
+            .note(|| format!("s{id} hears nobody until it leads no more, and for {behind:?}"));
+        let cluster = self.clone();
+        let deposed = async move {
+            while cluster.leads(id) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        self.cut_until(self.ways_to(id), async move {
+            // However it ends.
+            let _ = tokio::time::timeout(limit, deposed).await;
+            tokio::time::sleep(behind).await;
+        });
+    }
+
+    /// The ways to a server from all others.
+    pub(crate) fn ways_to(&self, id: u64) -> Vec<(u64, u64)> {
+        let others = self.ids().into_iter().filter(|other| *other != id);
+        others.map(|other| (other, id)).collect()
+    }
+
+    fn cut_until(&self, ways: Vec<(u64, u64)>, end: impl Future<Output = ()> + Send + 'static) {
         {
             let mut state = self.state();
             for way in &ways {
@@ -337,7 +365,7 @@ impl Cluster {
         }
         let cluster = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(length).await;
+            end.await;
             {
                 let mut state = cluster.state();
                 for way in &ways {
@@ -396,12 +424,13 @@ impl State {
         let range = self.setup.latency_ms;
         let latency = self.draw_ms(range);
         let lane = frame.lane();
+        let most_bytes = self.setup.lane_bytes;
         let open =
             |way: &&mut Way| (way.from, way.to, way.lane) == (from, to, lane) && way.from_open;
         let way = self.ways.values_mut().rev().find(open);
         let way = way.ok_or(SendError::NotConnected)?;
         let bytes = frame.wire_bytes();
-        if way.queued_bytes > 0 && way.queued_bytes + bytes > MOST_BYTES {
+        if way.queued_bytes > 0 && way.queued_bytes + bytes > most_bytes {
             return Err(SendError::Full);
         }
         way.queued_bytes += bytes;

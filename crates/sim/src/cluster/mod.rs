@@ -6,12 +6,15 @@
 //! | `mesh` | connections between servers: dialling, carrying, cuts, ends |
 //! | `life` | starts, ends and pauses of servers; what must be true of them |
 //! | `state` | what all tasks of a cluster share |
+//! | `lives` | how long sessions were promised to live, and when they expire |
 //! | `mark` | rare situations |
 
 mod life;
+mod lives;
 pub(crate) mod mark;
 mod mesh;
 mod state;
 
 pub(crate) use life::Power;
+pub(crate) use lives::Proof;
 pub(crate) use state::{Cluster, Setup};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use baton_consensus::{Member, Membership};
+use baton_consensus::{Member, Membership, Role};
 use baton_peers::codec::{Frame, Lane};
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_server::simulation::{MemberProgress, Mistake, SimulatedServer};
@@ -14,6 +14,7 @@ use baton_wal::{WalError, WalOptions};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+use super::lives::{Lives, Proof};
 use crate::birth::{BORN_INDEX, write_birth};
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) latency_ms: (u64, u64),
     /// The least and the most milliseconds that a sync takes.
     pub(crate) sync_ms: (u64, u64),
+    /// The most bytes that wait for one lane of one server.
+    pub(crate) lane_bytes: usize,
     /// By how much clocks may run fast or slow, in parts per million.
     pub(crate) drift_ppm: u32,
     /// What all servers do wrong.
@@ -98,6 +101,7 @@ pub(super) struct State {
     pub(super) leaders: BTreeMap<u64, u64>,
     /// Batches that were sent to a leader.
     pub(super) forwarded: BTreeSet<(u64, u64, u64)>,
+    pub(super) lives: Lives,
     /// Whether nothing goes wrong any more.
     pub(super) is_calm: bool,
     /// Whether the run is over, and nobody dials or starts any more.
@@ -179,6 +183,7 @@ impl Cluster {
             seats.insert(id, seat);
         }
         let (ends, ended) = mpsc::unbounded_channel();
+        let lives = Lives::new(setup.drift_ppm);
         let shared = Shared {
             state: Mutex::new(State {
                 setup,
@@ -191,6 +196,7 @@ impl Cluster {
                 digests: BTreeMap::new(),
                 leaders: BTreeMap::new(),
                 forwarded: BTreeSet::new(),
+                lives,
                 is_calm: false,
                 is_over: false,
             }),
@@ -235,6 +241,39 @@ impl Cluster {
             (at.role.leader == Some(*id)).then_some((at.role.term, *id))
         };
         state.seats.iter().filter_map(leads).max().map(|(_, id)| id)
+    }
+
+    /// Whether this server believes that it leads.
+    pub(crate) fn leads(&self, id: u64) -> bool {
+        let state = self.state();
+        let seat = state.seats.get(&id).filter(|seat| seat.server.is_some());
+        seat.and_then(|seat| seat.progress)
+            .is_some_and(|at| at.role.role == Role::Leader)
+    }
+
+    /// A server has granted a session this timeout.
+    pub(crate) fn granted(&self, session: i64, timeout: Duration) {
+        self.state().lives.granted(session, timeout);
+    }
+
+    /// A request of a session was answered. Fails the run where the session has expired too early
+    /// for that.
+    pub(crate) fn answered(&self, session: i64, proof: Proof) {
+        let outcome = self.state().lives.answered(session, proof);
+        if let Err(what) = outcome {
+            self.0.recorder.fail(&what);
+        }
+    }
+
+    /// `believes` says whether `who` has a lease on the session.
+    pub(crate) fn is_believed(
+        &self,
+        session: i64,
+        who: String,
+        believes: impl Fn() -> bool + Send + 'static,
+    ) {
+        let mut state = self.state();
+        state.lives.is_believed(session, who, Box::new(believes));
     }
 
     /// The newest entry that any server has applied.

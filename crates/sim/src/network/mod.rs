@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use self::pipe::{End, Mailbox, Outgoing};
 use crate::cluster::{Cluster, Power};
 use crate::fault::{Direction, Edge, Fault, FaultKind};
-use crate::frames::Dialogue;
+use crate::frames::{AnswerText, Dialogue};
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
 
@@ -39,6 +39,10 @@ const ENDLESS: u64 = 200_000;
 const TURNS_BEFORE_CRASH: usize = 16;
 /// How long a server of several is away after such a crash.
 const AWAY: Duration = Duration::from_millis(400);
+
+/// What runs of several servers count.
+const OPERATIONS: &str = "operations acknowledged";
+const PINGS: &str = "pings answered";
 
 /// A session goes on at another server than before.
 pub(crate) const SESSION_MOVED: &str = "a session moves to another server";
@@ -65,7 +69,8 @@ struct SessionSeen {
 
 /// One item on its way.
 enum Item {
-    Frame(Vec<u8>),
+    /// With when it was written.
+    Frame(Vec<u8>, Instant),
     Finish,
 }
 
@@ -91,6 +96,10 @@ struct Link {
     creates: usize,
     /// Until when new connections get nowhere, and whether they are refused.
     blocked: Option<(Instant, bool)>,
+    /// Until when it reaches this one server only.
+    confined: Option<(Instant, u64)>,
+    /// Until when each of its frames takes this much longer, both ways.
+    slow: Option<(Instant, Duration)>,
     /// The newest connection that has had an answer.
     answered: watch::Sender<usize>,
     process: Standstill,
@@ -326,12 +335,64 @@ impl Network {
         }
     }
 
+    /// The clients whose newest connection is one to this server of several.
+    pub(crate) fn clients_of(&self, server: u64) -> Vec<usize> {
+        let state = self.state();
+        let is_here = |client: &usize| {
+            let newest = state.conns.iter().rfind(|conn| conn.client == *client);
+            newest.is_some_and(|conn| conn.server == server && conn.lost == [false; 2])
+        };
+        (0..state.links.len()).filter(is_here).collect()
+    }
+
+    /// For this long a client reaches this one server of several only. Its connections stay.
+    pub(crate) fn confine(&self, client: usize, server: u64, length: Duration) {
+        if let Some(link) = self.state().links.get_mut(client) {
+            link.confined = Some((Instant::now() + length, server));
+        }
+    }
+
+    /// For this long each frame from and to a client takes so much longer.
+    pub(crate) fn slow(&self, client: usize, by: Duration, length: Duration) {
+        let mut state = self.state();
+        state.say(&format!("c{client} is slower by {by:?} for {length:?}"));
+        if let Some(link) = state.links.get_mut(client) {
+            link.slow = Some((Instant::now() + length, by));
+        }
+    }
+
+    /// The process of a client stands still for this long.
+    pub(crate) fn pause(&self, client: usize, length: Duration) {
+        let state = self.state();
+        state.say(&format!("c{client} stands still for {length:?}"));
+        let process = state.links.get(client).map(|link| link.process.clone());
+        drop(state);
+        if let Some(process) = process {
+            process.begin(length, true);
+        }
+    }
+
+    /// `believes` says whether `client` has a lease on a session.
+    pub(crate) fn is_believed(
+        &self,
+        client: usize,
+        session: i64,
+        believes: impl Fn() -> bool + Send + 'static,
+    ) {
+        let state = self.state();
+        if let Home::Several(cluster) = &state.home {
+            cluster.is_believed(session, format!("client {client}"), believes);
+        }
+    }
+
     /// From now on nothing goes wrong any more, and nothing is counted.
     pub(crate) fn heal(&self) {
         let mut state = self.state();
         state.open = false;
         for link in &mut state.links {
             link.blocked = None;
+            link.confined = None;
+            link.slow = None;
             link.process.end();
         }
         state.say("the network is whole again");
@@ -381,10 +442,16 @@ impl Network {
     }
 
     async fn connect(self, client: usize, host: String) -> io::Result<BoxStream> {
+        let name = host.trim_start_matches('s').split(':').next();
+        let named = name.and_then(|id| id.parse().ok()).unwrap_or(0);
         let (blocked, latency) = {
             let mut state = self.state();
-            let latency = state.latency();
-            (state.links.get(client).and_then(|l| l.blocked), latency)
+            let latency = state.latency_of(client);
+            let link = state.links.get(client);
+            let confined = link.and_then(|link| link.confined);
+            let elsewhere = confined.filter(|(_, server)| *server != named);
+            let blocked = elsewhere.map(|(until, _)| (until, false));
+            (blocked.or(link.and_then(|link| link.blocked)), latency)
         };
         tokio::time::sleep(latency).await;
         if let Some((until, refused)) = blocked.filter(|(until, _)| Instant::now() < *until) {
@@ -396,11 +463,7 @@ impl Network {
         let mut state = self.state();
         let (server, id_of_server) = match &state.home {
             Home::One { server, .. } => (server.clone(), 0),
-            Home::Several(cluster) => {
-                let name = host.trim_start_matches('s').split(':').next();
-                let id = name.and_then(|id| id.parse().ok()).unwrap_or(0);
-                (cluster.server(id), id)
-            }
+            Home::Several(cluster) => (cluster.server(named), named),
         };
         let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
         let (to_client, to_server) = (Mailbox::default(), Mailbox::default());
@@ -422,19 +485,21 @@ impl Network {
         drop(state);
         let ours = End::new(
             to_client,
-            self.wire(id, Direction::Up),
+            self.wire((client, id), Direction::Up),
             self.process(client),
         );
-        let answers = Outgoing::new(to_server.clone(), self.wire(id, Direction::Down));
+        let down = self.wire((client, id), Direction::Down);
+        let answers = Outgoing::new(to_server.clone(), down);
         server.serve(to_server, answers);
         Ok(Box::new(ours))
     }
 
-    fn wire(&self, conn: usize, direction: Direction) -> Wire {
+    fn wire(&self, (client, conn): (usize, usize), direction: Direction) -> Wire {
         let (queue, items) = mpsc::unbounded_channel();
         tokio::spawn(self.clone().carry(conn, direction, items));
         Wire {
             network: self.clone(),
+            client,
             partial: BytesMut::new(),
             queue: Some(queue),
         }
@@ -449,8 +514,8 @@ impl Network {
     ) {
         while let Some((due, item)) = items.recv().await {
             tokio::time::sleep_until(due).await;
-            let bytes = match item {
-                Item::Frame(bytes) => bytes,
+            let (bytes, written) = match item {
+                Item::Frame(bytes, written) => (bytes, written),
                 Item::Finish => {
                     if self.state().conns.get(conn).is_some_and(|conn| conn.late) {
                         self.next_answer(conn).await;
@@ -459,7 +524,7 @@ impl Network {
                     return;
                 }
             };
-            let fate = self.state().arrive(conn, direction, &bytes);
+            let fate = self.state().arrive(conn, direction, (&bytes, written));
             match fate {
                 FrameFate::Deliver => self.state().deliver(conn, direction, &bytes),
                 FrameFate::Drop => {}
@@ -574,6 +639,14 @@ impl State {
         }
     }
 
+    /// How long a frame from or to this client is on its way.
+    fn latency_of(&mut self, client: usize) -> Duration {
+        let link = self.links.get(client);
+        let slow = link.and_then(|link| link.slow);
+        let slow = slow.filter(|(until, _)| Instant::now() < *until);
+        self.latency() + slow.map_or(Duration::ZERO, |(_, by)| by)
+    }
+
     fn deliver(&mut self, conn: usize, direction: Direction, bytes: &[u8]) {
         let Some(conn) = self.conns.get_mut(conn) else {
             return;
@@ -601,7 +674,12 @@ impl State {
     }
 
     /// A frame has come to the far end: names it, counts it, and checks whether a fault strikes.
-    fn arrive(&mut self, id: usize, direction: Direction, bytes: &[u8]) -> FrameFate {
+    fn arrive(
+        &mut self,
+        id: usize,
+        direction: Direction,
+        (bytes, written): (&[u8], Instant),
+    ) -> FrameFate {
         let Some(conn) = self.conns.get_mut(id) else {
             return FrameFate::Drop;
         };
@@ -620,7 +698,7 @@ impl State {
         let words = self.recorder.wanted();
         let (text, creates) = match direction {
             Direction::Up => {
-                let frame = conn.dialogue.up(body, words);
+                let frame = conn.dialogue.up(body, written, words);
                 if let (Home::Several(_), Some(data)) = (&self.home, frame.created)
                     && !data.is_empty()
                 {
@@ -633,7 +711,7 @@ impl State {
                 let attached = answer.session.is_some();
                 conn.session = conn.session.or(answer.session);
                 if let (Some(session), server) = (conn.session, conn.server) {
-                    self.answered((id, server), session, attached, answer.zxid);
+                    self.answered((id, server), session, attached, &answer);
                 }
                 (answer.text, 0)
             }
@@ -679,10 +757,21 @@ impl State {
         (conn, server): (usize, u64),
         session: i64,
         attached: bool,
-        zxid: Option<i64>,
+        answer: &AnswerText,
     ) {
-        if matches!(self.home, Home::One { .. }) {
+        let Home::Several(cluster) = &self.home else {
             return;
+        };
+        if attached {
+            cluster.granted(session, answer.timeout);
+        }
+        if let Some(proof) = answer.proof {
+            let what = match proof.what {
+                "ping" => PINGS,
+                _ => OPERATIONS,
+            };
+            self.recorder.count(what);
+            cluster.answered(session, proof);
         }
         let seen = self.sessions.entry(session).or_insert(SessionSeen {
             conn,
@@ -696,7 +785,8 @@ impl State {
             (seen.conn, seen.server) = (conn, server);
         }
         // What an older connection still brings, its client does not read.
-        let Some(zxid) = zxid.filter(|zxid| *zxid > 0 && conn == seen.conn) else {
+        let zxid = answer.zxid.filter(|zxid| *zxid > 0);
+        let Some(zxid) = zxid.filter(|_| conn == seen.conn) else {
             return;
         };
         if zxid < seen.zxid {
@@ -787,6 +877,7 @@ impl State {
 /// One end's way into the network.
 pub(crate) struct Wire {
     network: Network,
+    client: usize,
     partial: BytesMut,
     queue: Option<mpsc::UnboundedSender<(Instant, Item)>>,
 }
@@ -797,7 +888,8 @@ impl Wire {
             return;
         };
         self.partial.extend_from_slice(bytes);
-        let due = Instant::now() + self.network.state().latency();
+        let now = Instant::now();
+        let due = now + self.network.state().latency_of(self.client);
         // What is written at once travels at once.
         while let Ok(Some(length)) = frame::peek_length(&self.partial, usize::MAX) {
             let whole = frame::LENGTH_BYTES + length;
@@ -806,7 +898,7 @@ impl Wire {
             }
             let frame = self.partial.split_to(whole).to_vec();
             // The carrier goes when the runtime does.
-            let _gone = queue.send((due, Item::Frame(frame)));
+            let _gone = queue.send((due, Item::Frame(frame, now)));
         }
     }
 

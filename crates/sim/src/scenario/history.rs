@@ -11,9 +11,11 @@ use super::Scenario;
 use super::records::{EPHEMERALS, JOURNAL, Kind, Outcome, REGISTERS, Records, register};
 use crate::stage::Stage;
 
-/// How many clients there are, and what each does.
+/// How many clients there are, and the most that each does.
 const CLIENTS: usize = 4;
-const ROUNDS: usize = 45;
+const ROUNDS: usize = 150;
+/// Short sessions end while a leader is alone; long ones outlive most faults.
+const TIMEOUTS_MS: &[u64] = &[1_000, 1_000, 1_500, 2_500, 4_000];
 /// The most operations that a client sends at once.
 const BURST: u64 = 6;
 /// After everything is whole again, until everything must have come to rest.
@@ -26,7 +28,33 @@ pub fn history() -> Scenario {
     let watches = |path: &str| path.starts_with("/h/");
     Scenario {
         watches,
+        timeouts_ms: TIMEOUTS_MS,
         ..Scenario::new("history", CLIENTS, |stage| Box::pin(play(stage))).keeps(keeps)
+    }
+}
+
+/// What a client mostly does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Habit {
+    /// A bit of everything, without long pauses.
+    Works,
+    /// Reads, which servers answer alone.
+    Reads,
+    /// Writes that do not wait for each other, some time apart: batches of one session follow each
+    /// other.
+    Streams,
+    /// Does nothing for a long time, so that its session lives on pings.
+    Rests,
+}
+
+impl Habit {
+    fn draw(stage: &Stage) -> Self {
+        match stage.below(8) {
+            0..4 => Self::Works,
+            4 => Self::Reads,
+            5 | 6 => Self::Streams,
+            _ => Self::Rests,
+        }
     }
 }
 
@@ -36,6 +64,11 @@ struct Actor {
     number: usize,
     records: Arc<Mutex<Records>>,
     tags: usize,
+    /// The session that it had last.
+    session: i64,
+    habit: Habit,
+    /// The most milliseconds between two writes of a stream.
+    apart_ms: u64,
     watches: Vec<Watched>,
     /// The session and the birth of the ephemeral node that this client has.
     ephemeral: Option<(i64, i64)>,
@@ -57,12 +90,23 @@ async fn play(stage: Stage) {
         stage.ensure(0, &register(number)).await;
     }
     let records = Arc::new(Mutex::new(Records::default()));
+    let usual = match stage.below(6) {
+        0 => Some(Habit::Works),
+        1 => Some(Habit::Streams),
+        _ => None,
+    };
     let act = |stage: Stage, number: usize| {
         let actor = Actor {
-            stage,
             number,
             records: Arc::clone(&records),
             tags: 0,
+            session: 0,
+            habit: usual.unwrap_or_else(|| Habit::draw(&stage)),
+            apart_ms: [5, 30, 90, 250, 700]
+                .get(below(&stage, 5))
+                .copied()
+                .unwrap_or(30),
+            stage,
             watches: Vec::new(),
             ephemeral: None,
         };
@@ -95,24 +139,51 @@ impl Actor {
 
     async fn act(mut self) {
         for _ in 0..ROUNDS {
+            if self.stage.is_calm() {
+                break;
+            }
             let Ok(session) = self.stage.client(self.number).session().await else {
                 self.stage.pause(100).await;
                 continue;
             };
-            match self.stage.below(100) {
-                0..55 => self.burst(&session).await,
-                55..70 => self.compare_and_set(&session).await,
-                70..80 => self.synced_read(&session).await,
-                80..88 => self.watch(&session).await,
-                _ => self.touch_ephemeral(&session).await,
+            if std::mem::replace(&mut self.session, session.id()) != session.id() {
+                self.stage.expects_lease_to_hold(self.number, &session);
             }
-            if self.stage.below(3) == 0 {
-                self.stage.pause(self.stage.below(400)).await;
+            match self.habit {
+                Habit::Works => self.work(&session).await,
+                Habit::Streams if self.stage.below(5) > 0 => self.stream(&session).await,
+                Habit::Reads if self.stage.below(10) > 0 => {
+                    let number = below(&self.stage, REGISTERS);
+                    self.read(&session, number).await;
+                    self.stage.pause(20 + self.stage.below(200)).await;
+                }
+                Habit::Rests if self.stage.below(4) > 0 => {
+                    let timeout_ms = session.timeout().as_millis().try_into().unwrap_or(4_000);
+                    self.stage.pause(self.stage.below(2 * timeout_ms)).await;
+                }
+                _ => self.work(&session).await,
             }
         }
-        self.stage.calm();
+        while !self.stage.is_calm() {
+            self.stage.pause(100).await;
+        }
         self.stage.pause(REST_MS).await;
         self.judge_watches().await;
+    }
+
+    /// A bit of everything.
+    async fn work(&mut self, session: &Session) {
+        match self.stage.below(100) {
+            0..55 => self.burst(session).await,
+            55..70 => self.compare_and_set(session).await,
+            70..80 => self.synced_read(session).await,
+            80..88 => self.watch(session).await,
+            _ => self.touch_ephemeral(session).await,
+        }
+        self.stage.pause(self.stage.below(80)).await;
+        if self.stage.below(4) == 0 {
+            self.stage.pause(self.stage.below(400)).await;
+        }
     }
 
     fn tag(&mut self) -> String {
@@ -128,7 +199,7 @@ impl Actor {
         for _ in 0..=self.stage.below(BURST) {
             let tag = self.tag();
             let asked = |kind| (self.number, session.id(), kind, tag.clone(), Instant::now());
-            let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+            let number = below(&self.stage, REGISTERS);
             match self.stage.below(10) {
                 0..6 => {
                     let record = self.records().begin(asked(Kind::Append));
@@ -166,8 +237,28 @@ impl Actor {
         }
     }
 
+    /// Appends that do not wait for each other, some time apart.
+    async fn stream(&mut self, session: &Session) {
+        let mut appends = Vec::new();
+        for _ in 0..2 + self.stage.below(6) {
+            let tag = self.tag();
+            let now = Instant::now();
+            let asked = (self.number, session.id(), Kind::Append, tag.clone(), now);
+            let record = self.records().begin(asked);
+            let path = format!("{JOURNAL}/e-");
+            let mode = CreateMode::PersistentSequential;
+            appends.push((record, session.create(&path, tag.as_bytes(), mode)));
+            self.stage.pause(self.stage.below(self.apart_ms)).await;
+        }
+        for (record, pending) in appends {
+            let result = pending.await;
+            let outcome = outcome(&result, |created| (created.stat.czxid, 0));
+            self.records().end(record, outcome, None);
+        }
+    }
+
     async fn compare_and_set(&mut self, session: &Session) {
-        let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+        let number = below(&self.stage, REGISTERS);
         let Some(version) = self.read(session, number).await else {
             return;
         };
@@ -196,7 +287,7 @@ impl Actor {
     }
 
     async fn synced_read(&mut self, session: &Session) {
-        let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+        let number = below(&self.stage, REGISTERS);
         let path = register(number);
         let tag = self.tag();
         let now = Instant::now();
@@ -243,7 +334,7 @@ impl Actor {
     }
 
     async fn watch(&mut self, session: &Session) {
-        let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+        let number = below(&self.stage, REGISTERS);
         if let Ok((data, watch)) = session.get_data_watch(&register(number)).await {
             let version = data.stat.version;
             self.has_read(session, number, Outcome::Applied { zxid: 0, version })
@@ -340,6 +431,10 @@ impl Actor {
             Err(_) => {}
         }
     }
+}
+
+fn below(stage: &Stage, bound: usize) -> usize {
+    usize::try_from(stage.below(bound as u64)).unwrap_or(0)
 }
 
 fn text(data: &[u8]) -> String {

@@ -47,6 +47,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// How many clients it has.
     pub clients: usize,
+    /// Session timeouts on several servers: each run draws one.
+    pub timeouts_ms: &'static [u64],
     /// Plays it, to the end of all its actors.
     pub play: fn(Stage) -> BoxFuture<()>,
     /// Which nodes may stay while the sessions live and nobody does anything.
@@ -65,6 +67,7 @@ impl Scenario {
         Self {
             name,
             clients,
+            timeouts_ms: &[4_000],
             play,
             keeps: nothing,
             watches: nothing,

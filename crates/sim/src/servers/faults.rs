@@ -7,9 +7,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::swarm::{ServerFault, Swarm};
-use crate::cluster::{Cluster, Power};
+use crate::cluster::{Cluster, Power, mark};
 use crate::fault::FaultKind;
 use crate::network::Network;
+
+/// A leader that hears nobody leads no more after this long.
+const DEPOSED_LIMIT: Duration = Duration::from_secs(3);
+
+/// A leader hands over after half a second of this.
+const SLOW_SYNC: Duration = Duration::from_millis(600);
 
 /// What faults strike.
 #[derive(Clone)]
@@ -17,6 +23,7 @@ struct Target {
     network: Network,
     cluster: Cluster,
     clients: u64,
+    session_timeout: Duration,
 }
 
 /// Lets faults come for as long as the seed has drawn. Cancelling ends them.
@@ -25,7 +32,9 @@ pub(super) async fn strike(network: Network, cluster: Cluster, clients: usize, s
         network,
         cluster,
         clients: clients as u64,
+        session_timeout: swarm.session_timeout,
     };
+    tokio::time::sleep(swarm.quiet).await;
     let end = Instant::now() + swarm.active;
     let mut tasks = JoinSet::new();
     for (number, (kind, mean)) in swarm.faults.iter().enumerate() {
@@ -59,6 +68,36 @@ impl Target {
             }
             self.strike(kind, &mut rng);
         }
+    }
+
+    /// A client, drawn.
+    fn client(&self, rng: &mut Rng) -> usize {
+        usize::try_from(rng.u64(..self.clients.max(1))).unwrap_or(0)
+    }
+
+    /// So many session timeouts, drawn, between these percents of one.
+    fn timeouts(&self, rng: &mut Rng, percent: std::ops::Range<u32>) -> Duration {
+        self.session_timeout * rng.u32(percent) / 100
+    }
+
+    /// A server hears no other, and its clients reach no other, for this long.
+    fn leave_alone(&self, id: u64, length: Duration) {
+        self.network.mark(mark::ALONE_WITH_CLIENTS);
+        self.cut_groups(&[id], length);
+        for client in self.network.clients_of(id) {
+            self.network.confine(client, id, length);
+        }
+    }
+
+    /// Does something later, unless everything is whole again by then.
+    fn later(&self, after: Duration, what: impl FnOnce(Self) + Send + 'static) {
+        let target = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            if target.network.is_open() {
+                what(target);
+            }
+        });
     }
 
     /// A server, drawn.
@@ -165,13 +204,102 @@ impl Target {
                 self.start_later(id, length(rng, 1_000, 5_000));
             }
             ServerFault::ClientReset | ServerFault::ClientHole | ServerFault::ClientLate => {
-                let client = usize::try_from(rng.u64(..self.clients.max(1))).unwrap_or(0);
+                let client = self.client(rng);
                 let kind = match kind {
                     ServerFault::ClientReset => FaultKind::Reset,
                     ServerFault::ClientHole => FaultKind::Hole,
                     _ => FaultKind::Late,
                 };
                 self.network.disturb(client, kind);
+            }
+            ServerFault::ClientSlow => {
+                let by = self.timeouts(rng, 3..60);
+                let client = self.client(rng);
+                self.network.slow(client, by, self.timeouts(rng, 50..300));
+            }
+            ServerFault::ClientPause => {
+                let client = self.client(rng);
+                self.network.pause(client, self.timeouts(rng, 10..150));
+            }
+            kind => self.aim(kind, rng),
+        }
+    }
+
+    /// Leadership goes from `leader` to another server and back, and `unaware` does not notice: it
+    /// goes on sending its batches to `leader`, some of them while that one follows.
+    async fn flip(self, leader: u64, unaware: u64, away: Duration) {
+        // The leader hands over because of its disk, which answers again when that is done.
+        self.cluster.stall(leader, SLOW_SYNC);
+        tokio::time::sleep(SLOW_SYNC * 7 / 10).await;
+        let ways = self.cluster.ways_to(unaware);
+        self.cluster.cut(ways, SLOW_SYNC * 3 / 2);
+        let next = async {
+            loop {
+                match self.cluster.leader() {
+                    Some(next) if next != leader => return next,
+                    _ => tokio::time::sleep(Duration::from_millis(2)).await,
+                }
+            }
+        };
+        let next = tokio::time::timeout(SLOW_SYNC, next).await;
+        if let Ok(next) = next
+            && next != unaware
+            && self.network.is_open()
+        {
+            self.end(next, Power::Stays, away);
+        }
+    }
+
+    fn aim(&self, kind: ServerFault, rng: &mut Rng) {
+        let cluster = &self.cluster;
+        let leader = self.leader(rng);
+        match kind {
+            ServerFault::LeaderHearsNobody => {
+                let behind = Duration::from_millis(rng.u64(..600));
+                cluster.deafen_leader(leader, DEPOSED_LIMIT, behind);
+            }
+            ServerFault::LeaderReturnsUnnoticed => {
+                let mut followers = cluster.ids();
+                followers.retain(|id| *id != leader);
+                if let Some(unaware) = rng.choice(followers) {
+                    let away = length(rng, 500, 3_000);
+                    tokio::spawn(self.clone().flip(leader, unaware, away));
+                }
+            }
+            ServerFault::LeaderLosesBatches => {
+                for other in cluster.ids().into_iter().filter(|id| *id != leader) {
+                    cluster.reset(leader, other, false);
+                }
+                match rng.bool() {
+                    true => self.end(leader, Power::Stays, length(rng, 100, 3_000)),
+                    false => cluster.pause(leader, length(rng, 500, 3_000)),
+                }
+            }
+            ServerFault::AloneWithClients => {
+                let id = self.any(rng);
+                self.leave_alone(id, self.timeouts(rng, 50..250));
+            }
+            ServerFault::LeaderAlone => {
+                // By the end of it another one leads; clients have asked meanwhile.
+                cluster.pause(leader, Duration::from_millis(rng.u64(300..1_500)));
+                self.leave_alone(leader, self.timeouts(rng, 100..250));
+            }
+            _ => {
+                // Behind its whole timeout a client gives its session up by itself.
+                let still = self.timeouts(rng, 75..98);
+                for client in 0..usize::try_from(self.clients).unwrap_or(0) {
+                    if rng.u8(..3) > 0 {
+                        self.network.pause(client, still);
+                    }
+                }
+                // The leader decides that sessions are over while nobody hears it.
+                let before = Duration::from_millis(rng.u64(..700));
+                let alone = Duration::from_millis(rng.u64(800..3_300));
+                self.later(still.saturating_sub(before), move |target| {
+                    if let Some(leader) = target.cluster.leader() {
+                        target.cut_groups(&[leader], alone);
+                    }
+                });
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::cluster::mark;
 use crate::network;
 
 /// Every such situation.
-pub const MARKS: [&str; 14] = [
+pub const MARKS: [&str; 18] = [
     mark::TWO_LEADERS,
     mark::LEADER_CHANGED,
     mark::LEADER_CRASHED,
@@ -15,6 +15,10 @@ pub const MARKS: [&str; 14] = [
     mark::DUPLICATE_DROPPED,
     mark::GAP_REFUSED,
     mark::OLD_ATTACHMENT,
+    mark::EXPIRED,
+    mark::VOID_EXPIRY,
+    mark::PING_MOVED,
+    mark::ALONE_WITH_CLIENTS,
     mark::GONE,
     mark::SILENT,
     mark::REFUSED,

@@ -1,6 +1,6 @@
 //! One seed: servers, clients and faults, and what is true of every run when it is over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::swarm::Swarm;
 use crate::cluster::Cluster;
 use crate::network::Network;
 use crate::recorder::Recorder;
-use crate::run::{QUIET, SESSION_TIMEOUT, close, judge_closed, judge_open};
+use crate::run::{close, judge_closed, judge_open};
 use crate::scenario::Scenario;
 use crate::stage::Stage;
 
@@ -46,6 +46,8 @@ pub struct ServersReport {
     pub failures: Vec<String>,
     /// Rare situations that it came to.
     pub marks: BTreeSet<&'static str>,
+    /// What the run did, with how often.
+    pub counts: BTreeMap<&'static str, u64>,
     /// What happened, line by line; empty unless it was to be kept.
     pub transcript: Vec<String>,
     /// Entries of the log.
@@ -85,18 +87,21 @@ fn broken(why: &dyn std::fmt::Display) -> ServersReport {
 async fn play(settings: &ServersSettings) -> ServersReport {
     let ServersSettings { scenario, seed, .. } = settings;
     let start = Instant::now();
-    let swarm = Swarm::draw(*seed, settings.bug);
+    let swarm = Swarm::draw(*seed, scenario.timeouts_ms, settings.bug);
+    let timeout = swarm.session_timeout;
+    // Long enough for every session that no connection owns to expire.
+    let quiet = 2 * timeout + Duration::from_secs(1);
     let recorder = Recorder::new(settings.is_recording);
     recorder.note(|| format!("seed {seed}: {swarm:?}"));
     let (cluster, mut ends) = match Cluster::new(swarm.setup.clone(), recorder.clone()) {
         Ok(made) => made,
         Err(error) => return broken(&error),
     };
-    let network = Network::of_cluster(*seed, cluster.clone(), scenario.clients, SESSION_TIMEOUT);
+    let network = Network::of_cluster(*seed, cluster.clone(), scenario.clients, timeout);
     let stage = Stage::new(
         network.clone(),
         scenario.clients,
-        SESSION_TIMEOUT,
+        timeout,
         *seed,
         Vec::new(),
     );
@@ -128,7 +133,7 @@ async fn play(settings: &ServersSettings) -> ServersReport {
         (scenario.play)(stage.clone()).await;
         network.heal();
         come_to_rest(&cluster, &stage).await;
-        tokio::time::sleep(QUIET).await;
+        tokio::time::sleep(quiet).await;
         judge_open(scenario, &stage);
         judge_owners(&stage);
         if let Some(check) = scenario.afterwards {
@@ -137,7 +142,7 @@ async fn play(settings: &ServersSettings) -> ServersReport {
         for client in stage.clients() {
             close(&stage, client).await;
         }
-        tokio::time::sleep(QUIET).await;
+        tokio::time::sleep(quiet).await;
         judge_closed(&stage);
         if let Some(unrest) = cluster.unrest() {
             stage.fail(&format!("the servers are not at rest at the end: {unrest}"));
@@ -153,6 +158,7 @@ async fn play(settings: &ServersSettings) -> ServersReport {
     let report = ServersReport {
         failures: recorder.failures(),
         marks: recorder.marks(),
+        counts: recorder.counts(),
         transcript: recorder.transcript(),
         entries: cluster.applied(),
         elapsed: start.elapsed(),

@@ -45,73 +45,159 @@ pub(crate) enum ServerFault {
     ClientHole,
     /// What a client has sent arrives after its next connection is attached.
     ClientLate,
+    /// A client's connections become slow.
+    ClientSlow,
+    /// A client's process stands still.
+    ClientPause,
+    /// The leader hears nobody until it leads no more, and soon hears the others again.
+    LeaderHearsNobody,
+    /// Leadership moves away and back, and a follower hears nothing of it: what it sends to the
+    /// leader meanwhile is partly lost. Needs five servers.
+    LeaderReturnsUnnoticed,
+    /// The connections of the leader break with what is on its way, and it ends or stands still.
+    LeaderLosesBatches,
+    /// A server and its clients reach no other server.
+    AloneWithClients,
+    /// The leader stands still, and reaches no other server when it goes on; its clients neither.
+    LeaderAlone,
+    /// Clients stand still until their sessions are nearly over; the leader is isolated by then.
+    ClientsNearEnd,
 }
 
-impl ServerFault {
-    pub(crate) const ALL: [ServerFault; 17] = [
-        ServerFault::CutBoth,
-        ServerFault::CutOneWay,
-        ServerFault::Isolate,
-        ServerFault::IsolateLeader,
-        ServerFault::Partition,
-        ServerFault::Reset,
-        ServerFault::Pause,
-        ServerFault::PauseLeader,
-        ServerFault::Kill,
-        ServerFault::PowerLoss,
-        ServerFault::LeaderEnds,
-        ServerFault::AllLosePower,
-        ServerFault::Stall,
-        ServerFault::BreakDisk,
-        ServerFault::ClientReset,
-        ServerFault::ClientHole,
-        ServerFault::ClientLate,
-    ];
-}
+/// What comes by itself, at any time.
+const PLAIN: [ServerFault; 19] = [
+    ServerFault::CutBoth,
+    ServerFault::CutOneWay,
+    ServerFault::Isolate,
+    ServerFault::IsolateLeader,
+    ServerFault::Partition,
+    ServerFault::Reset,
+    ServerFault::Pause,
+    ServerFault::PauseLeader,
+    ServerFault::Kill,
+    ServerFault::PowerLoss,
+    ServerFault::LeaderEnds,
+    ServerFault::AllLosePower,
+    ServerFault::Stall,
+    ServerFault::BreakDisk,
+    ServerFault::ClientReset,
+    ServerFault::ClientHole,
+    ServerFault::ClientLate,
+    ServerFault::ClientSlow,
+    ServerFault::ClientPause,
+];
+
+/// What is aimed at a promise.
+const AIMED: [ServerFault; 6] = [
+    ServerFault::LeaderHearsNobody,
+    ServerFault::LeaderReturnsUnnoticed,
+    ServerFault::LeaderLosesBatches,
+    ServerFault::AloneWithClients,
+    ServerFault::LeaderAlone,
+    ServerFault::ClientsNearEnd,
+];
 
 /// What one seed has drawn.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
     pub(crate) setup: Setup,
-    /// How long faults come.
+    /// The session timeout of every client.
+    pub(crate) session_timeout: Duration,
+    /// When the first fault may come, and how long faults come.
+    pub(crate) quiet: Duration,
     pub(crate) active: Duration,
     /// Each kind that comes, and the mean time between two of it.
     pub(crate) faults: Vec<(ServerFault, Duration)>,
 }
 
 impl Swarm {
-    pub(crate) fn draw(seed: u64, bug: Option<ServerBug>) -> Swarm {
+    pub(crate) fn draw(seed: u64, timeouts_ms: &[u64], bug: Option<ServerBug>) -> Swarm {
         let mut rng = Rng::with_seed(seed ^ 0x05_3a12);
+        let timeout_ms = rng.choice(timeouts_ms).copied().unwrap_or(4_000);
         let mut choose = |of: &[(u64, u64)]| rng.choice(of).copied().unwrap_or((1, 2));
-        let latency_ms = choose(&[(1, 1), (1, 4), (1, 4), (2, 30)]);
+        let latency_ms = choose(&[(1, 1), (1, 4), (1, 4), (2, 30), (5, 80)]);
         let sync_ms = choose(&[(1, 2), (1, 2), (1, 12), (3, 60)]);
-        let servers = match rng.u8(..10) {
+        let servers = rng.u8(..10);
+        let faults = match rng.u8(..10) {
+            0 | 1 => many(&mut rng),
+            2..5 => few(&mut rng),
+            _ => aimed(&mut rng),
+        };
+        let needs_five =
+            |(kind, _): &(ServerFault, Duration)| *kind == ServerFault::LeaderReturnsUnnoticed;
+        let servers = match servers {
             0 | 1 => 5,
+            _ if faults.iter().any(needs_five) => 5,
             _ => 3,
         };
-        let wanted = rng.u64(8..45);
-        let mut faults = Vec::new();
-        for kind in ServerFault::ALL {
-            if rng.u64(..100) < wanted {
-                let mean_ms = rng.choice(&[700, 1_500, 4_000]).copied().unwrap_or(1_500);
-                let rare = match kind {
-                    ServerFault::AllLosePower => 4,
-                    _ => 1,
-                };
-                faults.push((kind, Duration::from_millis(mean_ms * rare)));
-            }
-        }
         Swarm {
             setup: Setup {
                 seed,
                 servers,
                 latency_ms,
                 sync_ms,
+                lane_bytes: match rng.u8(..4) {
+                    0 => 2 << 10,
+                    _ => 8 << 20,
+                },
                 drift_ppm: if rng.bool() { 20_000 } else { 0 },
                 mistake: bug.map(ServerBug::mistake),
             },
-            active: Duration::from_millis(rng.u64(4_000..16_000)),
+            session_timeout: Duration::from_millis(timeout_ms),
+            quiet: match rng.u8(..4) {
+                0 => Duration::ZERO,
+                _ => Duration::from_millis(rng.u64(500..2_000)),
+            },
+            active: Duration::from_millis(rng.u64(5_000..18_000)),
             faults,
         }
     }
+}
+
+type Faults = Vec<(ServerFault, Duration)>;
+
+/// Many kinds at once: they drown each other, and servers rarely come to anything.
+fn many(rng: &mut Rng) -> Faults {
+    let wanted = rng.u64(8..45);
+    let mut faults = Vec::new();
+    for kind in PLAIN {
+        if rng.u64(..100) < wanted {
+            faults.push((kind, mean(rng, kind)));
+        }
+    }
+    faults
+}
+
+/// One or two kinds.
+fn few(rng: &mut Rng) -> Faults {
+    let count = rng.usize(1..=2);
+    let kinds = (0..count)
+        .filter_map(|_| rng.choice(PLAIN))
+        .collect::<Vec<_>>();
+    kinds
+        .into_iter()
+        .map(|kind| (kind, mean(rng, kind)))
+        .collect()
+}
+
+/// One kind that is aimed at a promise, and perhaps another one.
+fn aimed(rng: &mut Rng) -> Faults {
+    let kind = rng.choice(AIMED).unwrap_or(ServerFault::LeaderAlone);
+    let mean_ms = rng.choice([2_000, 3_500, 6_000]).unwrap_or(3_500);
+    let mut faults = vec![(kind, Duration::from_millis(mean_ms))];
+    if rng.u8(..3) == 0
+        && let Some(kind) = rng.choice(PLAIN)
+    {
+        faults.push((kind, 2 * mean(rng, kind)));
+    }
+    faults
+}
+
+fn mean(rng: &mut Rng, kind: ServerFault) -> Duration {
+    let mean_ms = rng.choice([700, 1_500, 4_000]).unwrap_or(1_500);
+    let rare = match kind {
+        ServerFault::AllLosePower => 4,
+        _ => 1,
+    };
+    Duration::from_millis(mean_ms * rare)
 }

@@ -7,6 +7,8 @@ use baton_consensus::{ProposeError, Role};
 use baton_peers::codec::{Forward, Frame};
 use baton_peers::net::Held;
 use baton_proto::OpCode;
+#[cfg(feature = "simulation")]
+use baton_tree::Origin;
 use baton_tree::{Batch, BatchBuilder, Command, FormatLevel};
 
 use super::{CommitPipeline, MOST_BATCHES};
@@ -196,6 +198,11 @@ impl CommitPipeline {
         let Some(leader) = member.settled_leader() else {
             return;
         };
+        #[cfg(feature = "simulation")]
+        self.forward_expiries(leader);
+        let Some(member) = &mut self.member else {
+            return;
+        };
         while let Some((number, payload)) = member.outstanding.send_apart() {
             if leader == member.id {
                 self.take_reconfigure(payload, None);
@@ -232,6 +239,46 @@ impl CommitPipeline {
                 }
             }
             member.outstanding.mark_sent();
+        }
+    }
+
+    /// By mistake: has the leader end the sessions that this server had decided to end when it led.
+    #[cfg(feature = "simulation")]
+    fn forward_expiries(&mut self, leader: u64) {
+        let sessions = self.state.simulated.take_forwarded();
+        if sessions.is_empty() {
+            return;
+        }
+        let mut builder = self.new_batch();
+        let Some(member) = &self.member else {
+            return;
+        };
+        // A number that no batch of a client has: nobody awaits its outcome.
+        let (run, number) = (member.run, u64::MAX);
+        builder.set_origin(Origin {
+            server: member.id,
+            run,
+            number,
+        });
+        for session in sessions {
+            self.push_expiry(session, &mut builder);
+        }
+        self.steps.clear();
+        let body = builder.finish();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if leader == member.id {
+            member.proposals.push_back((body, None));
+        } else {
+            let frame = Frame::Forward(Forward {
+                run,
+                first: number,
+                count: 1,
+                body,
+            });
+            // Lost where there is no connection.
+            let _ = member.links.wire.send(leader, frame);
         }
     }
 

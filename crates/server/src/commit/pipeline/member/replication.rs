@@ -276,6 +276,15 @@ impl CommitPipeline {
             let heard = member.connected.iter().map(|id| (*id, now));
             member.heard_at.extend(heard);
         }
+        #[cfg(feature = "simulation")]
+        {
+            let ending = match before.role {
+                Role::Leader => self.clocks.ending(),
+                _ => Vec::new(),
+            };
+            let pings = member.touches.pings_on_their_way();
+            self.state.simulated.leader_changed(&ending, pings);
+        }
         member.touches.role_changed();
         member.digests.role_changed();
         if before.role == Role::Leader {
