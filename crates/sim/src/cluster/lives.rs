@@ -1,11 +1,11 @@
 //! How long sessions live: what servers have promised by their answers, and when sessions expire
 //! (R33, R35, R36).
 //!
-//! Owns the rule that the answer to a ping, a sync or a write means that the session does not expire
-//! before its timeout has passed since the client *sent* the request, by the fastest clock of any
-//! server. Re-attachments promise nothing: the leader may have decided the session's end just before
-//! it counted one. A client that still has a lease when its session is over is the same mistake seen
-//! from the other end.
+//! Owns the rule that the answer to a ping, a sync or a write means that the session does not
+//! expire before its timeout has passed since the client *sent* the request, by the fastest clock
+//! of any server. Re-attachments promise nothing: the leader may have decided the session's end
+//! just before it counted one. A client that still has a lease when its session is over is the same
+//! mistake seen from the other end.
 
 use std::collections::BTreeMap;
 use std::fmt;
