@@ -25,7 +25,7 @@ pub enum Mistake {
     CountsTouchesAlone,
     /// A new leader ends sessions by what it knew of them when it followed.
     KeepsOldClocks,
-    /// A server tells its clients that reads, too, are answered by the leader.
+    /// A server announces to its clients that reads, too, are answered by the leader.
     AnnouncesThatReadsCount,
     /// A deposed leader has the next one end the sessions that it had decided to end.
     ForwardsItsExpiries,

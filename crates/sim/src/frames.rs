@@ -10,8 +10,6 @@ use baton_proto::{
 };
 use tokio::time::Instant;
 
-use crate::cluster::Proof;
-
 /// What the two ends of one connection have said so far, as far as it explains the next frame.
 #[derive(Debug, Default)]
 pub(crate) struct Dialogue {
@@ -21,6 +19,13 @@ pub(crate) struct Dialogue {
     /// When requests were sent that have no answer yet. Pings share one id, and are answered in
     /// order.
     sent: BTreeMap<i32, VecDeque<Instant>>,
+}
+
+/// A request that was answered: when its client sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proof {
+    pub(crate) sent: Instant,
+    pub(crate) what: &'static str,
 }
 
 /// A request, as far as the simulator cares.

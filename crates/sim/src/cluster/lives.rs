@@ -13,18 +13,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::frames::Proof;
+
 /// Server time is counted in whole milliseconds, the answer's and the clock's.
 const ROUNDING: Duration = Duration::from_millis(2);
 
 /// Whether a client has a lease on a session at this instant.
 type Believes = Box<dyn Fn() -> bool + Send>;
-
-/// A request that was answered: when its client sent it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Proof {
-    pub(crate) sent: Instant,
-    pub(crate) what: &'static str,
-}
 
 #[derive(Default)]
 struct Life {

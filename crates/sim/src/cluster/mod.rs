@@ -16,5 +16,4 @@ mod mesh;
 mod state;
 
 pub(crate) use life::Power;
-pub(crate) use lives::Proof;
 pub(crate) use state::{Cluster, Setup};

@@ -14,8 +14,9 @@ use baton_wal::{WalError, WalOptions};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-use super::lives::{Lives, Proof};
+use super::lives::Lives;
 use crate::birth::{BORN_INDEX, write_birth};
+use crate::frames::Proof;
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
 

@@ -75,7 +75,7 @@ impl Target {
         usize::try_from(rng.u64(..self.clients.max(1))).unwrap_or(0)
     }
 
-    /// So many session timeouts, drawn, between these percents of one.
+    /// A part or a multiple of the session timeout, drawn, in percent.
     fn timeouts(&self, rng: &mut Rng, percent: std::ops::Range<u32>) -> Duration {
         self.session_timeout * rng.u32(percent) / 100
     }
