@@ -876,7 +876,7 @@ fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
         (
             "zoo.cfg",
             unsecured,
-            "readonlymode.enabled (there is no read-only mode); \
+            "readonlymode.enabled (a server that stands alone has no read-only mode); \
              reconfigEnabled (reconfig is refused); localSessionsEnabled (every session is a global one); \
              skipACL (ACLs are checked); ssl.keyStore.location (there is no TLS)"
                 .to_owned(),

@@ -253,7 +253,7 @@ pub(crate) static WITHOUT: &[Without] = &[
     Without {
         keys: &["readonlymode.enabled"],
         agreeing: &["false"],
-        instead: "there is no read-only mode",
+        instead: "a server that stands alone has no read-only mode",
     },
     Without {
         keys: &["extendedTypesEnabled"],
