@@ -5,7 +5,7 @@
 
 use core::net::Ipv6Addr;
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 /// The znode that holds the members of the ensemble.
@@ -58,6 +58,18 @@ pub struct PeerAddress {
     pub election_port: u16,
 }
 
+impl PeerAddress {
+    /// `HOST:QUORUM_PORT`, with brackets around an IPv6 address.
+    #[must_use]
+    pub fn quorum(&self) -> String {
+        let mut text = String::new();
+        // Writing into a text does not fail.
+        let _ = write_host(&mut text, &self.host);
+        let _ = write!(text, ":{}", self.quorum_port);
+        text
+    }
+}
+
 impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_host(f, &self.host)?;
@@ -81,6 +93,22 @@ impl ClientAddress {
     #[must_use]
     pub fn is_every_address(&self) -> bool {
         matches!(&*self.host, EVERY_ADDRESS | "::" | "*")
+    }
+}
+
+impl FromStr for ClientAddress {
+    type Err = MemberError;
+
+    /// Reads `PORT` or `HOST:PORT`.
+    fn from_str(text: &str) -> Result<Self, MemberError> {
+        let (host, rest) = match text.contains(':') {
+            true => split_host(text).ok_or(MemberError::BadClient)?,
+            false => (EVERY_ADDRESS, text),
+        };
+        Ok(Self {
+            host: host.to_owned(),
+            port: port(rest).ok_or(MemberError::BadClient)?,
+        })
     }
 }
 
@@ -127,7 +155,7 @@ impl EnsembleMember {
         let servers = parts.next().unwrap_or_default();
         let mut client = || -> Result<Option<ClientAddress>, MemberError> {
             let text = parts.next().filter(|text| !text.is_empty());
-            text.map(client_address).transpose()
+            text.map(str::parse).transpose()
         };
         let (client, secure_client) = (client()?, client()?);
         if parts.next().is_some() {
@@ -364,18 +392,6 @@ fn peer_address(text: &str) -> Result<(PeerAddress, Option<MemberRole>), MemberE
     Ok((address, role))
 }
 
-/// `PORT` or `HOST:PORT`.
-fn client_address(text: &str) -> Result<ClientAddress, MemberError> {
-    let (host, rest) = match text.contains(':') {
-        true => split_host(text).ok_or(MemberError::BadClient)?,
-        false => (EVERY_ADDRESS, text),
-    };
-    Ok(ClientAddress {
-        host: host.to_owned(),
-        port: port(rest).ok_or(MemberError::BadClient)?,
-    })
-}
-
 /// The host, without the brackets of an IPv6 address, and what follows the colon behind it.
 fn split_host(text: &str) -> Option<(&str, &str)> {
     let odd = |letter: char| {
@@ -391,7 +407,7 @@ fn split_host(text: &str) -> Option<(&str, &str)> {
     known.then_some((host, rest))
 }
 
-fn write_host(f: &mut fmt::Formatter<'_>, host: &str) -> fmt::Result {
+fn write_host(f: &mut impl fmt::Write, host: &str) -> fmt::Result {
     if host.contains(':') {
         write!(f, "[{host}]")
     } else {
@@ -435,6 +451,7 @@ mod tests {
             ),
         ] {
             let member: EnsembleMember = format!("server.7={read}").parse().unwrap();
+            assert!(written.starts_with(&member.addresses[0].quorum()), "{read}");
             assert_eq!(member.to_string(), format!("server.7={written}"), "{read}");
             assert_eq!(member.to_string().parse(), Ok(member), "{read}");
         }

@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use baton_proto::ClientAddress;
+
 use crate::error::StartError;
 
 /// Connections that the system holds until they are accepted.
@@ -180,7 +182,11 @@ impl EnsembleOptions {
         if self.servers.len() > Self::MAX_SERVERS {
             return refuse(servers, "must name 64 servers at most");
         }
-        if !self.clients.values().all(|at| host_and_port(at).is_some()) {
+        if !self
+            .clients
+            .values()
+            .all(|at| at.parse::<ClientAddress>().is_ok())
+        {
             return refuse(
                 "ensemble.clients",
                 "must have an address HOST:PORT for clients of each server that it names",

@@ -1,18 +1,14 @@
-//! The servers of an ensemble as `/zookeeper/config` lists them (protocol.md §1.13). Owns the text,
-//! in both directions, and what a `reconfig` makes of it. Who votes in the consensus follows from
-//! this list; the consensus owns how.
+//! The servers of an ensemble as `/zookeeper/config` lists them (protocol.md §1.13). Owns what a
+//! `reconfig` makes of the list; `baton-proto` owns the form of its lines. Who votes in the
+//! consensus follows from this list; the consensus owns how.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use baton_proto::ErrorCode;
+use baton_proto::{ClientAddress, EnsembleMember, ErrorCode, MemberRole};
 
-/// Path of the znode with the list.
-pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
 /// Servers that a list may have: more than an ensemble can.
 const MAX_SERVERS: usize = 255;
-/// Clients reach a server on every address of its machine, where the list names only a port.
-const ANY_HOST: &str = "0.0.0.0";
 
 /// One server of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +19,8 @@ pub struct ListedServer {
     pub election_port: u16,
     /// Whether it receives every write and does not vote.
     pub is_observer: bool,
-    /// Host and port for clients; `None` where the list has none.
-    pub client: Option<String>,
+    /// Where clients reach it; `None` where the list does not say it.
+    pub client: Option<ClientAddress>,
 }
 
 /// The servers of an ensemble.
@@ -51,42 +47,17 @@ pub struct ListChange<'a> {
 }
 
 impl ListedServer {
-    /// Reads what stands behind `server.N=`.
-    fn read(text: &str) -> Option<Self> {
-        let (server, client) = match text.split_once(';') {
-            Some((server, client)) => (server, Some(client)),
-            None => (text, None),
-        };
-        let (host, rest) = match server.strip_prefix('[') {
-            Some(rest) => {
-                let (host, rest) = rest.split_once(']')?;
-                (format!("[{host}]"), rest.strip_prefix(':')?)
-            }
-            None => {
-                let (host, rest) = server.split_once(':')?;
-                (host.to_owned(), rest)
-            }
-        };
-        let mut parts = rest.split(':');
-        let (port, election_port) = (read_port(parts.next()?)?, read_port(parts.next()?)?);
-        let is_observer = match parts.next() {
-            None => false,
-            Some(role) if role.eq_ignore_ascii_case("participant") => false,
-            Some(role) if role.eq_ignore_ascii_case("observer") => true,
-            Some(_) => return None,
-        };
-        if parts.next().is_some() || !is_host(&host) {
+    /// The server that a line describes. `None`: it has several addresses, or a port with TLS.
+    fn of(member: EnsembleMember) -> Option<Self> {
+        let [address] = &*member.addresses else {
             return None;
-        }
-        let client = match client {
-            None => None,
-            Some(client) => Some(read_client(client)?),
         };
-        Some(Self {
-            address: format!("{host}:{port}"),
-            election_port,
-            is_observer,
-            client,
+        let has_tls = member.secure_client.is_some();
+        (!has_tls).then(|| Self {
+            address: address.quorum(),
+            election_port: address.election_port,
+            is_observer: member.role == MemberRole::Observer,
+            client: member.client,
         })
     }
 
@@ -98,8 +69,9 @@ impl ListedServer {
         };
         let addresses = |of: &Self| {
             let election = format!("{}:{}", host(&of.address), of.election_port);
-            let client = of.client.clone();
-            let client = client.filter(|at: &String| host(at) != ANY_HOST);
+            let client = of.client.as_ref();
+            let client = client.filter(|at| !at.is_every_address());
+            let client = client.map(ClientAddress::to_string);
             [Some(of.address.clone()), Some(election), client]
         };
         let theirs = addresses(other);
@@ -116,9 +88,9 @@ impl ListedServer {
 impl fmt::Display for ListedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let role = if self.is_observer {
-            "observer"
+            MemberRole::Observer
         } else {
-            "participant"
+            MemberRole::Participant
         };
         write!(f, "{}:{}:{role}", self.address, self.election_port)?;
         match &self.client {
@@ -192,12 +164,9 @@ impl ServerList {
 
     /// Takes a line `server.N=…` into the list, in the place of what it has under that id.
     fn put(&mut self, line: &str) -> Result<u64, ErrorCode> {
-        let (name, text) = line.split_once('=').ok_or(ErrorCode::BadArguments)?;
-        let id = name
-            .strip_prefix("server.")
-            .ok_or(ErrorCode::BadArguments)?;
-        let id = read_id(id)?;
-        let server = ListedServer::read(text).ok_or(ErrorCode::BadArguments)?;
+        let member: EnsembleMember = line.parse().map_err(|_| ErrorCode::BadArguments)?;
+        let id = member.id;
+        let server = ListedServer::of(member).ok_or(ErrorCode::BadArguments)?;
         let mut others = self.servers.iter().filter(|(other, _)| **other != id);
         if others.any(|(_, other)| server.collides(other)) {
             return Err(ErrorCode::BadArguments);
@@ -224,29 +193,6 @@ fn read_id(text: &str) -> Result<u64, ErrorCode> {
         .ok()
         .filter(|id| is_number && i64::try_from(*id).is_ok());
     id.ok_or(ErrorCode::BadArguments)
-}
-
-fn read_port(text: &str) -> Option<u16> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|port| is_number && *port > 0)
-}
-
-/// `HOST:PORT`, or a port alone.
-fn read_client(text: &str) -> Option<String> {
-    let (host, port) = text.rsplit_once(':').unwrap_or((ANY_HOST, text));
-    let port = read_port(port)?;
-    is_host(host).then(|| format!("{host}:{port}"))
-}
-
-/// Whether the text can be a host: a name, an address, or an IPv6 address in brackets.
-fn is_host(host: &str) -> bool {
-    let inner = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    let is_odd =
-        |letter: char| letter.is_whitespace() || letter.is_control() || "/[],;=|".contains(letter);
-    let name = inner.unwrap_or(host);
-    !name.is_empty() && !name.contains(is_odd) && (inner.is_some() || !name.contains(':'))
 }
 
 #[cfg(test)]
@@ -346,6 +292,7 @@ mod tests {
             "server.4=d:1:65536;3",
             "server.4=d:+1:2;3",
             "server.4=d:1:2;",
+            "server.4=d:1:2;3;4",
             "server.4=d:1:2;x:y",
             "server.4=d:1:2|e:1:2;3",
             "server.4=[d:1:2;3",

@@ -21,7 +21,7 @@
 
 use std::borrow::Cow;
 
-use baton_proto::{Acl, Create, ErrorCode, Perms, Response, Stat, path};
+use baton_proto::{Acl, CONFIG_PATH, Create, ErrorCode, Perms, Response, Stat, path};
 
 use crate::acl_table::{AclId, OPEN};
 use crate::arena::{NewNode, NodeId};
@@ -30,7 +30,7 @@ use crate::identity::{self, Identity};
 use crate::kind::Kind;
 use crate::quota::Growth;
 use crate::recorder::{Context, Direct, Noted, Recorder, Undo};
-use crate::server_list::{CONFIG_PATH, ServerList};
+use crate::server_list::ServerList;
 use crate::tree::{INITIAL_PATHS, Tree};
 
 /// The highest number in a sequential name: the last one of ten digits.

@@ -494,7 +494,7 @@ impl CommitPipeline {
                 .copied()
                 .unwrap_or_else(|| host_and_port(address).map_or(0, |(_, port)| port)),
             is_observer,
-            client: ensemble.clients.get(&id).cloned(),
+            client: ensemble.clients.get(&id).and_then(|at| at.parse().ok()),
         };
         let voters = membership.members.iter();
         let voters = voters.filter(|member| membership.voters.contains(&member.id));
