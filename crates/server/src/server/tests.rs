@@ -1,11 +1,12 @@
-//! Servers whose states differ, which only a defect does to them: here a test changes a tree behind
-//! the log's back.
+//! What one server of several does by itself: it compares its state with the others', and only the
+//! leader deletes what is due. Where states differ, which only a defect brings about, a test has
+//! changed a tree behind the log's back.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 
 use baton_consensus::Role;
-use baton_proto::{ConnectRequest, PASSWORD_BYTES, frame};
+use baton_proto::{Acl, ConnectRequest, Create, CreateMode, PASSWORD_BYTES, Request, frame};
 use baton_tree::{Command, Identity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,6 +17,9 @@ use crate::options::EnsembleOptions;
 
 /// A guard against waiting for ever; nothing takes as long.
 const LONG: Duration = Duration::from_secs(120);
+
+/// Each server looks for what is due this often, if it leads.
+const REAP_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Three servers that are one, with their data in memory.
 async fn three() -> BTreeMap<u64, Server> {
@@ -36,6 +40,7 @@ async fn three() -> BTreeMap<u64, Server> {
                     servers: servers.clone(),
                     ..EnsembleOptions::default()
                 }),
+                reap_interval: REAP_INTERVAL,
                 ..Options::default()
             };
             let storage = Arc::new(MemoryStorage::new());
@@ -80,7 +85,7 @@ fn corrupt(server: &Server) {
 
 /// Opens a session, which is an entry of the log: states are those after entries. A server that has
 /// no leader for the moment closes the connection, and is asked again.
-async fn open_session(server: &Server) {
+async fn open_session(server: &Server) -> TcpStream {
     let request = ConnectRequest {
         protocol_version: 0,
         last_zxid_seen: 0,
@@ -96,16 +101,21 @@ async fn open_session(server: &Server) {
             let mut client = TcpStream::connect(server.local_addr().unwrap())
                 .await
                 .unwrap();
-            let mut answer = [0; 4];
-            if client.write_all(&bytes).await.is_ok()
-                && client.read_exact(&mut answer).await.is_ok()
-            {
-                return;
+            if client.write_all(&bytes).await.is_ok() && read_frame(&mut client).await.is_some() {
+                return client;
             }
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(LONG, opened).await.unwrap();
+    timeout(LONG, opened).await.unwrap()
+}
+
+/// The next frame's bytes; `None` when the connection is closed.
+async fn read_frame(client: &mut TcpStream) -> Option<Vec<u8>> {
+    let length = client.read_u32().await.ok()?;
+    let mut bytes = vec![0; length as usize];
+    client.read_exact(&mut bytes).await.ok()?;
+    Some(bytes)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,5 +150,48 @@ async fn r39_a_leader_with_another_state_stops_and_another_leads() {
     assert_ne!(leader(&servers).await, wrong);
     for server in servers.values() {
         open_session(server).await;
+    }
+}
+
+/// Sends a request, and awaits the answer.
+async fn call(client: &mut TcpStream, request: &Request<'_>) {
+    let mut bytes = Vec::new();
+    frame::write_request(&mut bytes, 1, request);
+    client.write_all(&bytes).await.unwrap();
+    let answer = timeout(LONG, read_frame(client)).await.unwrap().unwrap();
+    assert_eq!(answer.get(12..16), Some(&[0; 4][..]), "refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r40_only_the_leader_deletes_what_is_due() {
+    let servers = three().await;
+    let leads = leader(&servers).await;
+    let follower = *servers.keys().find(|id| **id != leads).unwrap();
+    let mut client = open_session(&servers[&follower]).await;
+    for (path, mode) in [
+        ("/due", CreateMode::Container),
+        ("/due/x", CreateMode::Persistent),
+    ] {
+        let acl = vec![Acl::open_unsafe()];
+        let create = Create::new(path, Some(b""), acl, mode);
+        call(&mut client, &Request::Create(create)).await;
+    }
+    let path = "/due/x";
+    call(&mut client, &Request::Delete { path, version: -1 }).await;
+    let nobody = Identity::anonymous();
+    let has = |server: &Server| server.state.tree.read().exists("/due", &nobody).is_ok();
+    let gone = async {
+        while servers.values().any(has) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LONG, gone).await.unwrap();
+    for (id, server) in &servers {
+        let proposed = server.state.stats.reaped.load(Relaxed);
+        assert_eq!(
+            proposed > 0,
+            *id == leads,
+            "server {id} proposed {proposed}"
+        );
     }
 }

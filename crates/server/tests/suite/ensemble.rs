@@ -1,19 +1,17 @@
 //! Several servers that are one: what each acknowledges the others have, and it outlives any one of
 //! them.
 
+mod disks;
 mod installation;
 mod read_only;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{ConnectRequest, ErrorCode, EventKind, Request, Response, xid};
-use baton_server::Storage;
 
 use crate::support::ensemble::{Ensemble, sync};
-use crate::support::gate::{Gate, GatedStorage};
-use crate::support::{PATIENCE, Wire, create, no_session, set, watched, word};
+use crate::support::{PATIENCE, Wire, create, no_session, set, watched};
 
 const EPHEMERAL: i32 = 1;
 const SEQUENTIAL: i32 = 2;
@@ -280,40 +278,6 @@ async fn r37_a_client_that_only_reads_at_a_follower_lives_while_silent_ones_end(
     }
     sync(&mut observer).await;
     assert!(observer.exists("/reads").await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r04_leadership_moves_away_from_a_disk_that_hangs_and_r05_its_server_goes_on() {
-    let gates: BTreeMap<u64, Gate> = (1..=3).map(|id| (id, Gate::default())).collect();
-    let storages = gates.iter().map(|(id, gate)| {
-        let storage: Arc<dyn Storage> = Arc::new(GatedStorage::new(gate));
-        (*id, storage)
-    });
-    let ensemble = Ensemble::start_on(3, storages.collect()).await;
-    let leader = ensemble.leader().await;
-    let other = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
-    let mut at_leader = ensemble.open(leader).await;
-    at_leader.create("/known", b"here", 0).await.unwrap();
-    let mut wire = ensemble.open(other).await;
-    let shut = gates[&leader].shut();
-    // The leader cannot make it durable, and does not know yet that it lacks the time for that.
-    wire.create("/behind", b"", 0).await.unwrap();
-    let moved = async {
-        while ensemble.leader().await == leader {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, moved)
-        .await
-        .expect("leadership moves");
-    // What does not need the disk goes on at the server whose disk hangs.
-    assert_eq!(at_leader.get("/known").await.unwrap(), b"here");
-    let shown = word(&ensemble.address(leader), "srvr").await;
-    assert!(shown.contains("Mode: follower"), "{shown}");
-    drop(shut);
-    let mut at_leader = ensemble.open(leader).await;
-    sync(&mut at_leader).await;
-    assert!(at_leader.exists("/behind").await);
 }
 
 /// The index of the newest snapshot in a server's folder; 0 without one.

@@ -14,6 +14,8 @@ mod lives;
 pub(crate) mod mark;
 mod mesh;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use life::Power;
 pub(crate) use state::{Cluster, Setup};

@@ -578,32 +578,63 @@ fn containers_and_ttl_znodes_are_reaped_when_due_and_not_before() {
     assert_eq!(due(&driver, 1_101, 100), ["/used", "/never", "/ttl"]);
     assert_eq!(driver.tree.reap_candidates(1_101, 100, 2).len(), 2);
 
-    // Written since it was found due: stays. Another znode of the same name: stays.
-    let found = driver.tree.reap_candidates(1_101, 0, 10);
-    driver.time_ms = 1_101;
-    driver.set("/ttl", b"again", -1).unwrap();
-    driver.delete("/used", -1).unwrap();
-    driver.create("/used", CreateMode::Container).unwrap();
-    let reap = |driver: &mut Driver, due: &ReapCandidate| {
-        let path = due.path.as_str();
-        let czxid = due.czxid;
-        driver
-            .apply(0, Command::DeleteContainer { path, czxid })
-            .result
-    };
-    for due in &found {
-        assert_eq!(
-            reap(&mut driver, due),
-            Err(ErrorCode::BadVersion),
-            "{due:?}"
-        );
-    }
     driver.time_ms = 1_202;
     for due in driver.tree.reap_candidates(1_202, 150, 10) {
         reap(&mut driver, &due).unwrap();
         assert_eq!(driver.seen[0].kind, ChangeKind::Deleted);
     }
-    assert_eq!(driver.children("/"), ["zookeeper", "used"]);
+    assert_eq!(driver.children("/"), ["zookeeper"]);
+}
+
+fn reap(driver: &mut Driver, due: &ReapCandidate) -> Result<Response, ErrorCode> {
+    let path = due.path.as_str();
+    let czxid = due.czxid;
+    driver
+        .apply(0, Command::DeleteContainer { path, czxid })
+        .result
+}
+
+#[test]
+fn r40_what_was_found_due_is_checked_again_when_its_deletion_is_applied() {
+    let mut driver = Driver::new();
+    driver.time_ms = 1_000;
+    let ttl = CreateMode::PersistentTtl { ttl_ms: 100 };
+    for path in ["/written", "/early", "/parent"] {
+        driver.create(path, ttl).unwrap();
+    }
+    for path in ["/replaced", "/refilled"] {
+        driver.create(path, CreateMode::Container).unwrap();
+        let child = format!("{path}/x");
+        driver.create(&child, CreateMode::Persistent).unwrap();
+        driver.delete(&child, -1).unwrap();
+    }
+    // What the leader finds by a clock that runs ahead.
+    let found = driver.tree.reap_candidates(1_101, 0, 10);
+    assert_eq!(found.len(), 5);
+    // The batch of the deletion says an earlier time.
+    driver.time_ms = 1_100;
+    driver.set("/written", b"again", -1).unwrap();
+    driver.create("/parent/x", CreateMode::Persistent).unwrap();
+    driver.delete("/replaced", -1).unwrap();
+    driver.create("/replaced", CreateMode::Container).unwrap();
+    driver
+        .create("/refilled/y", CreateMode::Persistent)
+        .unwrap();
+    let before = driver.children("/");
+    for due in &found {
+        let refusal = match due.path.as_str() {
+            "/parent" | "/refilled" => ErrorCode::NotEmpty,
+            _ => ErrorCode::BadVersion,
+        };
+        assert_eq!(reap(&mut driver, due), Err(refusal), "{due:?}");
+        assert!(driver.seen.is_empty(), "{due:?}");
+    }
+    assert_eq!(driver.children("/"), before);
+    // A second deletion of one znode, by the leader that came next, finds nothing.
+    driver.time_ms = 1_101;
+    let early = found.iter().find(|due| due.path == "/early").unwrap();
+    reap(&mut driver, early).unwrap();
+    assert_eq!(reap(&mut driver, early), Err(ErrorCode::NoNode));
 }
 
 #[test]

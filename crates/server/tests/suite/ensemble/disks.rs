@@ -1,0 +1,127 @@
+//! Disks that hang, are full, or fail: the others go on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_server::Storage;
+use baton_wal::testing::{Fault, FaultStorage};
+
+use crate::support::ensemble::{Ensemble, sync};
+use crate::support::gate::{Gate, GatedStorage};
+use crate::support::{PATIENCE, word};
+
+/// Several of this size are more than a log has made room for.
+static LARGE: [u8; 900_000] = [7; 900_000];
+
+async fn on_fault_storages() -> (Ensemble, BTreeMap<u64, FaultStorage>) {
+    let disks: BTreeMap<u64, FaultStorage> = (1..=3).map(|id| (id, FaultStorage::new())).collect();
+    let storages = disks.iter().map(|(id, disk)| {
+        let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+        (*id, storage)
+    });
+    (Ensemble::start_on(3, storages.collect()).await, disks)
+}
+
+/// The leader, and a server that follows.
+async fn leader_and_other(ensemble: &Ensemble) -> (u64, u64) {
+    let leader = ensemble.leader().await;
+    let other = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+    (leader, other)
+}
+
+async fn until_another_leads(ensemble: &Ensemble, than: u64) {
+    let moved = async {
+        while ensemble.leader().await == than {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, moved)
+        .await
+        .expect("leadership moves");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r04_leadership_moves_away_from_a_disk_that_hangs_and_r05_its_server_goes_on() {
+    let gates: BTreeMap<u64, Gate> = (1..=3).map(|id| (id, Gate::default())).collect();
+    let storages = gates.iter().map(|(id, gate)| {
+        let storage: Arc<dyn Storage> = Arc::new(GatedStorage::new(gate));
+        (*id, storage)
+    });
+    let ensemble = Ensemble::start_on(3, storages.collect()).await;
+    let (leader, other) = leader_and_other(&ensemble).await;
+    let mut at_leader = ensemble.open(leader).await;
+    at_leader.create("/known", b"here", 0).await.unwrap();
+    let mut wire = ensemble.open(other).await;
+    let shut = gates[&leader].shut();
+    // The leader cannot make it durable, and does not know yet that it lacks the time for that.
+    wire.create("/behind", b"", 0).await.unwrap();
+    until_another_leads(&ensemble, leader).await;
+    // What does not need the disk goes on at the server whose disk hangs.
+    assert_eq!(at_leader.get("/known").await.unwrap(), b"here");
+    let shown = word(&ensemble.address(leader), "srvr").await;
+    assert!(shown.contains("Mode: follower"), "{shown}");
+    drop(shut);
+    let mut at_leader = ensemble.open(leader).await;
+    sync(&mut at_leader).await;
+    assert!(at_leader.exists("/behind").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r04_leadership_moves_away_from_a_full_disk_and_its_server_follows_once_there_is_room() {
+    let (ensemble, disks) = on_fault_storages().await;
+    let (leader, other) = leader_and_other(&ensemble).await;
+    let mut at_leader = ensemble.open(leader).await;
+    at_leader.create("/known", b"here", 0).await.unwrap();
+    let mut wire = ensemble.open(other).await;
+    let disk = &disks[&leader];
+    disk.set_capacity(Some(disk.used_bytes()));
+    for number in 0..4 {
+        let path = format!("/large-{number}");
+        wire.create(&path, &LARGE, 0).await.unwrap();
+    }
+    until_another_leads(&ensemble, leader).await;
+    assert_eq!(at_leader.get("/known").await.unwrap(), b"here");
+    wire.create("/behind", b"", 0).await.unwrap();
+    disk.set_capacity(None);
+    let mut at_leader = ensemble.open(leader).await;
+    sync(&mut at_leader).await;
+    assert!(at_leader.exists("/large-3").await && at_leader.exists("/behind").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r04_a_follower_with_a_full_disk_holds_nobody_up() {
+    let (ensemble, disks) = on_fault_storages().await;
+    let (leader, other) = leader_and_other(&ensemble).await;
+    let disk = &disks[&other];
+    disk.set_capacity(Some(disk.used_bytes()));
+    let mut wire = ensemble.open(leader).await;
+    for number in 0..4 {
+        let path = format!("/large-{number}");
+        wire.create(&path, &LARGE, 0).await.unwrap();
+    }
+    assert_eq!(ensemble.leader().await, leader);
+    disk.set_capacity(None);
+    let mut at_other = ensemble.open(other).await;
+    sync(&mut at_other).await;
+    assert!(at_other.exists("/large-3").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r04_a_leader_whose_disk_fails_stops_and_another_leads() {
+    let (mut ensemble, disks) = on_fault_storages().await;
+    let (leader, other) = leader_and_other(&ensemble).await;
+    let mut wire = ensemble.open(other).await;
+    wire.create("/known", b"here", 0).await.unwrap();
+    let disk = &disks[&leader];
+    disk.fail_at(disk.operations(), Fault::Error);
+    wire.create("/behind", b"", 0).await.unwrap();
+    let failed = tokio::time::timeout(PATIENCE, ensemble.server(leader).failed()).await;
+    failed.expect("a server whose disk fails stops");
+    ensemble.kill(leader).await;
+    assert_ne!(ensemble.leader().await, leader);
+    wire.create("/later", b"", 0).await.unwrap();
+    for path in ["/known", "/behind", "/later"] {
+        assert!(wire.exists(path).await, "{path}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Directed runs of a cluster without clients.
+
+use std::time::Duration;
+
+use baton_consensus::Role;
+
+use super::{Cluster, Setup};
+use crate::recorder::Recorder;
+
+/// One step of virtual time. A turn of a server takes none.
+const STEP: Duration = Duration::from_millis(1);
+
+fn three() -> Setup {
+    Setup {
+        seed: 1,
+        servers: 3,
+        latency_ms: (1, 1),
+        sync_ms: (1, 1),
+        lane_bytes: 1 << 20,
+        drift_ppm: 0,
+        mistake: None,
+    }
+}
+
+async fn come_to_rest(cluster: &Cluster) {
+    for _ in 0..10_000 {
+        if cluster.unrest().is_none() {
+            return;
+        }
+        tokio::time::sleep(STEP).await;
+    }
+    panic!("no common state: {:?}", cluster.unrest());
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_a_follower_that_stood_still_reads_what_came_before_it_counts_ticks() {
+    for pause in [Duration::from_secs(2), Duration::from_secs(20)] {
+        let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
+        for id in cluster.ids() {
+            cluster.start(id);
+        }
+        come_to_rest(&cluster).await;
+        let leader = cluster.leader().unwrap();
+        let follower = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+        let role = |id| cluster.state().seats[&id].progress.unwrap().role;
+        let term = role(leader).term;
+        cluster.pause(follower, pause);
+        let steps = (pause + Duration::from_secs(2)).as_millis() / STEP.as_millis();
+        for _ in 0..steps {
+            tokio::time::sleep(STEP).await;
+            // It asks for no votes, and its clients keep their connections.
+            assert_eq!(role(follower).role, Role::Follower);
+            assert_eq!(role(follower).leader, Some(leader));
+            assert_eq!(role(leader).term, term);
+        }
+        assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+        cluster.shut();
+    }
+}
