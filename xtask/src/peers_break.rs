@@ -1,9 +1,9 @@
 //! `cargo xtask peers-break`: how the locks of other libraries come to be held twice, and Baton's
 //! in the same experiment.
 //!
-//! Each experiment runs the four side by side on the same Apache ZooKeeper, each on a path of its
-//! own. Baton's column must be zero in every row, or the run fails. A row of the others is a
-//! measurement, never an expectation.
+//! Each experiment runs four locks side by side on the same Apache ZooKeeper, each on a path of its
+//! own, and Baton's once more on three Batons that are one. Both of Baton's columns must be zero in
+//! every row, or the run fails. A row of the others is a measurement, never an expectation.
 
 mod calm;
 mod ensemble;
@@ -12,6 +12,7 @@ mod pair;
 
 use std::time::Duration;
 
+use baton_testkit::Target;
 use tokio::runtime::Runtime;
 
 use crate::peer::require;
@@ -22,35 +23,58 @@ const PAGE: &str = "docs/user/why.md";
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_secs(2);
 
-/// The locks, in the order of the columns: what the table calls them, the peer's recipe, and what
-/// is in the names of its nodes.
-const SUBJECTS: [Subject; 4] = [
+/// The locks, in the order of the columns: those of others, then Baton's.
+const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "Curator",
+        folder: "curator",
         recipe: "curator-mutex",
         token: "-lock-",
+        servers: Target::ZooKeeper,
     },
     Subject {
         name: "kazoo",
+        folder: "kazoo",
         recipe: "kazoo-lock",
         token: "__lock__",
+        servers: Target::ZooKeeper,
     },
     Subject {
         name: "WriteLock",
+        folder: "writelock",
         recipe: "zk-lock",
         token: "/x-",
+        servers: Target::ZooKeeper,
     },
     Subject {
         name: "Baton",
+        folder: "baton",
         recipe: "baton-lock:curator",
         token: "-lock-",
+        servers: Target::ZooKeeper,
+    },
+    Subject {
+        name: "Baton on three Batons",
+        folder: "baton",
+        recipe: "baton-lock:curator",
+        token: "-lock-",
+        servers: Target::Baton,
     },
 ];
+/// How many of [`SUBJECTS`] are not Baton's.
+const OTHERS: usize = 3;
 
+/// A lock on servers of one kind.
 struct Subject {
+    /// What the table calls it.
     name: &'static str,
+    /// What paths are named by.
+    folder: &'static str,
+    /// The peer's recipe.
     recipe: &'static str,
+    /// What is in the names of its nodes.
     token: &'static str,
+    servers: Target,
 }
 
 /// Repeat the experiments in which other libraries' locks are held twice, and write

@@ -11,6 +11,7 @@
 //! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
+//! | `busy` | servers without a fault on a machine that has more to do than it can |
 //! | `folders` | servers that are started with an empty folder, or an older one |
 //! | `lock` | `baton lock` held, and handed on, through every fault |
 //! | `stage` | what every trial has: servers, clients, rounds |
@@ -20,6 +21,7 @@
 //! | `exclusion` | exclusion as the thing that a lock protects sees it |
 //! | `history` | the record of what clients asked for and received |
 
+mod busy;
 mod checker;
 mod exclusion;
 mod faults;
@@ -47,7 +49,7 @@ use crate::{Result, table};
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do only these trials [default: all but figures and throughput].
+    /// Do only these trials [default: all but busy-machine, figures and throughput].
     #[arg(value_enum)]
     trials: Vec<Trial>,
     /// Runs of each trial.
@@ -68,13 +70,16 @@ pub(crate) struct Args {
     /// For how long a server is paused or cut off, at least and at most, in milliseconds.
     #[arg(long, value_name = "FROM,TO", value_delimiter = ',', default_values_t = [3_000, 20_000])]
     pause: Vec<u64>,
+    /// Of busy-machine: threads that compute without a pause.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    busy: usize,
     /// Of throughput: times that everything is measured.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
     /// Of throughput: seconds that each workload is measured.
     #[arg(long, value_name = "S", default_value_t = 4)]
     window: u64,
-    /// Fail where a gap is longer than its bound.
+    /// Fail where a gap is longer than its bound, or where there were more elections.
     #[arg(long)]
     check: bool,
     /// Print the figures and leave docs/benchmarks.md as it is.
@@ -109,13 +114,15 @@ enum Trial {
     WipedFolder,
     /// A follower is started with an older copy of its folder.
     OlderFolder,
+    /// No fault, on a busy machine, for ten minutes or for --seconds: how many elections there are.
+    BusyMachine,
     /// Fail-over beside Apache ZooKeeper, for docs/benchmarks.md.
     Figures,
     /// Operations a second and their cost beside Apache ZooKeeper, for docs/benchmarks.md.
     Throughput,
 }
 
-/// All but what is taken for the page. Those that only Baton can take part in come last.
+/// All but the one that takes long, and what is taken for the page. Those that only Baton can take part in come last.
 const ALL: [Trial; 9] = [
     Trial::KillLeader,
     Trial::PauseLeader,
@@ -138,7 +145,7 @@ impl Trial {
     fn is_for_baton_only(self) -> bool {
         matches!(
             self,
-            Self::CutLeader | Self::WipedFolder | Self::OlderFolder
+            Self::CutLeader | Self::WipedFolder | Self::OlderFolder | Self::BusyMachine
         )
     }
 
@@ -152,6 +159,11 @@ impl Trial {
         }
     }
 
+    /// The most elections that no fault calls for.
+    fn most_elections(self) -> Option<u64> {
+        (self == Self::BusyMachine).then_some(1)
+    }
+
     async fn run(self, settings: &Settings) -> Result<Report> {
         match self {
             Self::KillLeader => faults::kill_leader(settings).await,
@@ -163,6 +175,7 @@ impl Trial {
             Self::LockHandedOn => lock::handed_on(settings).await,
             Self::WipedFolder => folders::wiped_folder(settings).await,
             Self::OlderFolder => folders::older_folder(settings).await,
+            Self::BusyMachine => busy::busy_machine(settings).await,
             Self::Figures | Self::Throughput => {
                 Err("what is taken for the page is no trial".into())
             }
@@ -189,6 +202,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         seed: args.seed,
         rate: args.rate,
         pause_ms: from..=to.max(from),
+        busy_threads: args.busy,
     };
     let trials = match args.trials.is_empty() {
         true => ALL.to_vec(),
@@ -218,6 +232,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     && args.check
                 {
                     failures.push(format!("{name}: p99 is {high:?}, more than {bound:?}"));
+                }
+                if let Some(most) = trial.most_elections() {
+                    println!(
+                        "{name}: {} elections in {} runs",
+                        report.elections, report.runs
+                    );
+                    if args.check && report.elections > most * report.runs as u64 {
+                        failures.push(format!("{name}: more than {most} election in a run"));
+                    }
+                    continue;
                 }
                 let row = report.row(&name);
                 println!("{}", row.join(" | "));

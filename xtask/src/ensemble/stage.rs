@@ -35,6 +35,8 @@ pub(super) struct Settings {
     pub(super) rate: u32,
     /// For how many milliseconds a server is paused or cut off.
     pub(super) pause_ms: RangeInclusive<u64>,
+    /// Threads that make a machine busy.
+    pub(super) busy_threads: usize,
 }
 
 impl Settings {
@@ -76,6 +78,8 @@ pub(super) struct Report {
     pub(super) unanswered: usize,
     /// Connections and writes that were lost to the clients that count.
     pub(super) disturbances: u64,
+    /// Elections that no fault called for, where they are counted.
+    pub(super) elections: u64,
 }
 
 impl Report {

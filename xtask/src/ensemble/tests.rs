@@ -1,5 +1,7 @@
 //! Short forms of all trials. What takes how long is measured, and not judged.
 
+use std::time::Duration;
+
 use baton_testkit::{Target, baton_binary, skip};
 
 use super::Trial;
@@ -20,6 +22,14 @@ async fn passes(trial: Trial, runs: usize) {
         seed: 1,
         rate: 200,
         pause_ms: 1_000..=2_000,
+        busy_threads: 2,
+    };
+    let settings = match trial {
+        Trial::BusyMachine => Settings {
+            limit: Some(Duration::from_secs(1)),
+            ..settings
+        },
+        _ => settings,
     };
     let report = trial.run(&settings).await.unwrap();
     assert_eq!(report.runs, runs);
@@ -68,4 +78,9 @@ async fn r17_a_server_that_has_lost_its_folder_neither_serves_nor_votes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r19_a_server_with_an_older_copy_of_its_folder_is_refused() {
     passes(Trial::OlderFolder, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn elections_on_a_busy_machine_are_counted() {
+    passes(Trial::BusyMachine, 1).await;
 }

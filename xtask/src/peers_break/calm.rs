@@ -1,16 +1,18 @@
-//! The experiments on one server: nothing is wrong with it.
+//! The experiments in which nothing is wrong with the servers: one ZooKeeper, and three Batons.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use baton::tree::CreateMode;
 use baton::{Client, Config};
-use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant, inspect};
+use baton_testkit::{
+    Action, Ensemble, Match, Proxy, ServerOptions, Target, TestServer, Variant, inspect,
+};
 use tokio::runtime::Runtime;
 
 use super::measurements::{Measurements, Row};
 use super::pair::{PATIENCE, Pair};
-use super::{SESSION_TIMEOUT, SUBJECTS, TICK};
+use super::{SESSION_TIMEOUT, SUBJECTS, Subject, TICK};
 use crate::peer::{Log, Peer, Rule, Spec};
 use crate::{Result, command, java};
 
@@ -21,14 +23,41 @@ const CROWD_TIME: Duration = Duration::from_secs(30);
 /// expired.
 const SILENCE: Duration = Duration::from_secs(10);
 
-fn server(runtime: &Runtime) -> Result<TestServer> {
-    let options = ServerOptions {
+fn options() -> ServerOptions {
+    ServerOptions {
         tick: TICK,
         min_session_timeout: SESSION_TIMEOUT,
         java_args: vec!["-Dzookeeper.digest.enabled=false".to_owned()],
         ..ServerOptions::default()
-    };
-    Ok(runtime.block_on(TestServer::start_with(Target::ZooKeeper, options))?)
+    }
+}
+
+fn zookeeper(runtime: &Runtime) -> Result<TestServer> {
+    Ok(runtime.block_on(TestServer::start_with(Target::ZooKeeper, options()))?)
+}
+
+/// What the locks run on.
+struct Servers {
+    zookeeper: TestServer,
+    batons: Ensemble,
+}
+
+impl Servers {
+    fn start(runtime: &Runtime) -> Result<Self> {
+        Ok(Self {
+            zookeeper: zookeeper(runtime)?,
+            batons: runtime.block_on(Ensemble::start_with(Target::Baton, 3, options()))?,
+        })
+    }
+
+    /// The server of the holder, and that of the waiter.
+    fn of(&self, subject: &Subject) -> Result<[&TestServer; 2]> {
+        match (subject.servers, self.batons.servers()) {
+            (Target::ZooKeeper, _) => Ok([&self.zookeeper, &self.zookeeper]),
+            (Target::Baton, [one, other, ..]) => Ok([one, other]),
+            (Target::Baton, _) => Err("fewer than two Batons".into()),
+        }
+    }
 }
 
 fn none() -> Vec<Measurements> {
@@ -38,7 +67,7 @@ fn none() -> Vec<Measurements> {
 /// The holder is stopped for twice its timeout while it acts every 5 ms, and goes on when another
 /// holds.
 pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
-    let server = server(runtime)?;
+    let servers = Servers::start(runtime)?;
     let mut rows = Vec::new();
     for (belief, what) in [
         (
@@ -54,9 +83,9 @@ pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         for run in 0..runs {
             let mut pairs = Vec::new();
             for subject in &SUBJECTS {
-                let path = format!("/pause-{belief}-{run}-{}", subject.name);
-                let at = server.connect_string();
-                let mut pair = Pair::start(subject, &path, &at, &at, SESSION_TIMEOUT)?;
+                let path = format!("/pause-{belief}-{run}-{}", subject.folder);
+                let [holds, waits] = servers.of(subject)?.map(TestServer::connect_string);
+                let mut pair = Pair::start(subject, &path, &holds, &waits, SESSION_TIMEOUT)?;
                 pair.holder.send(&format!("act {belief} 5"))?;
                 pairs.push(pair);
             }
@@ -95,19 +124,20 @@ pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
 /// The holder's session expires behind a silent network; when that heals, the holder reads its
 /// flag and asks for the lock again.
 pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
-    let server = server(runtime)?;
+    let servers = Servers::start(runtime)?;
     let mut flags = none();
     let mut grants = none();
     for run in 0..runs {
         let mut pairs = Vec::new();
         for subject in &SUBJECTS {
-            let proxy = runtime.block_on(Proxy::start(server.addr()))?;
-            let path = format!("/again-{run}-{}", subject.name);
+            let [holds, waits] = servers.of(subject)?;
+            let proxy = runtime.block_on(Proxy::start(holds.addr()))?;
+            let path = format!("/again-{run}-{}", subject.folder);
             let pair = Pair::start(
                 subject,
                 &path,
                 &proxy.connect_string(),
-                &server.connect_string(),
+                &waits.connect_string(),
                 SESSION_TIMEOUT,
             )?;
             pairs.push((pair, proxy));
@@ -156,16 +186,17 @@ pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
 /// The connection is reset in place of the reply to the create of the lock node. Nobody else wants
 /// the lock.
 pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
-    let server = server(runtime)?;
+    let servers = Servers::start(runtime)?;
     let mut stuck = none();
     let mut left = none();
     for run in 0..runs {
         let mut waiting = Vec::new();
         for subject in &SUBJECTS {
+            let [server, _] = servers.of(subject)?;
             let proxy = runtime.block_on(Proxy::start(server.addr()))?;
             let created = Match::any_reply().path_contains(subject.token).error(0);
             let cut = proxy.on(created).then(Action::Cut(Variant::Rst));
-            let path = format!("/reply-{run}-{}", subject.name);
+            let path = format!("/reply-{run}-{}", subject.folder);
             let log = Log::default();
             let mut peer = Peer::start(
                 &log,
@@ -179,10 +210,10 @@ pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
             )?;
             peer.send("acquire")?;
             runtime.block_on(async { tokio::time::timeout(PATIENCE, cut.fired()).await })?;
-            waiting.push((peer, path, proxy));
+            waiting.push((peer, path, proxy, server));
         }
         let end = Instant::now() + 5 * SESSION_TIMEOUT;
-        for ((peer, path, _proxy), (stuck, left)) in
+        for ((peer, path, _proxy, server), (stuck, left)) in
             waiting.iter_mut().zip(stuck.iter_mut().zip(&mut left))
         {
             let patience = end.saturating_duration_since(Instant::now());
@@ -209,10 +240,11 @@ pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
 pub(super) fn hang(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let mut measurements = none();
     for run in 0..runs {
-        let server = server(runtime)?;
+        let servers = Servers::start(runtime)?;
         for (subject, measurements) in SUBJECTS.iter().zip(&mut measurements) {
+            let [server, _] = servers.of(subject)?;
             let log = Log::default();
-            let path = format!("/hang-{run}-{}", subject.name);
+            let path = format!("/hang-{run}-{}", subject.folder);
             let mut peer = Peer::start(
                 &log,
                 &Spec {
@@ -251,12 +283,19 @@ fn hangs(log: &Log) -> bool {
     false
 }
 
-/// Four waiters whose numbers pass the end of the server's counter.
+/// Four waiters whose numbers pass the end of the server's counter. The counter is set in the files
+/// of a ZooKeeper; those of three Batons have nothing that would set theirs.
 pub(super) fn last_number(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
-    let mut server = server(runtime)?;
-    let path = |run: usize, name: &str| format!("/number-{run}-{name}");
+    let mut server = zookeeper(runtime)?;
+    let path = |run: usize, folder: &str| format!("/number-{run}-{folder}");
+    let on_zookeeper = |subject: &&Subject| subject.servers == Target::ZooKeeper;
+    let subjects: Vec<&Subject> = SUBJECTS.iter().filter(on_zookeeper).collect();
     let paths: Vec<String> = (0..runs)
-        .flat_map(|run| SUBJECTS.iter().map(move |subject| path(run, subject.name)))
+        .flat_map(|run| {
+            subjects
+                .iter()
+                .map(move |subject| path(run, subject.folder))
+        })
         .collect();
     runtime.block_on(make(&server.connect_string(), &paths))?;
     server.kill();
@@ -269,14 +308,14 @@ pub(super) fn last_number(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     runtime.block_on(server.restart())?;
     let mut measurements = none();
     for run in 0..runs {
-        for (subject, measurements) in SUBJECTS.iter().zip(&mut measurements) {
+        for (subject, measurements) in subjects.iter().zip(&mut measurements) {
             let log = Log::default();
             let mut peer = Peer::start(
                 &log,
                 &Spec {
                     servers: &server.connect_string(),
                     recipe: subject.recipe,
-                    path: &path(run, subject.name),
+                    path: &path(run, subject.folder),
                     name: "crowd",
                     timeout: SESSION_TIMEOUT,
                 },

@@ -1,10 +1,10 @@
 //! The experiments on three servers (H91): what a holder is not notified of when its server has
-//! lost touch.
+//! lost touch. Three ZooKeepers and three Batons run side by side, and the same is done to both.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, inspect};
+use baton_testkit::{Ensemble, ServerOptions, Target};
 use tokio::runtime::Runtime;
 
 use super::measurements::{Measurements, Row};
@@ -68,7 +68,7 @@ pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     )
 }
 
-/// All four hold, the cut is made, the next ones are granted, the holders are notified.
+/// All hold, the cut is made, the next ones are granted, the holders are notified.
 fn experiment(
     runtime: &Runtime,
     runs: usize,
@@ -84,34 +84,45 @@ fn experiment(
         sync_limit: SYNC_LIMIT,
         ..ServerOptions::default()
     };
-    let ensemble = runtime.block_on(Ensemble::start_with(Target::ZooKeeper, 3, options))?;
+    let start = |target| runtime.block_on(Ensemble::start_with(target, 3, options.clone()));
+    let zookeepers = start(Target::ZooKeeper)?;
+    let batons = start(Target::Baton)?;
     let mut measurements = vec![Measurements::default(); SUBJECTS.len()];
     for run in 0..runs {
-        let leader = all_serve(runtime, &ensemble)?;
-        let (holds, waits) = holder_and_waiter(leader);
-        let at = |index: usize| -> Result<String> {
-            let server = ensemble.servers().get(index).ok_or("no such server")?;
-            Ok(server.connect_string())
-        };
+        let leads = runtime.block_on(zookeepers.wait_leader())?;
+        let baton_leads = runtime.block_on(batons.wait_leader())?;
         let mut pairs = Vec::new();
         for subject in &SUBJECTS {
-            let path = format!("/run-{run}-{}", subject.name);
+            let (ensemble, leader) = match subject.servers {
+                Target::ZooKeeper => (&zookeepers, leads),
+                Target::Baton => (&batons, baton_leads),
+            };
+            let at = |index: usize| -> Result<String> {
+                let server = ensemble.servers().get(index).ok_or("no such server")?;
+                Ok(server.connect_string())
+            };
+            let (holds, waits) = holder_and_waiter(leader);
+            let path = format!("/run-{run}-{}", subject.folder);
             let mut pair = Pair::start(subject, &path, &at(holds)?, &at(waits)?, timeout)?;
             pair.holder.send(ACT)?;
             pairs.push(pair);
         }
         // All are in the wait queue by now, and every server has applied it.
         sleep(TICK);
-        cut(&ensemble, leader, true);
-        let server = ensemble.servers().get(leader).ok_or("no such server")?;
+        cut(&zookeepers, leads, true);
+        cut(&batons, baton_leads, true);
+        let server = zookeepers.servers().get(leads).ok_or("no such server")?;
         if steps_down {
-            // Votes still pass: once it has sent its clients away it is kept from being voted for
-            // again.
-            await_notified(&pairs);
+            // Votes still pass between ZooKeepers: once the leader has sent its clients away it is
+            // kept from being voted for again.
+            let on_zookeeper = SUBJECTS.iter().zip(&pairs);
+            let on_zookeeper = on_zookeeper.filter(|(it, _)| it.servers == Target::ZooKeeper);
+            await_notified(&on_zookeeper.map(|(_, pair)| pair).collect::<Vec<_>>());
             server.pause()?;
         }
         let broke = observe(&mut pairs);
-        cut(&ensemble, leader, false);
+        cut(&zookeepers, leads, false);
+        cut(&batons, baton_leads, false);
         if steps_down {
             server.resume()?;
         }
@@ -125,7 +136,7 @@ fn experiment(
 }
 
 /// Waits until one holder is notified of a loss, or one waiter has the lock.
-fn await_notified(pairs: &[Pair]) {
+fn await_notified(pairs: &[&Pair]) {
     let end = Instant::now() + PATIENCE;
     let settled = |pair: &Pair| {
         pair.log.events().iter().any(|event| match &*event.what {
@@ -134,7 +145,7 @@ fn await_notified(pairs: &[Pair]) {
             _ => false,
         })
     };
-    while Instant::now() < end && !pairs.iter().any(settled) {
+    while Instant::now() < end && !pairs.iter().copied().any(settled) {
         sleep(Duration::from_millis(20));
     }
 }
@@ -157,25 +168,4 @@ fn observe(pairs: &mut [Pair]) -> Result<Vec<f64>> {
         broke.push(Duration::from_nanos(nanos).as_secs_f64());
     }
     Ok(broke)
-}
-
-/// Waits until one server leads and the others follow, and says which leads.
-fn all_serve(runtime: &Runtime, ensemble: &Ensemble) -> Result<usize> {
-    let end = Instant::now() + 2 * PATIENCE;
-    while Instant::now() < end {
-        let modes: Vec<_> = ensemble
-            .servers()
-            .iter()
-            .map(|server: &TestServer| runtime.block_on(inspect::srvr(server.addr(), "Mode")))
-            .map(|mode| mode.ok().flatten().unwrap_or_default())
-            .collect();
-        let followers = modes.iter().filter(|mode| *mode == "follower").count();
-        if let Some(leader) = modes.iter().position(|mode| mode == "leader")
-            && followers == 2
-        {
-            return Ok(leader);
-        }
-        sleep(Duration::from_millis(100));
-    }
-    Err("the ensemble does not come together again".into())
 }

@@ -1,6 +1,11 @@
-//! One row of the table: what was done, and what each of the four did.
+//! One row of the table: what was done, and what each lock did.
 
-/// A row: an experiment and the four locks' measurements.
+use super::OTHERS;
+
+/// What stands in place of a measurement that was not made.
+const NOT_MADE: &str = "–";
+
+/// A row: an experiment and the locks' measurements.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) what: String,
@@ -29,7 +34,9 @@ impl Measurements {
             .iter()
             .filter(|measurement| **measurement > 0.0)
             .count();
-        if broken == 0 {
+        if self.0.is_empty() {
+            NOT_MADE.to_owned()
+        } else if broken == 0 {
             "0".to_owned()
         } else {
             format!("{broken} of {}", self.0.len())
@@ -41,7 +48,7 @@ impl Measurements {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
-            return "–".to_owned();
+            return NOT_MADE.to_owned();
         };
         if *last <= 0.0 {
             return "0".to_owned();
@@ -52,7 +59,7 @@ impl Measurements {
 }
 
 impl Row {
-    /// A row of one measurement for each lock, Baton's last.
+    /// A row of one measurement for each lock, in the order of the columns.
     pub(super) fn new(
         what: &str,
         measurements: &[Measurements],
@@ -61,7 +68,7 @@ impl Row {
         Self {
             what: what.to_owned(),
             cells: measurements.iter().map(show).collect(),
-            ours_broke: measurements.last().is_some_and(Measurements::broke),
+            ours_broke: measurements.iter().skip(OTHERS).any(Measurements::broke),
         }
     }
 }
@@ -84,12 +91,19 @@ mod tests {
         let often = measurements(&[0.0, 5.26, 4.0]);
         assert_eq!(often.range(1, " s"), "4.0 s (0.0–5.3)");
         assert_eq!(often.broken_runs(), "2 of 3");
-        let row = Row::new(
-            "x",
-            &[often.clone(), never.clone()],
-            Measurements::broken_runs,
-        );
-        assert!(!row.ours_broke);
-        assert!(Row::new("x", &[never, often], Measurements::broken_runs).ours_broke);
+        assert_eq!(Measurements::default().broken_runs(), NOT_MADE);
+        let others = vec![often.clone(); OTHERS];
+        for (ours, broke) in [
+            ([&never, &never], false),
+            ([&often, &never], true),
+            ([&never, &often], true),
+        ] {
+            let ours = ours.into_iter().cloned();
+            let all: Vec<Measurements> = others.iter().cloned().chain(ours).collect();
+            assert_eq!(
+                Row::new("x", &all, Measurements::broken_runs).ours_broke,
+                broke
+            );
+        }
     }
 }
