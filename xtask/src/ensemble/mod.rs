@@ -114,7 +114,7 @@ enum Trial {
     WipedFolder,
     /// A follower is started with an older copy of its folder.
     OlderFolder,
-    /// No fault, on a busy machine, for ten minutes or for --seconds: how many elections there are.
+    /// No fault, on a busy machine, for ten minutes or --seconds: how many elections there are.
     BusyMachine,
     /// Fail-over beside Apache ZooKeeper, for docs/benchmarks.md.
     Figures,
@@ -122,7 +122,8 @@ enum Trial {
     Throughput,
 }
 
-/// All but the one that takes long, and what is taken for the page. Those that only Baton can take part in come last.
+/// All but the one that takes long, and what is taken for the page. Those that only Baton can take
+/// part in come last.
 const ALL: [Trial; 9] = [
     Trial::KillLeader,
     Trial::PauseLeader,
