@@ -42,6 +42,7 @@
 //! | `stats` | counters and measurements |
 //! | `time` | the server's clocks |
 //! | `options`, `error` | every setting; why a server does not start or stops |
+//! | `sasl_users` | users with passwords |
 
 #![forbid(unsafe_code)]
 
@@ -60,6 +61,7 @@ pub mod offline;
 mod options;
 mod read;
 mod report;
+mod sasl_users;
 mod server;
 mod session;
 #[cfg(feature = "simulation")]
@@ -77,4 +79,5 @@ pub use error::{ServerError, StartError};
 pub use options::{
     CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, StorageChoice,
 };
+pub use sasl_users::SaslUsers;
 pub use server::Server;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use baton_proto::ClientAddress;
 
 use crate::error::StartError;
+use crate::sasl_users::SaslUsers;
 
 /// Connections that the system holds until they are accepted.
 pub(crate) const BACKLOG: i32 = 1024;
@@ -109,6 +110,12 @@ pub struct Options {
     /// The digest id of a superuser, to whom every ACL is open: `user:base64(sha1(user:password))`.
     /// Default: none.
     pub super_digest: Option<String>,
+    /// The users that may authenticate by SASL DIGEST-MD5, with their passwords: each is the
+    /// identity `sasl:NAME`. Default: none, and SASL is refused.
+    pub sasl_users: SaslUsers,
+    /// Schemes of which a client has to prove an identity before it may ask for anything. Default:
+    /// none, and nobody has to.
+    pub required_schemes: Vec<String>,
     /// The first byte of every session id this server gives, to tell servers apart; in an ensemble
     /// this server's id. Default: 1.
     pub server_id: u8,
@@ -356,6 +363,8 @@ impl Default for Options {
                 .map(|word| (*word).to_owned())
                 .collect(),
             super_digest: None,
+            sasl_users: SaslUsers::default(),
+            required_schemes: Vec::new(),
             server_id: 1,
             ensemble: None,
             conf_lines: Vec::new(),
@@ -441,6 +450,7 @@ impl Options {
                 "must be at least 1",
             );
         }
+        self.check_schemes()?;
         if self.server_id == 0 || self.server_id > 127 {
             return refuse("server_id", "must lie between 1 and 127");
         }
@@ -448,6 +458,28 @@ impl Options {
             Some(ensemble) => ensemble.check(self.server_id.into()),
             None => Ok(()),
         }
+    }
+
+    fn check_schemes(&self) -> Result<(), StartError> {
+        let refuse = |remedy| {
+            let setting = "require_auth";
+            Err(StartError::Setting { setting, remedy })
+        };
+        for scheme in &self.required_schemes {
+            match scheme.as_str() {
+                "digest" => {}
+                "sasl" if self.sasl_users.is_empty() => {
+                    return refuse("must not be sasl without the users of sasl_users");
+                }
+                "sasl" => {}
+                _ => {
+                    return refuse(
+                        "must name digest or sasl: clients authenticate by nothing else",
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -487,7 +487,7 @@ pub(crate) fn state_of(
         rounds: Rounds::default(),
         stats: Stats::new(),
         client_log: ClientLog::default(),
-        superuser_attempts: Attempts::default(),
+        password_attempts: Attempts::default(),
         progress: Progress::default(),
         sessions: 0.into(),
         idle_since_ms: 0.into(),

@@ -48,7 +48,7 @@ pub(crate) struct ServerState {
     pub(crate) stats: Stats,
     pub(crate) client_log: ClientLog,
     pub(crate) listings: Arc<Listings>,
-    pub(crate) superuser_attempts: Attempts,
+    pub(crate) password_attempts: Attempts,
     pub(crate) progress: Progress,
     /// The zxid of the last applied write. Set after every event up to it has been pushed.
     pub(crate) last_zxid: AtomicI64,
@@ -198,7 +198,7 @@ impl ServerState {
     /// of that name; a right one ends the delays for its address.
     pub(crate) fn judge_superuser(&self, peer: &Peer, packet: &AuthPacket<'_>) {
         if credentials::proves_superuser(packet, &self.options) {
-            self.superuser_attempts.succeeded(peer);
+            self.password_attempts.succeeded(peer);
         } else if credentials::claims_superuser(packet, &self.options) {
             self.stats.auth_failed.fetch_add(1, Ordering::Relaxed);
             let what = format_args!("a wrong password for the superuser");

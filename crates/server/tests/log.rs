@@ -148,7 +148,7 @@ async fn each_bad_input_has_its_line_with_peer_and_cause() {
     assert!(lines("secret").is_empty());
     let mut other = Wire::open(&to).await;
     let sasl = Request::Sasl { token: Some(b"x") };
-    let with = "it asked for SASL, which this server does not have";
+    let with = "this server has no users for SASL";
     refused(&mut other, sasl, ErrorCode::AuthFailed, with).await;
     let mut other = Wire::open(&to).await;
     other.send_bytes(&raw(OpCode::DeleteContainer, b"")).await;

@@ -83,6 +83,7 @@ fn crates_depend_downwards_only() {
         ("zkdata", &["baton-proto", "baton-tree"][..]),
         ("consensus", &[][..]),
         ("peers", &["baton-consensus"][..]),
+        ("sasl", &[][..]),
         (
             "server",
             &[
@@ -91,6 +92,7 @@ fn crates_depend_downwards_only() {
                 "baton-wal",
                 "baton-consensus",
                 "baton-peers",
+                "baton-sasl",
             ][..],
         ),
         ("client", &["baton-proto"][..]),

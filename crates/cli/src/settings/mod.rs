@@ -14,6 +14,7 @@
 //! | `address` | hosts and ports as it writes them |
 //! | `table` | the one definition of every setting |
 //! | `field` | the type of a setting, and its field |
+//! | `sasl_users` | the file of users for SASL |
 //! | `properties` | Java's properties format |
 //! | `protections`, `zoo_keys` | keys of a `zoo.cfg` that stop the start; keys without a setting |
 
@@ -22,6 +23,7 @@ mod field;
 mod flags;
 mod properties;
 mod protections;
+mod sasl_users;
 mod server_line;
 mod table;
 pub(crate) mod toml_file;
@@ -40,6 +42,7 @@ pub(crate) use table::{Flag, SETTINGS, Setting, setting};
 
 use crate::exit::Failure;
 use crate::folders;
+use crate::secret_file;
 
 /// The settings with which a server is started.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +56,8 @@ pub(crate) struct Target {
     pub(crate) data_dir: Option<PathBuf>,
     /// Whether nothing is kept.
     pub(crate) ephemeral: bool,
+    /// The file of users for SASL. [`Options::sasl_users`] is read from it.
+    sasl_users: Option<PathBuf>,
     /// How long the server outlives its last use.
     pub(crate) exit_when_idle: Option<Duration>,
 }
@@ -178,6 +183,12 @@ impl Settings {
         } else {
             let folder = folders::data(self.target.data_dir.as_deref())?;
             self.target.data_dir = Some(folder);
+        }
+        if let Some(file) = &self.target.sasl_users {
+            let text = secret_file::read(file).map_err(Failure::usage)?;
+            let users = sasl_users::read(&text)
+                .map_err(|what| Failure::usage(format!("{}: {what}", file.display())))?;
+            self.target.options.sasl_users = users.into_iter().collect();
         }
         self.settle_ensemble()?;
         self.target.options.check().map_err(|error| match error {

@@ -255,6 +255,20 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "Whom every ACL is open to: user:base64(sha1(user:password))",
     },
     Setting {
+        name: "sasl_users",
+        flag: Flag::Own("FILE"),
+        zoo: None,
+        field: Field::Path(|to| &mut to.sasl_users),
+        help: "The users that may authenticate by SASL DIGEST-MD5: a file with lines NAME:PASSWORD, or the JAAS file of a ZooKeeper server",
+    },
+    Setting {
+        name: "require_auth",
+        flag: Flag::Own("SCHEME"),
+        zoo: None,
+        field: Field::Texts(|to| &mut to.options.required_schemes),
+        help: "Close a client that asks for anything before it has authenticated by one of these schemes: digest, sasl. May be repeated",
+    },
+    Setting {
         name: "server_id",
         flag: Flag::Own("N"),
         zoo: None,

@@ -1,7 +1,7 @@
-//! Limits attempts at the superuser's password. The first attempts of an address are judged at
-//! once. Further ones wait for their turn, one a second, whether they are right or not; where too
-//! many wait, they are refused unjudged. Counts for a bounded number of addresses, and forgets
-//! those that have stopped.
+//! Limits attempts at passwords: the superuser's, and those of users by SASL. The first attempts of
+//! an address are judged at once. Further ones wait for their turn, one a second, whether they are
+//! right or not; where too many wait, they are refused unjudged. Counts for a bounded number of
+//! addresses, and forgets those that have stopped.
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 //! connection; never decides what an identity may do: that is the ACLs' matter.
 
 use baton_proto::AuthPacket;
+use baton_sasl::SaslError;
 use baton_tree::{Identity, digest_id};
 
 use crate::options::Options;
@@ -21,8 +22,16 @@ pub(crate) enum Refusal {
         "the connection would have over {MAX_IDENTITY_BYTES} bytes of them; use fewer or shorter names"
     )]
     TooMany,
-    #[error("too many tries to be the superuser come from its address; wait a minute")]
+    #[error("too many tries to guess a password come from its address; wait a minute")]
     TooOften,
+    #[error("this server has no users for SASL; use digest, or name them in sasl_users")]
+    NoSasl,
+    #[error("it responds to no challenge")]
+    NoChallenge,
+    #[error("the system gives no random numbers")]
+    NoRandom,
+    #[error(transparent)]
+    Sasl(#[from] SaslError),
 }
 
 /// Whether the packet claims to come from the superuser: only that can be guessed at, as any other

@@ -12,6 +12,8 @@ pub(crate) enum Class {
     Write(OpCode),
     CloseSession,
     Auth,
+    /// A step of a SASL exchange.
+    Sasl,
     /// Answered with `NotReadOnly`: it needs a leader, and the session is one of read-only mode.
     NotReadOnly,
     /// Answered with this code; then the connection is closed (protocol.md §1.4).
@@ -50,6 +52,7 @@ impl Class {
         match op {
             OpCode::Ping => Class::Ping,
             OpCode::Auth => Class::Auth,
+            OpCode::Sasl => Class::Sasl,
             OpCode::CloseSession => Class::CloseSession,
             OpCode::Create
             | OpCode::Create2
@@ -74,8 +77,7 @@ impl Class {
             | OpCode::GetEphemerals
             | OpCode::GetAllChildrenNumber
             | OpCode::AddWatch
-            | OpCode::WhoAmI
-            | OpCode::Sasl => Class::Read(op),
+            | OpCode::WhoAmI => Class::Read(op),
             OpCode::Notification
             | OpCode::Check
             | OpCode::DeleteContainer

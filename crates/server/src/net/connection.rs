@@ -14,14 +14,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use baton_proto::{ConnectResponse, Decoder, ErrorCode, OpCode, Request, RequestHeader, frame};
+use baton_proto::{
+    ConnectResponse, Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, Response,
+    frame,
+};
+use baton_tree::Identity;
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::time::Sleep;
 
 use crate::admin::words;
+use crate::auth::acl_schemes::without_disabled;
 use crate::auth::attempts::Judgement;
-use crate::auth::credentials;
+use crate::auth::credentials::{self, Refusal};
+use crate::auth::sasl;
 use crate::connections::conn::{CloseReason, Conn, Outlet, Taken};
 use crate::connections::inbox::{Kind, Work};
 use crate::connections::outbound::Pressure;
@@ -112,6 +118,8 @@ pub(crate) struct Connection {
     pause: Option<Pin<Box<Sleep>>>,
     /// Whether those credentials may be judged now.
     judge_now: bool,
+    /// What a SASL exchange waits for.
+    sasl: sasl::Exchange,
     /// The word that came in place of a session, and its argument.
     word: Option<(words::Word, i64)>,
     read_at: Instant,
@@ -151,6 +159,7 @@ impl Connection {
             discard: 0,
             pause: None,
             judge_now: false,
+            sasl: sasl::Exchange::default(),
             word: None,
             read_at,
             turn: Turn::default(),
@@ -553,8 +562,8 @@ impl Connection {
             };
             let body = decoder.rest();
             let mut judged = Judgement::Now;
-            if header.op == OpCode::Auth as i32 {
-                judged = self.judgement_of_credentials(body);
+            if matches!(OpCode::try_from(header.op), Ok(OpCode::Auth | OpCode::Sasl)) {
+                judged = self.judgement_of_credentials(header.op, body);
                 if let Judgement::After(wait) = judged {
                     // Read again when their turn comes; so is what is behind them.
                     self.pause = Some(Box::pin(tokio::time::sleep(wait)));
@@ -562,6 +571,11 @@ impl Connection {
                     received -= 1;
                     break Ok(Need::Room);
                 }
+            }
+            if self.must_authenticate(header.op, &identity) {
+                answered += self.refuse_unauthenticated(&header, &identity);
+                tree = None;
+                continue;
             }
             tally.request(header.op, counts);
             conn.stats.last_op.store(header.op as u32 as u64, Relaxed);
@@ -630,7 +644,11 @@ impl Connection {
                     continue;
                 }
                 Class::Read(op) => self.queue(header.xid, Kind::Read(op), body, &identity),
-                Class::Write(op) => self.queue(header.xid, Kind::Write(op), body, &identity),
+                Class::Write(op) => {
+                    let changed = without_disabled(op, body, &state.limits, &state.options);
+                    let body = changed.as_deref().unwrap_or(body);
+                    self.queue(header.xid, Kind::Write(op), body, &identity);
+                }
                 Class::NotReadOnly => {
                     let (zxid, code) = (state.zxid(), ErrorCode::NotReadOnly);
                     answered += self.in_turn(header.xid, zxid, code, false, &identity);
@@ -649,15 +667,13 @@ impl Connection {
                     let (scheme, outcome) = match &packet {
                         Ok(Request::Auth(packet)) => {
                             let outcome = match judged {
-                                Judgement::Never => Err(credentials::Refusal::TooOften),
+                                Judgement::Never => Err(Refusal::TooOften),
                                 _ => credentials::add(&identity, packet, &state.options),
                             };
                             if outcome.is_ok() {
                                 state.judge_superuser(&conn.peer, packet);
                             }
-                            let refused = |why: credentials::Refusal| {
-                                (ErrorCode::AuthFailed, why.to_string())
-                            };
+                            let refused = |why: Refusal| (ErrorCode::AuthFailed, why.to_string());
                             (packet.scheme, outcome.map_err(refused))
                         }
                         Ok(_) => ("(none)", Err((ErrorCode::MarshallingError, String::new()))),
@@ -688,6 +704,9 @@ impl Connection {
                         }
                     };
                     answered += self.in_turn(header.xid, 0, code, code != ErrorCode::Ok, &identity);
+                }
+                Class::Sasl => {
+                    answered += self.sasl_step(header.xid, body, judged, &mut identity);
                 }
                 Class::Refused(code) => {
                     let zxid = if code == ErrorCode::Unimplemented {
@@ -722,19 +741,111 @@ impl Connection {
         outcome
     }
 
-    /// When credentials are judged: at once, unless they claim to be the superuser's.
-    fn judgement_of_credentials(&mut self, body: &[u8]) -> Judgement {
+    /// Whether the client has to prove first who it is, by a scheme that the settings require.
+    fn must_authenticate(&self, op: i32, identity: &Identity) -> bool {
+        let required = &self.state.options.required_schemes;
+        let is_proof = matches!(OpCode::try_from(op), Ok(OpCode::Auth | OpCode::Sasl));
+        let has_proved = || {
+            identity
+                .ids()
+                .iter()
+                .any(|id| required.contains(&id.scheme))
+        };
+        !required.is_empty() && !is_proof && !has_proved()
+    }
+
+    /// Answers a client that has to prove first who it is, and closes its connection. How many
+    /// replies that was at once.
+    fn refuse_unauthenticated(&mut self, header: &RequestHeader, identity: &Arc<Identity>) -> u64 {
+        let state = Arc::clone(&self.state);
+        state.stats.auth_failed.fetch_add(1, Relaxed);
+        let schemes = state.options.required_schemes.join(" or ");
+        state.notice(
+            Notice::BadCredentials,
+            Some(&self.conn.peer),
+            format_args!(
+                "connection closed: it asked for op {} before it authenticated by {schemes}",
+                header.op
+            ),
+        );
+        let code = ErrorCode::SessionClosedRequireSaslAuth;
+        self.in_turn(header.xid, 0, code, true, identity)
+    }
+
+    /// When credentials are judged: at once, unless they could be a guess.
+    fn judgement_of_credentials(&mut self, op: i32, body: &[u8]) -> Judgement {
         if std::mem::take(&mut self.judge_now) {
             return Judgement::Now;
         }
         let state = &self.state;
-        match Request::decode(OpCode::Auth, body, &state.limits) {
-            Ok(Request::Auth(packet)) if credentials::claims_superuser(&packet, &state.options) => {
-                state
-                    .superuser_attempts
-                    .turn(&self.conn.peer, state.time.uptime_ms())
+        let op = if op == OpCode::Auth as i32 {
+            OpCode::Auth
+        } else {
+            OpCode::Sasl
+        };
+        let could_be_guess = match Request::decode(op, body, &state.limits) {
+            Ok(Request::Auth(packet)) => credentials::claims_superuser(&packet, &state.options),
+            Ok(Request::Sasl { token }) => self.sasl.is_judged(token.unwrap_or_default()),
+            _ => false,
+        };
+        if !could_be_guess {
+            return Judgement::Now;
+        }
+        let attempts = &state.password_attempts;
+        attempts.turn(&self.conn.peer, state.time.uptime_ms())
+    }
+
+    /// Answers a step of a SASL exchange. How many replies that was at once.
+    fn sasl_step(
+        &mut self,
+        xid: i32,
+        body: &[u8],
+        judged: Judgement,
+        identity: &mut Arc<Identity>,
+    ) -> u64 {
+        let state = Arc::clone(&self.state);
+        let answer = match Request::decode(OpCode::Sasl, body, &state.limits) {
+            Ok(Request::Sasl { .. }) if judged == Judgement::Never => {
+                Err((ErrorCode::AuthFailed, Refusal::TooOften.to_string()))
             }
-            _ => Judgement::Now,
+            Ok(Request::Sasl { token }) => {
+                let users = &state.options.sasl_users;
+                let answer = self.sasl.step(token.unwrap_or_default(), identity, users);
+                answer.map_err(|why| (ErrorCode::AuthFailed, why.to_string()))
+            }
+            Ok(_) => Err((ErrorCode::MarshallingError, String::new())),
+            Err(why) => Err((ErrorCode::MarshallingError, why.to_string())),
+        };
+        match answer {
+            Ok(answer) => {
+                if let Some(more) = answer.identity {
+                    state.password_attempts.succeeded(&self.conn.peer);
+                    // What was queued before keeps the identity it came with.
+                    self.submit();
+                    *identity = Arc::new(more);
+                    self.conn.set_identity(Arc::clone(identity));
+                }
+                let header = ReplyHeader {
+                    xid,
+                    zxid: 0,
+                    err: 0,
+                };
+                let token = Response::Sasl(Some(answer.token.into_bytes().into()));
+                let mut frame = Vec::new();
+                frame::write_reply(&mut frame, header, Some(&token));
+                self.frame_in_turn(xid, &frame, false, identity)
+            }
+            Err((code, why)) => {
+                state.stats.auth_failed.fetch_add(1, Relaxed);
+                state.notice(
+                    Notice::BadCredentials,
+                    Some(&self.conn.peer),
+                    format_args!(
+                        "connection closed: credentials of scheme 'sasl' are refused: {why}"
+                    ),
+                );
+                self.in_turn(xid, state.zxid(), code, true, identity)
+            }
         }
     }
 
@@ -758,7 +869,7 @@ impl Connection {
         Notice::BadFrame
     }
 
-    fn queue(&mut self, xid: i32, kind: Kind, body: &[u8], identity: &Arc<baton_tree::Identity>) {
+    fn queue(&mut self, xid: i32, kind: Kind, body: &[u8], identity: &Arc<Identity>) {
         if self.work.is_empty() {
             self.work.begin(&self.conn, identity, self.read_at);
         }
@@ -798,18 +909,29 @@ impl Connection {
         zxid: i64,
         code: ErrorCode,
         close: bool,
-        identity: &Arc<baton_tree::Identity>,
+        identity: &Arc<Identity>,
+    ) -> u64 {
+        let mut frame = Vec::with_capacity(20);
+        reply(&mut frame, xid, zxid, code);
+        self.frame_in_turn(xid, &frame, close, identity)
+    }
+
+    /// As [`Connection::in_turn`], of a reply that is a frame already.
+    fn frame_in_turn(
+        &mut self,
+        xid: i32,
+        frame: &[u8],
+        close: bool,
+        identity: &Arc<Identity>,
     ) -> u64 {
         if self.may_answer() {
-            reply(&mut self.out, xid, zxid, code);
+            self.out.extend_from_slice(frame);
             if close {
                 self.close_after = Some(CloseReason::BadRequest);
             }
             1
         } else {
-            let mut frame = Vec::with_capacity(20);
-            reply(&mut frame, xid, zxid, code);
-            self.queue(xid, Kind::Ready { close_after: close }, &frame, identity);
+            self.queue(xid, Kind::Ready { close_after: close }, frame, identity);
             self.last_taken = close;
             0
         }

@@ -230,17 +230,6 @@ pub(crate) fn answer_read(
             }
             Ok(Response::Empty)
         }
-        Request::Sasl { .. } => {
-            // No mechanism is configured. A client that insists ends here, as with any wrong
-            // credentials.
-            let what = format_args!(
-                "connection closed: it asked for SASL, which this server does not have; use digest"
-            );
-            state.stats.auth_failed.fetch_add(1, Relaxed);
-            state.notice(Notice::BadCredentials, Some(&asked.conn.peer), what);
-            refuse(out, header, ErrorCode::AuthFailed);
-            return Flow::Close;
-        }
         _ => {
             refuse(
                 out,

@@ -20,6 +20,7 @@ mod operations;
 mod reconfig;
 mod requests;
 mod restarts;
+mod sasl;
 mod sessions;
 mod slow_readers;
 mod starting;

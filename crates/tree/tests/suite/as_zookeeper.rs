@@ -87,8 +87,6 @@ fn odd_paths_flags_and_acls_are_answered_as_by_apache_zookeeper() {
         ("ip", "1.2.3.4/0", Fine),
         ("ip", "1.2.3", InvalidAcl),
         ("super", "", InvalidAcl),
-        ("sasl", "x", InvalidAcl),
-        ("x509", "x", InvalidAcl),
         ("world", "x", InvalidAcl),
         ("world", "anyone", Fine),
     ] {
@@ -115,4 +113,29 @@ fn odd_paths_flags_and_acls_are_answered_as_by_apache_zookeeper() {
         version: -1,
     };
     check(of_config, NoAuth);
+}
+
+/// Of a ZooKeeper that has these schemes; a server that has not makes them unknown before.
+#[test]
+fn schemes_that_a_server_may_enable_are_taken() {
+    let mut driver = Driver::new();
+    for (number, (scheme, id, is_taken)) in [
+        ("sasl", "bob", true),
+        ("sasl", "", false),
+        ("x509", "CN=bob,O=\"a, b\"", true),
+        ("x509", "bob", false),
+        ("x509", "", false),
+        ("SASL", "bob", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = format!("/acl-{number}");
+        let create = Create {
+            acl: Some(vec![Acl::new(Perms::ALL, scheme, id)]),
+            ..plain(CreateOp::Create2, &path, 0, -1)
+        };
+        let result = driver.send(&Request::Create(create));
+        assert_eq!(result.is_ok(), is_taken, "{scheme}:{id}: {result:?}");
+    }
 }

@@ -328,7 +328,7 @@ pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, 
 /// Waits until it is the turn of these credentials to be judged.
 async fn turn(state: &ServerState, peer: SocketAddr) -> Result<(), String> {
     let peer = Peer::Tcp(peer);
-    match state.superuser_attempts.turn(&peer, state.time.uptime_ms()) {
+    match state.password_attempts.turn(&peer, state.time.uptime_ms()) {
         Judgement::Now => {}
         Judgement::After(wait) => tokio::time::sleep(wait).await,
         Judgement::Never => {
@@ -377,7 +377,7 @@ fn permitted(
         ));
     };
     if may_change(state, authorization) {
-        state.superuser_attempts.succeeded(&Peer::Tcp(asked.peer));
+        state.password_attempts.succeeded(&Peer::Tcp(asked.peer));
     } else {
         return Err((
             StatusCode::FORBIDDEN,

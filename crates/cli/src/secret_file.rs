@@ -1,0 +1,95 @@
+//! Files with passwords: text that nobody but the owner and the group may read, and nobody but the
+//! owner may change.
+
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::path::Path;
+
+/// The most bytes of such a file.
+const MAX_BYTES: u64 = 64 << 10;
+/// Permissions with which others than the owner and the group could use a file, or others than the
+/// owner could change it: the same as for a private key.
+const EXPOSED_MODE: u32 = 0o027;
+
+/// The text of a file with passwords.
+///
+/// # Errors
+/// The file, what is wrong with it, and the remedy, in one line.
+pub(crate) fn read(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let unreadable =
+        |error: std::io::Error| format!("{shown}: {error}; name a file that can be read");
+    let file = File::open(path).map_err(unreadable)?;
+    // Of the file that was opened, which its name may not mean any more.
+    if let Some(mode) = exposed_mode(&file.metadata().map_err(unreadable)?) {
+        return Err(format!(
+            "{shown} has passwords that other users may read or change (mode {mode:04o}); run: chmod 600 {shown}"
+        ));
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    match text.len() as u64 > MAX_BYTES {
+        true => Err(format!(
+            "{shown} has more than {MAX_BYTES} bytes; name a file of passwords"
+        )),
+        false => Ok(text),
+    }
+}
+
+/// The mode of a file that other users can read, or change.
+fn exposed_mode(about: &Metadata) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode = about.permissions().mode() & 0o7777;
+    (about.is_file() && mode & EXPOSED_MODE != 0).then_some(mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_may_read_or_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        write(&path, "bob:secret\n").unwrap();
+        for (mode, is_fine) in [
+            (0o600, true),
+            (0o640, true),
+            (0o400, true),
+            (0o644, false),
+            (0o602, false),
+            (0o620, false),
+        ] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            match read(&path) {
+                Ok(text) => assert!(is_fine && text == "bob:secret\n", "{mode:o}"),
+                Err(why) => assert!(!is_fine && why.contains("chmod 600"), "{mode:o}: {why}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_small_text_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let refused = |bytes: &[u8]| {
+            write(&path, bytes).unwrap();
+            set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            read(&path).unwrap_err()
+        };
+        assert!(refused(&[0xff, 0xfe]).contains("users"));
+        assert!(refused(&vec![b'a'; 65 << 10]).contains("more than 65536 bytes"));
+        assert!(
+            read(&folder.path().join("none"))
+                .unwrap_err()
+                .contains("none")
+        );
+        assert!(read(folder.path()).is_err());
+    }
+}
