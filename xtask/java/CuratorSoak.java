@@ -14,7 +14,7 @@ import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.data.Stat;
 
 /**
- * Curator's recipes under load, all at once, while the driver ({@code xtask/src/interop/soak.rs}) kills the server and cuts
+ * Curator's recipes under load, all at once, while the driver ({@code xtask/src/interop/soak.rs}) kills servers and cuts
  * connections. Of each recipe's three clients one goes by a way of its own, which may be cut for longer than its session lives.
  *
  * <p>Prints {@code ready}; ends when it reads {@code stop}: then every thread has to have another turn, all values have to be right, and
@@ -316,6 +316,7 @@ public final class CuratorSoak {
                 broken(recipe.name, recipe.clients.get(recipe.values.indexOf(value)).name + " " + fault[0]);
             }
         }
+        judge.newest(recipe.path + "-value");
         long counted = number(judge, recipe.path + "-value");
         long done = recipe.register == null ? 0 : recipe.done.get();
         if (counted < done || counted > done + recipe.unsure.get()) {

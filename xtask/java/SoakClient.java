@@ -1,9 +1,12 @@
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.BoundedExponentialBackoffRetry;
+import org.apache.zookeeper.KeeperException;
+import org.apache.zookeeper.data.Stat;
 
 /** One session of the soak, and what became of it. */
 final class SoakClient {
@@ -36,6 +39,25 @@ final class SoakClient {
 
     long sessionId() throws Exception {
         return session.getZookeeperClient().getZooKeeper().getSessionId();
+    }
+
+    /** The znode, behind everything that any server has acknowledged by now; null if there is none. */
+    Stat newest(String node) throws Exception {
+        while (true) {
+            CountDownLatch answered = new CountDownLatch(1);
+            AtomicInteger code = new AtomicInteger();
+            // The read comes behind it, on this connection or on one to a server that is as far.
+            session.getZookeeperClient().getZooKeeper().sync(node, (result, path, context) -> {
+                code.set(result);
+                answered.countDown();
+            }, null);
+            Stat stat = session.checkExists().forPath(node);
+            answered.await();
+            if (code.get() == KeeperException.Code.OK.intValue()) {
+                return stat;
+            }
+            Peer.pause(10);
+        }
     }
 
     /** Whether the session is another than at the start. */

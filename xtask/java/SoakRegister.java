@@ -113,7 +113,7 @@ final class SoakRegister {
         if (!claim.who.mayLoseSession) {
             return true;
         }
-        Stat stat = judge.session.checkExists().forPath(claim.node);
+        Stat stat = judge.newest(claim.node);
         return stat != null && stat.getCzxid() == claim.token;
     }
 }

@@ -19,7 +19,10 @@ pub(crate) struct Args {
     /// Seed of the programs.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Sessions in each program.
+    /// Servers on each side: one, or this number that are an ensemble.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
+    servers: u8,
+    /// Sessions in each program, spread over the servers.
     #[arg(long, value_name = "N", default_value_t = 3)]
     sessions: usize,
     /// Operations in each program.
@@ -46,8 +49,13 @@ async fn compare(args: &Args) -> Result<()> {
         differences.compare(name)?;
     }
     let length = args.length.max(1);
+    let servers = usize::from(args.servers);
+    let start = || Oracle::start_several(servers, differences.clone());
     let mut generator = Generator::new(args.seed, args.sessions, differences.clone());
-    let mut oracle = Oracle::start(differences.clone()).await?;
+    if servers > 1 {
+        generator = generator.for_ensembles();
+    }
+    let mut oracle = start().await?;
     let begin = Instant::now();
     let (mut done, mut programs, mut found) = (0, 0_u64, 0);
     let mut once = 0;
@@ -63,7 +71,7 @@ async fn compare(args: &Args) -> Result<()> {
         };
         // What came before may have left the servers unlike each other.
         oracle.stop().await;
-        oracle = Oracle::start(differences.clone()).await?;
+        oracle = start().await?;
         match oracle.shrink(program).await? {
             Some((_, difference)) => {
                 found += 1;
@@ -84,11 +92,11 @@ async fn compare(args: &Args) -> Result<()> {
             }
         }
         oracle.stop().await;
-        oracle = Oracle::start(differences.clone()).await?;
+        oracle = start().await?;
     }
     oracle.stop().await;
     println!(
-        "{done} operations in {programs} programs of {} sessions, {:.0} s: {found} differences, {once} that did not come again",
+        "{done} operations in {programs} programs of {} sessions on {servers} servers each, {:.0} s: {found} differences, {once} that did not come again",
         args.sessions,
         begin.elapsed().as_secs_f64()
     );

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Mixed groups only on this server; the soak on this one instead of Baton's.
     #[arg(long, value_enum)]
     server: Option<OnServer>,
+    /// Servers of the soak: one, or this number that are an ensemble.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
+    servers: u8,
     /// Leave docs/project/peers.md as it is.
     #[arg(long)]
     dry: bool,
@@ -81,7 +84,7 @@ enum Part {
     Import,
     /// Curator and `baton lock` in one line for one lock.
     Curator,
-    /// Curator's recipes under load while the server is killed and connections are cut.
+    /// Curator's recipes under load while a server is killed and connections are cut.
     CuratorSoak,
     /// Lock, election and queue with processes and servers killed.
     MainJob,

@@ -16,7 +16,7 @@ use crate::log::MemoryLog;
 use crate::membership::{Membership, MembershipChange};
 use crate::message::{MessageKind, PeerMessage};
 use crate::snapshot::{SnapshotPoint, point_of};
-use crate::timeouts::ElectionTimeouts;
+use crate::timeouts::{ElectionTimeouts, STRETCH};
 use crate::types::{
     Config, Effects, HardState, PeerProgress, PersistToken, Position, ReadId, ReadReady, Recovered,
     Role, RoleChange,
@@ -223,6 +223,14 @@ impl Consensus {
         if self.node.raft.state == StateRole::Follower && self.leader().is_some() {
             self.become_follower_of_nobody();
         }
+    }
+
+    /// Whether this node waits twice as long for a leader before it campaigns: for a caller whose
+    /// ticks come late, so that messages of the leader do too. How long it votes for nobody while
+    /// it hears of a leader, and how soon it steps down when no majority answers, stay as they are.
+    pub fn double_campaign_ticks(&mut self, doubled: bool) {
+        self.timeouts.set_stretched(doubled);
+        self.put_timeout(false);
     }
 
     /// Hands leadership over to `to`, a voter. Proposals are refused until it leads, or until
@@ -844,7 +852,7 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
         heartbeat_tick: config.heartbeat_ticks as usize,
         // The engine's own random source never decides anything: see `timeouts`.
         min_election_tick: config.campaign_ticks.0 as usize,
-        max_election_tick: config.campaign_ticks.1 as usize + 1,
+        max_election_tick: config.campaign_ticks.1 as usize * STRETCH + 1,
         applied,
         max_inflight_msgs: 128,
         max_size_per_msg: config.max_uncommitted_bytes.min(256 << 10),

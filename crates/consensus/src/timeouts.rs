@@ -4,6 +4,9 @@
 //! drawn here in its place after each call, so the engine's own choice never counts. A failed
 //! campaign draws anew: two candidates in phase would otherwise meet for ever.
 
+/// How many times as long a node waits whose own ticks are late.
+pub(crate) const STRETCH: usize = 2;
+
 /// The timeouts of one node, in ticks.
 #[derive(Debug)]
 pub(crate) struct ElectionTimeouts {
@@ -11,6 +14,7 @@ pub(crate) struct ElectionTimeouts {
     low: u32,
     high: u32,
     current: usize,
+    is_stretched: bool,
 }
 
 impl ElectionTimeouts {
@@ -21,6 +25,7 @@ impl ElectionTimeouts {
             low,
             high,
             current: low as usize,
+            is_stretched: false,
         };
         timeouts.draw();
         timeouts
@@ -28,7 +33,15 @@ impl ElectionTimeouts {
 
     /// The one in force.
     pub(crate) fn current(&self) -> usize {
-        self.current
+        match self.is_stretched {
+            true => self.current * STRETCH,
+            false => self.current,
+        }
+    }
+
+    /// Whether the one in force and all that follow are [`STRETCH`] times as long as drawn.
+    pub(crate) fn set_stretched(&mut self, is_stretched: bool) {
+        self.is_stretched = is_stretched;
     }
 
     /// Draws the next one (SplitMix64: a few lines, where a crate of random numbers could also

@@ -249,8 +249,8 @@ impl EnsembleOptions {
                  change everything; set it if the network keeps strangers away from them",
             );
         }
-        if self.tick < Duration::from_millis(1) {
-            return refuse("ensemble.tick", "must be at least 1 ms");
+        if !(Duration::from_millis(1)..=Duration::from_secs(10)).contains(&self.tick) {
+            return refuse("ensemble.tick", "must lie between 1 ms and 10 s");
         }
         Ok(())
     }
@@ -271,6 +271,13 @@ impl Default for EnsembleOptions {
             read_only_mode: false,
         }
     }
+}
+
+/// A time between servers that fits the default [`EnsembleOptions::tick`], as much longer as this
+/// tick is longer: servers that are far from each other take longer for everything.
+pub(crate) fn stretched(time: Duration, tick: Duration) -> Duration {
+    let micros = u32::try_from(tick.as_micros()).unwrap_or(u32::MAX);
+    time.max(time * micros / 25_000)
 }
 
 /// Host and port of `HOST:PORT`, the host without the brackets of an IPv6 address. `None`: it is no
@@ -510,6 +517,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_servers_allow_each_other_grows_with_the_step_of_elections() {
+        let limit = Duration::from_millis(300);
+        let with = |micros| stretched(limit, Duration::from_micros(micros));
+        assert_eq!(with(25_000), limit);
+        assert_eq!(with(1000), limit);
+        assert_eq!(with(62_500), Duration::from_millis(750));
+        assert_eq!(with(10_000_000), Duration::from_secs(120));
+        assert_eq!(EnsembleOptions::default().tick, Duration::from_millis(25));
+    }
+
     fn of(servers: &[(u64, &str)]) -> EnsembleOptions {
         let servers = servers.iter().map(|(id, at)| (*id, (*at).to_owned()));
         EnsembleOptions {
@@ -555,6 +573,10 @@ mod tests {
             tick: Duration::ZERO,
             ..of(&[one, two])
         };
+        let sleepy = EnsembleOptions {
+            tick: Duration::from_secs(11),
+            ..of(&[one, two])
+        };
         for (ensemble, complaint) in [
             (
                 of(&[]),
@@ -579,6 +601,7 @@ mod tests {
             (listening, "ensemble.allow_plain_peers"),
             (nowhere, "ensemble.listen"),
             (hasty, "ensemble.tick"),
+            (sleepy, "ensemble.tick"),
         ] {
             let refused = checked(ensemble).unwrap_err();
             assert!(refused.contains(complaint), "{refused}");

@@ -155,6 +155,9 @@ pub struct ServerOptions {
     /// server whose process has ended does not refuse connections as it would without, so the
     /// others take longer to be sure of its end. Default true.
     pub has_wires: bool,
+    /// How often a Baton in this process looks for znodes whose time is over and for empty
+    /// containers; never, if zero. Default 60 s, as for any server.
+    pub reap_interval: Duration,
 }
 
 impl Default for ServerOptions {
@@ -167,6 +170,7 @@ impl Default for ServerOptions {
             java_args: Vec::new(),
             baton: None,
             has_wires: true,
+            reap_interval: Duration::from_secs(60),
         }
     }
 }

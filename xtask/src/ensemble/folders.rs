@@ -130,7 +130,8 @@ async fn await_line(stage: &mut Stage, seen: &[(usize, usize)], text: &str) -> R
     }
 }
 
-fn beside(folder: &Path, name: &str) -> PathBuf {
+/// The path of something that lies where the folder does.
+pub(super) fn beside(folder: &Path, name: &str) -> PathBuf {
     folder.with_file_name(name)
 }
 

@@ -138,6 +138,54 @@ impl Round {
         }
         Ok(ending)
     }
+
+    /// Removes the znodes.
+    pub(super) async fn remove(&self, client: &Client) -> Result<()> {
+        let remove = async {
+            loop {
+                match self.remove_what_is_there(&client.session).await {
+                    Err(error) if is_lost(&error) => {}
+                    outcome => return outcome,
+                }
+            }
+        };
+        Ok(timeout(PATIENCE, remove).await??)
+    }
+
+    async fn remove_what_is_there(&self, session: &Session) -> std::result::Result<(), Error> {
+        let queue = self.queue();
+        let read = session.read_latest("/", |session| session.children(&queue));
+        let names = match read.await {
+            Ok(children) => children.names,
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        for names in names.chunks(IN_FLIGHT) {
+            let paths = names.iter().map(|name| format!("{queue}/{name}"));
+            remove_all(session, paths).await?;
+        }
+        let registers = (0..REGISTERS).map(|register| self.register(register));
+        remove_all(
+            session,
+            registers.chain([queue.clone(), self.0.to_string()]),
+        )
+        .await
+    }
+}
+
+/// Deletes those of the znodes that are there, in this order.
+async fn remove_all(
+    session: &Session,
+    paths: impl Iterator<Item = String>,
+) -> std::result::Result<(), Error> {
+    let deletions: Vec<_> = paths.map(|path| session.delete(&path, None)).collect();
+    for deletion in deletions {
+        match deletion.await {
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes a znode, however often the connection is lost meanwhile.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
+//! | `chaos` | faults of every kind in random order |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
 //! | `busy` | servers without a fault on a machine that has more to do than it can |
 //! | `folders` | servers that are started with an empty folder, or an older one |
@@ -22,6 +23,7 @@
 //! | `history` | the record of what clients asked for and received |
 
 mod busy;
+mod chaos;
 mod checker;
 mod exclusion;
 mod faults;
@@ -52,9 +54,9 @@ pub(crate) struct Args {
     /// Do only these trials [default: all but busy-machine, figures and throughput].
     #[arg(value_enum)]
     trials: Vec<Trial>,
-    /// Runs of each trial.
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    runs: usize,
+    /// Runs of each trial [default: 20; of chaos with --seconds, as many as begin in that time].
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
     /// Begin no further run of a trial after this long.
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
@@ -116,6 +118,9 @@ enum Trial {
     OlderFolder,
     /// No fault, on a busy machine, for ten minutes or --seconds: how many elections there are.
     BusyMachine,
+    /// Servers are killed, paused, cut off, restarted, and started with an empty folder, in random
+    /// order, for as long as --seconds says.
+    Chaos,
     /// Fail-over beside Apache ZooKeeper, for docs/benchmarks.md.
     Figures,
     /// Operations a second and their cost beside Apache ZooKeeper, for docs/benchmarks.md.
@@ -124,7 +129,7 @@ enum Trial {
 
 /// All but the one that takes long, and what is taken for the page. Those that only Baton can take
 /// part in come last.
-const ALL: [Trial; 9] = [
+const ALL: [Trial; 10] = [
     Trial::KillLeader,
     Trial::PauseLeader,
     Trial::CutLeader,
@@ -134,7 +139,11 @@ const ALL: [Trial; 9] = [
     Trial::LockHandedOn,
     Trial::WipedFolder,
     Trial::OlderFolder,
+    Trial::Chaos,
 ];
+
+/// Runs of a trial, where nothing else is asked for.
+const RUNS: usize = 20;
 
 impl Trial {
     fn name(self) -> String {
@@ -146,7 +155,11 @@ impl Trial {
     fn is_for_baton_only(self) -> bool {
         matches!(
             self,
-            Self::CutLeader | Self::WipedFolder | Self::OlderFolder | Self::BusyMachine
+            Self::CutLeader
+                | Self::WipedFolder
+                | Self::OlderFolder
+                | Self::BusyMachine
+                | Self::Chaos
         )
     }
 
@@ -177,6 +190,7 @@ impl Trial {
             Self::WipedFolder => folders::wiped_folder(settings).await,
             Self::OlderFolder => folders::older_folder(settings).await,
             Self::BusyMachine => busy::busy_machine(settings).await,
+            Self::Chaos => chaos::faults_of_every_kind(settings).await,
             Self::Figures | Self::Throughput => {
                 Err("what is taken for the page is no trial".into())
             }
@@ -198,7 +212,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let settings = Settings {
         target,
         baton: Some(build_baton()?),
-        runs: args.runs,
+        runs: args.runs.unwrap_or(RUNS),
         limit: args.seconds.map(Duration::from_secs),
         seed: args.seed,
         rate: args.rate,
@@ -226,6 +240,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if target == Target::ZooKeeper && trial.is_for_baton_only() {
             return Err(format!("{name} is for Baton only").into());
         }
+        let is_limited_by_time = trial == Trial::Chaos && args.seconds.is_some();
+        let settings = Settings {
+            runs: match args.runs {
+                None if is_limited_by_time => usize::MAX,
+                _ => settings.runs,
+            },
+            ..settings.clone()
+        };
         match runtime.block_on(trial.run(&settings)) {
             Ok(report) => {
                 let high = report.gaps.percentile(99);

@@ -84,3 +84,8 @@ async fn r19_a_server_with_an_older_copy_of_its_folder_is_refused() {
 async fn elections_on_a_busy_machine_are_counted() {
     passes(Trial::BusyMachine, 1).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_acknowledged_is_lost_under_faults_of_every_kind_in_random_order() {
+    passes(Trial::Chaos, 1).await;
+}

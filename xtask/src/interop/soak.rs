@@ -1,6 +1,6 @@
-//! Curator's recipes under load on one server that is killed again and again, through connections
-//! that are cut. Owns the faults and their times; the load and the checks are in
-//! `xtask/java/CuratorSoak.java`.
+//! Curator's recipes under load on one server that is killed again and again, or on several of
+//! which one after the other is killed, through connections that are cut. Owns the faults and their
+//! times; the load and the checks are in `xtask/java/CuratorSoak.java`.
 //!
 //! No fault but one lasts as long as a session may be silent, so every session has to outlive all
 //! of them. The one is a cut of a way that some clients have for themselves, which lasts longer.
@@ -8,12 +8,13 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use baton_testkit::{Proxy, Target, Variant};
+use baton_testkit::{Ensemble, Proxy, ServerOptions, Target, TestServer, Variant};
 use tokio::runtime::Runtime;
 
 use super::{Args, OnServer, PAGE};
@@ -25,6 +26,10 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(8);
 /// The longest that a fault lasts which no session may notice.
 const LONGEST_HOLE_MS: u64 = 2_000;
 const LONGEST_PAUSE_MS: u64 = 3_000;
+/// For how long a server is away at most before it is started again: one that stands alone, and one
+/// of several.
+const LONGEST_AWAY_MS: u64 = 500;
+const LONGEST_AWAY_OF_SEVERAL_MS: u64 = 4_000;
 /// Between two cuts that end sessions.
 const CUT_OFF_EVERY: Duration = Duration::from_secs(25);
 /// Opening all clients, or the last turns and the checks at the end.
@@ -47,7 +52,7 @@ const HEAD: [&str; 7] = [
     "errors",
 ];
 
-/// Runs the soak on Baton's server, or on the one that is named.
+/// Runs the soak on Baton's servers, or on those that are named.
 pub(super) fn run(args: &Args) -> Result<()> {
     java::require()?;
     java::compile()?;
@@ -57,17 +62,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let runtime = Runtime::new()?;
     let dir = work_dir(args.dir.as_deref())?;
-    let mut server = Server::start(&kind, dir.path())?;
-    let upstream: SocketAddr = server.addr().parse()?;
-    let mut ways = Ways {
-        lasting: runtime.block_on(Proxy::start(upstream))?,
-        cut_off: runtime.block_on(Proxy::start(upstream))?,
-        mended_at: None,
-    };
-    let mut load = Load::start(&ways, &server.addr(), &args.group)?;
+    let mut servers = Servers::start(&kind, args.servers.into(), dir.path(), runtime)?;
+    let mut ways = servers.ways()?;
+    let mut load = Load::start(&ways, &servers.connect_string(), &args.group)?;
     let mut faults = Faults::default();
     faults.inject(
-        &mut server,
+        &mut servers,
         &mut ways,
         Duration::from_secs(args.seconds),
         args.seed,
@@ -75,16 +75,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let Err(error) = load.end() {
         load.broken.push(error.to_string());
     }
+    let (name, section) = match &servers.running {
+        Running::One(_) => (kind.name().to_owned(), "curator soak"),
+        Running::Several { .. } => (
+            format!("{} servers, {}", args.servers, kind.name()),
+            "curator soak on several",
+        ),
+    };
     let text = format!(
-        "{}\n{}, {} s: {}.",
+        "{}\n{name}, {} s: {}.",
         table::markdown(&HEAD, &load.rows),
-        kind.name(),
         args.seconds,
-        faults.describe()
+        faults.describe(&servers.running)
     );
     println!("{text}");
     if !args.dry && args.group.is_empty() && kind != Kind::ZooKeeper {
-        page::replace(PAGE, "curator soak", &text)?;
+        page::replace(PAGE, section, &text)?;
     }
     match load.broken.as_slice() {
         [] if !load.rows.is_empty() => Ok(()),
@@ -93,10 +99,108 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The ways of the clients to the server.
+/// The servers under the soak.
+struct Servers {
+    running: Running,
+    runtime: Runtime,
+}
+
+/// What is killed.
+enum Running {
+    One(Server),
+    /// One after the other: the index of the next one.
+    Several {
+        ensemble: Ensemble,
+        next: usize,
+    },
+}
+
+impl Servers {
+    fn start(kind: &Kind, count: usize, dir: &Path, runtime: Runtime) -> Result<Self> {
+        if count == 1 {
+            let running = Running::One(Server::start(kind, dir)?);
+            return Ok(Self { running, runtime });
+        }
+        let (target, baton) = match kind {
+            Kind::Baton(program) => (Target::Baton, Some(program.clone())),
+            Kind::ZooKeeper => (Target::ZooKeeper, None),
+        };
+        let options = ServerOptions {
+            baton,
+            has_wires: false,
+            ..ServerOptions::default()
+        };
+        let started = Ensemble::start_processes(target, count, options);
+        let ensemble = runtime.block_on(started)?;
+        let running = Running::Several { ensemble, next: 0 };
+        Ok(Self { running, runtime })
+    }
+
+    fn addrs(&self) -> Result<Vec<SocketAddr>> {
+        Ok(match &self.running {
+            Running::One(server) => vec![server.addr().parse()?],
+            Running::Several { ensemble, .. } => {
+                ensemble.servers().iter().map(TestServer::addr).collect()
+            }
+        })
+    }
+
+    /// The servers as clients take them that connect without a proxy.
+    fn connect_string(&self) -> String {
+        match &self.running {
+            Running::One(server) => server.addr(),
+            Running::Several { ensemble, .. } => ensemble.connect_string(),
+        }
+    }
+
+    /// Two ways to each server.
+    fn ways(&self) -> Result<Ways> {
+        let addrs = self.addrs()?;
+        let proxies = || -> Result<Vec<Proxy>> {
+            let start = |addr: &SocketAddr| -> Result<Proxy> {
+                Ok(self.runtime.block_on(Proxy::start(*addr))?)
+            };
+            addrs.iter().map(start).collect()
+        };
+        Ok(Ways {
+            lasting: proxies()?,
+            cut_off: proxies()?,
+            mended_at: None,
+        })
+    }
+
+    /// Ends a server as a crash would and starts it again; of several, each in its turn.
+    fn kill(&mut self, away: Duration) -> Result<()> {
+        match &mut self.running {
+            Running::One(server) => {
+                server.kill();
+                thread::sleep(away);
+                server.restart()?;
+            }
+            Running::Several { ensemble, next } => {
+                let index = *next;
+                *next = (index + 1) % ensemble.servers().len();
+                let server = ensemble.servers_mut().get_mut(index);
+                server.ok_or("there is no such server")?.kill();
+                thread::sleep(away);
+                self.runtime.block_on(ensemble.restart(&[index]))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn longest_away_ms(&self) -> u64 {
+        match self.running {
+            Running::One(_) => LONGEST_AWAY_MS,
+            Running::Several { .. } => LONGEST_AWAY_OF_SEVERAL_MS,
+        }
+    }
+}
+
+/// The ways of the clients to the servers: a proxy to each.
 struct Ways {
-    lasting: Proxy,
-    cut_off: Proxy,
+    lasting: Vec<Proxy>,
+    cut_off: Vec<Proxy>,
     /// When the way that is cut off is mended, while it is.
     mended_at: Option<Instant>,
 }
@@ -104,16 +208,24 @@ struct Ways {
 impl Ways {
     /// Those that are not cut off now.
     fn sound(&self) -> impl Iterator<Item = &Proxy> {
-        let second = self.mended_at.is_none().then_some(&self.cut_off);
-        [&self.lasting].into_iter().chain(second)
+        let second = match self.mended_at {
+            None => self.cut_off.as_slice(),
+            Some(_) => &[],
+        };
+        self.lasting.iter().chain(second)
     }
 
     fn heal(&self) {
         self.sound().for_each(Proxy::heal);
     }
+
+    fn connect_string(proxies: &[Proxy]) -> String {
+        let all: Vec<String> = proxies.iter().map(Proxy::connect_string).collect();
+        all.join(",")
+    }
 }
 
-/// What was done to the server and to the connections.
+/// What was done to the servers and to the connections.
 #[derive(Debug, Default)]
 struct Faults {
     kills: usize,
@@ -126,7 +238,7 @@ struct Faults {
 impl Faults {
     fn inject(
         &mut self,
-        server: &mut Server,
+        servers: &mut Servers,
         ways: &mut Ways,
         length: Duration,
         seed: u64,
@@ -142,16 +254,19 @@ impl Faults {
             let now = Instant::now();
             if ways.mended_at.is_some_and(|at| now >= at) {
                 ways.mended_at = None;
-                ways.cut_off.heal();
+                ways.cut_off.iter().for_each(Proxy::heal);
                 next_cut_off = now + CUT_OFF_EVERY;
             } else if ways.mended_at.is_none() && now >= next_cut_off {
-                ways.cut_off.partition();
+                ways.cut_off.iter().for_each(Proxy::partition);
                 ways.mended_at = Some(now + SESSION_TIMEOUT.mul_f64(1.5));
                 self.cut_offs += 1;
             }
             // Every second one a kill, the others cuts and, now and then, a hole.
             match (round % 2, rng.u64(..=2)) {
-                (0, _) => self.kill(server, rng.u64(..=500))?,
+                (0, _) => {
+                    let away = Duration::from_millis(rng.u64(..=servers.longest_away_ms()));
+                    self.kill(servers, away)?;
+                }
                 (_, 0 | 1) => {
                     let variant = CUTS.get(usize::try_from(rng.u64(..=3))?);
                     let variant = *variant.ok_or("no such cut")?;
@@ -173,19 +288,21 @@ impl Faults {
         Ok(())
     }
 
-    fn kill(&mut self, server: &mut Server, away_ms: u64) -> Result<()> {
+    fn kill(&mut self, servers: &mut Servers, away: Duration) -> Result<()> {
         let killed = Instant::now();
-        server.kill();
-        sleep_ms(away_ms);
-        server.restart()?;
+        servers.kill(away)?;
         self.kills += 1;
         self.longest_away = self.longest_away.max(killed.elapsed());
         Ok(())
     }
 
-    fn describe(&self) -> String {
+    fn describe(&self, running: &Running) -> String {
+        let who = match running {
+            Running::One(_) => "the server",
+            Running::Several { .. } => "one server after the other",
+        };
         format!(
-            "the server killed {} times and away for up to {:.1} s, all connections cut {} times, nothing moving for up to {} s {} \
+            "{who} killed {} times and away for up to {:.1} s, all connections cut {} times, nothing moving for up to {} s {} \
              times, a third of the clients cut off for 1.5 timeouts {} times; session timeout {} s",
             self.kills,
             self.longest_away.as_secs_f64(),
@@ -220,8 +337,8 @@ impl Load {
         let mut process = Owned::start(
             java::peer("CuratorSoak")?
                 .args([
-                    &ways.lasting.connect_string(),
-                    &ways.cut_off.connect_string(),
+                    &Ways::connect_string(&ways.lasting),
+                    &Ways::connect_string(&ways.cut_off),
                 ])
                 .args([direct, &SESSION_TIMEOUT.as_millis().to_string(), recipes])
                 .stdin(Stdio::piped())

@@ -810,3 +810,55 @@ fn who_becomes_the_only_voter_campaigns_only_when_its_log_is_durable() {
     assert_eq!(cluster.leaders(), [2]);
     assert_eq!(cluster.node(2).applied, ["late"]);
 }
+
+/// How many ticks a node makes until it asks for votes.
+fn ticks_until_it_campaigns(cluster: &mut Cluster, id: u64) -> u32 {
+    let candidate = |cluster: &mut Cluster| {
+        let role = cluster.node(id).consensus.status().role;
+        role == Role::Candidate
+    };
+    let mut ticks = 0;
+    while !candidate(cluster) {
+        cluster.tick();
+        ticks += 1;
+        assert!(ticks < 100, "node {id} does not campaign");
+    }
+    ticks
+}
+
+#[test]
+fn r06_a_node_whose_ticks_are_late_campaigns_later_for_as_long_as_it_is_told_to() {
+    for seed in 0..50 {
+        let mut cluster = Cluster::new(3, seed);
+        cluster.campaign(1);
+        cluster.settle();
+        cluster.node(2).consensus.double_campaign_ticks(true);
+        cluster.crash(1);
+        cluster.crash(3);
+        let ticks = ticks_until_it_campaigns(&mut cluster, 2);
+        assert!((36..=56).contains(&ticks), "{ticks}");
+        let mut cluster = Cluster::new(3, seed);
+        cluster.campaign(1);
+        cluster.settle();
+        cluster.node(2).consensus.double_campaign_ticks(true);
+        cluster.node(2).consensus.double_campaign_ticks(false);
+        cluster.crash(1);
+        cluster.crash(3);
+        let ticks = ticks_until_it_campaigns(&mut cluster, 2);
+        assert!((18..=28).contains(&ticks), "{ticks}");
+    }
+}
+
+#[test]
+fn r09_a_leader_whose_ticks_are_late_steps_down_as_soon_as_any_other() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.campaign(1);
+    cluster.settle();
+    cluster.node(1).consensus.double_campaign_ticks(true);
+    cluster.isolate(1);
+    let bases = 2 * Config::member(1, 1).election_ticks;
+    for _ in 0..bases {
+        cluster.node(1).consensus.tick();
+    }
+    assert_ne!(cluster.node(1).consensus.status().role, Role::Leader);
+}

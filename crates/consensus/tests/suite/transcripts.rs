@@ -13,6 +13,7 @@
 //! | `cluster N` | nodes 1 to N, all of them voters |
 //! | `add N` | starts node N, which belongs to nobody |
 //! | `campaign N`, `forget-leader N`, `transfer N M`, `tick COUNT` | the call of that name |
+//! | `double N` | node N waits twice as long before it campaigns |
 //! | `propose N TEXT` | a command |
 //! | `change N +voter=4 +learner=4 -5` | a change of the membership |
 //! | `drain N`, `sync N` | what node N has to do; its oldest batch reaches the disk |
@@ -97,6 +98,10 @@ fn obey(cluster: &mut Cluster, command: &str) -> String {
             return refusal(outcome.err().map(|why| why.to_string()));
         }
         "forget-leader" => cluster.node(number(0)).consensus.forget_leader(),
+        "double" => cluster
+            .node(number(0))
+            .consensus
+            .double_campaign_ticks(true),
         "transfer" => cluster.node(number(0)).consensus.transfer_leader(number(1)),
         "tick" => {
             let mut sent = String::new();

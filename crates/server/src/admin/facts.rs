@@ -71,11 +71,7 @@ pub(crate) fn file_bytes(state: &ServerState) -> (u64, u64) {
 /// Bytes of the last, the smallest and the largest answer; -1 before the first, as ZooKeeper has
 /// it.
 pub(crate) fn reply_sizes(state: &ServerState) -> (i64, i64, i64) {
-    let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
-    match state.stats.requests.sizes.seen() {
-        Some(seen) => (signed(seen.last), signed(seen.min), signed(seen.max)),
-        None => (-1, -1, -1),
-    }
+    state.stats.requests.sizes.signed()
 }
 
 /// The first name of a path: `team` of `/team/queue`.

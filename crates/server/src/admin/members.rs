@@ -136,14 +136,37 @@ pub(crate) fn port(status: &EnsembleStatus) -> i64 {
     parts.map_or(-1, |(_, port)| port.into())
 }
 
-/// The members that a leader hears from and sends entries to, not a snapshot: voters and learners.
-pub(crate) fn synced(status: &EnsembleStatus) -> (usize, usize) {
+/// How many members a leader hears from and sends entries to, not a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Synced {
+    pub(crate) voters: usize,
+    /// Those that are listed to vote and do not yet.
+    pub(crate) joining: usize,
+    pub(crate) observers: usize,
+}
+
+/// The members that a leader hears from and sends entries to, not a snapshot.
+pub(crate) fn synced(status: &EnsembleStatus) -> Synced {
     let is_synced = |peer: &&PeerProgress| peer.active && peer.matched > 0 && peer.snapshot == 0;
-    let count = |of: &[u64]| {
-        let peers = status.progress.iter().filter(is_synced);
-        peers.filter(|peer| of.contains(&peer.id)).count()
+    let is_listed_to_vote = |id: u64| {
+        let listed = status.list.as_ref().and_then(|list| list.servers.get(&id));
+        listed.is_some_and(|server| !server.is_observer)
     };
-    (count(&status.voters), count(&status.learners))
+    let mut synced = Synced {
+        voters: 0,
+        joining: 0,
+        observers: 0,
+    };
+    for peer in status.progress.iter().filter(is_synced) {
+        if status.voters.contains(&peer.id) {
+            synced.voters += 1;
+        } else if is_listed_to_vote(peer.id) {
+            synced.joining += 1;
+        } else if status.learners.contains(&peer.id) {
+            synced.observers += 1;
+        }
+    }
+    synced
 }
 
 #[cfg(test)]
@@ -269,12 +292,16 @@ pub(crate) mod tests {
             peer(3, 5, true, 0),
             peer(4, 5, true, 0),
         ];
-        assert_eq!(synced(&status), (2, 1));
+        let counts = |status: &EnsembleStatus| {
+            let synced = synced(status);
+            (synced.voters, synced.joining, synced.observers)
+        };
+        assert_eq!(counts(&status), (2, 0, 1));
         status.progress = vec![
             peer(1, 5, false, 0),
             peer(3, 5, true, 9),
             peer(4, 0, true, 0),
         ];
-        assert_eq!(synced(&status), (0, 0));
+        assert_eq!(counts(&status), (0, 0, 0));
     }
 }

@@ -33,7 +33,7 @@ use crate::ensemble::addresses::PeerAddresses;
 use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
 use crate::error::{ServerError, StartError};
-use crate::options::{EnsembleOptions, Options, StorageChoice};
+use crate::options::{EnsembleOptions, Options, StorageChoice, stretched};
 use crate::time::ServerTime;
 
 /// How soon a start that waits notices that it is to stop.
@@ -347,7 +347,10 @@ impl Start<'_> {
             ),
         }
         let time = ServerTime::new();
-        let options = PeerOptions::new(draw_number()?, WallClock::new(move || time.wall_ms()));
+        let mut options = PeerOptions::new(draw_number()?, WallClock::new(move || time.wall_ms()));
+        let timing = &mut options.timing;
+        timing.dial_timeout = stretched(timing.dial_timeout, self.ensemble.tick);
+        timing.handshake_timeout = stretched(timing.handshake_timeout, self.ensemble.tick);
         let events: Arc<dyn PeerEvents> = Arc::<EventQueue>::clone(events);
         let _inside = self.runtime.enter();
         Ok(Peers::start(options, local, TcpConnector, acceptor, events))

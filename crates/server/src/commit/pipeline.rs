@@ -734,6 +734,15 @@ impl CommitPipeline {
             let now = self.state.time.now();
             let took = micros(now.saturating_duration_since(begun));
             self.state.stats.apply_time.record(took);
+            if self.member.is_some() {
+                // Clocks of servers differ, so it may seem to be applied before it was made.
+                let millis = self.state.time.wall_ms().saturating_sub(batch.time_ms());
+                let latency = u64::try_from(millis).unwrap_or(0).saturating_mul(1000);
+                let stats = &self.state.stats.replication;
+                stats
+                    .propagation_latency
+                    .record_all(commands as u64, latency);
+            }
             self.group_commit
                 .entry_applied(self.applier.notified, self.last_sync, now);
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering:
 use parking_lot::Mutex;
 
 use crate::stats::distribution::{Distribution, Spread};
+use crate::stats::replication::ReplicationStats;
 use crate::stats::requests::RequestCounts;
 
 /// ZooKeeper's initial trace mask.
@@ -85,6 +86,7 @@ pub(crate) struct Stats {
     /// Writes that were refused for a hard quota.
     pub(crate) quota_hard_exceeded: AtomicU64,
     pub(crate) quota_refusals: Refusals,
+    pub(crate) replication: ReplicationStats,
 }
 
 impl Stats {
@@ -147,6 +149,7 @@ impl Stats {
             quota_soft_exceeded: zero(),
             quota_hard_exceeded: zero(),
             quota_refusals: Refusals::default(),
+            replication: ReplicationStats::default(),
         }
     }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use baton_proto::OpCode;
 
+use crate::stats::sizes::{Sizes, SizesSeen};
+
 /// The kinds that ZooKeeper counts, by the names it gives them, each with its operations.
 pub(crate) const COUNTED: &[(&str, &[OpCode])] = &[
     ("op_count_add_watch", &[OpCode::AddWatch]),
@@ -60,63 +62,19 @@ fn place(op: i32) -> Option<usize> {
     }
 }
 
-/// Sizes of answers: the last, the smallest and the largest, in bytes. Nothing before the first
-/// one.
-#[derive(Debug)]
-pub(crate) struct ReplySizes {
-    last: AtomicU64,
-    min: AtomicU64,
-    max: AtomicU64,
-}
-
-/// Sizes recorded by [`ReplySizes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SizesSeen {
-    pub(crate) last: u64,
-    pub(crate) min: u64,
-    pub(crate) max: u64,
-}
-
-impl Default for ReplySizes {
-    fn default() -> Self {
-        Self {
-            last: AtomicU64::new(0),
-            min: AtomicU64::new(u64::MAX),
-            max: AtomicU64::new(0),
-        }
-    }
-}
-
-impl ReplySizes {
-    /// `None` before the first answer.
-    pub(crate) fn seen(&self) -> Option<SizesSeen> {
-        let min = self.min.load(Relaxed);
-        (min != u64::MAX).then(|| SizesSeen {
-            last: self.last.load(Relaxed),
-            min,
-            max: self.max.load(Relaxed),
-        })
-    }
-
-    pub(crate) fn reset(&self) {
-        self.last.store(0, Relaxed);
-        self.min.store(u64::MAX, Relaxed);
-        self.max.store(0, Relaxed);
-    }
-}
-
 /// Counters of the whole server.
 #[derive(Debug)]
 pub(crate) struct RequestCounts {
     by_place: [AtomicU64; PLACES],
-    pub(crate) sizes: ReplySizes,
+    /// Sizes of answers.
+    pub(crate) sizes: Sizes,
 }
 
 impl Default for RequestCounts {
     fn default() -> Self {
         Self {
             by_place: std::array::from_fn(|_| AtomicU64::new(0)),
-            sizes: ReplySizes::default(),
+            sizes: Sizes::default(),
         }
     }
 }
@@ -148,13 +106,7 @@ impl RequestCounts {
             counter.fetch_add(run, Relaxed);
         }
         if let Some(seen) = tally.sizes {
-            self.sizes.last.store(seen.last, Relaxed);
-            if seen.min < self.sizes.min.load(Relaxed) {
-                self.sizes.min.fetch_min(seen.min, Relaxed);
-            }
-            if seen.max > self.sizes.max.load(Relaxed) {
-                self.sizes.max.fetch_max(seen.max, Relaxed);
-            }
+            self.sizes.record(seen);
         }
     }
 }
@@ -187,16 +139,8 @@ impl Tally {
     pub(crate) fn answer(&mut self, bytes: usize) {
         let bytes = bytes as u64;
         self.sizes = Some(match self.sizes {
-            None => SizesSeen {
-                last: bytes,
-                min: bytes,
-                max: bytes,
-            },
-            Some(seen) => SizesSeen {
-                last: bytes,
-                min: seen.min.min(bytes),
-                max: seen.max.max(bytes),
-            },
+            None => SizesSeen::one(bytes),
+            Some(seen) => seen.and(bytes),
         });
     }
 }

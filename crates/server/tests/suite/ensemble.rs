@@ -3,6 +3,7 @@
 
 mod disks;
 mod installation;
+mod measurements;
 mod read_only;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,10 +16,7 @@ use baton_proto::{Request, frame};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::program::{Act, End, Handshake, Line, Loss, Silence};
-use super::run::{PATIENCE, PROBE_XID, Run, probe_frame, refusal};
-
-/// Between two reads of the zxid.
-const PAUSE: Duration = Duration::from_millis(5);
+use super::run::{PATIENCE, PAUSE, PROBE_XID, Run, probe_frame, refusal};
 
 /// For this long no zxid is taken before the session is taken up again, which sees what was carried
 /// out in the end.
@@ -34,6 +31,7 @@ const SHORTEST: Handshake = Handshake {
 impl Run<'_> {
     /// The zxid that a session sees; its events of that time wait for the next read.
     async fn zxid(&mut self, number: usize) -> i64 {
+        self.take_turn(number).await;
         let Some(client) = self.client(number) else {
             return 0;
         };
@@ -41,7 +39,10 @@ impl Run<'_> {
             return 0;
         }
         match timeout(PATIENCE, client.receive()).await {
-            Ok(Ok(reply)) if reply.header.xid == PROBE_XID => reply.header.zxid,
+            Ok(Ok(reply)) if reply.header.xid == PROBE_XID => {
+                self.received(reply.header.zxid);
+                reply.header.zxid
+            }
             _ => 0,
         }
     }
@@ -191,12 +192,21 @@ impl Run<'_> {
             let bytes = self.frames(number, &[write]);
             if let Some(client) = self.client(number) {
                 let _ = client.send_bytes(&bytes).await;
-                let _ = timeout(PATIENCE, client.receive()).await;
+                self.await_reply(number).await;
             }
         }
         if closing && let Some(client) = self.client(number) {
             let _ = client.send(&Request::CloseSession).await;
-            let _ = timeout(PATIENCE, client.receive()).await;
+            self.await_reply(number).await;
+        }
+    }
+
+    /// Waits for the next reply, whatever it says.
+    async fn await_reply(&mut self, number: usize) {
+        if let Some(client) = self.client(number)
+            && let Ok(Ok(reply)) = timeout(PATIENCE, client.receive()).await
+        {
+            self.received(reply.header.zxid);
         }
     }
 

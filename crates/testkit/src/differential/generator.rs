@@ -23,8 +23,8 @@ pub(super) const OPEN: [&str; 13] = [
 ];
 /// With ACLs of all kinds; not watched.
 pub(super) const RESTRICTED: [&str; 4] = ["/n", "/n/x", "/n/y", "/n/x/z"];
-pub(super) const OF_THE_SERVER: [&str; 4] =
-    ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+pub(super) const OF_THE_SERVER: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", SERVER_LIST];
+const SERVER_LIST: &str = "/zookeeper/config";
 const BEYOND_THE_BASIC_PLANE: &str = "/\u{1f512}";
 pub(super) const ILLEGAL: [&str; 10] = [
     "",
@@ -47,6 +47,8 @@ pub struct Generator {
     pub(super) random: Random,
     pub(super) differences: Differences,
     pub(super) sessions: usize,
+    /// Whether the programs are for ensembles.
+    has_several_servers: bool,
     /// Whether the program that is being made writes quotas.
     pub(super) quotas: bool,
 }
@@ -59,14 +61,27 @@ impl Generator {
             random: Random::new(seed),
             differences,
             sessions: sessions.max(1),
+            has_several_servers: false,
             quotas: false,
         }
+    }
+
+    /// Programs for ensembles, without what differs there.
+    #[must_use]
+    pub fn for_ensembles(mut self) -> Self {
+        self.has_several_servers = true;
+        self
     }
 
     pub(super) fn path(&mut self) -> &'static str {
         match self.random.below(40) {
             0..5 => self.random.pick(&RESTRICTED),
-            5 => self.random.pick(&OF_THE_SERVER),
+            5 => match self.random.pick(&OF_THE_SERVER) {
+                SERVER_LIST if self.has_several_servers && self.differences.has("server-list") => {
+                    "/zookeeper"
+                }
+                path => path,
+            },
             _ => self.random.pick(&OPEN),
         }
     }

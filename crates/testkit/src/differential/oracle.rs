@@ -1,5 +1,5 @@
-//! The two servers side by side: runs a program on both, says where they differ, and cuts the
-//! program down to what shows it. Decides nothing about who is right.
+//! The two servers, or ensembles, side by side: runs a program on both, says where they differ, and
+//! cuts the program down to what shows it. Decides nothing about who is right.
 
 use baton_proto::Request;
 
@@ -34,8 +34,22 @@ impl Oracle {
     /// # Errors
     /// What is missing, or why one of them does not serve.
     pub async fn start(differences: Differences) -> Result<Self, OracleError> {
-        let (ours, theirs) =
-            tokio::try_join!(Side::start(Target::Baton), Side::start(Target::ZooKeeper))?;
+        Self::start_several(1, differences).await
+    }
+
+    /// As [`Oracle::start`], with an ensemble of this number of servers on each side. The sessions
+    /// of a program are spread over them.
+    ///
+    /// # Errors
+    /// As [`Oracle::start`].
+    pub async fn start_several(
+        servers: usize,
+        differences: Differences,
+    ) -> Result<Self, OracleError> {
+        let (ours, theirs) = tokio::try_join!(
+            Side::start(Target::Baton, servers),
+            Side::start(Target::ZooKeeper, servers)
+        )?;
         Ok(Self {
             ours,
             theirs,
@@ -125,8 +139,20 @@ impl Recorder {
     /// # Errors
     /// What is missing, or why it does not serve.
     pub async fn start(target: Target, differences: Differences) -> Result<Self, OracleError> {
+        Self::start_several(target, 1, differences).await
+    }
+
+    /// As [`Recorder::start`], with an ensemble of this number of servers.
+    ///
+    /// # Errors
+    /// As [`Recorder::start`].
+    pub async fn start_several(
+        target: Target,
+        servers: usize,
+        differences: Differences,
+    ) -> Result<Self, OracleError> {
         Ok(Self {
-            side: Side::start(target).await?,
+            side: Side::start(target, servers).await?,
             differences,
             programs: 0,
         })

@@ -1,5 +1,11 @@
 //! A program on one server: sends what it says and writes down all that each session hears, in the
 //! order in which it hears it. Compares nothing.
+//!
+//! On an ensemble the sessions are spread over the servers, and a session that is re-attached
+//! without requests under way goes on at the next server. Whenever another session has its turn, a
+//! `sync` comes first, and again until the server is as far as the newest answer of any session. The
+//! answers are those of one server then. (One `sync` does not suffice: ZooKeeper's leader answers
+//! that of its own clients without a look at what it has committed and not yet applied.)
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +14,7 @@ use baton_proto::{
     Acl, ConnectRequest, ConnectResponse, Create, CreateMode, ErrorCode, Limits, OpCode, Request,
     Response, frame, xid,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::differences::Differences;
 use super::frames;
@@ -25,6 +31,10 @@ const PROBE: Request<'static> = Request::Exists {
     path: "/zookeeper",
     watch: false,
 };
+const SYNC: Request<'static> = Request::Sync { path: "/" };
+/// Between two reads of the zxid.
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
+
 /// Unlike that of any request of a program.
 pub(super) const PROBE_XID: i32 = xid::PING - 1;
 
@@ -34,6 +44,8 @@ const QUOTAS: &str = "/zookeeper/quota";
 /// One session of the program, and its connection while it has one.
 #[derive(Debug)]
 struct Seat {
+    /// The number of its server.
+    server: usize,
     client: Option<RawClient>,
     session: ConnectResponse,
     next_xid: i32,
@@ -42,7 +54,11 @@ struct Seat {
 /// A run of one program on one server.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
-    addr: SocketAddr,
+    servers: &'a [SocketAddr],
+    /// The session whose server shows everything that was answered so far; `None`: perhaps none.
+    turn: Option<usize>,
+    /// The highest zxid of all answers.
+    newest: i64,
     places: Places,
     differences: &'a Differences,
     normal: Normal,
@@ -53,18 +69,20 @@ impl<'a> Run<'a> {
     /// Makes the program's folder, and one above it that is the program's own too, and opens its
     /// sessions; for a program with quotas also the folder of these.
     pub(super) async fn begin(
-        addr: SocketAddr,
+        servers: &'a [SocketAddr],
         folder: &str,
         program: &Program,
         differences: &'a Differences,
     ) -> Result<Self, RawError> {
         let parent = folder.rsplit_once('/').map_or(folder, |(parent, _)| parent);
         let mut seats = Vec::new();
-        for _ in 0..program.sessions {
-            seats.push(Seat::open(addr, Handshake::USUAL).await?);
+        for session in 0..program.sessions {
+            seats.push(Seat::open(servers, session, Handshake::USUAL).await?);
         }
         let mut run = Self {
-            addr,
+            servers,
+            turn: None,
+            newest: 0,
             places: Places::new(folder, Generator::paths()),
             differences,
             normal: Normal {
@@ -86,6 +104,7 @@ impl<'a> Run<'a> {
             client.send(&Request::Create(create)).await?;
             run.normal.base = client.receive().await?.header.zxid;
         }
+        run.newest = run.normal.base;
         Ok(run)
     }
 
@@ -115,6 +134,7 @@ impl<'a> Run<'a> {
         if let Some(first) = heard.first_mut() {
             first.extend(self.seated(number).await);
         }
+        self.take_turn(number).await;
         let Some(seat) = self.seats.get_mut(number) else {
             return heard;
         };
@@ -128,9 +148,39 @@ impl<'a> Run<'a> {
             let _ = client.send_bytes(&bytes).await;
         }
         for (op, heard) in expected.into_iter().zip(&mut heard) {
-            seat.hear(op, &self.normal, self.differences, heard).await;
+            let zxid = seat.hear(op, &self.normal, self.differences, heard).await;
+            self.newest = self.newest.max(zxid);
         }
         heard
+    }
+
+    /// Has the session's server show what was answered to other sessions.
+    pub(super) async fn take_turn(&mut self, number: usize) {
+        if self.servers.len() < 2 || self.turn == Some(number) {
+            return;
+        }
+        let newest = self.newest;
+        let Some(client) = self.client(number) else {
+            return;
+        };
+        let synced = async {
+            loop {
+                client.send_bytes(&internal_frame(&SYNC)).await?;
+                let zxid = client.receive().await?.header.zxid;
+                if zxid >= newest {
+                    return Ok::<_, RawError>(());
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        // A connection that has ended is noticed by what is sent next.
+        let _ = timeout(PATIENCE, synced).await;
+        self.turn = Some(number);
+    }
+
+    /// An answer with this zxid was received.
+    pub(super) fn received(&mut self, zxid: i64) {
+        self.newest = self.newest.max(zxid);
     }
 
     /// Gives the session a connection if it has lost it, and a successor if it is gone.
@@ -150,6 +200,9 @@ impl<'a> Run<'a> {
         match line.act {
             Act::Reattach => {
                 let mut heard = self.probe(line.session).await;
+                if let Some(seat) = self.seats.get_mut(line.session) {
+                    seat.server += 1;
+                }
                 heard.extend(self.reattach(line.session).await);
                 heard
             }
@@ -170,8 +223,10 @@ impl<'a> Run<'a> {
         {
             let _ = client.send_bytes(&length.to_be_bytes()).await;
             let (normal, differences) = (&self.normal, self.differences);
-            seat.hear(OpCode::Ping, normal, differences, &mut heard)
+            let zxid = seat
+                .hear(OpCode::Ping, normal, differences, &mut heard)
                 .await;
+            self.received(zxid);
         }
         heard
     }
@@ -205,20 +260,24 @@ impl<'a> Run<'a> {
             timeout_ms,
             ..connect(Handshake::USUAL)
         };
-        let client = RawClient::handshake(self.addr, &request).await?;
+        self.turn = None;
+        let client = RawClient::handshake(server(self.servers, seat.server)?, &request).await?;
         seat.session = *client.session();
         seat.client = Some(client);
         Ok(seat.session)
     }
 
     async fn open(&mut self, number: usize, how: Handshake) -> String {
-        match Seat::open(self.addr, how).await {
+        let at = self.seats.get(number).map_or(number, |seat| seat.server);
+        self.turn = None;
+        match Seat::open(self.servers, at, how).await {
             Ok(fresh) => {
                 let granted = fresh.session;
                 self.normal.sessions.push(granted.session_id);
                 if let Some(seat) = self.seats.get_mut(number) {
                     *seat = fresh;
                 }
+                self.see_opening(number).await;
                 format!(
                     "a session of {} ms, readOnly {:?}",
                     granted.timeout_ms, granted.read_only
@@ -228,10 +287,24 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Of an ensemble: notes the zxid that the opening of the session has taken.
+    async fn see_opening(&mut self, number: usize) {
+        if self.servers.len() < 2 {
+            return;
+        }
+        if let Some(client) = self.client(number)
+            && client.send_bytes(&probe_frame()).await.is_ok()
+            && let Ok(Ok(reply)) = timeout(PATIENCE, client.receive()).await
+        {
+            self.received(reply.header.zxid);
+        }
+    }
+
     async fn claim(&mut self, number: usize, claim: Claim) -> Vec<String> {
         let Some(seat) = self.seats.get(number) else {
             return Vec::new();
         };
+        let at = seat.server;
         let (mut id, mut password, mut seen) = (
             seat.session.session_id,
             seat.session.password,
@@ -249,7 +322,11 @@ impl<'a> Run<'a> {
             ..connect(Handshake::USUAL)
         };
         let mut heard = self.probe(number).await;
-        heard.push(match RawClient::handshake(self.addr, &request).await {
+        let claimed = async {
+            let server = server(self.servers, at)?;
+            RawClient::handshake(server, &request).await
+        };
+        heard.push(match claimed.await {
             Ok(_) => "granted".to_owned(),
             Err(error) => refusal(&error),
         });
@@ -289,16 +366,19 @@ impl<'a> Run<'a> {
             seat.next_xid += 1;
         }
         let mut closing = Vec::new();
-        seat.hear(
-            OpCode::CloseSession,
-            &self.normal,
-            self.differences,
-            &mut closing,
-        )
-        .await;
+        let zxid = seat
+            .hear(
+                OpCode::CloseSession,
+                &self.normal,
+                self.differences,
+                &mut closing,
+            )
+            .await;
+        seat.client = None;
+        self.received(zxid);
+        self.turn = None;
         closing.sort();
         heard.extend(closing);
-        seat.client = None;
         for session in 0..self.seats.len() {
             if session != number {
                 let mut events = self.probe(session).await;
@@ -313,13 +393,16 @@ impl<'a> Run<'a> {
     /// whatever it asks next.
     pub(super) async fn probe(&mut self, number: usize) -> Vec<String> {
         let mut heard = Vec::new();
+        self.take_turn(number).await;
         let Some(seat) = self.seats.get_mut(number) else {
             return heard;
         };
         if let Some(client) = &mut seat.client {
             let _ = client.send_bytes(&probe_frame()).await;
-            seat.hear(OpCode::Exists, &self.normal, self.differences, &mut heard)
+            let zxid = seat
+                .hear(OpCode::Exists, &self.normal, self.differences, &mut heard)
                 .await;
+            self.newest = self.newest.max(zxid);
             // The reply says nothing new.
             if let Some(last) = heard.pop()
                 && !last.starts_with("xid")
@@ -383,9 +466,10 @@ impl<'a> Run<'a> {
 }
 
 impl Seat {
-    async fn open(addr: SocketAddr, how: Handshake) -> Result<Self, RawError> {
-        let client = RawClient::handshake(addr, &connect(how)).await?;
+    async fn open(servers: &[SocketAddr], number: usize, how: Handshake) -> Result<Self, RawError> {
+        let client = RawClient::handshake(server(servers, number)?, &connect(how)).await?;
         Ok(Self {
+            server: number,
             session: *client.session(),
             client: Some(client),
             next_xid: 1,
@@ -397,17 +481,17 @@ impl Seat {
         frames::write(act, &mut self.next_xid, places, base, out)
     }
 
-    /// Hears the next reply, and the events before it.
+    /// Hears the next reply, and the events before it; returns the reply's zxid, 0 without one.
     async fn hear(
         &mut self,
         op: OpCode,
         normal: &Normal,
         differences: &Differences,
         heard: &mut Vec<String>,
-    ) {
+    ) -> i64 {
         let Some(client) = &mut self.client else {
             heard.push("nothing: there is no connection".to_owned());
-            return;
+            return 0;
         };
         let reply = timeout(PATIENCE, client.receive()).await;
         for (zxid, event) in client.take_events() {
@@ -417,6 +501,10 @@ impl Seat {
             }
             heard.push(line);
         }
+        let zxid = match &reply {
+            Ok(Ok(reply)) => reply.header.zxid,
+            _ => 0,
+        };
         match reply {
             Ok(Ok(reply)) => {
                 heard.push(reply_text(op, &reply, normal));
@@ -441,12 +529,18 @@ impl Seat {
                 self.client = None;
             }
         }
+        zxid
     }
 }
 
 pub(super) fn probe_frame() -> Vec<u8> {
+    internal_frame(&PROBE)
+}
+
+/// A request that no program has: its xid counts for nobody.
+fn internal_frame(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::write_request(&mut bytes, PROBE_XID, &PROBE);
+    frame::write_request(&mut bytes, PROBE_XID, request);
     bytes
 }
 
@@ -484,6 +578,12 @@ pub(super) fn refusal(error: &RawError) -> String {
         RawError::SessionRefused { .. } => "refused".to_owned(),
         other => other.to_string(),
     }
+}
+
+/// The server with this number, counted round and round.
+fn server(servers: &[SocketAddr], number: usize) -> Result<SocketAddr, RawError> {
+    let index = number % servers.len().max(1);
+    servers.get(index).copied().ok_or(RawError::Closed)
 }
 
 fn connect(how: Handshake) -> ConnectRequest<'static> {

@@ -1,5 +1,5 @@
-//! One of the two servers: in a state in which nothing happens by itself, so that a program has one
-//! outcome.
+//! One of the two servers, or ensembles of them: in a state in which nothing happens by itself, so
+//! that a program has one outcome.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::differences::Differences;
 use super::error::OracleError;
 use super::program::Program;
 use super::run::Run;
-use crate::launch::{LaunchError, ServerOptions, Target, TestServer};
-use crate::raw::RawClient;
+use crate::launch::{Ensemble, LaunchError, ServerOptions, Target, TestServer};
+use crate::raw::{RawClient, RawError};
 
 /// Above all programs' folders.
 const TOP: &str = "/programs";
@@ -25,21 +25,26 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60);
 enum Running {
     Baton(Server),
     ZooKeeper(TestServer),
+    Ensemble(Ensemble),
 }
 
 #[derive(Debug)]
 pub(super) struct Side {
     running: Running,
-    addr: SocketAddr,
+    /// Where each of its servers listens, in the order of their numbers.
+    addrs: Vec<SocketAddr>,
 }
 
 impl Side {
-    pub(super) async fn start(target: Target) -> Result<Self, OracleError> {
+    /// Starts a server that stands alone, or an ensemble of this number.
+    pub(super) async fn start(target: Target, servers: usize) -> Result<Self, OracleError> {
         let side = match target {
+            _ if servers > 1 => Self::ensemble(target, servers).await?,
             Target::Baton => Self::baton().await?,
             Target::ZooKeeper => Self::zookeeper().await?,
         };
-        let mut client = RawClient::connect(side.addr, LONGEST_SESSION).await?;
+        let first = side.addrs.first().copied().ok_or(RawError::Closed)?;
+        let mut client = RawClient::connect(first, LONGEST_SESSION).await?;
         for path in [TOP.to_owned(), format!("/zookeeper/quota{TOP}")] {
             let open = vec![Acl::open_unsafe()];
             let create = Create::new(&path, None, open, CreateMode::Persistent);
@@ -65,27 +70,26 @@ impl Side {
             .ok_or_else(|| failed(&"does not listen"))?;
         Ok(Self {
             running: Running::Baton(server),
-            addr,
+            addrs: vec![addr],
         })
     }
 
     async fn zookeeper() -> Result<Self, OracleError> {
-        let options = ServerOptions {
-            min_session_timeout: SHORTEST_SESSION,
-            max_session_timeout: LONGEST_SESSION,
-            java_args: vec![
-                "-Dznode.container.checkIntervalMs=86400000".to_owned(),
-                // What is compared is the protocol, not the disk.
-                "-Dzookeeper.forceSync=no".to_owned(),
-                // As Baton always does.
-                "-Dzookeeper.enforceQuota=true".to_owned(),
-            ],
-            ..ServerOptions::default()
-        };
-        let server = TestServer::start_process(Target::ZooKeeper, options).await?;
+        let server = TestServer::start_process(Target::ZooKeeper, options()).await?;
         Ok(Self {
-            addr: server.addr(),
+            addrs: vec![server.addr()],
             running: Running::ZooKeeper(server),
+        })
+    }
+
+    async fn ensemble(target: Target, servers: usize) -> Result<Self, OracleError> {
+        let ensemble = Ensemble::start_with(target, servers, options()).await?;
+        // Which server leads is decided before a program begins, and does not change any more.
+        ensemble.wait_leader().await?;
+        let servers = ensemble.servers().iter();
+        Ok(Self {
+            addrs: servers.map(TestServer::addr).collect(),
+            running: Running::Ensemble(ensemble),
         })
     }
 
@@ -96,7 +100,7 @@ impl Side {
         differences: &Differences,
     ) -> Result<Vec<Vec<String>>, OracleError> {
         let folder = format!("{TOP}/{number}/folder");
-        let run = Run::begin(self.addr, &folder, program, differences).await?;
+        let run = Run::begin(&self.addrs, &folder, program, differences).await?;
         Ok(run.play(program).await)
     }
 
@@ -105,6 +109,25 @@ impl Side {
             // It has nothing to lose, and a failure to stop is no difference.
             Running::Baton(server) => drop(server.shutdown().await),
             Running::ZooKeeper(server) => drop(server),
+            Running::Ensemble(ensemble) => drop(ensemble),
         }
+    }
+}
+
+/// Of servers that are not made by [`Side::baton`].
+fn options() -> ServerOptions {
+    ServerOptions {
+        min_session_timeout: SHORTEST_SESSION,
+        max_session_timeout: LONGEST_SESSION,
+        reap_interval: Duration::ZERO,
+        has_wires: false,
+        java_args: vec![
+            "-Dznode.container.checkIntervalMs=86400000".to_owned(),
+            // What is compared is the protocol, not the disk.
+            "-Dzookeeper.forceSync=no".to_owned(),
+            // As Baton always does.
+            "-Dzookeeper.enforceQuota=true".to_owned(),
+        ],
+        ..ServerOptions::default()
     }
 }

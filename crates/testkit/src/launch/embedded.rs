@@ -154,6 +154,7 @@ async fn start(
             .max_session_timeout(options.max_session_timeout)
             .with(|all| {
                 all.four_letter_words = vec!["*".to_owned()];
+                all.reap_interval = options.reap_interval;
                 if let Some(member) = member {
                     all.server_id = member.id;
                     all.ensemble = Some(EnsembleOptions {

@@ -53,3 +53,47 @@ async fn zookeeper_answers_as_was_recorded() {
         golden::compare_or_record(GOLDEN, &transcript(Target::ZooKeeper).await);
     }
 }
+
+/// What an ensemble adds is in its way only: through each server, and with sessions that move from
+/// one to another, it answers as one server does.
+#[tokio::test(flavor = "multi_thread")]
+async fn three_batons_answer_as_one() {
+    let differences = Differences::meant();
+    let one = Recorder::start(Target::Baton, differences.clone());
+    let three = Recorder::start_several(Target::Baton, 3, differences.clone());
+    let (mut one, mut three) = (one.await.unwrap(), three.await.unwrap());
+    let mut generator = Generator::new(3, 3, differences).for_ensembles();
+    for _ in 0..PROGRAMS {
+        let program = generator.program(ACTS);
+        let expected = one.record(&program).await.unwrap();
+        let found = three.record(&program).await.unwrap();
+        for (found, expected) in found.lines().zip(expected.lines()) {
+            assert_eq!(found, expected);
+        }
+        assert_eq!(found.len(), expected.len());
+    }
+    one.stop().await;
+    three.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_batons_and_three_zookeepers_agree() {
+    if !zookeeper_or_skip() {
+        return;
+    }
+    let differences = Differences::meant();
+    let oracle = Oracle::start_several(3, differences.clone());
+    let mut oracle = oracle.await.unwrap();
+    let mut generator = Generator::new(1, 3, differences).for_ensembles();
+    for _ in 0..PROGRAMS / 4 {
+        let program = generator.program(ACTS);
+        if let Some(first) = oracle.compare(&program).await.unwrap() {
+            let difference = match oracle.shrink(program).await.unwrap() {
+                Some((_, smallest)) => smallest,
+                None => first,
+            };
+            panic!("they differ:\n{}", difference.transcript);
+        }
+    }
+    oracle.stop().await;
+}

@@ -10,6 +10,7 @@ use serde_json::{Map, Number, Value as Json};
 
 use self::table::{Kind, Sample, Value, all};
 use crate::state::ServerState;
+use crate::stats::distribution::Spread;
 
 /// Quantiles of the summaries: in `/metrics`, and with their names in `mntr`.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
@@ -52,29 +53,47 @@ fn flat(state: &ServerState) -> Vec<(String, Number)> {
                 values.push((metric.name.to_owned(), rounded(real, metric.name)));
                 continue;
             }
+            Value::MillisByServer(spreads) => {
+                for (id, spread) in spreads {
+                    let name = format!("{id}_{}", metric.name);
+                    flat_spread(&mut values, metric.kind, &name, &spread, 1000);
+                }
+                continue;
+            }
             Value::Things(spread) => (spread, 1),
             Value::Millis(spread) => (spread, 1000),
             Value::Seconds(spread) => (spread, 1_000_000),
         };
-        let name = |part: &str| format!("{part}_{}", metric.name);
-        let scaled = |micros: u64| -> Number {
-            if metric.kind == Kind::Histogram {
-                rounded(micros as f64 / per as f64, metric.name)
-            } else {
-                (micros / per).into()
-            }
-        };
-        let mean = rounded(spread.mean() / per as f64, metric.name);
-        values.push((name("avg"), mean));
-        values.push((name("min"), scaled(spread.min)));
-        values.push((name("max"), scaled(spread.max)));
-        values.push((name("cnt"), spread.count.into()));
-        values.push((name("sum"), scaled(spread.sum)));
-        for (part, share) in PERCENTILES {
-            values.push((name(part), scaled(spread.quantile(share))));
-        }
+        flat_spread(&mut values, metric.kind, metric.name, &spread, per);
     }
     values
+}
+
+/// The values of a distribution, in units of `per` microseconds or things.
+fn flat_spread(
+    values: &mut Vec<(String, Number)>,
+    kind: Kind,
+    of: &str,
+    spread: &Spread,
+    per: u64,
+) {
+    let name = |part: &str| format!("{part}_{of}");
+    let scaled = |micros: u64| -> Number {
+        if kind == Kind::Histogram {
+            rounded(micros as f64 / per as f64, of)
+        } else {
+            (micros / per).into()
+        }
+    };
+    let mean = rounded(spread.mean() / per as f64, of);
+    values.push((name("avg"), mean));
+    values.push((name("min"), scaled(spread.min)));
+    values.push((name("max"), scaled(spread.max)));
+    values.push((name("cnt"), spread.count.into()));
+    values.push((name("sum"), scaled(spread.sum)));
+    for (part, share) in PERCENTILES {
+        values.push((name(part), scaled(spread.quantile(share))));
+    }
 }
 
 /// Four digits behind the point, as ZooKeeper writes them; for seconds, the microseconds.
@@ -140,6 +159,18 @@ pub(crate) fn as_exposition(state: &ServerState) -> String {
             }
             Value::Real(real) => {
                 let _ = writeln!(out, "{name} {real}");
+                continue;
+            }
+            Value::MillisByServer(spreads) => {
+                for (id, spread) in spreads {
+                    let key = format!("key=\"{id}\"");
+                    for share in QUANTILES {
+                        let value = spread.quantile(share) as f64 / 1000.0;
+                        let _ = writeln!(out, "{name}{{{key},quantile=\"{share}\"}} {value}");
+                    }
+                    let _ = writeln!(out, "{name}_sum{{{key}}} {}", spread.sum as f64 / 1000.0);
+                    let _ = writeln!(out, "{name}_count{{{key}}} {}", spread.count);
+                }
                 continue;
             }
             Value::Things(spread) => (spread, 1.0),
@@ -218,6 +249,9 @@ mod tests {
             "quorum_size 3\n",
             "learners 1\n",
             "synced_followers 1\n",
+            "synced_observers 0\n",
+            "max_proposal_size -1\n",
+            "baton_election_timeout_doubled 0\n",
             "baton_is_leader 1\n",
             "baton_leader_id 2\n",
             "baton_server_connected{server=\"1\"} 0\n",
@@ -228,9 +262,24 @@ mod tests {
         }
         assert!(as_json(&state).contains_key("leader_uptime"));
         assert_eq!(as_json(&state)["baton_server_match_index_3"], 7);
+        state
+            .stats
+            .replication
+            .acknowledged(3, [2000, 4000].into_iter());
+        let exposition = as_exposition(&state);
+        assert!(exposition.contains("ack_latency_sum{key=\"3\"} 6\n"));
+        assert!(exposition.contains("ack_latency_count{key=\"3\"} 2\n"));
+        assert_eq!(as_json(&state)["max_3_ack_latency"], 4);
         let alone = crate::state::tests::state(crate::options::Options::default());
         let alone = as_exposition(&alone);
-        for name in ["quorum_size", "learners", "leader_uptime", "baton_term"] {
+        for name in [
+            "quorum_size",
+            "learners",
+            "leader_uptime",
+            "baton_term",
+            "proposal_size",
+            "election_time",
+        ] {
             assert!(!alone.contains(name), "{name}: {alone}");
         }
     }

@@ -16,6 +16,7 @@ use crate::ensemble_status::EnsembleStatus;
 use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::distribution::Spread;
+use crate::stats::replication::ReplicationStats;
 use crate::stats::requests::COUNTED;
 use crate::watch::table::WatchCounts;
 
@@ -57,6 +58,8 @@ pub(super) enum Value {
     Things(Spread),
     /// Microseconds, shown in milliseconds, as ZooKeeper does.
     Millis(Spread),
+    /// The same for each other server of the ensemble that this one has measured.
+    MillisByServer(Vec<(u64, Spread)>),
     /// Microseconds, shown in seconds.
     Seconds(Spread),
 }
@@ -174,6 +177,11 @@ impl<'a> Sample<'a> {
     /// A metric that only a server of an ensemble has.
     fn member(&self, read: impl FnOnce(&EnsembleStatus) -> Value) -> Value {
         self.ensemble.as_ref().map_or(Value::Absent, read)
+    }
+
+    /// A counter that only a server of an ensemble has.
+    fn replication(&self, read: impl FnOnce(&ReplicationStats) -> Value) -> Value {
+        self.member(|_| read(&self.stats.replication))
     }
 
     /// A metric that only the leader of an ensemble has.
@@ -681,12 +689,107 @@ static TABLE: &[Metric] = &[
     gauge(
         "synced_followers",
         "Of the leader: of these, the voters that it sends entries to, not a snapshot.",
-        |s| s.leader(|status| count(members::synced(status).0)),
+        |s| s.leader(|status| count(members::synced(status).voters)),
     ),
     gauge(
         "synced_non_voting_followers",
-        "Of the leader: the same of servers that do not vote.",
-        |s| s.leader(|status| count(members::synced(status).1)),
+        "Of the leader: the same of servers that are listed to vote and do not yet.",
+        |s| s.leader(|status| count(members::synced(status).joining)),
+    ),
+    gauge(
+        "synced_observers",
+        "Of the leader: the same of observers.",
+        |s| s.leader(|status| count(members::synced(status).observers)),
+    ),
+    counter(
+        "proposal_count",
+        "Of an ensemble: log entries with writes that this server has proposed as the leader.",
+        |s| s.replication(|stats| Value::Count(stats.proposals.load(Relaxed))),
+    ),
+    gauge(
+        "last_proposal_size",
+        "Of the leader: bytes of the newest of these entries; -1 before the first.",
+        |s| s.leader(|_| Value::Signed(s.stats.replication.proposal_sizes.signed().0)),
+    ),
+    gauge(
+        "min_proposal_size",
+        "Of the leader: bytes of the smallest of them; -1 before the first.",
+        |s| s.leader(|_| Value::Signed(s.stats.replication.proposal_sizes.signed().1)),
+    ),
+    gauge(
+        "max_proposal_size",
+        "Of the leader: bytes of the largest of them; -1 before the first.",
+        |s| s.leader(|_| Value::Signed(s.stats.replication.proposal_sizes.signed().2)),
+    ),
+    summary(
+        "quorum_ack_latency",
+        "Of an ensemble: time from the proposal of an entry until this leader knew that a majority has it, in milliseconds.",
+        |s| s.replication(|stats| Value::Millis(stats.quorum_ack_latency.spread())),
+    ),
+    summary(
+        "ack_latency",
+        "Of an ensemble: time from the proposal of an entry until this leader knew that a certain other server has it, in milliseconds.",
+        |s| s.replication(|stats| Value::MillisByServer(stats.ack_latency())),
+    ),
+    summary(
+        "propagation_latency",
+        "Of an ensemble: time from when a server took a write on until this one applied it, in milliseconds, by the wall clocks of both.",
+        |s| s.replication(|stats| Value::Millis(stats.propagation_latency.spread())),
+    ),
+    counter(
+        "learner_proposal_received_count",
+        "Of an ensemble: log entries received from leaders.",
+        |s| s.replication(|stats| Value::Count(stats.entries_received.load(Relaxed))),
+    ),
+    counter(
+        "learner_commit_received_count",
+        "Of an ensemble: log entries that were committed while another server led.",
+        |s| s.replication(|stats| Value::Count(stats.commits_received.load(Relaxed))),
+    ),
+    counter(
+        "looking_count",
+        "Of an ensemble: times that this server began to look for a leader.",
+        |s| s.replication(|stats| Value::Count(stats.looking.load(Relaxed))),
+    ),
+    summary(
+        "election_time",
+        "Of an ensemble: time until it knew a leader again, in milliseconds.",
+        |s| s.replication(|stats| Value::Millis(stats.election_time.spread())),
+    ),
+    summary(
+        "follower_sync_time",
+        "Of an ensemble: time from when it knew a leader until it had applied everything that was committed before, in milliseconds.",
+        |s| s.replication(|stats| Value::Millis(stats.follower_sync_time.spread())),
+    ),
+    summary(
+        "observer_sync_time",
+        "Of an ensemble: the same while it was an observer.",
+        |s| s.replication(|stats| Value::Millis(stats.observer_sync_time.spread())),
+    ),
+    summary(
+        "unavailable_time",
+        "Of an ensemble: time for which this server could answer no write, in milliseconds, from the end of one leader until the next one's first entry was applied.",
+        |s| s.replication(|stats| Value::Millis(stats.unavailable_time.spread())),
+    ),
+    summary(
+        "leader_unavailable_time",
+        "Of an ensemble: of these times, those that ended with the lead of this server.",
+        |s| s.replication(|stats| Value::Millis(stats.leader_unavailable_time.spread())),
+    ),
+    summary(
+        "inflight_snap_count",
+        "Of an ensemble: snapshots that this leader was sending when it began with one, that one among them.",
+        |s| s.replication(|stats| Value::Things(stats.snapshots_in_flight.spread())),
+    ),
+    histogram(
+        "baton_tick_lateness_seconds",
+        "Of an ensemble: how late this server made the steps of its elections.",
+        |s| s.replication(|stats| Value::Seconds(stats.tick_lateness.spread())),
+    ),
+    gauge(
+        "baton_election_timeout_doubled",
+        "Of an ensemble: 1 while this server waits twice as long for a leader because it was late several times, else 0.",
+        |s| s.replication(|stats| Value::Count(stats.is_cautious.load(Relaxed).into())),
     ),
     gauge(
         "leader_uptime",

@@ -68,6 +68,13 @@ fn counters(state: &ServerState, out: &mut String) {
         out,
         format_args!("Node count: {}", state.tree.read().node_count() + 1),
     );
+    if members::mode(state) == "leader" {
+        let (last, min, max) = stats.replication.proposal_sizes.signed();
+        line(
+            out,
+            format_args!("Proposal sizes last/min/max: {last}/{min}/{max}"),
+        );
+    }
 }
 
 pub(super) fn configuration_text(state: &ServerState) -> Result<String, Refusal> {

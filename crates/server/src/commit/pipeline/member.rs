@@ -17,12 +17,18 @@
 //! | `touches` | which clients are alive; when a ping is answered |
 //! | `digests` | whether the servers have the same state |
 //! | `transfers` | snapshots to and from other servers |
+//! | `lateness` | how late ticks are made, and when this server campaigns later for that |
+//! | `phases` | since when this server looks for a leader or serves no writes, for metrics |
+//! | `proposed` | when a leader has proposed its newest entries, for metrics |
 
 mod batches;
 mod digests;
+mod lateness;
 mod leaderless;
 mod membership;
 mod peer_events;
+mod phases;
+mod proposed;
 mod replication;
 mod touches;
 mod transfers;
@@ -39,7 +45,10 @@ use baton_tree::{FormatLevel, Origin};
 use baton_wal::SnapshotStore;
 use bytes::Bytes;
 
+use self::lateness::Lateness;
 use self::membership::Members;
+use self::phases::Phases;
+use self::proposed::Proposed;
 use self::transfers::Installing;
 use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
@@ -50,6 +59,7 @@ use crate::ensemble::Links;
 use crate::ensemble::digests::Digests;
 use crate::ensemble::transfer::{DiskWorker, Incoming, Outgoing, TransferLimits};
 use crate::error::ServerError;
+use crate::options::stretched;
 use crate::session::touch_rounds::TouchRounds;
 #[cfg(feature = "simulation")]
 use crate::simulated::Mistake;
@@ -81,6 +91,8 @@ pub(super) struct Member {
     links: Links,
     tick: Duration,
     next_tick: Instant,
+    lateness: Lateness,
+    phases: Phases,
     next_announcement: Instant,
     role: RoleChange,
     /// The term of the newest applied entry. Once it is the present one, what is not answered is
@@ -95,6 +107,7 @@ pub(super) struct Member {
     members: Members,
     /// What this leader is about to propose, with what it holds of the transport's memory.
     proposals: VecDeque<(Bytes, Option<Held>)>,
+    proposed: Proposed,
     /// When the leader was last known; `None` while one is.
     leaderless_since: Option<Instant>,
     /// When each other server last sent a message of the consensus.
@@ -152,6 +165,8 @@ impl Member {
             links,
             tick,
             next_tick: now + tick,
+            lateness: Lateness::default(),
+            phases: Phases::new(now, &state.stats.replication),
             next_announcement: now,
             role: consensus.status(),
             applied_term: consensus.snapshot_point().term,
@@ -160,6 +175,7 @@ impl Member {
             held: Work::default(),
             members: Members::default(),
             proposals: VecDeque::new(),
+            proposed: Proposed::default(),
             leaderless_since: Some(now),
             heard_at: BTreeMap::new(),
             campaign_at: None,
@@ -193,6 +209,11 @@ impl Member {
         let is_silent =
             heard.is_none_or(|at| now.saturating_duration_since(*at) > self.tick * SILENT_TICKS);
         self.connected.contains(&id) && !is_silent
+    }
+
+    /// A time between servers, longer where the steps of elections are.
+    fn stretched(&self, time: Duration) -> Duration {
+        stretched(time, self.tick)
     }
 
     /// The leader, once everything that earlier leaders have committed is applied here.

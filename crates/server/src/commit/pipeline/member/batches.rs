@@ -2,6 +2,7 @@
 //! those of all servers on their way into the log.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use baton_consensus::{ProposeError, Role};
 use baton_peers::codec::{Forward, Frame};
@@ -18,6 +19,7 @@ use crate::commit::pipeline::ENTRY_BYTES;
 use crate::connections::conn::CloseReason;
 use crate::connections::inbox::{Kind, Queued, Work};
 use crate::error::ServerError;
+use crate::stats::sizes::SizesSeen;
 
 impl CommitPipeline {
     /// Makes batches of the requests that wait, while few are on their way.
@@ -364,7 +366,16 @@ impl CommitPipeline {
                 Err(ProposeError::TooMuchUncommitted { .. } | ProposeError::HandingOver { .. }) => {
                     return;
                 }
-                Ok(_) | Err(_) => {
+                Ok(position) => {
+                    let stats = &self.state.stats.replication;
+                    stats.proposals.fetch_add(1, Relaxed);
+                    let bytes = payload.len() as u64;
+                    stats.proposal_sizes.record(SizesSeen::one(bytes));
+                    let now = self.state.time.now();
+                    member.proposed.push(position.index, now);
+                    member.proposals.pop_front();
+                }
+                Err(_) => {
                     member.proposals.pop_front();
                 }
             }

@@ -10,21 +10,21 @@ use super::CommitPipeline;
 use crate::connections::conn::CloseReason;
 
 /// How long clients are kept while no leader is known, and how often the server looks for silent
-/// clients of read-only mode.
+/// clients of read-only mode; longer where the steps of elections are.
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 
 impl CommitPipeline {
     /// Ends the connections of clients that could be served elsewhere, once no leader has been
     /// known for long. Begins read-only mode with that.
     pub(super) fn serve_leaderless(&mut self, now: Instant) {
-        let Some(since) = self
-            .member
-            .as_mut()
-            .and_then(|member| member.leaderless_since.as_mut())
-        else {
+        let Some(member) = &mut self.member else {
             return;
         };
-        if now < *since + LEADERLESS_LIMIT {
+        let limit = member.stretched(LEADERLESS_LIMIT);
+        let Some(since) = &mut member.leaderless_since else {
+            return;
+        };
+        if now < *since + limit {
             return;
         }
         *since = now;

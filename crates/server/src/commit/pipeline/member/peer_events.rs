@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use baton_consensus::{MessageKind, PeerMessage, StepError};
+use baton_consensus::{MessageKind, PeerMessage, Role, StepError};
 use baton_peers::codec::{Frame, Lane, Refusal};
 use baton_peers::net::{Direction, PeerEvent, RefusedBy};
 
@@ -44,6 +44,17 @@ impl CommitPipeline {
             PeerEvent::Frame { link, frame, held } => match frame {
                 Frame::Raft(messages) => {
                     member.heard_at.insert(link.peer, now);
+                    for message in &messages {
+                        if message.kind == MessageKind::AppendResponse
+                            && !message.reject
+                            && (member.role.role, member.role.term) == (Role::Leader, message.term)
+                        {
+                            let (now, stats) =
+                                (self.state.time.now(), &self.state.stats.replication);
+                            let proposed = &mut member.proposed;
+                            proposed.acknowledged(link.peer, message.index, now, stats);
+                        }
+                    }
                     for message in messages {
                         // A server that names another one as the sender is not believed.
                         if message.from == link.peer && self.admits(&message) {
@@ -93,7 +104,8 @@ impl CommitPipeline {
                 let left = voters.iter().filter(|id| **id != peer);
                 let place = left.take_while(|id| **id != member.id).count();
                 let place = u32::try_from(place).unwrap_or(u32::MAX);
-                member.campaign_at = Some(now + CAMPAIGN_DELAY + CAMPAIGN_STEP * place);
+                let step = member.stretched(CAMPAIGN_STEP);
+                member.campaign_at = Some(now + CAMPAIGN_DELAY + step * place);
                 self.consensus.forget_leader();
             }
             _ => {}

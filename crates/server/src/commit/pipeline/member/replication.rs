@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use baton_consensus::{Effects, MessageKind, PeerMessage, Role, RoleChange};
 use baton_wal::Record;
 
+use super::lateness::{CAUTION, Caution};
+use super::phases::Part;
 use super::{CommitPipeline, MOST_TICKS};
 use crate::commit::log::Log;
 use crate::commit::log_thread::{Done, Job};
 use crate::error::ServerError;
 #[cfg(feature = "simulation")]
 use crate::simulated::Mistake;
+use crate::time::micros;
 
 /// How long a leader's disk may take before leadership moves, and how long it stays after that.
 const SLOW_DISK: Duration = Duration::from_millis(500);
@@ -32,7 +35,7 @@ impl CommitPipeline {
         let is_due = member.may_hand_over_at.is_none_or(|at| now >= at);
         if member.role.role != Role::Leader
             || !is_due
-            || !(is_full || waits.is_some_and(|waits| waits > SLOW_DISK))
+            || !(is_full || waits.is_some_and(|waits| waits > member.stretched(SLOW_DISK)))
         {
             return;
         }
@@ -85,6 +88,26 @@ impl CommitPipeline {
         let Some(late) = now.checked_duration_since(member.next_tick) else {
             return Ok(());
         };
+        self.state
+            .stats
+            .replication
+            .tick_lateness
+            .record(micros(late));
+        let caution = member.lateness.note(late, member.tick, now);
+        if let Some(caution) = caution {
+            let is_cautious = caution == Caution::Begins;
+            self.consensus.double_campaign_ticks(is_cautious);
+            let shown = &self.state.stats.replication.is_cautious;
+            shown.store(is_cautious, Relaxed);
+            if is_cautious {
+                tracing::warn!(
+                    ?late,
+                    lasts = ?CAUTION,
+                    "the steps of this server's elections were late three times: it waits twice as long for a leader \
+                     before it campaigns"
+                );
+            }
+        }
         let missed = late.as_nanos() / member.tick.as_nanos().max(1);
         let due = u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1);
         member.next_tick = if due <= MOST_TICKS {
@@ -126,6 +149,7 @@ impl CommitPipeline {
         if let Some(role) = effects.role {
             self.role_changed(role);
         }
+        self.count_effects(&effects);
         let Some(member) = &mut self.member else {
             return Ok(());
         };
@@ -193,6 +217,24 @@ impl CommitPipeline {
         Ok(())
     }
 
+    /// Counts entries that came and entries that are committed.
+    fn count_effects(&mut self, effects: &Effects) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let stats = &self.state.stats.replication;
+        if member.role.role != Role::Leader {
+            let (received, committed) = (effects.append.len(), effects.committed.len());
+            stats.entries_received.fetch_add(received as u64, Relaxed);
+            stats.commits_received.fetch_add(committed as u64, Relaxed);
+            return;
+        }
+        if let Some(commit) = effects.commit {
+            let now = self.state.time.now();
+            member.proposed.committed(commit, now, stats);
+        }
+    }
+
     /// Sends messages of the consensus, and has it know which were not sent.
     pub(super) fn send_raft(&mut self, mut messages: Vec<PeerMessage>) {
         let Some(member) = &mut self.member else {
@@ -202,9 +244,17 @@ impl CommitPipeline {
             return;
         }
         let is_snapshot = |message: &mut PeerMessage| message.kind == MessageKind::Snapshot;
+        let mut has_snapshot = false;
         for message in messages.extract_if(.., is_snapshot) {
             // Its file goes first.
             member.outgoing.begin(message, self.state.time.now());
+            has_snapshot = true;
+        }
+        if has_snapshot {
+            let progress = self.consensus.progress().into_iter();
+            let in_flight = progress.filter(|peer| peer.snapshot > 0).count();
+            let stats = &self.state.stats.replication;
+            stats.snapshots_in_flight.record(in_flight as u64);
         }
         for unsent in member.links.wire.send_raft(messages) {
             self.consensus.report_unreachable(unsent.to);
@@ -221,6 +271,10 @@ impl CommitPipeline {
             return;
         }
         member.applied_term = term;
+        self.note_caught_up();
+        let Some(member) = &mut self.member else {
+            return;
+        };
         if member.acts_as_leader() {
             tracing::info!(term, index, "this server leads");
             // Whatever earlier leaders counted, no session ends before its full timeout from here
@@ -233,6 +287,24 @@ impl CommitPipeline {
             };
             self.clocks.lead(now_ms);
         }
+    }
+
+    /// For metrics: whether this server has applied everything that was committed before the present
+    /// leader.
+    fn note_caught_up(&mut self) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if member.settled_leader().is_none() {
+            return;
+        }
+        let part = match member.role.role {
+            Role::Leader => Part::Leader,
+            _ if self.consensus.membership().votes(member.id) => Part::Follower,
+            _ => Part::Observer,
+        };
+        let (now, stats) = (self.state.time.now(), &self.state.stats.replication);
+        member.phases.caught_up(part, now, stats);
     }
 
     /// Another role, term or leader.
@@ -268,6 +340,9 @@ impl CommitPipeline {
         if role.leader.is_some() {
             member.campaign_at = None;
         }
+        let (now, stats) = (self.state.time.now(), &self.state.stats.replication);
+        member.phases.role_changed(role, now, stats);
+        member.proposed.clear();
         member.proposals.clear();
         member.members.role_changed();
         if role.role == Role::Leader {
@@ -292,6 +367,7 @@ impl CommitPipeline {
             self.clocks.follow(self.state.time.now_ms());
             self.abandon_transfers();
         }
+        self.note_caught_up();
         self.sent_is_lost();
     }
 }
