@@ -22,8 +22,8 @@ pub(crate) struct ReplicationStats {
     /// Entries that a leader has sent, and those of them that were committed.
     pub(crate) entries_received: AtomicU64,
     pub(crate) commits_received: AtomicU64,
-    /// From when a write was put into a batch, by the wall clock of the server that did it, until it
-    /// was applied here.
+    /// From when a write was put into a batch, by the wall clock of the server that did it, until
+    /// it was applied here.
     pub(crate) propagation_latency: Distribution,
     /// How often this server began to look for a leader, and how long that took.
     pub(crate) looking: AtomicU64,

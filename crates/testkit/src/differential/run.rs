@@ -3,9 +3,9 @@
 //!
 //! On an ensemble the sessions are spread over the servers, and a session that is re-attached
 //! without requests under way goes on at the next server. Whenever another session has its turn, a
-//! `sync` comes first, and again until the server is as far as the newest answer of any session. The
-//! answers are those of one server then. (One `sync` does not suffice: ZooKeeper's leader answers
-//! that of its own clients without a look at what it has committed and not yet applied.)
+//! `sync` comes first, and again until the server is as far as the newest answer of any session.
+//! The answers are those of one server then. (One `sync` does not suffice: ZooKeeper's leader
+//! answers that of its own clients without a look at what it has committed and not yet applied.)
 
 use std::net::SocketAddr;
 use std::time::Duration;

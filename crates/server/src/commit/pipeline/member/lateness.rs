@@ -3,8 +3,8 @@
 //! waits longer before it campaigns. Pure: the caller says the time.
 //!
 //! Nothing rests on the longer wait but when this server campaigns. How long it votes for nobody
-//! while it hears of a leader, and how soon it steps down as a leader whom no majority answers, stay
-//! as they are (`docs/internals/replication.md`, *Late ticks*).
+//! while it hears of a leader, and how soon it steps down as a leader whom no majority answers,
+//! stay as they are (`docs/internals/replication.md`, *Late ticks*).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! When a leader has proposed its newest entries, and how far the others have acknowledged them: for
-//! metrics. Decides nothing.
+//! When a leader has proposed its newest entries, and how far the others have acknowledged them:
+//! for metrics. Decides nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;

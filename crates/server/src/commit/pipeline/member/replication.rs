@@ -289,8 +289,8 @@ impl CommitPipeline {
         }
     }
 
-    /// For metrics: whether this server has applied everything that was committed before the present
-    /// leader.
+    /// For metrics: whether this server has applied everything that was committed before the
+    /// present leader.
     fn note_caught_up(&mut self) {
         let Some(member) = &mut self.member else {
             return;
