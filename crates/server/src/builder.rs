@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::StartError;
-use crate::options::{EnsembleOptions, Options, StorageChoice};
+use crate::options::{EnsembleOptions, Options, ServerTlsOptions, StorageChoice};
 use crate::server::Server;
 
 /// Builds a server. Each call sets one field of [`Options`], which says what it means.
@@ -37,6 +37,20 @@ impl Builder {
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.options.listen.push(address.into());
+        self
+    }
+
+    /// Listens on `HOST:PORT` for clients with TLS, too. See [`Options::secure_listen`].
+    #[must_use]
+    pub fn secure_listen(mut self, address: impl Into<String>) -> Self {
+        self.options.secure_listen.push(address.into());
+        self
+    }
+
+    /// See [`Options::tls`].
+    #[must_use]
+    pub fn tls(mut self, tls: ServerTlsOptions) -> Self {
+        self.options.tls = Some(tls);
         self
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use baton_consensus::{ConsensusError, StepError};
 use baton_peers::bootstrap::ListError;
 use baton_peers::net::BindError;
+use baton_tls::TlsError;
 use baton_tree::{BatchError, RestoreError};
 use baton_wal::{FolderError, WalError};
 
@@ -55,6 +56,9 @@ pub enum StartError {
     /// The log or a snapshot cannot be applied.
     #[error(transparent)]
     State(#[from] ServerError),
+    /// A file or a setting of TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The list of the ensemble's servers cannot be one.
     #[error(transparent)]
     Servers(#[from] ListError),

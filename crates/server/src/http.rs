@@ -17,10 +17,13 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use baton_tls::tokio_rustls::TlsAcceptor;
+use baton_tls::{ServerTls, failure};
 use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
@@ -61,6 +64,16 @@ pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError
 /// [`PROBES`] are answered whatever else is asked: other requests have a bounded number of places,
 /// and where connections are too many, a new one takes the place of one that asks for nothing.
 pub async fn serve(router: Router, listener: TcpListener) {
+    accept(router, listener, None).await;
+}
+
+/// As [`serve`], over TLS alone. A connection has as long for its handshake as for the head of a
+/// request.
+pub async fn serve_tls(router: Router, listener: TcpListener, tls: Arc<ServerTls>) {
+    accept(router, listener, Some(tls)).await;
+}
+
+async fn accept(router: Router, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let router = router.layer(middleware::from_fn(in_time));
     let places = Arc::new(Semaphore::new(MAX_REQUESTS));
     let mut connections = Connections::default();
@@ -74,7 +87,14 @@ pub async fn serve(router: Router, listener: TcpListener) {
                     .clone()
                     .layer(middleware::from_fn_with_state(place, in_its_place))
                     .layer(Extension(peer));
-                connections.add(peer.ip(), asks, serve_connection(router, stream));
+                match &tls {
+                    Some(tls) => {
+                        let acceptor = TlsAcceptor::from(tls.config());
+                        let life = serve_with_tls(router, stream, acceptor, peer);
+                        connections.add(peer.ip(), asks, life);
+                    }
+                    None => connections.add(peer.ip(), asks, serve_connection(router, stream)),
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection; raise the limit of open files if this goes on");
@@ -134,7 +154,29 @@ impl Connections {
     }
 }
 
-async fn serve_connection(router: Router, stream: TcpStream) {
+async fn serve_with_tls(
+    router: Router,
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    peer: SocketAddr,
+) {
+    match tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => serve_connection(router, stream).await,
+        Ok(Err(error)) => {
+            let cause = error.get_ref().and_then(|error| error.downcast_ref());
+            let cause = cause.map_or_else(|| error.to_string(), failure::explain);
+            tracing::debug!(%peer, "an HTTP connection was closed in its TLS handshake: {cause}");
+        }
+        Err(_) => {
+            tracing::debug!(%peer, "an HTTP connection did not complete its TLS handshake in time");
+        }
+    }
+}
+
+async fn serve_connection<S>(router: Router, stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

@@ -41,6 +41,7 @@
 //! | `connections` | open connections as the core sees them: inbox, outbound FIFOs, bounds |
 //! | `stats` | counters and measurements |
 //! | `time` | the server's clocks |
+//! | `tls` | the certificate of the server's ports, read again when its files change |
 //! | `options`, `error` | every setting; why a server does not start or stops |
 //! | `sasl_users` | users with passwords |
 
@@ -71,13 +72,16 @@ pub mod simulation;
 mod state;
 mod stats;
 mod time;
+mod tls;
 mod watch;
 
+pub use baton_tls::{ClientAuth, Files as TlsFiles, TlsError};
 pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
 pub use options::{
-    CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, StorageChoice,
+    CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, ServerTlsOptions,
+    StorageChoice,
 };
 pub use sasl_users::SaslUsers;
 pub use server::Server;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use baton_proto::ClientAddress;
+use baton_tls::{ClientAuth, Files};
 
 use crate::error::StartError;
 use crate::sasl_users::SaslUsers;
@@ -32,6 +33,14 @@ pub struct Options {
     /// TCP addresses to listen on, `HOST:PORT`; the host `*` is every address, of IPv6 and IPv4;
     /// port 0 picks a free one. Default: none.
     pub listen: Vec<String>,
+    /// TCP addresses to listen on for clients with TLS, as in [`Options::listen`]; needs
+    /// [`Options::tls`]. Default: none.
+    pub secure_listen: Vec<String>,
+    /// Whether clients may use TLS on the addresses of [`Options::listen`], too; the server tells
+    /// both kinds apart by the first byte. Needs [`Options::tls`]. Default: no.
+    pub port_unification: bool,
+    /// Certificate and key, and what clients with TLS have to show. Default: none, no TLS.
+    pub tls: Option<ServerTlsOptions>,
     /// Unix sockets to listen on, for whoever [`Options::unix_socket_mode`] lets connect. Default:
     /// none.
     pub unix_sockets: Vec<PathBuf>,
@@ -45,6 +54,9 @@ pub struct Options {
     /// as in [`Options::listen`]. Whoever reaches them reads paths and metrics, no data. Default:
     /// none.
     pub http: Vec<String>,
+    /// TCP addresses on which HTTP answers with TLS, as in [`Options::http`]; needs
+    /// [`Options::tls`], whose client certificates it does not ask for. Default: none.
+    pub https: Vec<String>,
     /// The step of the session clock: a silent session ends within (timeout, timeout + tick].
     /// Default: 200 ms.
     pub tick: Duration,
@@ -124,6 +136,43 @@ pub struct Options {
     /// Lines that the four-letter word `conf` shows besides the settings: name and value, as a
     /// zoo.cfg has them, `server.N` among them. They have no effect. Default: none.
     pub conf_lines: Vec<(String, String)>,
+}
+
+/// TLS of a server's ports for clients and for HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTlsOptions {
+    /// The server's certificate and key, and the authorities that sign clients' certificates: files
+    /// in PEM. A change of them takes effect for new connections, without a restart.
+    pub files: Files,
+    /// Whether clients have to show a certificate. One that is shown must be valid; its subject is
+    /// an identity of the scheme `x509`.
+    pub client_auth: ClientAuth,
+    /// The subject of the superuser's certificate, to whom every ACL is open, as ZooKeeper writes
+    /// it: `CN=admin,O=Example`.
+    pub super_subject: Option<String>,
+    /// How often the server looks whether the files have changed.
+    pub reload_interval: Duration,
+}
+
+impl ServerTlsOptions {
+    /// TLS with these files. Clients must show a certificate if authorities are named that sign
+    /// them, and are not asked for one otherwise.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        let client_auth = match files.authorities {
+            Some(_) => ClientAuth::Required,
+            None => ClientAuth::None,
+        };
+        Self {
+            files,
+            client_auth,
+            super_subject: None,
+            reload_interval: Self::RELOAD_INTERVAL,
+        }
+    }
+
+    /// The default of [`ServerTlsOptions::reload_interval`].
+    pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 }
 
 /// Settings of a server that is one of several.
@@ -340,10 +389,14 @@ impl Default for Options {
         Self {
             storage: StorageChoice::Memory,
             listen: Vec::new(),
+            secure_listen: Vec::new(),
+            port_unification: false,
+            tls: None,
             unix_sockets: Vec::new(),
             unix_socket_mode: PRIVATE_SOCKET_MODE,
             private_socket: None,
             http: Vec::new(),
+            https: Vec::new(),
             tick: Duration::from_millis(200),
             min_session_timeout: Duration::from_secs(1),
             max_session_timeout: Duration::from_secs(120),
@@ -397,6 +450,35 @@ impl Options {
                 "unix_socket_mode",
                 "must be between 0600 and 0777, and let its owner read and write",
             );
+        }
+        let has_tls_port =
+            !self.secure_listen.is_empty() || self.port_unification || !self.https.is_empty();
+        if has_tls_port && self.tls.is_none() {
+            return refuse(
+                "tls_cert, tls_key",
+                "must be given: secure_listen, port_unification and https need a certificate and \
+                 its key in PEM files",
+            );
+        }
+        if self.tls.is_some() && !has_tls_port {
+            return refuse(
+                "tls_cert, secure_listen",
+                "must go together: a certificate needs a port that uses it, so give secure_listen, \
+                 port_unification or https, too",
+            );
+        }
+        if self.port_unification && self.listen.is_empty() {
+            return refuse(
+                "port_unification",
+                "must go with listen: it is for clients with TLS and without on these addresses",
+            );
+        }
+        if self
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.reload_interval < Duration::from_millis(1))
+        {
+            return refuse("tls_reload_interval", "must be at least 1 ms");
         }
         if self.tick < Duration::from_millis(1) {
             return refuse("tick", "must be at least 1 ms");

@@ -31,6 +31,7 @@ use crate::ensemble::Links;
 use crate::ensemble_status::EnsembleStatus;
 use crate::error::{ServerError, StartError};
 use crate::listener;
+use crate::net::tls_handshake::PortTls;
 use crate::net::{accept, lag};
 use crate::options::{Options, PRIVATE_SOCKET_MODE, StorageChoice};
 use crate::report::client_log::ClientLog;
@@ -40,6 +41,7 @@ use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
 use crate::time::{ServerTime, micros};
+use crate::tls::Tls;
 use crate::watch::table::{WatchBounds, WatchTable};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
@@ -53,7 +55,9 @@ type Ended = Option<Result<(), ServerError>>;
 pub struct Server {
     state: Arc<ServerState>,
     local_addrs: Vec<SocketAddr>,
+    secure_addrs: Vec<SocketAddr>,
     http_addrs: Vec<SocketAddr>,
+    https_addrs: Vec<SocketAddr>,
     unix_sockets: Vec<PathBuf>,
     accepting: Mutex<JoinSet<()>>,
     core: Mutex<Option<JoinHandle<()>>>,
@@ -102,12 +106,24 @@ impl Server {
         storage: Arc<dyn Storage>,
     ) -> Result<Server, StartError> {
         options.check()?;
+        let tls = options.tls.as_ref().map(Tls::load).transpose()?;
         let mut listeners = Vec::new();
         let mut local_addrs = Vec::new();
+        let on_plain_port = tls.as_ref().filter(|_| options.port_unification);
+        let on_plain_port = on_plain_port.map(|tls| PortTls::new(Arc::clone(&tls.clients), true));
         for address in &options.listen {
             let (listener, local) = listener::tcp(address).await?;
-            listeners.push(listener);
+            listeners.push((listener, on_plain_port.clone()));
             local_addrs.push(local);
+        }
+        let mut secure_addrs = Vec::new();
+        if let Some(tls) = &tls {
+            let port = PortTls::new(Arc::clone(&tls.clients), false);
+            for address in &options.secure_listen {
+                let (listener, local) = listener::tcp(address).await?;
+                listeners.push((listener, Some(port.clone())));
+                secure_addrs.push(local);
+            }
         }
         let starting = Arc::new(Starting::default());
         let site = http::Site::new(Arc::clone(&starting));
@@ -115,8 +131,18 @@ impl Server {
         let mut http_addrs = Vec::new();
         for address in &options.http {
             let (listener, local) = listener::bind(address).await?;
-            accepting.spawn(http::serve(Arc::clone(&site), listener));
+            accepting.spawn(http::serve(Arc::clone(&site), listener, None));
             http_addrs.push(local);
+        }
+        let mut https_addrs = Vec::new();
+        if let Some(tls) = &tls {
+            for address in &options.https {
+                let (listener, local) = listener::bind(address).await?;
+                let tls = Some(Arc::clone(&tls.http));
+                accepting.spawn(http::serve(Arc::clone(&site), listener, tls));
+                https_addrs.push(local);
+            }
+            accepting.spawn(tls.clone().keep_current());
         }
         let mode = options.unix_socket_mode;
         let private = options.private_socket.iter();
@@ -149,7 +175,9 @@ impl Server {
         let mut server = Server {
             state,
             local_addrs,
+            secure_addrs,
             http_addrs,
+            https_addrs,
             unix_sockets: unix_sockets.iter().map(|(path, _)| path.clone()).collect(),
             accepting: Mutex::new(accepting),
             core: Mutex::new(Some(core)),
@@ -158,13 +186,11 @@ impl Server {
         let lag = lag::measure(Arc::clone(&server.state));
         server.accepting.get_mut().spawn(lag);
         for (path, mode) in &unix_sockets {
-            listeners.push(listener::unix(path, *mode)?);
+            listeners.push((listener::unix(path, *mode)?, None));
         }
-        for listener in listeners {
-            server
-                .accepting
-                .get_mut()
-                .spawn(accept::accept(Arc::clone(&server.state), listener));
+        for (listener, tls) in listeners {
+            let accepted = accept::accept(Arc::clone(&server.state), listener, tls);
+            server.accepting.get_mut().spawn(accepted);
         }
         site.serves(&server.state);
         Ok(server)
@@ -182,6 +208,19 @@ impl Server {
         &self.local_addrs
     }
 
+    /// Every TCP address that the server listens on for clients with TLS alone, with the ports that
+    /// it got.
+    #[must_use]
+    pub fn secure_addrs(&self) -> &[SocketAddr] {
+        &self.secure_addrs
+    }
+
+    /// Every address on which HTTP is answered with TLS, with the ports that it got.
+    #[must_use]
+    pub fn https_addrs(&self) -> &[SocketAddr] {
+        &self.https_addrs
+    }
+
     /// Every address on which HTTP is answered, with the ports that it got.
     #[must_use]
     pub fn http_addrs(&self) -> &[SocketAddr] {
@@ -194,10 +233,19 @@ impl Server {
         self.http_addrs.first().copied()
     }
 
-    /// The connect string for clients: `HOST:PORT`, or `unix:PATH` if the server listens on no TCP
-    /// port.
+    /// The connect string for clients: `HOST:PORT`; `tls://HOST:PORT` if the server listens on ports
+    /// with TLS alone, or `unix:PATH` if it listens on no TCP port.
     #[must_use]
     pub fn connect_string(&self) -> String {
+        if self.local_addrs.is_empty() && !self.secure_addrs.is_empty() {
+            let named = self
+                .secure_addrs
+                .iter()
+                .zip(&self.state.options.secure_listen);
+            let reachable =
+                named.map(|(address, name)| format!("tls://{}", reachable(*address, name)));
+            return reachable.collect::<Vec<_>>().join(",");
+        }
         if self.local_addrs.is_empty() {
             return self
                 .unix_sockets
@@ -206,18 +254,7 @@ impl Server {
                 .unwrap_or_default();
         }
         let named = self.local_addrs.iter().zip(&self.state.options.listen);
-        let reachable = named.map(|(address, name)| {
-            let mut address = *address;
-            if address.ip().is_unspecified() {
-                // The host `*` takes IPv4, whatever else it takes.
-                address.set_ip(if address.is_ipv4() || name.starts_with('*') {
-                    std::net::Ipv4Addr::LOCALHOST.into()
-                } else {
-                    std::net::Ipv6Addr::LOCALHOST.into()
-                });
-            }
-            address.to_string()
-        });
+        let reachable = named.map(|(address, name)| reachable(*address, name).to_string());
         reachable.collect::<Vec<_>>().join(",")
     }
 
@@ -318,6 +355,20 @@ impl Drop for Server {
         }
         self.state.close_connections();
     }
+}
+
+/// The address by which this machine reaches a socket that listens, for which the settings have
+/// `name`.
+fn reachable(mut address: SocketAddr, name: &str) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        // The host `*` takes IPv4, whatever else it takes.
+        address.set_ip(if address.is_ipv4() || name.starts_with('*') {
+            std::net::Ipv4Addr::LOCALHOST.into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
+    }
+    address
 }
 
 /// Ends the start of a server whose starter has gone: a member may wait for other servers.

@@ -35,7 +35,7 @@ use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
 use crate::ensemble::wire::Wire;
 use crate::error::{ServerError, StartError};
-use crate::net::accept;
+use crate::net::accept::{self, Accepted};
 use crate::net::stream::Stream;
 pub use crate::net::stream::{MemoryInput, MemoryOutput};
 use crate::options::Options;
@@ -246,7 +246,8 @@ impl SimulatedServer {
     /// Serves one connection, to its end or the server's.
     pub fn serve(&self, input: impl MemoryInput, output: impl MemoryOutput) {
         let stream = Stream::Memory(Box::new(input), Box::new(output));
-        if let Some(life) = accept::take_on(&self.state, stream, Peer::Local) {
+        let accepted = Accepted::Ready(stream);
+        if let Some(life) = accept::take_on(&self.state, accepted, Peer::Local) {
             self.spawn(life);
         }
     }

@@ -15,10 +15,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use baton_proto::{Acl, AuthPacket, ErrorCode, MultiOp, OpCode, Perms, Request, frame};
-use baton_server::Server;
+use baton_server::{ClientAuth, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::log::{LOG, lines};
+use support::tls::{self, Fleet};
 use support::{Wire, create, get, http, in_memory, set, word};
 
 /// The one line with this in it, which has to name a peer; it is written before or just after the
@@ -221,4 +222,77 @@ async fn a_flood_of_bad_input_is_no_flood_in_the_log() {
     assert!(word(&to, "ruok").await.contains("imok"));
     let written = lines("refused addWatch").len();
     assert!((1..=60).contains(&written), "{written} lines");
+}
+
+#[tokio::test]
+async fn each_failure_of_tls_has_its_line_with_peer_and_remedy() {
+    LazyLock::force(&LOG);
+    let (fleet, stranger) = (Fleet::new(), Fleet::new());
+    let server = fleet
+        .server(ClientAuth::Required)
+        .with(|options| options.handshake_timeout = Duration::from_secs(1))
+        .start()
+        .await
+        .unwrap();
+    let secure = server.secure_addrs()[0].to_string();
+    assert_eq!(word(&secure, "ruok").await, "");
+    line("it does not speak TLS, which this port asks for; let it use TLS").await;
+    let plain = server.connect_string();
+    assert!(tls::connect(&plain, &fleet.client(None)).await.is_err());
+    line("it wants to speak TLS to a port without TLS; let it connect without TLS").await;
+    let refused = async |config, with: &str| {
+        if let Ok(mut stream) = tls::connect(&secure, &config).await {
+            let mut rest = Vec::new();
+            let _ = stream.read_to_end(&mut rest).await;
+        }
+        line(with).await;
+    };
+    refused(fleet.client(None), "it showed no certificate").await;
+    let expired = fleet.issue_with("x", |params| {
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    });
+    refused(fleet.client(Some(&expired)), "its certificate has expired").await;
+    let distrusts = stranger.client(Some(&fleet.issue("x")));
+    refused(distrusts, "this side's certificate").await;
+    let mut silent = tokio::net::TcpStream::connect(&secure).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = silent.read_to_end(&mut rest).await;
+    line("it did not complete the TLS handshake in time").await;
+    let mut leaving = tokio::net::TcpStream::connect(&secure).await.unwrap();
+    leaving.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
+    leaving.shutdown().await.unwrap();
+    let _ = leaving.read_to_end(&mut rest).await;
+    line("it ended the connection during the TLS handshake").await;
+    let nobody = fleet.issue_with("x", |params| {
+        params.distinguished_name = rcgen::DistinguishedName::new();
+    });
+    refused(
+        fleet.client(Some(&nobody)),
+        "the certificate has an empty subject",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn files_of_tls_that_change_have_their_lines() {
+    LazyLock::force(&LOG);
+    let fleet = Fleet::new();
+    let builder = fleet.server(ClientAuth::None).with(|options| {
+        options.tls.as_mut().unwrap().reload_interval = tls::SOON;
+    });
+    let _server = builder.start().await.unwrap();
+    let written = async |with: &str| {
+        let patience = async {
+            while lines(with).is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let came = tokio::time::timeout(support::PATIENCE, patience).await;
+        assert!(came.is_ok(), "no line with {with:?}");
+    };
+    let other = fleet.issue("other");
+    fleet.write("server.key", &other.key);
+    written("the old ones stay in use: the private key in").await;
+    fleet.write("server.pem", &other.certificate);
+    written("new connections use the changed TLS files").await;
 }

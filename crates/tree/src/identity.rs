@@ -58,6 +58,12 @@ impl Identity {
         &self.ids
     }
 
+    /// Whether it has an identity of this scheme.
+    #[must_use]
+    pub fn has(&self, scheme: &str) -> bool {
+        self.ids.iter().any(|id| id.scheme == scheme)
+    }
+
     /// Whether every ACL is open to this connection.
     #[must_use]
     pub fn is_super(&self) -> bool {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::{Builder, Server, StartError, StorageChoice};
+use baton_server::{Builder, ClientAuth, Server, StartError, StorageChoice};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{self, SignalKind, signal};
 
@@ -32,6 +32,8 @@ use crate::signals::{self, Signals};
 #[command(after_help = "Examples:
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
   baton serve --ephemeral --listen 127.0.0.1:0     in memory, on a free port
+  baton serve --secure-listen 0.0.0.0:2281 --tls-cert server.pem --tls-key server.key
+                                                   with TLS
   baton serve --unix-socket /run/baton/baton.sock --unix-socket-mode 0666
                                                    for all users of this machine
   baton serve --config zoo.cfg --print-config      what such a file comes to
@@ -97,10 +99,18 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .start()
             .await
             .map_err(|error| start_failure(&error))?;
-        let bound = server.local_addrs().iter().map(ToString::to_string);
+        let plain = server.local_addrs().iter().map(ToString::to_string);
+        let secure = server.secure_addrs().iter();
+        let bound = plain.chain(secure.map(|address| format!("tls://{address}")));
         places.splice(0..0, bound);
-        announce(context, &places, server.http_addr(), data);
+        let https = server.https_addrs().first().copied();
+        announce(context, &places, server.http_addr(), https, data);
         if let Some(warning) = open_to_others(server.local_addrs(), server.http_addrs()) {
+            tracing::warn!("{warning}");
+        }
+        let tls = settings.target().options.tls.as_ref();
+        let asks = tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required);
+        if let Some(warning) = without_certificates(server.secure_addrs()).filter(|_| !asks) {
             tracing::warn!("{warning}");
         }
         let ensemble = settings.target().options.ensemble.as_ref();
@@ -153,6 +163,12 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
         local::check_socket_length(path)?;
         places.push(format!("unix:{}", path.display()));
     }
+    if let Some(tls) = &mut options.tls {
+        let files = [&mut tls.files.certificates, &mut tls.files.key];
+        for path in files.into_iter().chain(&mut tls.files.authorities) {
+            *path = absolute(path)?;
+        }
+    }
     let mut builder = Server::builder();
     if let Some(folder) = target.folder() {
         local::make_folder(folder)?;
@@ -175,7 +191,9 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
 /// reach: other users are to know.
 fn is_users_own(target: &Target) -> bool {
     let options = &target.options;
-    let is_alone = options.listen.is_empty() && options.unix_sockets.is_empty();
+    let is_alone = options.listen.is_empty()
+        && options.secure_listen.is_empty()
+        && options.unix_sockets.is_empty();
     target.folder().is_some_and(|folder| {
         is_alone || folders::data(None).is_ok_and(|default| default == folder)
     })
@@ -217,14 +235,28 @@ async fn idle(server: &Server, limit: Option<Duration>) {
     }
 }
 
-/// The warning where other machines can reach a port: no port has authentication.
+/// The ports that other machines can reach.
+fn reachable(ports: &[SocketAddr]) -> Vec<String> {
+    let others = ports
+        .iter()
+        .filter(|at| !at.ip().to_canonical().is_loopback());
+    others.map(ToString::to_string).collect()
+}
+
+/// The warning where other machines can reach a port with TLS without a certificate of their own.
+fn without_certificates(secure: &[SocketAddr]) -> Option<String> {
+    let secure = reachable(secure);
+    (!secure.is_empty()).then(|| {
+        format!(
+            "no client has to show a certificate: all who reach {} (TLS) read and change every znode whose ACL is open to \
+             the world; name the authority of your clients with --tls-ca, or let only trusted hosts reach it",
+            secure.join(" and ")
+        )
+    })
+}
+
+/// The warning where other machines can reach a plain port, which has no authentication.
 fn open_to_others(clients: &[SocketAddr], http: &[SocketAddr]) -> Option<String> {
-    let reachable = |ports: &[SocketAddr]| -> Vec<String> {
-        let others = ports
-            .iter()
-            .filter(|at| !at.ip().to_canonical().is_loopback());
-        others.map(ToString::to_string).collect()
-    };
     let (clients, http) = (reachable(clients), reachable(http));
     let mut who = Vec::new();
     if !clients.is_empty() {
@@ -249,12 +281,20 @@ fn open_to_others(clients: &[SocketAddr], http: &[SocketAddr]) -> Option<String>
 }
 
 /// Says where it serves: the sign that it does.
-fn announce(context: &Context, places: &[String], http: Option<SocketAddr>, data: Option<&Path>) {
+fn announce(
+    context: &Context,
+    places: &[String],
+    http: Option<SocketAddr>,
+    https: Option<SocketAddr>,
+    data: Option<&Path>,
+) {
     #[derive(serde::Serialize)]
     struct Serving<'a> {
         serving: &'a [String],
         #[serde(skip_serializing_if = "Option::is_none")]
         http: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        https: Option<String>,
         data_dir: Option<String>,
         pid: u32,
     }
@@ -265,14 +305,16 @@ fn announce(context: &Context, places: &[String], http: Option<SocketAddr>, data
             format!("data in {folder}")
         });
     let http_text = http.map_or(String::new(), |at| format!("; HTTP on {at}"));
+    let https_text = https.map_or(String::new(), |at| format!("; HTTPS on {at}"));
     let text = format!(
-        "baton: serving on {}; {keeping}{http_text}",
+        "baton: serving on {}; {keeping}{http_text}{https_text}",
         places.join(" and ")
     );
     context.output.result(
         &Serving {
             serving: places,
             http: http.map(|at| at.to_string()),
+            https: https.map(|at| at.to_string()),
             data_dir,
             pid: std::process::id(),
         },

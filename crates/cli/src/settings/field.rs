@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use baton_server::ClientAuth;
+
 use super::Target;
 use crate::duration;
 
@@ -37,6 +39,8 @@ pub(crate) enum Field {
     Ports(fn(&mut Target) -> &mut BTreeMap<u64, u16>),
     /// Ids of servers.
     Ids(fn(&mut Target) -> &mut BTreeSet<u64>),
+    /// Whether clients have to show a certificate, which may be left out.
+    ClientAuth(fn(&mut Target) -> &mut Option<ClientAuth>),
     /// Yes or no.
     Switch(fn(&mut Target) -> &mut bool),
 }
@@ -68,6 +72,7 @@ impl Field {
             Self::Count(_) | Self::Large(_) | Self::Small(_) => "a number in digits",
             Self::Mode(_) => "octal digits in quotes, like \"0660\"",
             Self::Text(_) | Self::Path(_) => "text in quotes",
+            Self::ClientAuth(_) => "\"none\", \"optional\" or \"required\"",
             Self::Texts(_) | Self::Paths(_) => "text in quotes, or a list of it in [ ]",
             Self::Servers(_) => "a table of addresses by id, like { 1 = \"zk1:2888\" }",
             Self::Ports(_) => "a table of ports by id, like { 1 = 3888 }",
@@ -96,6 +101,7 @@ impl Field {
             Self::Servers(at) => *at(target) = servers(values)?,
             Self::Ports(at) => *at(target) = ports(values)?,
             Self::Ids(at) => *at(target) = ids(values)?,
+            Self::ClientAuth(at) => *at(target) = Some(last.parse()?),
             Self::Switch(at) => {
                 *at(target) = match last {
                     "true" => true,
@@ -143,6 +149,7 @@ impl Field {
             Self::Servers(at) => table(at(target), |address| quoted(address))?,
             Self::Ports(at) => table(at(target), u16::to_string)?,
             Self::Ids(at) => list(at(target).iter().map(u64::to_string).collect()),
+            Self::ClientAuth(at) => quoted(&(*at(target))?.to_string()),
             Self::Switch(at) => at(target).to_string(),
         })
     }

@@ -1,6 +1,9 @@
 //! The settings as flags: one for each row of the table. Owns no value.
 
+use std::path::PathBuf;
+
 use clap::builder::ValueParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 
 use super::{Field, Flag, Given, SETTINGS, Setting, Target, setting};
@@ -43,11 +46,15 @@ fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
     if let Field::Switch(_) = field {
         return arg.action(ArgAction::SetTrue);
     }
-    let arg = arg
-        .value_name(value_name)
-        .value_parser(ValueParser::from(move |text: &str| {
-            field.check(text).map(|()| text.to_owned())
-        }));
+    let parser = match field {
+        // The type of the options of every verb that name files: clap wants one type for options
+        // of one name.
+        Field::Path(_) => {
+            ValueParser::from(move |text: &str| field.check(text).map(|()| PathBuf::from(text)))
+        }
+        _ => ValueParser::from(move |text: &str| field.check(text).map(|()| text.to_owned())),
+    };
+    let arg = arg.value_name(value_name).value_parser(parser);
     match field {
         Field::Texts(_) | Field::Servers(_) | Field::Ports(_) | Field::Ids(_) => {
             arg.action(ArgAction::Append).value_delimiter(',')
@@ -91,8 +98,12 @@ impl FromArgMatches for SettingFlags {
                 if matches.get_flag(setting.name) {
                     self.given.push((setting.name, vec!["true".to_owned()]));
                 }
-            } else if let Some(values) = matches.get_many::<String>(setting.name) {
-                self.given.push((setting.name, values.cloned().collect()));
+            } else if matches.value_source(setting.name) == Some(ValueSource::CommandLine)
+                && let Some(values) = matches.get_raw(setting.name)
+            {
+                // What an option of every verb takes from the environment is not the server's.
+                let values = values.map(|value| value.to_string_lossy().into_owned());
+                self.given.push((setting.name, values.collect()));
             }
         }
         Ok(())

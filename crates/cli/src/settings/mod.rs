@@ -10,6 +10,7 @@
 //! | `flags` | the settings as flags |
 //! | `toml_file` | `baton.toml` |
 //! | `zoo_cfg` | ZooKeeper's `zoo.cfg` |
+//! | `zoo_tls` | its keys about TLS |
 //! | `server_line` | one line `server.N` of it |
 //! | `address` | hosts and ports as it writes them |
 //! | `table` | the one definition of every setting |
@@ -29,12 +30,13 @@ mod table;
 pub(crate) mod toml_file;
 mod zoo_cfg;
 mod zoo_keys;
+mod zoo_tls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::{EnsembleOptions, Options, StartError};
+use baton_server::{ClientAuth, EnsembleOptions, Options, ServerTlsOptions, StartError, TlsFiles};
 
 pub(crate) use field::Field;
 pub(crate) use flags::SettingFlags;
@@ -52,6 +54,8 @@ pub(crate) struct Target {
     /// The servers that are to be one with this one. [`Options::ensemble`] is set from it once all
     /// settings are known.
     ensemble: EnsembleOptions,
+    /// TLS of the ports. [`Options::tls`] is set from it once all settings are known.
+    tls: TlsSettings,
     /// The data folder; the user's own if there is none.
     pub(crate) data_dir: Option<PathBuf>,
     /// Whether nothing is kept.
@@ -60,6 +64,30 @@ pub(crate) struct Target {
     sasl_users: Option<PathBuf>,
     /// How long the server outlives its last use.
     pub(crate) exit_when_idle: Option<Duration>,
+}
+
+/// The files and rules of TLS as they are given.
+#[derive(Debug, Clone)]
+struct TlsSettings {
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    ca: Option<PathBuf>,
+    client_auth: Option<ClientAuth>,
+    super_subject: Option<String>,
+    reload_interval: Duration,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        Self {
+            cert: None,
+            key: None,
+            ca: None,
+            client_auth: None,
+            super_subject: None,
+            reload_interval: ServerTlsOptions::RELOAD_INTERVAL,
+        }
+    }
 }
 
 impl Target {
@@ -168,14 +196,17 @@ impl Settings {
                 "the zoo.cfg has no dataDir; add dataDir=FOLDER or give --data-dir",
             ));
         }
-        if is_zoo_cfg && !self.is_given("listen") {
+        if is_zoo_cfg && !self.is_given("listen") && !self.is_given("secure_listen") {
             return Err(Failure::usage(
                 "the zoo.cfg has no clientPort; add clientPort=2181 or give --listen",
             ));
         }
         if self.target.ephemeral {
             let options = &self.target.options;
-            if options.listen.is_empty() && options.unix_sockets.is_empty() {
+            if options.listen.is_empty()
+                && options.secure_listen.is_empty()
+                && options.unix_sockets.is_empty()
+            {
                 return Err(Failure::usage(
                     "serve --ephemeral has no address; give --listen HOST:PORT or --unix-socket PATH",
                 ));
@@ -190,6 +221,7 @@ impl Settings {
                 .map_err(|what| Failure::usage(format!("{}: {what}", file.display())))?;
             self.target.options.sasl_users = users.into_iter().collect();
         }
+        self.settle_tls()?;
         self.settle_ensemble()?;
         self.target.options.check().map_err(|error| match error {
             StartError::Setting { setting, remedy } => {
@@ -197,6 +229,33 @@ impl Settings {
             }
             error => Failure::usage(error.to_string()),
         })
+    }
+
+    /// Gives the ports their certificate, if one is named.
+    fn settle_tls(&mut self) -> Result<(), Failure> {
+        let tls = self.target.tls.clone();
+        let Some(certificates) = tls.cert else {
+            let rest = "tls_key, tls_ca, tls_client_auth, tls_super_subject";
+            if rest.split(", ").any(|name| self.is_given(name)) {
+                let named = self.named(rest);
+                return Err(Failure::usage(format!(
+                    "{named} has no meaning without tls_cert; give --tls-cert FILE"
+                )));
+            }
+            return Ok(());
+        };
+        let options = ServerTlsOptions::new(TlsFiles {
+            key: tls.key.unwrap_or_else(|| certificates.clone()),
+            certificates,
+            authorities: tls.ca,
+        });
+        self.target.options.tls = Some(ServerTlsOptions {
+            client_auth: tls.client_auth.unwrap_or(options.client_auth),
+            super_subject: tls.super_subject,
+            reload_interval: tls.reload_interval,
+            ..options
+        });
+        Ok(())
     }
 
     /// Makes the server one of several, if more than one is named. One alone stands alone, as in

@@ -37,17 +37,10 @@ pub(crate) static PROTECTIONS: &[Protection] = &[
         missing: "servers do not authenticate each other",
     },
     Protection {
-        keys: &[
-            "secureClientPort",
-            "secureClientPortAddress",
-            "ssl.",
-            "client.portUnification",
-            "client.certReload",
-            "fips-mode",
-        ],
+        keys: &["fips-mode"],
         off: NO,
-        switch: Some("secureClientPort"),
-        missing: "there is no TLS",
+        switch: None,
+        missing: "the cryptography is not one that FIPS has validated",
     },
     Protection {
         keys: &["enforce.auth.enabled", "enforce.auth.schemes"],
@@ -60,9 +53,10 @@ pub(crate) static PROTECTIONS: &[Protection] = &[
         off: &[
             "org.apache.zookeeper.server.auth.DigestAuthenticationProvider",
             "org.apache.zookeeper.server.auth.IPAuthenticationProvider",
+            "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
         ],
         switch: None,
-        missing: "clients are known by ip and digest only",
+        missing: "clients are known by ip, digest and x509 only",
     },
     Protection {
         keys: &[
@@ -78,7 +72,7 @@ pub(crate) static PROTECTIONS: &[Protection] = &[
         ],
         off: NO,
         switch: None,
-        missing: "clients are known by ip and digest only",
+        missing: "clients are known by ip, digest and x509 only",
     },
     Protection {
         keys: &["DigestAuthenticationProvider.enabled"],
@@ -100,7 +94,7 @@ pub(crate) static PROTECTIONS: &[Protection] = &[
         ],
         off: NO,
         switch: Some("admin.enableServer"),
-        missing: "HTTP has no TLS and no authentication",
+        missing: "a zoo.cfg's HTTP has no TLS and no authentication; https gives it TLS",
     },
     Protection {
         keys: &[
@@ -111,7 +105,7 @@ pub(crate) static PROTECTIONS: &[Protection] = &[
         ],
         off: NO,
         switch: None,
-        missing: "HTTP has no TLS and no authentication",
+        missing: "a zoo.cfg's HTTP has no TLS and no authentication; https gives it TLS",
     },
 ];
 

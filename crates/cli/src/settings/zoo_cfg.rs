@@ -9,6 +9,7 @@ use super::properties::{Entry, entries};
 use super::protections::Asked;
 use super::server_line::ServerLine;
 use super::zoo_keys::{ALONE, TOGETHER, Unit, instead};
+use super::zoo_tls::ZooTls;
 use super::{FromFile, Given, SETTINGS};
 
 /// ZooKeeper's own defaults, where a file leaves something out.
@@ -70,6 +71,7 @@ struct Reader {
     switched_on: BTreeMap<String, String>,
     conf_lines: Vec<(String, String)>,
     http: Http,
+    tls: ZooTls,
     asked: Asked,
 }
 
@@ -137,6 +139,9 @@ impl Reader {
         let (key, value) = (entry.key.as_str(), entry.value.as_str());
         let place = format!("{name}:{}", entry.line);
         let origin = format!("{place} {key}");
+        if self.tls.take(key, value, &origin) {
+            return Ok(());
+        }
         if self.asked.take(key, value, place) {
             return Ok(());
         }
@@ -273,6 +278,11 @@ impl Reader {
         }
         if let Some(given) = self.listen() {
             self.given.insert("listen", given);
+        }
+        let tls = self.tls.settle()?;
+        self.instead.extend(tls.instead);
+        for given in tls.given {
+            self.given.insert(given.setting, given);
         }
         if let Some(given) = std::mem::take(&mut self.http).given() {
             self.given.insert("http", given);

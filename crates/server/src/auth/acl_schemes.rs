@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 
 use baton_proto::{Acl, Limits, MultiOp, OpCode, Request};
+use baton_tls::ClientAuth;
 use memchr::memmem;
 
 use crate::options::Options;
@@ -35,7 +36,10 @@ pub(crate) fn without_disabled(
     );
     let is_disabled = |scheme: &str| match scheme {
         "sasl" => options.sasl_users.is_empty(),
-        "x509" => true,
+        "x509" => {
+            let tls = options.tls.as_ref();
+            tls.is_none_or(|tls| tls.client_auth == ClientAuth::None)
+        }
         _ => false,
     };
     let may_be_named = |scheme: &&str| memmem::find(body, scheme.as_bytes()).is_some();

@@ -14,8 +14,10 @@ const MAX_IDENTITY_BYTES: usize = 64 << 10;
 /// Why credentials are refused. The answer is `AuthFailed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("clients are known by ip and digest only")]
+    #[error("clients are known by ip, digest and x509 only")]
     Scheme,
+    #[error("the connection has no client certificate; connect with TLS and a certificate")]
+    NoCertificate,
     #[error("they are null; send user:password")]
     Null,
     #[error(
@@ -74,6 +76,8 @@ pub(crate) fn add(
         }
         // Known since the connection was made.
         "ip" => {}
+        "x509" if identity.has("x509") => {}
+        "x509" => return Err(Refusal::NoCertificate),
         _ => return Err(Refusal::Scheme),
     }
     let bytes = more.ids().iter().map(|id| id.scheme.len() + id.id.len());

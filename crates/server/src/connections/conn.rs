@@ -128,11 +128,27 @@ pub(crate) trait Outlet: Send + Sync {
 
     /// Bytes from the client that the system holds for this socket.
     fn unread_bytes(&self) -> u64;
+
+    /// Bytes from the client that the system has handed over and the connection's task has not
+    /// read.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether bytes that were written wait here, because the system has not taken them.
+    fn has_unsent_bytes(&self) -> bool {
+        false
+    }
+
+    /// The most that the core writes by itself: more is the socket task's, which can wait for the
+    /// client to read it.
+    fn direct_bytes(&self) -> usize {
+        DIRECT_BYTES
+    }
 }
 
-/// The most that the core writes by itself: more is the socket task's, which can wait for the
-/// client to read it.
-const DIRECT_BYTES: usize = 16 << 10;
+/// The most that the core writes by itself to a plain socket.
+pub(crate) const DIRECT_BYTES: usize = 16 << 10;
 
 /// Fewer bytes than this in an outbox are not counted in [`Outbound`]: the task takes them at once
 /// and counts what the socket leaves.
@@ -197,7 +213,7 @@ impl Outbox {
         let Some(outlet) = &self.idle else {
             return false;
         };
-        if self.closing.is_some() || self.bytes.len() > DIRECT_BYTES {
+        if self.closing.is_some() || self.bytes.len() > outlet.direct_bytes() {
             return false;
         }
         match outlet.try_write(&self.bytes) {
@@ -205,7 +221,8 @@ impl Outbox {
                 self.bytes.clear();
                 self.replies = 0;
                 self.bytes.shrink_to(DIRECT_BYTES);
-                true
+                // The task waits until the system takes the rest.
+                !outlet.has_unsent_bytes()
             }
             Ok(written) => {
                 self.bytes.drain(..written);
@@ -295,10 +312,14 @@ impl Conn {
     }
 
     /// Whether the client has sent bytes that its task has not read, or has read and not counted.
-    /// The socket is asked first: what the task reads in between, it has said before that it reads.
+    /// The socket is asked first: what the task reads in between, it has said before that it reads,
+    /// and what it leaves unread then is held behind the socket.
     pub(crate) fn has_unread_bytes(&self) -> bool {
         let socket = self.socket.get().and_then(Weak::upgrade);
-        socket.is_some_and(|socket| socket.unread_bytes() > 0) || self.reading.load(SeqCst)
+        let unread = socket
+            .as_ref()
+            .is_some_and(|socket| socket.unread_bytes() > 0);
+        unread || self.reading.load(SeqCst) || socket.is_some_and(|socket| socket.held_bytes() > 0)
     }
 
     pub(crate) fn attached(&self) -> Option<&Attached> {

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
 use crate::connections::registry::TooMany;
@@ -11,6 +14,7 @@ use crate::listener::{Listener, canonical};
 use crate::net::connection::Connection;
 use crate::net::end::End;
 use crate::net::stream::Stream;
+use crate::net::tls_handshake::PortTls;
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 
@@ -19,22 +23,26 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go
 /// on.
-pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener) {
+pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener, tls: Option<PortTls>) {
     loop {
         let accepted = match &listener {
             Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
                 // Replies are small and whole; waiting for more to send would only delay them.
                 let _ = stream.set_nodelay(true);
-                (Stream::Tcp(stream), Peer::Tcp(canonical(peer)))
+                let accepted = match &tls {
+                    Some(tls) => Accepted::MayHaveTls(stream, tls.clone()),
+                    None => Accepted::Ready(Stream::Tcp(stream)),
+                };
+                (accepted, Peer::Tcp(canonical(peer)))
             }),
             Listener::Unix { listener, .. } => listener
                 .accept()
                 .await
-                .map(|(stream, _)| (Stream::Unix(stream), Peer::Local)),
+                .map(|(stream, _)| (Accepted::Ready(Stream::Unix(stream)), Peer::Local)),
         };
         match accepted {
-            Ok((stream, peer)) => {
-                if let Some(life) = take_on(&state, stream, peer) {
+            Ok((accepted, peer)) => {
+                if let Some(life) = take_on(&state, accepted, peer) {
                     tokio::spawn(life);
                 }
             }
@@ -46,10 +54,18 @@ pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener) {
     }
 }
 
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Ready(Stream),
+    /// On a port that has TLS.
+    MayHaveTls(TcpStream, PortTls),
+}
+
 /// Registers a connection and returns its task, to be spawned. `None`: the connection is refused.
 pub(crate) fn take_on(
     state: &Arc<ServerState>,
-    stream: Stream,
+    accepted: Accepted,
     peer: Peer,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     state.stats.connections_accepted.fetch_add(1, Relaxed);
@@ -81,9 +97,21 @@ pub(crate) fn take_on(
             state: Arc::clone(&state),
             conn: Arc::clone(&conn),
         };
-        let end = Connection::new(Arc::clone(&state), conn, stream)
-            .serve()
-            .await;
+        let deadline = Instant::now() + state.options.handshake_timeout;
+        let opened = match accepted {
+            Accepted::Ready(stream) => Ok(stream),
+            // Boxed so that the future of a connection without TLS stays small.
+            Accepted::MayHaveTls(stream, tls) => {
+                Box::pin(tls.open(&state, &conn, stream, deadline)).await
+            }
+        };
+        let end = match opened {
+            Ok(stream) => {
+                let connection = Connection::new(Arc::clone(&state), conn, stream);
+                connection.serve(deadline).await
+            }
+            Err(end) => end,
+        };
         match end {
             End::Gone => {
                 let stats = &state.stats;

@@ -62,6 +62,10 @@ const FIRST_FRAME_BYTES: usize = 4 << 10;
 /// Bytes that a connection without a request in flight may hand in though the queue is full.
 const FREE_BYTES: usize = 4 << 10;
 
+/// How a TLS handshake begins: its kind of record, and the first byte of every version. As the
+/// length of a frame this would be over every limit.
+const TLS_RECORD: [u8; 2] = [0x16, 0x03];
+
 /// A request's length, xid and operation.
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
 
@@ -171,11 +175,9 @@ impl Connection {
 
     /// Serves the connection to its end. Cancelling drops the socket; what was handed to the core
     /// is still done.
-    pub(crate) async fn serve(mut self) -> End {
-        let opening = tokio::time::timeout(
-            self.state.options.handshake_timeout,
-            poll_fn(|cx| self.poll(cx, true)),
-        );
+    /// A client that has not named its session at `deadline` is closed.
+    pub(crate) async fn serve(mut self, deadline: tokio::time::Instant) -> End {
+        let opening = tokio::time::timeout_at(deadline, poll_fn(|cx| self.poll(cx, true)));
         let end = match opening.await {
             Ok(None) => match self.word {
                 // Boxed so that the future of a connection with a session stays small.
@@ -280,12 +282,12 @@ impl Connection {
                     }
                 }
             }
-            let unwritten = self.out.len() - self.written;
+            let unwritten = self.out.len() - self.written + self.outlet.unsent_bytes();
             self.conn
                 .set_unwritten(unwritten, || self.state.time.now_ms());
             let taken_on = std::mem::take(&mut self.taken_on);
-            self.state
-                .set_unfinished(&self.conn, self.input.len(), taken_on);
+            let unfinished = self.input.len() + self.outlet.unfinished_bytes();
+            self.state.set_unfinished(&self.conn, unfinished, taken_on);
             let over = pressure == Pressure::Over;
             if closing.is_none() && (over || need == Need::Turn) {
                 // Over the bound: the connections that are being ended go first.
@@ -380,7 +382,7 @@ impl Connection {
         }
         self.out.clear();
         self.written = 0;
-        Poll::Ready(Ok(()))
+        self.outlet.poll_flush(cx)
     }
 
     fn release_memory(&mut self) {
@@ -964,6 +966,10 @@ impl Connection {
             };
             self.word = Some((word, argument));
             return Ok(Need::Room);
+        }
+        if first.starts_with(&TLS_RECORD) {
+            let what = "it wants to speak TLS to a port without TLS; let it connect without TLS, or give this port TLS (secure_listen, port_unification)";
+            return Err(End::Refused(Notice::BadFrame, what.to_owned()));
         }
         let input = std::mem::take(&mut self.input);
         let max_bytes = self.state.limits.max_frame_bytes.min(FIRST_FRAME_BYTES);

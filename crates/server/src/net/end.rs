@@ -1,8 +1,10 @@
 //! How the task of a connection ends.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
-use crate::connections::conn::CloseReason;
+use crate::connections::conn::{CloseReason, Conn};
 use crate::report::notice::Notice;
 
 /// How long a closed connection's last bytes may take to be fetched.
@@ -17,4 +19,17 @@ pub(crate) enum End {
     Closed(CloseReason),
     /// The client broke the protocol: what it did.
     Refused(Notice, String),
+}
+
+/// Ready when the server wants the connection closed.
+pub(crate) async fn closed(conn: &Conn) -> CloseReason {
+    poll_fn(|cx| {
+        let reason = || conn.take(&mut Vec::new(), true).closing;
+        match reason() {
+            Some(reason) => Poll::Ready(reason),
+            None if conn.wait(cx.waker(), true, None) => Poll::Pending,
+            None => Poll::Ready(reason().unwrap_or(CloseReason::ServerStops)),
+        }
+    })
+    .await
 }

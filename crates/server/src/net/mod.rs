@@ -8,8 +8,10 @@
 //! | `word_reply` | writing the answer to a four-letter word |
 //! | `handshake` | the first frame |
 //! | `read_only` | sessions of read-only mode |
+//! | `tls_handshake` | which connections use TLS; its handshake; the identity of a certificate |
 //! | `end` | how a task ends |
-//! | `stream` | TCP and unix sockets made alike |
+//! | `stream` | TCP, TLS and unix sockets made alike |
+//! | `tls_socket` | a socket with TLS: reading it, and writing to it from two threads |
 //! | `turn` | how much a connection does before others get their turn |
 //! | `frames` | where a frame ends; the limit of its length |
 //! | `class` | which part of the server handles an operation |
@@ -24,5 +26,7 @@ mod handshake;
 pub(crate) mod lag;
 mod read_only;
 pub(crate) mod stream;
+pub(crate) mod tls_handshake;
+mod tls_socket;
 mod turn;
 mod word_reply;

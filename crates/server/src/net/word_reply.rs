@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::admin::words::{Word, answer};
 use crate::connections::conn::{CloseReason, Conn};
-use crate::net::end::{End, LINGER};
+use crate::net::end::{End, LINGER, closed};
 use crate::net::stream::{Input, Output};
 use crate::report::notice::Notice;
 use crate::state::ServerState;
@@ -105,6 +105,11 @@ async fn write(
         }
         tokio::task::yield_now().await;
     }
+    let sent = tokio::time::timeout(patience, poll_fn(|cx| outlet.poll_flush(cx)));
+    if !matches!(sent.await, Ok(Ok(()))) {
+        progress.of = None;
+        return End::Gone;
+    }
     End::Closed(CloseReason::SessionClosed)
 }
 
@@ -119,19 +124,6 @@ async fn write_all(outlet: &Output, mut bytes: &[u8]) -> io::Result<()> {
             }
         }
         Poll::Ready(Ok(()))
-    })
-    .await
-}
-
-/// Ready when the server wants the connection closed.
-async fn closed(conn: &Conn) -> CloseReason {
-    poll_fn(|cx| {
-        let reason = || conn.take(&mut Vec::new(), true).closing;
-        match reason() {
-            Some(reason) => Poll::Ready(reason),
-            None if conn.wait(cx.waker(), true, None) => Poll::Pending,
-            None => Poll::Ready(reason().unwrap_or(CloseReason::ServerStops)),
-        }
     })
     .await
 }

@@ -13,6 +13,8 @@ pub(crate) enum Notice {
     NotOpened,
     /// Bytes that are no frame, no handshake, or a request that ends the connection.
     BadFrame,
+    /// A TLS handshake that failed, or TLS on one side only.
+    Tls,
     /// A request that cannot be decoded.
     BadRecord,
     /// A request over the limit of bytes.
@@ -51,6 +53,7 @@ impl fmt::Display for Notice {
             Notice::NoSession => "connections without a session",
             Notice::NotOpened => "sessions that were not opened",
             Notice::BadFrame => "bad frames",
+            Notice::Tls => "failed TLS handshakes",
             Notice::BadRecord => "bad records",
             Notice::LargeRequest => "large requests",
             Notice::BadCredentials => "bad credentials",

@@ -24,6 +24,8 @@ pub(crate) struct Stats {
     pub(crate) handshakes_timed_out: AtomicU64,
     /// Connections closed because their session was not written down in time.
     pub(crate) handshakes_unanswered: AtomicU64,
+    pub(crate) tls_handshakes: AtomicU64,
+    pub(crate) tls_handshakes_failed: AtomicU64,
     pub(crate) slow_readers_closed: AtomicU64,
     pub(crate) all_too_slow_closed: AtomicU64,
     pub(crate) connections_shed: AtomicU64,
@@ -101,6 +103,8 @@ impl Stats {
             refused_in_all: zero(),
             handshakes_timed_out: zero(),
             handshakes_unanswered: zero(),
+            tls_handshakes: zero(),
+            tls_handshakes_failed: zero(),
             slow_readers_closed: zero(),
             all_too_slow_closed: zero(),
             connections_shed: zero(),

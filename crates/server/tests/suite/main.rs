@@ -27,4 +27,5 @@ mod starting;
 mod starvation;
 mod stories;
 mod support;
+mod tls;
 mod words;

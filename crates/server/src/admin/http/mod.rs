@@ -14,6 +14,7 @@ use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
+use baton_tls::ServerTls;
 use bytes::Bytes;
 use tokio::net::TcpListener;
 
@@ -55,8 +56,8 @@ impl Site {
     }
 }
 
-/// Answers until it is aborted, and its connections with it.
-pub(crate) async fn serve(site: Arc<Site>, listener: TcpListener) {
+/// Answers until it is aborted, and its connections with it. With `tls`, over TLS alone.
+pub(crate) async fn serve(site: Arc<Site>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let router = Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
@@ -65,7 +66,10 @@ pub(crate) async fn serve(site: Arc<Site>, listener: TcpListener) {
         .route("/commands/", get(list_commands))
         .route("/commands/{name}", any(command))
         .with_state(site);
-    crate::http::serve(router, listener).await;
+    match tls {
+        Some(tls) => crate::http::serve_tls(router, listener, tls).await,
+        None => crate::http::serve(router, listener).await,
+    }
 }
 
 fn unavailable(why: &str) -> Response {

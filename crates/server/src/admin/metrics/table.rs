@@ -396,6 +396,16 @@ static TABLE: &[Metric] = &[
         |s| Value::Count(s.stats.handshakes_unanswered.load(Relaxed)),
     ),
     counter(
+        "baton_tls_handshakes",
+        "TLS handshakes of clients that were completed.",
+        |s| Value::Count(s.stats.tls_handshakes.load(Relaxed)),
+    ),
+    counter(
+        "baton_tls_handshakes_failed",
+        "TLS handshakes of clients that failed.",
+        |s| Value::Count(s.stats.tls_handshakes_failed.load(Relaxed)),
+    ),
+    counter(
         "large_requests_rejected",
         "Requests over the limit of bytes.",
         |s| Value::Count(s.stats.large_requests.load(Relaxed)),

@@ -36,7 +36,9 @@ impl Stage {
         let conn = state.open(Peer::Local).unwrap();
         let (client, server) = UnixStream::pair().unwrap();
         let stream = Stream::Unix(server);
-        tokio::spawn(Connection::new(Arc::clone(&state), Arc::clone(&conn), stream).serve());
+        let deadline = tokio::time::Instant::now() + state.options.handshake_timeout;
+        let connection = Connection::new(Arc::clone(&state), Arc::clone(&conn), stream);
+        tokio::spawn(connection.serve(deadline));
         let mut stage = Self {
             state,
             conn,

@@ -6,6 +6,7 @@ pub mod gate;
 pub mod http;
 pub mod log;
 pub mod relay;
+pub mod tls;
 
 use std::time::Duration;
 
@@ -96,10 +97,27 @@ impl Wire {
 
     /// `None`: the server closed the connection without an answer.
     pub async fn open_with(to: &str, request: &ConnectRequest<'_>) -> Option<Wire> {
-        let mut wire = Wire::silent(to).await;
+        Wire::silent(to).await.ask_for_session(request).await
+    }
+
+    /// A session over this stream. `None`: the server closed it without an answer.
+    pub async fn open_on(
+        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Option<Wire> {
+        let wire = Wire {
+            socket: Box::new(socket),
+            input: BytesMut::new(),
+            next_xid: 1,
+            session: ConnectResponse::refused(None),
+        };
+        wire.ask_for_session(&no_session()).await
+    }
+
+    async fn ask_for_session(self, request: &ConnectRequest<'_>) -> Option<Wire> {
+        let mut wire = self;
         let mut bytes = Vec::new();
         frame::write_connect_request(&mut bytes, request);
-        wire.send_bytes(&bytes).await;
+        wire.try_send_bytes(&bytes).await.ok()?;
         let frame = wire.next_bytes().await?;
         wire.session = ConnectResponse::decode(&frame, &Limits::default()).unwrap();
         Some(wire)
@@ -118,10 +136,12 @@ impl Wire {
 
     pub async fn send_bytes(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).await.unwrap();
+        self.socket.flush().await.unwrap();
     }
 
     pub async fn try_send_bytes(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.socket.write_all(bytes).await
+        self.socket.write_all(bytes).await?;
+        self.socket.flush().await
     }
 
     /// Sends requests in one write; returns the xid of the first.

@@ -1,0 +1,301 @@
+//! The keys of a zoo.cfg about TLS: between clients and servers (`secureClientPort`, `ssl.…`) and
+//! among servers (`sslQuorum`, `ssl.quorum.…`). A key that asks for more protection than Baton has
+//! stops the start, as in `protections`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::Given;
+use super::address::{ANY, port, with_port};
+
+/// What a key about the other side's certificates comes to.
+enum Meaning {
+    /// A file of certificates, to the setting of this name.
+    Store,
+    /// Whether the other side must show a certificate.
+    ClientAuth,
+    /// Followed by what Baton does anyway, where the value is one of these.
+    Agrees(&'static [&'static str], &'static str),
+    /// Without effect; Baton does this instead.
+    Instead(&'static str),
+}
+
+use Meaning::{Agrees, ClientAuth, Instead, Store};
+
+const NO: &[&str] = &["false", "no", "none", "0", ""];
+const YES: &[&str] = &["true"];
+const ANYTHING: &str = "";
+
+/// The keys behind `ssl.` and `ssl.quorum.`. One with the value `ANYTHING` is taken silently.
+const KEYS: &[(&str, Meaning)] = &[
+    ("keyStore.location", Store),
+    ("trustStore.location", Store),
+    ("clientAuth", ClientAuth),
+    ("keyStore.type", Instead(ANYTHING)),
+    ("trustStore.type", Instead(ANYTHING)),
+    ("keyStore.password", Instead(NO_PASSWORD)),
+    ("keyStore.passwordPath", Instead(NO_PASSWORD)),
+    ("trustStore.password", Instead(ANYTHING)),
+    ("trustStore.passwordPath", Instead(ANYTHING)),
+    (
+        "hostnameVerification",
+        Agrees(
+            YES,
+            "the names in certificates of servers are always checked",
+        ),
+    ),
+    (
+        "clientHostnameVerification",
+        Agrees(NO, "the names in certificates of clients are not checked"),
+    ),
+    ("allowReverseDnsLookup", Instead(ANYTHING)),
+    (
+        "crl",
+        Agrees(NO, "lists of revoked certificates are not read"),
+    ),
+    (
+        "ocsp",
+        Agrees(NO, "nobody is asked whether a certificate was revoked"),
+    ),
+    (
+        "protocol",
+        Agrees(
+            &["TLS", "TLSv1.2", "TLSv1.3"],
+            "TLS 1.2 and 1.3 are what is spoken",
+        ),
+    ),
+    (
+        "enabledProtocols",
+        Agrees(
+            &["TLSv1.2", "TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"],
+            "TLS 1.2 and 1.3 are what is spoken",
+        ),
+    ),
+    (
+        "ciphersuites",
+        Instead("only ciphers with forward secrecy that authenticate what they encrypt are spoken"),
+    ),
+    (
+        "authProvider",
+        Agrees(
+            &["x509"],
+            "clients are known by the subjects of their certificates",
+        ),
+    ),
+    (
+        "context.supplier.class",
+        Agrees(&[""], "TLS has no plug-ins"),
+    ),
+    (
+        "handshakeDetectionTimeoutMillis",
+        Instead("handshake_timeout bounds that"),
+    ),
+    ("sslProvider", Instead(ANYTHING)),
+    ("tcnative.", Instead(ANYTHING)),
+];
+
+const NO_PASSWORD: &str =
+    "a private key in PEM is protected by the permissions of its file, not by a password";
+const SUPER_USER: &str = "X509AuthenticationProvider.superUser";
+/// Why keys of TLS have no effect.
+const UNUSED: &str = "no port uses TLS";
+const RELOADS: &str = "files of TLS are always read again when they change";
+
+/// The keys of the file.
+#[derive(Default)]
+pub(super) struct ZooTls {
+    /// Value and origin of each.
+    seen: BTreeMap<String, (String, String)>,
+}
+
+/// What they come to.
+#[derive(Default)]
+pub(super) struct TlsGiven {
+    pub(super) given: Vec<Given>,
+    /// Keys without effect, and why.
+    pub(super) instead: Vec<(String, &'static str)>,
+}
+
+/// The keys of one side, and the settings they become.
+struct Side {
+    prefix: &'static str,
+    certificate: &'static str,
+    authorities: &'static str,
+    client_auth: &'static str,
+}
+
+const CLIENTS: Side = Side {
+    prefix: "ssl.",
+    certificate: "tls_cert",
+    authorities: "tls_ca",
+    client_auth: "tls_client_auth",
+};
+
+impl ZooTls {
+    /// Whether the key is about TLS. ZooKeeper puts the prefix there itself; who writes it means
+    /// the same.
+    pub(super) fn take(&mut self, key: &str, value: &str, origin: &str) -> bool {
+        let key = key.strip_prefix("zookeeper.").unwrap_or(key);
+        let is_about_tls = [
+            "secureClientPort",
+            "secureClientPortAddress",
+            "client.portUnification",
+            "client.certReload",
+            SUPER_USER,
+        ]
+        .contains(&key)
+            || (key.starts_with("ssl.") && !key.starts_with("ssl.quorum."));
+        if is_about_tls {
+            let seen = (value.to_owned(), origin.to_owned());
+            self.seen.insert(key.to_owned(), seen);
+        }
+        is_about_tls
+    }
+
+    /// The settings.
+    ///
+    /// # Errors
+    /// One line that names the place, the key and the remedy.
+    pub(super) fn settle(&self) -> Result<TlsGiven, String> {
+        let mut out = TlsGiven::default();
+        let is_unified = self.is_on("client.portUnification");
+        let secure = self.secure_address()?;
+        let is_used = is_unified.is_some() || secure.is_some();
+        if let Some((reload, _)) = self.seen.get("client.certReload")
+            && reload.eq_ignore_ascii_case("false")
+        {
+            out.instead.push(("client.certReload".to_owned(), RELOADS));
+        }
+        if let Some(origin) = is_unified {
+            out.give("port_unification", "true".to_owned(), origin);
+        }
+        if let Some((address, origin)) = secure {
+            out.give("secure_listen", address, origin);
+        }
+        match self.seen.get(SUPER_USER) {
+            Some((subject, origin)) if is_used && !subject.is_empty() => {
+                out.give("tls_super_subject", subject.clone(), origin.clone());
+            }
+            Some(_) => out.instead.push((SUPER_USER.to_owned(), UNUSED)),
+            None => {}
+        }
+        self.side(&CLIENTS, is_used, &mut out)?;
+        Ok(out)
+    }
+
+    /// Where a switch is on, its origin.
+    fn is_on(&self, key: &str) -> Option<String> {
+        let (value, origin) = self.seen.get(key)?;
+        value.eq_ignore_ascii_case("true").then(|| origin.clone())
+    }
+
+    fn secure_address(&self) -> Result<Option<(String, String)>, String> {
+        let number = self.seen.get("secureClientPort");
+        let Some((number, origin)) = number.filter(|(number, _)| !NO.contains(&number.as_str()))
+        else {
+            return Ok(None);
+        };
+        let number = port(number).map_err(|what| format!("{origin}={what}"))?;
+        let host = self.seen.get("secureClientPortAddress");
+        let host = host.map(|(host, _)| host.as_str());
+        let host = host.filter(|host| !host.is_empty()).unwrap_or(ANY);
+        Ok(Some((with_port(host, &number), origin.clone())))
+    }
+
+    /// The files and rules of one side.
+    fn side(&self, side: &Side, is_used: bool, out: &mut TlsGiven) -> Result<(), String> {
+        let mut client_auth = None;
+        for (key, (value, origin)) in &self.seen {
+            let Some(name) = key.strip_prefix(side.prefix) else {
+                continue;
+            };
+            if !is_used {
+                if !NO.contains(&value.as_str()) {
+                    out.instead.push((key.clone(), UNUSED));
+                }
+                continue;
+            }
+            let known = KEYS.iter().find(|(known, _)| {
+                name == *known || known.ends_with('.') && name.starts_with(known)
+            });
+            match known.map(|(_, meaning)| meaning) {
+                None => out.instead.push((key.clone(), super::zoo_keys::UNKNOWN)),
+                Some(Instead(ANYTHING)) => {}
+                Some(Instead(_)) if value.is_empty() => {}
+                Some(Instead(what)) => out.instead.push((key.clone(), what)),
+                Some(Agrees(values, what)) => {
+                    let agrees = values.iter().any(|known| known.eq_ignore_ascii_case(value));
+                    if !agrees {
+                        return Err(format!(
+                            "{origin}: the file asks for what baton serve does not have ({what}); \
+                             protect the port by other means, then remove this line"
+                        ));
+                    }
+                }
+                Some(ClientAuth) => client_auth = Some((value.clone(), origin.clone())),
+                Some(Store) if value.is_empty() => {}
+                Some(Store) => {
+                    let kind = name.split('.').next().unwrap_or_default();
+                    self.refuse_other_format(side, kind, value, origin)?;
+                    let setting = match kind {
+                        "keyStore" => side.certificate,
+                        _ => side.authorities,
+                    };
+                    out.give(setting, value.clone(), origin.clone());
+                }
+            }
+        }
+        if is_used {
+            // ZooKeeper's default.
+            let (value, origin) = client_auth
+                .unwrap_or_else(|| ("need".to_owned(), "ZooKeeper's default".to_owned()));
+            out.give(side.client_auth, value, origin);
+        }
+        Ok(())
+    }
+
+    /// Refuses a store that is not in PEM, by its type or its name.
+    fn refuse_other_format(
+        &self,
+        side: &Side,
+        kind: &str,
+        path: &str,
+        origin: &str,
+    ) -> Result<(), String> {
+        let said = self.seen.get(&format!("{}{kind}.type", side.prefix));
+        let said = said.map(|(value, _)| value.to_ascii_lowercase());
+        let extension = Path::new(path)
+            .extension()
+            .map(|end| end.to_ascii_lowercase());
+        let extension = extension.and_then(|end| end.into_string().ok());
+        let format = said.or(extension).unwrap_or_default();
+        let chosen = match kind {
+            "trustStore" => "-nokeys",
+            _ => "-nodes",
+        };
+        let command = match format.as_str() {
+            "jks" | "bcfks" => format!(
+                "keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12 && \
+                 openssl pkcs12 -in store.p12 {chosen} -out store.pem && chmod 600 store.pem"
+            ),
+            "pkcs12" | "p12" | "pfx" => {
+                format!("openssl pkcs12 -in {path} {chosen} -out store.pem && chmod 600 store.pem")
+            }
+            _ => return Ok(()),
+        };
+        Err(format!(
+            "{origin}: {path} is a store of Java ({format}), and baton serve reads PEM; convert it and name \
+             store.pem here: {command}"
+        ))
+    }
+}
+
+impl TlsGiven {
+    fn give(&mut self, setting: &'static str, value: String, origin: String) {
+        self.given.push(Given {
+            setting,
+            values: vec![value],
+            origin,
+        });
+    }
+}

@@ -1,0 +1,156 @@
+//! A server's certificate, and what it asks of clients: the configuration of rustls for accepting.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+
+use crate::error::TlsError;
+use crate::pem::{Files, read_authorities, read_identity};
+use crate::reload::{FileStamps, ReloadOutcome};
+
+/// Whether clients have to show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientAuth {
+    /// No client is asked for one.
+    None,
+    /// A client may show one, which has to be valid then.
+    Optional,
+    /// A client without a valid one is refused.
+    #[default]
+    Required,
+}
+
+impl FromStr for ClientAuth {
+    type Err = String;
+
+    /// Reads Baton's words, and ZooKeeper's: `none`, `want`, `need`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "none" => Ok(Self::None),
+            "optional" | "want" => Ok(Self::Optional),
+            "required" | "need" => Ok(Self::Required),
+            _ => Err(format!(
+                "'{text}' says nothing about client certificates; write none, optional or required"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for ClientAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Optional => "optional",
+            Self::Required => "required",
+        })
+    }
+}
+
+/// What a server needs to accept TLS. Its files are read again when they have changed.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: Files,
+    client_auth: ClientAuth,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    config: Arc<ServerConfig>,
+    stamps: FileStamps,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and the remedy.
+    pub fn load(files: Files, client_auth: ClientAuth) -> Result<Self, TlsError> {
+        // Taken first: a file that changes while it is read is read again.
+        let stamps = FileStamps::of(&files);
+        let config = config(&files, client_auth)?;
+        Ok(Self {
+            files,
+            client_auth,
+            current: Mutex::new(Current { config, stamps }),
+        })
+    }
+
+    /// The configuration for a new connection.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.current.lock().config)
+    }
+
+    /// Whether clients are asked for a certificate.
+    #[must_use]
+    pub fn client_auth(&self) -> ClientAuth {
+        self.client_auth
+    }
+
+    /// Reads the files again if they have changed. New connections use what is read; those that
+    /// are open stay as they are. Files that are refused change nothing, and are reported once.
+    pub fn reload(&self) -> ReloadOutcome {
+        let stamps = FileStamps::of(&self.files);
+        if self.current.lock().stamps == stamps {
+            return ReloadOutcome::Unchanged;
+        }
+        let read = config(&self.files, self.client_auth);
+        let mut current = self.current.lock();
+        current.stamps = stamps;
+        match read {
+            Ok(config) => {
+                current.config = config;
+                ReloadOutcome::Reloaded
+            }
+            Err(error) => ReloadOutcome::Kept(error),
+        }
+    }
+}
+
+/// The provider of cryptography.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn config(files: &Files, client_auth: ClientAuth) -> Result<Arc<ServerConfig>, TlsError> {
+    let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
+    let identity = read_identity(&files.certificates, &files.key)?;
+    // Read in any case: a bad file is reported at start.
+    let roots = files.authorities.as_deref().map(read_authorities);
+    let roots = roots.transpose()?;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(&error))?;
+    let builder = match client_auth {
+        ClientAuth::None => builder.with_no_client_auth(),
+        ClientAuth::Optional | ClientAuth::Required => {
+            let roots = roots.ok_or(TlsError::NoAuthorities)?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+            let verifier = match client_auth {
+                ClientAuth::Optional => verifier.allow_unauthenticated(),
+                _ => verifier,
+            };
+            let verifier = verifier.build().map_err(|error| refused(&error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    if client_auth == ClientAuth::None {
+        // Tickets keep the state of a session at the client, so no number of clients costs memory.
+        config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(|error| refused(&error))?;
+        config.send_tls13_tickets = 1;
+    } else {
+        // A resumed session is not verified again (A08): a certificate that has expired, or whose
+        // authority was removed, would still be an identity.
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,13 @@
+//! Files, handshakes and identities as the server and the client use them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod files;
+mod handshakes;
+mod subjects;
+mod support;
