@@ -42,10 +42,17 @@ impl Cli {
             globals.servers_origin = "BATON_SERVERS in the environment";
             globals.servers.take_if(|list| list.trim().is_empty());
         }
-        if is_variable("data_dir") {
-            globals
-                .data_dir
-                .take_if(|folder| folder.as_os_str().is_empty());
+        for (name, file) in [
+            ("data_dir", &mut globals.data_dir),
+            ("tls_ca", &mut globals.tls_ca),
+            ("tls_cert", &mut globals.tls_cert),
+            ("tls_key", &mut globals.tls_key),
+            ("auth_file", &mut globals.auth_file),
+        ] {
+            if is_variable(name) {
+                file.take_if(|path| path.as_os_str().is_empty());
+                globals.from_variables.push(name);
+            }
         }
         Ok(cli)
     }
@@ -64,6 +71,7 @@ pub(crate) enum Verb {
     Serve(commands::serve::Args),
     Server(commands::server::Args),
     Dev(commands::dev::Args),
+    Cert(commands::cert::Args),
     Ls(commands::ls::Args),
     Get(commands::get::Args),
     Set(commands::set::Args),
@@ -105,6 +113,7 @@ impl Verb {
             Self::Serve(args) => commands::serve::run(&args, context),
             Self::Server(args) => commands::server::run(&args, context),
             Self::Dev(args) => commands::dev::run(&args, context),
+            Self::Cert(args) => commands::cert::run(&args, context),
             Self::Bench(args) => bench::run(&args, context),
             Self::Completions(args) => commands::completions::run(&args, Cli::command(), context),
             Self::Man(args) => commands::man::run(&args, Cli::command(), context),

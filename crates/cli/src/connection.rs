@@ -5,9 +5,10 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Client, Config, LeaseOptions, Session, State};
+use baton_client::{Client, ClientTls, ConnectError, LeaseOptions, Session, State, TlsFailure};
 use tokio::task::AbortHandle;
 
+use crate::access::Access;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
@@ -55,6 +56,7 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     /// The servers that it connects to, for people.
     pub(crate) servers: String,
+    access: Access,
     output: Output,
     keeper: Option<AbortHandle>,
 }
@@ -65,7 +67,10 @@ impl Connection {
     pub(crate) async fn open(context: &Context, options: SessionOptions) -> Result<Self, Failure> {
         let globals = &context.globals;
         let machine = Machine::this()?;
-        let (named, local) = match lookup::servers(globals, &machine)? {
+        let (found, files) = lookup::servers(globals, &machine)?;
+        // Before the local server is started: what is wrong with them is the user's to correct.
+        let access = files.read()?;
+        let (named, local) = match found {
             Found::Named(named) => (named, None),
             Found::Local { origin, silent } => {
                 let folder = folders::data(globals.data_dir.as_deref())?;
@@ -91,12 +96,17 @@ impl Connection {
             (true, limit) => limit.unwrap_or(Duration::MAX),
             (false, _) => globals.connect_timeout,
         };
-        let config = Config::new(&connect_string)
-            .map_err(|error| Failure::usage(format!("{origin}: {error}")))?
+        let config = access
+            .config(&connect_string, &origin)?
             .session_timeout(options.timeout)
             .lease(options.lease.unwrap_or_default())
             .connect_within(globals.connect_timeout)
             .new_session_within(new_session_within);
+        let hints = Hints {
+            servers: where_named,
+            tls: access.tls_origin(&config).map(str::to_owned),
+            credentials: access.auth_origin().map(str::to_owned),
+        };
         let client = Client::lazy(config);
         let keeper = local.map(|local| {
             let keeping = keep(local, client.clone(), context.output.clone());
@@ -105,19 +115,14 @@ impl Connection {
         let connection = Self {
             client,
             servers: connect_string,
+            access,
             output: context.output.clone(),
             keeper,
         };
         let session = connection
-            .wait(&Awaited::Connection, connection.session())
+            .wait(&Awaited::Connection, connection.client.session())
             .await
-            .map_err(|failure| match where_named {
-                Some(origin) => Failure {
-                    text: format!("{}; the servers come from {origin}", failure.text),
-                    ..failure
-                },
-                None => failure,
-            })?;
+            .map_err(|error| hints.failure(&error))?;
         context.output.verbose(|| {
             format!(
                 "session 0x{:x} on {}, timeout {}",
@@ -134,7 +139,17 @@ impl Connection {
         self.client
             .session()
             .await
-            .map_err(|error| Failure::new(exit::BATON, "connection", error.to_string()))
+            .map_err(|error| Hints::default().failure(&error))
+    }
+
+    /// How servers are trusted, if TLS is used.
+    pub(crate) fn tls(&self) -> Option<&ClientTls> {
+        self.access.tls()
+    }
+
+    /// `USER:PASSWORD` of the first `digest` among the credentials.
+    pub(crate) fn digest(&self) -> Option<&str> {
+        self.access.digest()
     }
 
     /// Does `work`, and shows meanwhile what it waits for.
@@ -150,6 +165,40 @@ impl Connection {
         if let Err(error) = self.client.close(CLOSE_LIMIT).await {
             self.output.verbose(|| error.to_string());
         }
+    }
+}
+
+/// Who has said what about the servers, for a user who has not done so on this command line, and
+/// has to know when they cannot be used.
+#[derive(Default)]
+struct Hints {
+    servers: Option<String>,
+    tls: Option<String>,
+    credentials: Option<String>,
+}
+
+impl Hints {
+    fn failure(&self, error: &ConnectError) -> Failure {
+        let mut text = error.to_string();
+        if let Some(origin) = &self.servers {
+            text.push_str(&format!("; the servers come from {origin}"));
+        }
+        match error {
+            ConnectError::Tls { failure, .. }
+                if matches!(**failure, TlsFailure::NotTls | TlsFailure::Closed) =>
+            {
+                if let Some(origin) = &self.tls {
+                    text.push_str(&format!("; TLS is used because of {origin}"));
+                }
+            }
+            ConnectError::AuthFailed { .. } => {
+                if let Some(origin) = &self.credentials {
+                    text.push_str(&format!("; the credentials come from {origin}"));
+                }
+            }
+            _ => {}
+        }
+        Failure::new(exit::BATON, "connection", text)
     }
 }
 

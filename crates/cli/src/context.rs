@@ -15,7 +15,8 @@ use crate::output::{Level, Output};
 pub(crate) struct Globals {
     /// The servers to use: host:port,host:port[/chroot], or unix:/path/to.sock.
     ///
-    /// Baton's server and Apache ZooKeeper both do. Without it, the first of these counts: servers
+    /// tls:// before the first host means TLS to all of them. Baton's server and Apache ZooKeeper
+    /// both do. Without it, the first of these counts: servers
     /// = "LIST" in ~/.config/baton/config.toml, then in /etc/baton/config.toml; the machine's
     /// server, if one answers at /run/baton/baton.sock; a local server of your own, which is
     /// started if it does not run. --data-dir is for the last alone.
@@ -40,6 +41,55 @@ pub(crate) struct Globals {
         value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Use TLS to all servers of the list, and trust those whose certificate one of the authorities
+    /// in this PEM file has signed.
+    ///
+    /// A list that begins with tls:// needs it. The certificate of a server has to be for the name
+    /// by which the list has the server.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "BATON_TLS_CA",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
+    )]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Show servers this certificate, a PEM file.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "BATON_TLS_CERT",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, a PEM file that other users cannot read [default: in the
+    /// file of the certificate].
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "BATON_TLS_KEY",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Present the credentials in this file, one SCHEME:CREDENTIAL a line, like
+    /// digest:USER:PASSWORD. Other users must not be able to read it.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "BATON_AUTH_FILE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
+    )]
+    pub(crate) auth_file: Option<PathBuf>,
+    /// Which of the files above are named by variables, by their ids.
+    #[arg(skip)]
+    pub(crate) from_variables: Vec<&'static str>,
     /// How long to try to reach a server before giving up.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse, default_value = "5s")]
     pub(crate) connect_timeout: Duration,

@@ -15,6 +15,7 @@
 //! | `waiting` | what is shown while a verb waits |
 //! | `locks` | a node of a wait queue as the verbs print it |
 //! | `servers/` | which servers are used; the local server; other users' local servers |
+//! | `access` | which servers are trusted, and the credentials: files for TLS and authentication |
 //! | `settings/` | the settings of `baton serve`: flags, `baton.toml`, `zoo.cfg` |
 //! | `context` | the options of every verb, the output, the runtime |
 //! | `folders`, `paths`, `duration` | this user's folders; paths and durations as arguments |
@@ -24,6 +25,7 @@
 //! | `output/` | results, notices, errors, questions, the server's log |
 //! | `exit` | exit codes and the error of a verb |
 
+mod access;
 mod bench;
 mod cli;
 mod commands;

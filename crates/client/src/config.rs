@@ -8,12 +8,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_tls::ClientTls;
+
 use crate::clock::{Clock, SystemClock};
 use crate::lease::{LeaseMode, LeaseOptions};
 use crate::transport::{Host, SocketTransport, Transport};
 
 /// The port that a server list means when it names none.
 pub const DEFAULT_PORT: u16 = 2181;
+
+/// What stands before a server list whose servers are reached with TLS.
+const TLS_MARK: &str = "tls://";
 
 /// A connect string that cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +31,11 @@ pub enum ConfigError {
     /// One entry is not `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `unix:/path`.
     #[error("server `{0}` is not HOST, HOST:PORT, [IPV6]:PORT or unix:/path: correct it")]
     BadHost(String),
+    /// `tls://` stands before an entry, and not before the first TCP entry of the list.
+    #[error(
+        "`{0}` asks for TLS, the server before it does not: write tls:// before the first server, where it counts for all"
+    )]
+    TlsNotFirst(String),
     /// The part from the first `/` on is not a legal path.
     #[error("chroot `{path}` is not a legal path ({why}): correct it or leave it out")]
     BadChroot {
@@ -48,6 +58,10 @@ pub(crate) struct AuthInfo {
 #[derive(Clone)]
 pub struct Config {
     pub(crate) hosts: Vec<Host>,
+    /// Whether the server list asks for TLS.
+    tls_asked: bool,
+    /// How TCP servers are reached with TLS.
+    tls: Option<ClientTls>,
     /// Empty for none, else without a trailing slash.
     pub(crate) chroot: String,
     pub(crate) session_timeout: Duration,
@@ -70,19 +84,31 @@ impl Config {
     /// kinds may be mixed, and only a list that ends with a TCP host can carry a chroot (see
     /// [`Config::chroot`] for the other).
     ///
+    /// `tls://` before the first TCP host asks for TLS to every TCP host of the list, whether it
+    /// stands before the others too or not: if one server could be reached without TLS, whoever
+    /// can block the other servers could read the session's password. Such a list needs
+    /// [`Config::tls`].
+    ///
     /// ```
     /// # use baton_client::Config;
     /// let config = Config::new("zk1:2181,zk2:2181,[::1]:2181/app")?;
     /// let local = Config::new("unix:/run/user/1000/baton.sock")?;
+    /// let encrypted = Config::new("tls://zk1:2281,zk2:2281/app")?;
     /// # Ok::<(), baton_client::ConfigError>(())
     /// ```
     ///
     /// # Errors
     /// [`ConfigError`] names the entry that is not understood.
     pub fn new(connect_string: &str) -> Result<Self, ConfigError> {
-        let (hosts, chroot) = parse(connect_string)?;
+        let ServerList {
+            hosts,
+            tls_asked,
+            chroot,
+        } = parse(connect_string)?;
         let config = Self {
             hosts,
+            tls_asked,
+            tls: None,
             chroot: String::new(),
             session_timeout: Duration::from_secs(10),
             connect_timeout: None,
@@ -151,6 +177,28 @@ impl Config {
         }
         chroot.clone_into(&mut self.chroot);
         Ok(self)
+    }
+
+    /// Uses TLS to every TCP server of the list, whether the list says `tls://` or not. Unix
+    /// sockets stay as they are.
+    #[must_use]
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Whether the server list says `tls://`, so that it needs [`Config::tls`].
+    #[must_use]
+    pub const fn asks_for_tls(&self) -> bool {
+        self.tls_asked
+    }
+
+    /// Whether the list has a server that is reached by TCP, and so can be reached with TLS.
+    #[must_use]
+    pub fn has_tcp_server(&self) -> bool {
+        self.hosts
+            .iter()
+            .any(|host| matches!(host, Host::Tcp { .. }))
     }
 
     /// Adds credentials, presented on every connection before anything else. May be called more
@@ -232,7 +280,7 @@ impl Config {
         self
     }
 
-    /// Replaces the transport, for encryption, tunnels or simulation.
+    /// Replaces the transport, for tunnels or simulation.
     #[must_use]
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
         self.transport = transport;
@@ -242,8 +290,31 @@ impl Config {
     /// The server list, as it was understood.
     #[must_use]
     pub fn servers(&self) -> String {
-        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        let hosts: Vec<String> = self.hosts.iter().map(|host| self.shown(host)).collect();
         hosts.join(",")
+    }
+
+    /// This server as a server list has it.
+    pub(crate) fn shown(&self, host: &Host) -> String {
+        let with_tls = self.tls_asked || self.tls.is_some();
+        match host {
+            Host::Tcp { .. } if with_tls => format!("{TLS_MARK}{host}"),
+            _ => host.to_string(),
+        }
+    }
+
+    /// How this server is reached with TLS, and the name that its certificate must have; `None`:
+    /// without.
+    pub(crate) fn tls_of<'a>(&'a self, host: &'a Host) -> Option<(&'a ClientTls, &'a str)> {
+        match (host, &self.tls) {
+            (Host::Tcp { name, .. }, Some(tls)) => Some((tls, name)),
+            _ => None,
+        }
+    }
+
+    /// Whether the list asks for TLS and nothing says which servers to trust.
+    pub(crate) const fn lacks_tls(&self) -> bool {
+        self.tls_asked && self.tls.is_none()
     }
 
     pub(crate) fn attempt_timeout(&self, session_timeout: Duration) -> Duration {
@@ -266,14 +337,25 @@ impl fmt::Debug for Config {
     }
 }
 
+/// A connect string, taken apart.
+struct ServerList<'a> {
+    hosts: Vec<Host>,
+    /// Whether the first TCP host is marked.
+    tls_asked: bool,
+    chroot: &'a str,
+}
+
 /// Splits a connect string into its hosts and its chroot.
-fn parse(text: &str) -> Result<(Vec<Host>, &str), ConfigError> {
+fn parse(text: &str) -> Result<ServerList<'_>, ConfigError> {
     let mut hosts = Vec::new();
+    let mut tls_asked = None;
     let mut rest = text.trim();
     let mut chroot = "";
     while !rest.is_empty() {
         let entry;
-        if rest.starts_with("unix:") {
+        let marked = rest.strip_prefix(TLS_MARK);
+        rest = marked.unwrap_or(rest);
+        if rest.starts_with("unix:") && marked.is_none() {
             (entry, rest) = rest.split_once(',').unwrap_or((rest, ""));
         } else if let Some(end) = rest.find([',', '/']) {
             let (head, tail) = rest.split_at(end);
@@ -290,14 +372,31 @@ fn parse(text: &str) -> Result<(Vec<Host>, &str), ConfigError> {
         }
         let entry = entry.trim();
         rest = rest.trim_start();
+        if marked.is_some() {
+            let whole = format!("{TLS_MARK}{entry}");
+            if entry.is_empty() || entry.starts_with("unix:") {
+                return Err(ConfigError::BadHost(whole));
+            }
+            if tls_asked == Some(false) {
+                return Err(ConfigError::TlsNotFirst(whole));
+            }
+        }
         if !entry.is_empty() {
-            hosts.push(parse_host(entry)?);
+            let host = parse_host(entry)?;
+            if matches!(host, Host::Tcp { .. }) {
+                tls_asked.get_or_insert(marked.is_some());
+            }
+            hosts.push(host);
         }
     }
     if hosts.is_empty() {
         return Err(ConfigError::NoHosts(text.to_owned()));
     }
-    Ok((hosts, chroot))
+    Ok(ServerList {
+        hosts,
+        tls_asked: tls_asked.unwrap_or(false),
+        chroot,
+    })
 }
 
 fn parse_host(entry: &str) -> Result<Host, ConfigError> {
@@ -366,6 +465,44 @@ mod tests {
         let c = Config::new("unix:/run/b.sock,host:5/").unwrap();
         assert_eq!(c.hosts, [Host::Unix("/run/b.sock".into()), tcp("host", 5)]);
         assert_eq!(c.chroot, "");
+    }
+
+    #[test]
+    fn tls_counts_for_all_tcp_servers_of_a_list() {
+        for (text, shown) in [
+            ("tls://a:1,b:2/app", "tls://a:1,tls://b:2"),
+            ("tls://a:1,tls://b:2/app", "tls://a:1,tls://b:2"),
+            (
+                "unix:/b.sock, tls://[::1]:3/app",
+                "unix:/b.sock,tls://[::1]:3",
+            ),
+        ] {
+            let c = Config::new(text).unwrap();
+            assert_eq!(
+                (c.servers().as_str(), c.asks_for_tls()),
+                (shown, true),
+                "{text}"
+            );
+            assert_eq!(c.chroot, "/app", "{text}");
+            assert!(c.lacks_tls(), "{text}");
+        }
+        let c = Config::new("unix:/b.sock").unwrap();
+        assert!(!c.asks_for_tls() && !c.has_tcp_server() && !c.lacks_tls());
+        for text in ["a,tls://b", "unix:/b.sock,a,tls://b"] {
+            let e = Config::new(text).unwrap_err();
+            assert_eq!(e, ConfigError::TlsNotFirst("tls://b".to_owned()), "{text}");
+        }
+        for text in [
+            "tls://",
+            "tls://,a",
+            "tls:///app",
+            "tls://unix:/b",
+            "tls://tls://a",
+            "http://a",
+        ] {
+            let e = Config::new(text).unwrap_err();
+            assert!(matches!(e, ConfigError::BadHost(_)), "{text}: {e}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use baton_proto::{EnsembleConfig, ErrorCode, OpCode};
+use baton_tls::TlsFailure;
 
 use crate::state::EndReason;
 
@@ -315,6 +316,27 @@ pub enum ConnectError {
         waited: Duration,
         /// What the last attempt failed with.
         last: String,
+    },
+    /// A server was reached, and no connection with TLS could be made to it, or none without: the
+    /// failure of the last attempt.
+    #[error("no server of {servers} could be used within {waited:.1?}; {server}: {failure}")]
+    Tls {
+        /// The server list.
+        servers: String,
+        /// How long was tried.
+        waited: Duration,
+        /// The server of the last such attempt.
+        server: String,
+        /// Why that one failed. Boxed so that other errors stay small.
+        failure: Box<TlsFailure>,
+    },
+    /// The server list says `tls://`, and [`Config::tls`](crate::Config::tls) was not called.
+    #[error(
+        "{servers} asks for TLS, and nothing says which authorities to trust; name the file of their certificates (Config::tls)"
+    )]
+    TlsNotConfigured {
+        /// The server list.
+        servers: String,
     },
     /// A server refused the credentials.
     #[error("{servers} refused the credentials; correct the scheme or the secret")]

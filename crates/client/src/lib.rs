@@ -42,6 +42,7 @@ pub use baton_proto::{
     EnsembleMember, ErrorCode, EventKind, MemberError, MemberRole, OpCode, PeerAddress, Perms,
     Stat, path,
 };
+pub use baton_tls::{ClientTls, TlsError, TlsFailure};
 pub use clock::{BootInstant, BoxFuture, Clock, SystemClock};
 pub use config::{Config, ConfigError, DEFAULT_PORT};
 pub use error::{CloseError, ConnectError, Error, LeaseError, Reason, ReconfigError, SessionLost};

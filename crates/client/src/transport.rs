@@ -61,7 +61,11 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Resolves and connects. Implement it to tunnel, to encrypt, or to inject faults.
+/// Resolves and connects. Implement it to tunnel or to inject faults. TLS
+/// ([`Config::tls`](crate::Config::tls)) is put on top of the streams that it opens.
+///
+/// A write to a stream that fails must not have sent any of its bytes: the session reports the
+/// operations in them as not sent.
 pub trait Transport: Send + Sync + 'static {
     /// The endpoints behind one entry of the server list, asked anew before every attempt.
     fn resolve(&self, host: &Host) -> BoxFuture<io::Result<Vec<Endpoint>>>;

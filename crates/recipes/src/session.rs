@@ -3,7 +3,8 @@
 //! [`Client`] opens a session and a new one after a loss; recipes take a `&Client`. [`Session`] is
 //! one session, with every operation on the tree. [`crate::tree`] has what these operations take
 //! and yield, [`crate::lease`] until when a session is known to live. [`EnsembleConfig`] says
-//! which servers are members, and [`Session::change_members`] changes that.
+//! which servers are members, and [`Session::change_members`] changes that. [`Config::tls`]
+//! encrypts the connections, as [`ClientTls`] says.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), baton::Error> {
@@ -20,9 +21,10 @@
 
 #[doc(inline)]
 pub use baton_client::{
-    BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientAddress, ClientInfo, CloseError,
-    Config, ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint, EnsembleConfig,
-    EnsembleConfigError, EnsembleMember, Error, Host, MemberError, MemberRole, MembershipChange,
-    PeerAddress, Pending, PendingApplied, Reason, ReconfigError, Session, SessionExport,
-    SessionLost, SocketTransport, State, StateStream, Stream, Transport,
+    BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientAddress, ClientInfo, ClientTls,
+    CloseError, Config, ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint,
+    EnsembleConfig, EnsembleConfigError, EnsembleMember, Error, Host, MemberError, MemberRole,
+    MembershipChange, PeerAddress, Pending, PendingApplied, Reason, ReconfigError, Session,
+    SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, TlsError, TlsFailure,
+    Transport,
 };

@@ -10,6 +10,7 @@
 //! - [`differential`]: random programs on Baton and on Apache ZooKeeper, which must answer the
 //!   same.
 //! - [`golden`]: answers of Apache ZooKeeper that were recorded, for machines without one.
+//! - [`Certificates`]: an authority for a test, and the certificates that it signs.
 //! - [`inspect`]: four-letter words, and listings of what is left behind.
 //! - [`zookeeper_or_skip`], [`skip`]: tests that do not run everywhere, and say so.
 //!
@@ -50,6 +51,7 @@
 // | `launch` | servers as processes or in this one |
 // | `inspect` | four-letter words, listings of the tree |
 // | `raw`, `proxy` | one connection without intelligence; the proxy that fails by a script |
+// | `certificates` | an authority in a temporary folder |
 // | `exclusion` | notices two holders at once, and tokens that do not grow |
 
 pub mod differential;
@@ -57,11 +59,13 @@ pub mod golden;
 pub mod inspect;
 pub mod proxy;
 
+mod certificates;
 mod exclusion;
 mod launch;
 mod peers;
 mod raw;
 
+pub use certificates::{CertificateFiles, Certificates};
 pub use exclusion::{ExclusionChecker, Occupancy, Violation};
 pub use inspect::four_letter_word;
 pub use launch::{

@@ -9,15 +9,20 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `authority` | a private authority and its certificates, for a trial or a small fleet |
 //! | `server` | a server's certificate, and what it asks of clients |
+//! | `client` | which servers a client trusts, and the certificate that it shows |
 //! | `reload` | notices that files have changed |
-//! | `failure` | why a handshake failed, and the remedy |
+//! | `failure` | why a connection with TLS failed, and the remedy |
 //! | `subject` | the subject of a certificate as ZooKeeper writes it |
 //! | `pem` | certificates, keys and authorities in PEM files |
 //! | `error` | why a file or a setting is refused |
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "authority")]
+pub mod authority;
+mod client;
 mod error;
 pub mod failure;
 pub mod pem;
@@ -25,7 +30,9 @@ mod reload;
 mod server;
 pub mod subject;
 
+pub use client::ClientTls;
 pub use error::{FileRole, TlsError};
+pub use failure::TlsFailure;
 pub use pem::Files;
 pub use reload::{FileStamps, ReloadOutcome};
 pub use server::{ClientAuth, ServerTls};

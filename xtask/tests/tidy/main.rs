@@ -97,14 +97,20 @@ fn crates_depend_downwards_only() {
                 "baton-tls",
             ][..],
         ),
-        ("client", &["baton-proto"][..]),
+        ("client", &["baton-proto", "baton-tls"][..]),
         (
             "recipes",
             &["baton-client", "baton-proto", "baton-server"][..],
         ),
         (
             "testkit",
-            &["baton-proto", "baton-client", "baton-server", "baton-wal"][..],
+            &[
+                "baton-proto",
+                "baton-client",
+                "baton-server",
+                "baton-tls",
+                "baton-wal",
+            ][..],
         ),
         (
             "sim",
@@ -126,6 +132,7 @@ fn crates_depend_downwards_only() {
                 "baton-client",
                 "baton-proto",
                 "baton-server",
+                "baton-tls",
                 "baton-wal",
                 "baton-zkdata",
             ][..],

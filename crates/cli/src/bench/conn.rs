@@ -1,17 +1,25 @@
 //! One lean connection: handshake, frames out in one write for a batch, replies in order. It keeps
 //! no watches, never reconnects and never retries: in a measurement a lost connection is the end.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use baton_proto::{
-    ConnectRequest, ConnectResponse, ErrorCode, Limits, PASSWORD_BYTES, ReplyHeader, Request, frame,
+    AuthPacket, ConnectRequest, ConnectResponse, ErrorCode, Limits, PASSWORD_BYTES, ReplyHeader,
+    Request, frame, xid,
 };
+use baton_tls::ClientTls;
+use baton_tls::tokio_rustls::client::TlsStream;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
 use super::BenchError;
+use crate::access::Access;
 
 const READ_BUFFER_BYTES: usize = 128 * 1024;
 
@@ -19,51 +27,93 @@ const READ_BUFFER_BYTES: usize = 128 * 1024;
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
     #[cfg(unix)]
     Unix(UnixStream),
 }
 
 impl Socket {
-    async fn connect(addr: &str) -> io::Result<Self> {
+    async fn connect(addr: &str, tls: Option<&ClientTls>) -> io::Result<Self> {
         #[cfg(unix)]
         if let Some(path) = addr.strip_prefix("unix:") {
             return Ok(Self::Unix(UnixStream::connect(path).await?));
         }
         let stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+        let Some(tls) = tls else {
+            return Ok(Self::Tcp(stream));
+        };
+        let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let stream = tls.connect(host, stream).await?;
+        Ok(Self::Tls(Box::new(stream)))
     }
 
+    /// Waits until something can be read, and leaves it there. With TLS only reading shows whether
+    /// there is something.
     async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(s) => s.readable().await,
+            Self::Tls(_) => Ok(()),
             #[cfg(unix)]
             Self::Unix(s) => s.readable().await,
         }
     }
 
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(s) => s.writable().await,
-            #[cfg(unix)]
-            Self::Unix(s) => s.writable().await,
+    /// Reads what is there; waits for it unless something `has_come` already, and then reads
+    /// nothing if there is no more.
+    async fn read(&mut self, into: &mut [u8], has_come: bool) -> io::Result<Option<usize>> {
+        loop {
+            let tried = match self {
+                Self::Tcp(s) => s.try_read(into),
+                #[cfg(unix)]
+                Self::Unix(s) => s.try_read(into),
+                Self::Tls(s) => {
+                    let read = poll_fn(|cx| {
+                        let mut buffer = ReadBuf::new(into);
+                        match Pin::new(&mut *s).poll_read(cx, &mut buffer) {
+                            Poll::Ready(read) => {
+                                Poll::Ready(read.map(|()| Some(buffer.filled().len())))
+                            }
+                            Poll::Pending if has_come => Poll::Ready(Ok(None)),
+                            Poll::Pending => Poll::Pending,
+                        }
+                    });
+                    return read.await;
+                }
+            };
+            match tried {
+                Ok(n) => return Ok(Some(n)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
+                Err(e) => return Err(e),
+            }
         }
     }
 
-    fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.try_read(into),
-            #[cfg(unix)]
-            Self::Unix(s) => s.try_read(into),
+    async fn write_all(&mut self, mut from: &[u8]) -> io::Result<()> {
+        if let Self::Tls(s) = self {
+            s.write_all(from).await?;
+            return s.flush().await;
         }
-    }
-
-    fn try_write(&self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.try_write(from),
-            #[cfg(unix)]
-            Self::Unix(s) => s.try_write(from),
+        while !from.is_empty() {
+            let tried = match self {
+                Self::Tcp(s) => s.try_write(from),
+                #[cfg(unix)]
+                Self::Unix(s) => s.try_write(from),
+                Self::Tls(_) => break,
+            };
+            match tried {
+                Ok(n) => from = from.get(n..).unwrap_or_default(),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self {
+                    Self::Tcp(s) => s.writable().await?,
+                    #[cfg(unix)]
+                    Self::Unix(s) => s.writable().await?,
+                    Self::Tls(_) => break,
+                },
+                Err(e) => return Err(e),
+            }
         }
+        Ok(())
     }
 }
 
@@ -163,13 +213,20 @@ pub(crate) struct Connection {
     pub(crate) outbox: Outbox,
     /// The bytes that were received.
     pub(crate) inbox: Inbox,
+    /// Whether some of them have been read by [`readable`](Self::readable) since the last
+    /// [`fill`](Self::fill).
+    has_come: bool,
     socket: Socket,
 }
 
 impl Connection {
-    /// Connects and opens a session.
-    pub(crate) async fn open(addr: &str, session_timeout: Duration) -> Result<Self, BenchError> {
-        let socket = Socket::connect(addr)
+    /// Connects, opens a session and presents the credentials.
+    pub(crate) async fn open(
+        addr: &str,
+        access: &Access,
+        session_timeout: Duration,
+    ) -> Result<Self, BenchError> {
+        let socket = Socket::connect(addr, access.tls())
             .await
             .map_err(|source| BenchError::Connect {
                 addr: addr.to_owned(),
@@ -179,6 +236,7 @@ impl Connection {
             addr: addr.to_owned(),
             outbox: Outbox::default(),
             inbox: Inbox::new(),
+            has_come: false,
             socket,
         };
         let timeout_ms = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
@@ -201,52 +259,70 @@ impl Connection {
                 .map(|bytes| ConnectResponse::decode(bytes, &limits));
             match answer {
                 None => {}
-                Some(Ok(answer)) if !answer.is_refused() => return Ok(this),
+                Some(Ok(answer)) if !answer.is_refused() => break,
                 Some(Ok(_)) => return Err(this.protocol("it gave no session".to_owned())),
                 Some(Err(error)) => return Err(this.protocol(error.to_string())),
+            }
+        }
+        for (scheme, data) in access.credentials() {
+            this.present(scheme, data).await?;
+        }
+        Ok(this)
+    }
+
+    async fn present(&mut self, scheme: &str, data: &[u8]) -> Result<(), BenchError> {
+        let packet = AuthPacket {
+            kind: 0,
+            scheme,
+            auth: Some(data),
+        };
+        frame::write_request(&mut self.outbox.bytes, xid::AUTH, &Request::Auth(packet));
+        self.flush().await?;
+        loop {
+            match self.inbox.reply() {
+                Ok(Some(reply)) if reply.err == 0 => return Ok(()),
+                Ok(Some(reply)) => {
+                    return Err(BenchError::Refused {
+                        addr: self.addr.clone(),
+                        what: "accept the credentials",
+                        code: ErrorCode::from_code(reply.err),
+                    });
+                }
+                Ok(None) => self.fill().await?,
+                Err(length) => return Err(self.short_frame(length)),
             }
         }
     }
 
     /// Writes all that was pushed.
     pub(crate) async fn flush(&mut self) -> Result<(), BenchError> {
-        let mut written = 0;
-        while let Some(rest) = self
-            .outbox
-            .bytes
-            .get(written..)
-            .filter(|rest| !rest.is_empty())
-        {
-            match self.socket.try_write(rest) {
-                Ok(n) => written += n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.socket.writable().await.map_err(|e| self.lost(e))?;
-                }
-                Err(e) => return Err(self.lost(e)),
-            }
-        }
+        let written = self.socket.write_all(&self.outbox.bytes).await;
+        written.map_err(|e| self.lost(e))?;
         self.outbox.bytes.clear();
         Ok(())
     }
 
-    /// Waits until something can be read, and leaves it there.
-    pub(crate) async fn readable(&self) -> Result<(), BenchError> {
+    /// Waits until something has come.
+    pub(crate) async fn readable(&mut self) -> Result<(), BenchError> {
+        if let Socket::Tls(_) = self.socket {
+            self.fill().await?;
+            self.has_come = true;
+            return Ok(());
+        }
         self.socket.readable().await.map_err(|e| self.lost(e))
     }
 
-    /// Waits until something has arrived.
+    /// Reads what has arrived since the last time; waits for it if that is nothing.
     pub(crate) async fn fill(&mut self) -> Result<(), BenchError> {
-        loop {
-            self.socket.readable().await.map_err(|e| self.lost(e))?;
-            match self.socket.try_read(self.inbox.room()) {
-                Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
-                Ok(n) => {
-                    self.inbox.end += n;
-                    return Ok(());
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Err(self.lost(e)),
+        let has_come = std::mem::take(&mut self.has_come);
+        let read = self.socket.read(self.inbox.room(), has_come).await;
+        match read.map_err(|e| self.lost(e))? {
+            Some(0) => Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+            Some(n) => {
+                self.inbox.end += n;
+                Ok(())
             }
+            None => Ok(()),
         }
     }
 

@@ -12,7 +12,10 @@ use super::report::Report;
 use super::script::{Names, Script, create};
 use super::window::Window;
 use super::{Args, BenchError, Workload};
+use crate::access::Access;
 
+/// Stands before servers that are reached with TLS.
+const TLS_MARK: &str = "tls://";
 /// Requests sent together when nodes are made or removed.
 const BATCH: usize = 256;
 
@@ -21,12 +24,15 @@ fn split_servers(servers: &str) -> Result<(Vec<String>, &str), BenchError> {
     if servers.starts_with("unix:") {
         return Ok((vec![servers.to_owned()], ""));
     }
-    let (hosts, chroot) = servers
-        .find('/')
-        .map_or((servers, ""), |at| servers.split_at(at));
+    let servers = servers.strip_prefix(TLS_MARK).unwrap_or(servers);
+    // Behind the last mark of TLS, where the chroot may begin.
+    let hosts_from = servers.rfind(TLS_MARK).map_or(0, |at| at + TLS_MARK.len());
+    let end = servers.get(hosts_from..).and_then(|rest| rest.find('/'));
+    let (hosts, chroot) = end.map_or((servers, ""), |end| servers.split_at(hosts_from + end));
     let addrs: Vec<String> = hosts
         .split(',')
         .map(str::trim)
+        .map(|host| host.strip_prefix(TLS_MARK).unwrap_or(host))
         .filter(|host| !host.is_empty())
         .map(|host| {
             if host.contains(':') {
@@ -49,21 +55,25 @@ pub(crate) fn run_path(args: &Args) -> String {
 }
 
 /// Runs a raw workload.
-pub(crate) async fn run_raw(args: &Args, servers: &str) -> Result<Report, BenchError> {
+pub(crate) async fn run_raw(
+    args: &Args,
+    servers: &str,
+    access: &Access,
+) -> Result<Report, BenchError> {
     let (addrs, chroot) = split_servers(servers)?;
     let first = addrs.first().map_or("", String::as_str);
     let names = Names::below(format!("{chroot}{}", run_path(args)));
 
-    let mut control = Connection::open(first, args.session_timeout).await?;
+    let mut control = Connection::open(first, access, args.session_timeout).await?;
     prepare(&mut control, args, &names).await?;
     control.close().await?;
 
-    let measured = measure(args, &addrs, &names, servers).await;
+    let measured = measure(args, &addrs, &names, (servers, access)).await;
 
     if args.keep {
         return measured.map(|(report, _)| report);
     }
-    let mut control = Connection::open(first, args.session_timeout).await?;
+    let mut control = Connection::open(first, access, args.session_timeout).await?;
     let issued = measured
         .as_ref()
         .map_or(&[][..], |(_, issued)| issued.as_slice());
@@ -77,12 +87,12 @@ async fn measure(
     args: &Args,
     addrs: &[String],
     names: &Names,
-    servers: &str,
+    (servers, access): (&str, &Access),
 ) -> Result<(Report, Vec<u64>), BenchError> {
     let window = Window::new(args);
     let mut tasks = Vec::new();
     for (n, addr) in addrs.iter().cycle().take(args.connections()).enumerate() {
-        let connection = Connection::open(addr, args.session_timeout).await?;
+        let connection = Connection::open(addr, access, args.session_timeout).await?;
         let script = Script::new(args.workload, names, n, args.nodes.max(1), args.value_bytes);
         let (of_task, in_flight) = (Rc::clone(&window), args.in_flight.max(1));
         tasks.push(
@@ -315,6 +325,10 @@ mod tests {
         assert_eq!(
             split_servers("unix:/run/x.sock").unwrap(),
             (vec!["unix:/run/x.sock".to_owned()], "")
+        );
+        assert_eq!(
+            split_servers("tls://a:1,tls://b:2/x").unwrap(),
+            (vec!["a:1".to_owned(), "b:2".to_owned()], "/x")
         );
         assert!(split_servers(" , ").is_err());
     }

@@ -25,6 +25,7 @@ use std::time::Duration;
 use baton_proto::ErrorCode;
 use clap::ValueEnum;
 
+use crate::access::{Access, AccessFiles};
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use report::Report;
@@ -223,14 +224,20 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             "bench needs a server to measure; name it with --servers host:port",
         ));
     };
-    let report = measure(args, servers).map_err(|error| Failure::baton(error.to_string()))?;
+    let access = AccessFiles::of(&context.globals).read()?;
+    if servers.contains("tls://") {
+        // Refused in the words of every verb if nobody says whom to trust.
+        access.config(servers, context.globals.servers_origin)?;
+    }
+    let report = measure(args, servers, &access);
+    let report = report.map_err(|error| Failure::baton(error.to_string()))?;
     context
         .output
         .paragraph(&report, report.to_string().trim_end().to_owned());
     Ok(exit::OK)
 }
 
-fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
+fn measure(args: &Args, servers: &str, access: &Access) -> Result<Report, BenchError> {
     // One thread: the generator shares the machine with the server and must leave it the other
     // cores.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -244,8 +251,8 @@ fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
             | Workload::Handoff
             | Workload::Replace
             | Workload::Queue
-            | Workload::Work => recipes::run_recipe(args, servers).await,
-            _ => load::run_raw(args, servers).await,
+            | Workload::Work => recipes::run_recipe(args, servers, access).await,
+            _ => load::run_raw(args, servers, access).await,
         }
     })
 }

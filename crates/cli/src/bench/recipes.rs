@@ -7,13 +7,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use baton::work_queue::{Claim, WorkItem};
-use baton::{Client, Config, DistributedQueue, Mutex, WorkQueue};
+use baton::{Client, DistributedQueue, Mutex, WorkQueue};
 use baton_client::{CreateMode, Op, OpResult, Session};
 
 use super::load::run_path;
 use super::report::Report;
 use super::window::Window;
 use super::{Args, BenchError, Turns, Workload};
+use crate::access::Access;
 
 /// Items that the work queue is kept filled to, and how many are put at once.
 const STOCK: u64 = 2000;
@@ -23,7 +24,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a recipe's workload.
-pub(crate) async fn run_recipe(args: &Args, servers: &str) -> Result<Report, BenchError> {
+pub(crate) async fn run_recipe(
+    args: &Args,
+    servers: &str,
+    access: &Access,
+) -> Result<Report, BenchError> {
     if args.workload == Workload::Work && args.turns == Turns::Requeued {
         let why =
             "a claim cannot be requeued; leave out --turns requeued, or measure lock or handoff";
@@ -34,7 +39,8 @@ pub(crate) async fn run_recipe(args: &Args, servers: &str) -> Result<Report, Ben
     let mut clients = Vec::new();
     let mut tasks = Vec::new();
     for n in 0..args.connections() {
-        let config = Config::new(servers)
+        let config = access
+            .config(servers, "--servers")
             .map_err(failed)?
             .session_timeout(args.session_timeout);
         let client = Client::connect(config).await.map_err(failed)?;

@@ -1,6 +1,6 @@
-//! Reads `config.toml`, which names the servers that commands use: a user's file, or the machine's.
-//! One that is wrong is refused and never passed over: the command would use other servers than its
-//! neighbours, and they would share no lock.
+//! Reads `config.toml`, which names the servers that commands use, and the files with which they
+//! reach them: a user's file, or the machine's. One that is wrong is refused and never passed over:
+//! the command would use other servers than its neighbours, and they would share no lock.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,11 +8,12 @@ use std::path::Path;
 use baton_client::Config;
 use toml::Value;
 
+use crate::access::{self, AccessFiles, NamedFile};
 use crate::exit::Failure;
 use crate::settings::SETTINGS;
 use crate::settings::toml_file::{LocatedKey, kind, located_keys};
 
-/// The only key.
+/// The key of the servers. The others are those of [`access`].
 const SERVERS: &str = "servers";
 /// An example line, for error messages.
 const EXAMPLE: &str = "servers = \"host:2181\"";
@@ -26,16 +27,24 @@ pub(crate) struct NamedServers {
     pub(crate) origin: String,
 }
 
-/// The servers that this file names; `None` where there is no such file, or it names none.
+/// What a file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConfigFile {
+    pub(crate) servers: Option<NamedServers>,
+    pub(crate) access: AccessFiles,
+}
+
+/// Reads this file; where there is none, it says nothing.
 ///
 /// # Errors
 /// A file that cannot be read, or is wrong, with its line.
-pub(crate) fn servers(file: &Path) -> Result<Option<NamedServers>, Failure> {
+pub(crate) fn read(file: &Path) -> Result<ConfigFile, Failure> {
     let name = file.display();
+    let folder = file.parent().unwrap_or(Path::new(""));
     match std::fs::read_to_string(file) {
-        Ok(text) => parse(&name.to_string(), &text).map_err(Failure::usage),
+        Ok(text) => parse(&name.to_string(), folder, &text).map_err(Failure::usage),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
+            Ok(ConfigFile::default())
         }
         Err(error) => Err(Failure::usage(format!(
             "{name}: {error}; make it readable for this user, or name the servers with --servers"
@@ -43,9 +52,23 @@ pub(crate) fn servers(file: &Path) -> Result<Option<NamedServers>, Failure> {
     }
 }
 
-fn parse(name: &str, text: &str) -> Result<Option<NamedServers>, String> {
-    let mut named = None;
+/// Paths in the file are relative to its folder.
+fn parse(name: &str, folder: &Path, text: &str) -> Result<ConfigFile, String> {
+    let mut read = ConfigFile::default();
     for LocatedKey { key, value, at } in located_keys(name, text, EXAMPLE, None)? {
+        if let Some(file) = read.access.of_key(&key) {
+            let Value::String(path) = &value else {
+                return Err(format!(
+                    "{at}: the value is {}; write the path of a file in quotes",
+                    kind(&value)
+                ));
+            };
+            *file = Some(NamedFile {
+                path: folder.join(path),
+                origin: at,
+            });
+            continue;
+        }
         if key != SERVERS {
             let belongs = SETTINGS.iter().any(|setting| setting.name == key);
             return Err(if belongs {
@@ -53,7 +76,8 @@ fn parse(name: &str, text: &str) -> Result<Option<NamedServers>, String> {
                     "{at}: a setting of the server; write it in the file of baton serve --config"
                 )
             } else {
-                format!("{at}: unknown key; {SERVERS} is the only one here")
+                let others = access::KEYS.join(", ");
+                format!("{at}: unknown key; the keys here are {SERVERS}, {others}")
             });
         }
         let list = list(&value).ok_or_else(|| {
@@ -63,9 +87,9 @@ fn parse(name: &str, text: &str) -> Result<Option<NamedServers>, String> {
             )
         })?;
         Config::new(&list).map_err(|error| format!("{at}: {error}"))?;
-        named = Some(NamedServers { list, origin: at });
+        read.servers = Some(NamedServers { list, origin: at });
     }
-    Ok(named)
+    Ok(read)
 }
 
 /// The servers of a text, or of a list of texts.
@@ -82,7 +106,13 @@ fn list(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NamedServers, parse};
+    use std::path::Path;
+
+    use super::{ConfigFile, NamedServers};
+
+    fn parse(name: &str, text: &str) -> Result<ConfigFile, String> {
+        super::parse(name, Path::new("/etc/baton"), text)
+    }
 
     #[test]
     fn a_file_names_servers_in_text_or_in_a_list() {
@@ -95,9 +125,26 @@ mod tests {
                 list: list.to_owned(),
                 origin: format!("config.toml:{line} servers"),
             };
-            assert_eq!(parse("config.toml", text), Ok(Some(named)), "{text}");
+            let read = parse("config.toml", text).unwrap();
+            assert_eq!(read.servers, Some(named), "{text}");
         }
-        assert_eq!(parse("config.toml", "# nothing yet\n"), Ok(None));
+        let nothing = parse("config.toml", "# nothing yet\n");
+        assert_eq!(nothing, Ok(ConfigFile::default()));
+    }
+
+    #[test]
+    fn a_file_names_files_relative_to_its_folder() {
+        let text = "tls_ca = \"ca.pem\"\nauth_file = \"/run/secrets/auth\"\n";
+        let mut read = parse("config.toml", text).unwrap();
+        for (key, path, line) in [
+            ("tls_ca", "/etc/baton/ca.pem", 1),
+            ("auth_file", "/run/secrets/auth", 2),
+        ] {
+            let file = read.access.of_key(key).unwrap().take().unwrap();
+            assert_eq!(file.path, Path::new(path));
+            assert_eq!(file.origin, format!("config.toml:{line} {key}"));
+        }
+        assert_eq!(read, ConfigFile::default(), "nothing else");
     }
 
     #[test]
@@ -106,11 +153,15 @@ mod tests {
             ("\nservers", "config.toml:2:"),
             (
                 "server = \"a\"",
-                "config.toml:1 server: unknown key; servers is the only one",
+                "config.toml:1 server: unknown key; the keys here are servers, tls_ca, tls_cert",
             ),
             (
                 "\ntick = \"1s\"",
                 "config.toml:2 tick: a setting of the server",
+            ),
+            (
+                "tls_ca = [\"a\"]",
+                "config.toml:1 tls_ca: the value is a list; write the path",
             ),
             (
                 "[servers]\na = 1",

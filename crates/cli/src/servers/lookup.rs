@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::access::AccessFiles;
 use crate::context::Globals;
 use crate::exit::Failure;
 use crate::folders;
@@ -25,44 +26,59 @@ pub(crate) enum Found {
     },
 }
 
-/// Searches for the servers, in the order that `docs/user/command.md` has. The first that is named
-/// counts, whether it answers or not; only the machine's socket, which nobody has named, counts if
-/// a server answers there.
+/// Searches for the servers, in the order that `docs/user/command.md` has, and for the files with
+/// which they are reached. The first servers that are named count, whether they answer or not; only
+/// the machine's socket, which nobody has named, counts if a server answers there.
+///
+/// What flags and variables name counts first. The files that a `config.toml` names are for the
+/// servers that it names, or that a file behind it names: credentials never go to servers that
+/// somebody else has named before.
 ///
 /// # Errors
 /// A file that is wrong, with its line.
-pub(crate) fn servers(globals: &Globals, machine: &Machine) -> Result<Found, Failure> {
+pub(crate) fn servers(
+    globals: &Globals,
+    machine: &Machine,
+) -> Result<(Found, AccessFiles), Failure> {
     let named = |list: String, origin: &str| {
         let origin = origin.to_owned();
-        Ok(Found::Named(NamedServers { list, origin }))
+        Found::Named(NamedServers { list, origin })
     };
+    let mut access = AccessFiles::of(globals);
     if let Some(list) = &globals.servers {
-        return named(list.clone(), globals.servers_origin);
+        return Ok((named(list.clone(), globals.servers_origin), access));
     }
     if globals.data_dir.is_some() {
-        return Ok(Found::Local {
+        let found = Found::Local {
             origin: "--data-dir or BATON_DATA_DIR names it".to_owned(),
             silent: None,
-        });
+        };
+        return Ok((found, access));
     }
     let files = [user_file(), Some(machine.config_file())];
     for file in files.into_iter().flatten() {
-        if let Some(found) = config_file::servers(&file)? {
-            return Ok(Found::Named(found));
+        let read = config_file::read(&file)?;
+        access = access.or(read.access);
+        if let Some(found) = read.servers {
+            return Ok((Found::Named(found), access));
         }
     }
     let socket = machine.socket();
     let silent = match local::try_connect(&socket) {
-        Ok(()) => return named(format!("unix:{}", socket.display()), "the machine's socket"),
+        Ok(()) => {
+            let found = named(format!("unix:{}", socket.display()), "the machine's socket");
+            return Ok((found, access));
+        }
         Err(error) => is_there(&socket).then(|| (socket.clone(), error)),
     };
-    Ok(Found::Local {
+    let found = Found::Local {
         origin: format!(
             "no servers are named, and none answers at {}",
             socket.display()
         ),
         silent,
-    })
+    };
+    Ok((found, access))
 }
 
 /// Whether something is at the path, as far as this user can see.

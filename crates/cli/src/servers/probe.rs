@@ -1,7 +1,9 @@
 //! One server asked by a four-letter word: whether it answers, and what it says of itself.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
+use baton_client::{BoxStream, ClientTls, TlsFailure};
 use baton_proto::{EnsembleConfig, EnsembleMember};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -70,9 +72,29 @@ impl Summary {
     }
 }
 
+/// A connection to `HOST:PORT`.
+///
+/// The client's address in a member's line may be that of a port without TLS, although the user
+/// has named ports with TLS. A word says nothing that is secret, so it is asked there as well.
+async fn connect(address: &str, tls: Option<&ClientTls>) -> std::io::Result<BoxStream> {
+    let stream = TcpStream::connect(address).await?;
+    let Some(tls) = tls else {
+        return Ok(Box::new(stream));
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match tls.connect(host, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(TlsFailure::NotTls | TlsFailure::Closed) => {
+            Ok(Box::new(TcpStream::connect(address).await?))
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
 /// Asks the server at this `HOST:PORT` what it is.
-pub(crate) async fn probe(address: &str) -> Probe {
-    let stream = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+async fn probe(address: &str, tls: Option<&ClientTls>) -> Probe {
+    let stream = match tokio::time::timeout(PATIENCE, connect(address, tls)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Probe::Unreachable(error.to_string()),
         Err(_) => return Probe::Unreachable("no connection in time".to_owned()),
@@ -85,11 +107,15 @@ pub(crate) async fn probe(address: &str) -> Probe {
 }
 
 /// What the servers at these addresses are, in their order; `None` for one without an address.
-pub(crate) async fn probe_all(addresses: &[Option<String>]) -> Vec<Option<Probe>> {
+pub(crate) async fn probe_all(
+    addresses: &[Option<String>],
+    tls: Option<&ClientTls>,
+) -> Vec<Option<Probe>> {
     let mut asking = JoinSet::new();
     for (at, address) in addresses.iter().enumerate() {
         if let Some(address) = address.clone() {
-            asking.spawn(async move { (at, probe(&address).await) });
+            let tls = tls.cloned();
+            asking.spawn(async move { (at, probe(&address, tls.as_ref()).await) });
         }
     }
     let mut found = vec![None; addresses.len()];
@@ -104,8 +130,8 @@ pub(crate) async fn probe_all(addresses: &[Option<String>]) -> Vec<Option<Probe>
 }
 
 /// The id of the server at this `HOST:PORT`, if it says so.
-async fn id_of(address: &str) -> Option<u64> {
-    let asking = async { answer(TcpStream::connect(address).await?, "conf").await };
+async fn id_of(address: &str, tls: Option<&ClientTls>) -> Option<u64> {
+    let asking = async { answer(connect(address, tls).await?, "conf").await };
     let answer = tokio::time::timeout(PATIENCE, asking).await.ok()?.ok()?;
     let id = answer
         .lines()
@@ -113,10 +139,17 @@ async fn id_of(address: &str) -> Option<u64> {
     id?.trim().parse().ok()
 }
 
-async fn answer(mut stream: TcpStream, word: &str) -> std::io::Result<String> {
+async fn answer(mut stream: BoxStream, word: &str) -> std::io::Result<String> {
     stream.write_all(word.as_bytes()).await?;
+    stream.flush().await?;
     let mut answer = Vec::new();
-    stream.take(MAX_BYTES).read_to_end(&mut answer).await?;
+    match stream.take(MAX_BYTES).read_to_end(&mut answer).await {
+        // A server may close a connection with TLS without TLS's own end.
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof && !answer.is_empty() => {}
+        read => {
+            read?;
+        }
+    }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
@@ -137,13 +170,14 @@ pub(crate) fn client_address(member: &EnsembleMember) -> Option<String> {
 pub(crate) async fn client_addresses(
     config: &EnsembleConfig,
     known: &[String],
+    tls: Option<&ClientTls>,
 ) -> Vec<Option<String>> {
     let mut addresses: Vec<_> = config.members.iter().map(client_address).collect();
     if addresses.iter().all(Option::is_some) {
         return addresses;
     }
     for candidate in known {
-        let Some(id) = id_of(candidate).await else {
+        let Some(id) = id_of(candidate, tls).await else {
             continue;
         };
         let members = config.members.iter().zip(&mut addresses);

@@ -10,6 +10,7 @@
 mod bad_input;
 mod barrier;
 mod bench;
+mod cert;
 mod command;
 mod common;
 mod dev;
@@ -27,6 +28,7 @@ mod nested;
 mod outage;
 mod quiet;
 mod remove;
+mod security;
 mod sem;
 mod server;
 mod server_killed;

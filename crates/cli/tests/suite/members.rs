@@ -49,7 +49,7 @@ impl Servers {
             running: (0..count).map(|_| None).collect(),
             _ports: ports,
         };
-        std::fs::write(servers.home.path("auth"), "super:secret\n").unwrap();
+        servers.home.write_secret("auth", "digest:super:secret\n");
         servers
     }
 

@@ -454,7 +454,7 @@ fn transfer_asks_the_leader_at_its_http_port() {
         (0, "server 1 leads\n"),
         "{leads:?}"
     );
-    std::fs::write(servers.home.path("auth"), "super:secret\n").unwrap();
+    servers.home.write_secret("auth", "digest:super:secret\n");
     let ran = servers.run(&["transfer", "3", "--http", &http, "--auth-file", "auth"]);
     assert_eq!(
         (ran.code, ran.out.as_str()),

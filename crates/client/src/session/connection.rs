@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use baton_proto::{MultiOp, Request, frame, xid};
+use baton_tls::TlsFailure;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
@@ -36,8 +37,12 @@ pub(crate) struct Connection {
     incoming: BytesMut,
     /// Taken from the session, on its way to the socket.
     writing: Vec<u8>,
-    /// How much of `writing` the socket has.
+    /// How much of `writing` the stream has.
     position: usize,
+    /// Whether the stream may still hold bytes back: one with TLS writes whole records.
+    unflushed: bool,
+    /// Whether the stream has TLS.
+    encrypted: bool,
     /// Where `writing` begins in this connection's stream of bytes.
     base: u64,
     timer: Option<(BootInstant, BoxFuture<()>)>,
@@ -45,14 +50,22 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// `incoming` is what was read behind the handshake.
-    pub(crate) fn new(core: Arc<Core>, stream: BoxStream, incoming: BytesMut) -> Self {
+    /// `incoming` is what was read behind the handshake; `encrypted` says whether the stream has
+    /// TLS.
+    pub(crate) fn new(
+        core: Arc<Core>,
+        stream: BoxStream,
+        incoming: BytesMut,
+        encrypted: bool,
+    ) -> Self {
         Self {
             core,
             stream,
             incoming,
             writing: Vec::new(),
             position: 0,
+            unflushed: false,
+            encrypted,
             base: 0,
             timer: None,
             effects: Effects::default(),
@@ -136,9 +149,26 @@ impl Connection {
                 Poll::Ready(Ok(0)) => {
                     return Err(Broken::Lost("the server takes no more bytes".to_owned()));
                 }
-                Poll::Ready(Ok(n)) => self.position += n,
-                Poll::Ready(Err(e)) => return Err(Broken::Lost(format!("write: {e}"))),
-                Poll::Pending => break,
+                Poll::Ready(Ok(n)) => {
+                    self.position += n;
+                    self.unflushed = true;
+                }
+                Poll::Ready(Err(e)) => {
+                    if self.encrypted {
+                        // Records with some of these bytes may have left before the failure, and
+                        // what the server has read it may have applied (`hazards.md` G3).
+                        self.position = self.writing.len();
+                    }
+                    return Err(lost("write", &e));
+                }
+                Poll::Pending => return Ok(()),
+            }
+        }
+        if self.unflushed {
+            match Pin::new(&mut self.stream).poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.unflushed = false,
+                Poll::Ready(Err(e)) => return Err(lost("write", &e)),
+                Poll::Pending => {}
             }
         }
         Ok(())
@@ -155,7 +185,7 @@ impl Connection {
                     return Err(Broken::Lost("the server closed the connection".to_owned()));
                 }
                 Poll::Ready(Ok(_)) => any |= self.handle_incoming()?,
-                Poll::Ready(Err(e)) => return Err(Broken::Lost(format!("read: {e}"))),
+                Poll::Ready(Err(e)) => return Err(lost("read", &e)),
                 Poll::Pending => return Ok(any),
             }
         }
@@ -239,6 +269,18 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// The loss of a connection by this error.
+fn lost(action: &str, error: &std::io::Error) -> Broken {
+    Broken::Lost(match TlsFailure::of(error) {
+        Some(failure) => failure.to_string(),
+        // So ends a stream whose peer has closed it without TLS's own end.
+        None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "the server closed the connection".to_owned()
+        }
+        None => format!("{action}: {error}"),
+    })
 }
 
 /// When what is due.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{ConnectRequest, ConnectResponse, Limits, Request, frame};
+use baton_tls::{ReloadOutcome, TlsFailure};
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
@@ -17,7 +18,7 @@ use crate::session::connection::Connection;
 use crate::session::core::{Closing, Core, Phase};
 use crate::session::replies::Broken;
 use crate::state::EndReason;
-use crate::transport::{BoxStream, Endpoint};
+use crate::transport::{BoxStream, Endpoint, Host};
 
 /// The longest pause between two rounds through the server list; never more than a tenth of the
 /// timeout (`hazards.md` G12).
@@ -28,6 +29,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 struct Attached {
     stream: BoxStream,
     incoming: BytesMut,
+    /// Whether the stream has TLS.
+    encrypted: bool,
     response: ConnectResponse,
     sent: BootInstant,
 }
@@ -36,6 +39,57 @@ enum Attempt {
     Attached(Box<Attached>),
     /// The server knows the session no more.
     Gone,
+}
+
+/// The failure of an attempt, for whoever gives up.
+#[derive(Default)]
+struct LastFailure {
+    /// The round through the server list that it belongs to.
+    round: u64,
+    text: String,
+    /// The server and the failure, where TLS failed.
+    tls: Option<(String, TlsFailure)>,
+}
+
+impl LastFailure {
+    /// Takes the failure of `server` down. One of TLS says more than that another address of the
+    /// same round does not answer.
+    fn note(&mut self, round: u64, server: String, error: &std::io::Error) {
+        let tls = TlsFailure::of(error);
+        if self.round == round && self.tls.is_some() && tls.is_none() {
+            return;
+        }
+        let why = match &tls {
+            Some(failure) => failure.to_string(),
+            None => error.to_string(),
+        };
+        *self = Self {
+            round,
+            text: format!("{server}: {why}"),
+            tls: tls.map(|failure| (server, failure)),
+        };
+    }
+
+    /// What whoever gives up reports.
+    fn into_error(self, servers: String, waited: Duration) -> ConnectError {
+        if let Some((server, failure)) = self.tls {
+            return ConnectError::Tls {
+                servers,
+                waited,
+                server,
+                failure: Box::new(failure),
+            };
+        }
+        let last = match self.text {
+            text if text.is_empty() => "none was made".to_owned(),
+            text => text,
+        };
+        ConnectError::Unreachable {
+            servers,
+            waited,
+            last,
+        }
+    }
 }
 
 /// Ends the session when its task ends for whatever reason: a panic or a runtime that shuts down
@@ -69,6 +123,7 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
         let Attached {
             stream,
             incoming,
+            encrypted,
             response,
             sent,
         } = *attached;
@@ -81,7 +136,7 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
         {
             core.begin_close();
         }
-        match Connection::new(Arc::clone(&core), stream, incoming)
+        match Connection::new(Arc::clone(&core), stream, incoming, encrypted)
             .run()
             .await
         {
@@ -101,7 +156,7 @@ async fn establish(
 ) -> Result<Box<Attached>, ConnectError> {
     let config = &core.config;
     let started = core.now();
-    let mut last_error = "none was made".to_owned();
+    let mut last = LastFailure::default();
     let limit = match first {
         Some(_) => started + config.connect_within,
         None => core.expiry(),
@@ -117,7 +172,7 @@ async fn establish(
         biased;
         () = ended => None,
         () = abandoned => None,
-        attempt = keep_trying(core, &mut last_error) => Some(attempt),
+        attempt = keep_trying(core, &mut last) => Some(attempt),
         () = config.clock.sleep_until(limit) => None,
     };
     let servers = config.servers();
@@ -139,11 +194,7 @@ async fn establish(
         None => {
             let waited = core.now().saturating_duration_since(started);
             core.end(EndReason::ExpiredLocally);
-            Err(ConnectError::Unreachable {
-                servers,
-                waited,
-                last: last_error,
-            })
+            Err(last.into_error(servers, waited))
         }
     }
 }
@@ -156,13 +207,13 @@ async fn establish(
 async fn close_unused(core: &Arc<Core>) {
     let timeout = core.inner.lock().timeout;
     let closing = async {
-        let mut last_error = String::new();
-        let Attempt::Attached(mut attached) = keep_trying(core, &mut last_error).await else {
+        let mut last = LastFailure::default();
+        let Attempt::Attached(mut attached) = keep_trying(core, &mut last).await else {
             return;
         };
         let mut bye = Vec::new();
         frame::write_request(&mut bye, 1, &Request::CloseSession);
-        if attached.stream.write_all(&bye).await.is_ok() {
+        if write_whole(&mut attached.stream, &bye).await.is_ok() {
             // The server answers and closes; either end of it will do.
             let _closed = attached.stream.read_buf(&mut attached.incoming).await;
         }
@@ -177,7 +228,7 @@ async fn close_unused(core: &Arc<Core>) {
 
 /// One round after the other through the server list, in an order of its own, with pauses that
 /// grow.
-async fn keep_trying(core: &Arc<Core>, last_error: &mut String) -> Attempt {
+async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
     let config = &core.config;
     let (timeout, reattach) = {
         let inner = core.inner.lock();
@@ -189,7 +240,9 @@ async fn keep_trying(core: &Arc<Core>, last_error: &mut String) -> Attempt {
     let patience = config.attempt_timeout(if reattach { timeout / 4 } else { timeout });
     let mut ceiling = FIRST_PAUSE.min(longest);
     let mut hosts = config.hosts.clone();
+    let mut round = 0;
     loop {
+        round += 1;
         fastrand::shuffle(&mut hosts);
         for host in &hosts {
             let endpoints = match within(core, timeout, config.transport.resolve(host)).await {
@@ -198,17 +251,17 @@ async fn keep_trying(core: &Arc<Core>, last_error: &mut String) -> Attempt {
                     endpoints
                 }
                 Err(e) => {
-                    *last_error = format!("{host}: {e}");
+                    last.note(round, config.shown(host), &e);
                     Vec::new()
                 }
             };
             for endpoint in endpoints {
-                let attempt = handshake(core, &endpoint);
+                let attempt = handshake(core, host, &endpoint);
                 match within(core, patience, attempt).await {
                     Ok(attempt) => return attempt,
                     Err(e) => {
                         tracing::debug!(%endpoint, error = %e, "connection attempt failed");
-                        *last_error = format!("{host} ({endpoint}): {e}");
+                        last.note(round, format!("{} ({endpoint})", config.shown(host)), &e);
                     }
                 }
             }
@@ -234,8 +287,41 @@ async fn within<T>(
     }
 }
 
-async fn handshake(core: &Core, endpoint: &Endpoint) -> std::io::Result<Attempt> {
+/// Writes all of it, through the buffers that a stream with TLS has.
+async fn write_whole(stream: &mut BoxStream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+/// The first bytes of a server that answers a plain handshake by TLS: the head of an alert or of a
+/// handshake, as no answer begins.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 0x03, ..])
+}
+
+fn closed_unanswered() -> std::io::Error {
+    std::io::Error::new(
+        std::io::ErrorKind::UnexpectedEof,
+        "the server closed the connection instead of answering the handshake; its log says why (a server may take TLS alone: tls://)",
+    )
+}
+
+/// Why the server has closed a stream with TLS, if it has said so: one that refuses this client's
+/// certificate does, after the handshake.
+async fn refusal_of_tls(stream: &mut BoxStream) -> Option<std::io::Error> {
+    let error = stream.read(&mut [0]).await.err()?;
+    TlsFailure::of(&error).is_some().then_some(error)
+}
+
+async fn handshake(core: &Core, host: &Host, endpoint: &Endpoint) -> std::io::Result<Attempt> {
     let mut stream = core.config.transport.connect(endpoint).await?;
+    let tls = core.config.tls_of(host);
+    if let Some((tls, name)) = tls {
+        if let ReloadOutcome::Kept(error) = tls.reload() {
+            tracing::warn!(%error, "changed files of TLS are not used");
+        }
+        stream = Box::new(tls.connect(name, stream).await?);
+    }
     let (identity, last_zxid) = {
         let inner = core.inner.lock();
         (inner.identity, inner.last_zxid)
@@ -251,23 +337,34 @@ async fn handshake(core: &Core, endpoint: &Endpoint) -> std::io::Result<Attempt>
     };
     frame::write_connect_request(&mut hello, &request);
     let sent = core.now();
-    stream.write_all(&hello).await?;
+    if let Err(error) = write_whole(&mut stream, &hello).await {
+        let said = match tls {
+            Some(_) => refusal_of_tls(&mut stream).await,
+            None => None,
+        };
+        return Err(said.unwrap_or(error));
+    }
     let mut incoming = BytesMut::with_capacity(4096);
     let limits = Limits::default();
     let invalid = |e: &dyn std::fmt::Display| {
         std::io::Error::new(std::io::ErrorKind::InvalidData, e.to_string())
     };
     let answer = loop {
+        if tls.is_none() && is_tls(&incoming) {
+            return Err(TlsFailure::TlsOnly.into());
+        }
         if let Some(answer) =
             frame::split_frame(&mut incoming, limits.max_frame_bytes).map_err(|e| invalid(&e))?
         {
             break answer;
         }
-        if stream.read_buf(&mut incoming).await? == 0 {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::UnexpectedEof,
-                "the server closed the connection instead of answering the handshake; its log says why",
-            ));
+        match stream.read_buf(&mut incoming).await {
+            Ok(0) => return Err(closed_unanswered()),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                return Err(closed_unanswered());
+            }
+            Err(error) => return Err(error),
         }
     };
     let response = ConnectResponse::decode(&answer, &limits).map_err(|e| invalid(&e))?;
@@ -281,6 +378,7 @@ async fn handshake(core: &Core, endpoint: &Endpoint) -> std::io::Result<Attempt>
     Ok(Attempt::Attached(Box::new(Attached {
         stream,
         incoming,
+        encrypted: tls.is_some(),
         response,
         sent,
     })))

@@ -220,6 +220,11 @@ impl Session {
         identity: Identity,
         last_zxid: i64,
     ) -> Result<Self, ConnectError> {
+        if config.lacks_tls() {
+            return Err(ConnectError::TlsNotConfigured {
+                servers: config.servers(),
+            });
+        }
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let core = Arc::new(Core::new(config, identity, last_zxid, runtime.clone()));
         let (to, first) = oneshot::channel();

@@ -14,4 +14,5 @@ mod membership;
 mod outcomes;
 mod supervisor;
 mod support;
+mod tls;
 mod watches;

@@ -197,8 +197,9 @@ impl<'a> Changes<'a> {
                 ),
             ));
         }
-        let addresses = probe::client_addresses(&others, &self.ensemble.known).await;
-        let probes = probe::probe_all(&addresses).await;
+        let addresses =
+            probe::client_addresses(&others, &self.ensemble.known, self.ensemble.tls).await;
+        let probes = probe::probe_all(&addresses, self.ensemble.tls).await;
         let down: Vec<_> = others
             .members
             .iter()
@@ -235,8 +236,9 @@ impl<'a> Changes<'a> {
             members: vec![old.clone(), new.clone()],
             version: config.version,
         };
-        let addresses = probe::client_addresses(&pair, &self.ensemble.known).await;
-        let probes = probe::probe_all(&addresses).await;
+        let addresses =
+            probe::client_addresses(&pair, &self.ensemble.known, self.ensemble.tls).await;
+        let probes = probe::probe_all(&addresses, self.ensemble.tls).await;
         if let Some(probe) = probes.iter().flatten().find(|probe| probe.serves()) {
             let mode = probe.summary().and_then(|summary| summary.mode.as_deref());
             return Err(refused(

@@ -114,8 +114,8 @@ pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
 }
 
 async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
-    let addresses = probe::client_addresses(config, &ensemble.known).await;
-    let probes = probe::probe_all(&addresses).await;
+    let addresses = probe::client_addresses(config, &ensemble.known, ensemble.tls).await;
+    let probes = probe::probe_all(&addresses, ensemble.tls).await;
     let members = config.members.iter().zip(addresses).zip(probes);
     let shown = members.map(|((member, client), probe)| {
         let addresses: Vec<_> = member.addresses.iter().map(ToString::to_string).collect();
@@ -136,7 +136,7 @@ async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown>
 /// Servers that stand alone, by their addresses.
 async fn alone(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
     let addresses: Vec<_> = ensemble.known.iter().cloned().map(Some).collect();
-    let probes = probe::probe_all(&addresses).await;
+    let probes = probe::probe_all(&addresses, ensemble.tls).await;
     let servers = addresses.into_iter().zip(probes);
     let shown = servers.map(|(client, probe)| Shown {
         client,

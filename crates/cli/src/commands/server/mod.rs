@@ -14,10 +14,9 @@ mod ls;
 mod recover;
 mod transfer;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_client::{EnsembleConfig, EnsembleMember, Error, ReconfigError, Session};
+use baton_client::{ClientTls, EnsembleConfig, EnsembleMember, Error, ReconfigError, Session};
 
 use self::change::Changes;
 use crate::connection::Connection;
@@ -26,13 +25,15 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::znode::{self, on_connection};
 
-/// The variable that holds credentials where no file is named.
+/// The variable that may hold credentials where `--auth-file` names none.
 const AUTH_VARIABLE: &str = "BATON_AUTH";
 
 /// See and change which servers are one: the members of an ensemble.
 ///
 /// Baton's servers and Apache ZooKeeper's both do: changes are ZooKeeper's reconfig. The servers
-/// take them only if their settings say so (ensemble.reconfig, in a zoo.cfg reconfigEnabled).
+/// take them only if their settings say so (ensemble.reconfig, in a zoo.cfg reconfigEnabled), by
+/// default from the superuser alone: --auth-file names a file with a line digest:USER:PASSWORD, and
+/// without it the variable BATON_AUTH may hold USER:PASSWORD.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton server ls --servers LIST            what each server is, and how far
@@ -54,10 +55,6 @@ Exit codes: 0 done   1 refused, or (ls) a server does not answer   2 usage
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,
-    /// A file with USER:PASSWORD of somebody who may change the members, by default the superuser
-    /// alone [default: BATON_AUTH in the environment].
-    #[arg(long, global = true, value_name = "FILE")]
-    auth_file: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -128,10 +125,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if let Act::Recover(args) = &args.act {
         return recover::run(args, context);
     }
-    let credentials = credentials(args.auth_file.as_deref())?;
+    let from_variable = match context.globals.auth_file {
+        Some(_) => None,
+        None => credentials_of_variable()?,
+    };
     context.block_on(on_connection(context, async |connection: &Connection| {
         let session = connection.session().await?;
-        if let Some(credentials) = &credentials {
+        if let Some(credentials) = &from_variable {
             let added = session.add_auth("digest", credentials.as_bytes()).await;
             added.map_err(znode::failure)?;
         }
@@ -139,7 +139,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             context,
             session,
             known: addresses(&connection.servers),
-            credentials: credentials.as_deref(),
+            tls: connection.tls(),
+            credentials: from_variable.as_deref().or(connection.digest()),
         };
         match &args.act {
             // It has no use for a connection, and was done above.
@@ -164,6 +165,9 @@ struct Ensemble<'a> {
     session: Session,
     /// The servers that the user has named, without those at unix sockets.
     known: Vec<String>,
+    /// How they are reached with TLS, if they are.
+    tls: Option<&'a ClientTls>,
+    /// `USER:PASSWORD`.
     credentials: Option<&'a str>,
 }
 
@@ -225,33 +229,27 @@ fn addresses(connect_string: &str) -> Vec<String> {
     let servers = connect_string.split(',').map(str::trim);
     let plain = servers.filter(|server| !server.starts_with("unix:"));
     plain
+        .map(|server| server.strip_prefix("tls://").unwrap_or(server))
         .map(|server| server.split('/').next().unwrap_or(server).to_owned())
         .filter(|server| server.contains(':'))
         .collect()
 }
 
-/// `USER:PASSWORD` from the file, or else from the environment.
-fn credentials(file: Option<&Path>) -> Result<Option<String>, Failure> {
-    let (text, origin) = match file {
-        Some(file) => {
-            let shown = file.display().to_string();
-            let text = std::fs::read_to_string(file).map_err(|error| {
-                Failure::usage(format!("{shown}: {error}; name a file with USER:PASSWORD"))
-            })?;
-            (text, shown)
-        }
-        None => match std::env::var(AUTH_VARIABLE) {
-            Ok(text) if !text.is_empty() => (text, AUTH_VARIABLE.to_owned()),
-            _ => return Ok(None),
-        },
-    };
-    let text = text.trim_end_matches(['\r', '\n']);
+/// `USER:PASSWORD` from the environment.
+fn credentials_of_variable() -> Result<Option<String>, Failure> {
+    match std::env::var(AUTH_VARIABLE) {
+        Ok(text) if !text.is_empty() => one_line(text).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn one_line(text: String) -> Result<String, Failure> {
     if !text.contains(':') || text.contains(['\r', '\n']) {
         return Err(Failure::usage(format!(
-            "{origin} is not one line USER:PASSWORD; correct it"
+            "{AUTH_VARIABLE} is not one line USER:PASSWORD; correct it"
         )));
     }
-    Ok(Some(text.to_owned()))
+    Ok(text)
 }
 
 /// Reads `ID=ADDRESS`.
@@ -333,20 +331,18 @@ mod tests {
             ["zk1:2181", "[::1]:2182", "zk3:2183"]
         );
         assert_eq!(addresses("unix:/run/b.sock/x"), [""; 0]);
+        assert_eq!(
+            addresses("tls://zk1:2281,tls://zk2:2282/app"),
+            ["zk1:2281", "zk2:2282"]
+        );
     }
 
     #[test]
     fn credentials_are_one_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("auth");
-        let read = |text: &str| {
-            std::fs::write(&file, text).unwrap();
-            credentials(Some(&file))
-        };
-        assert_eq!(read("super:a:b\n").unwrap().as_deref(), Some("super:a:b"));
+        let read = |text: &str| one_line(text.to_owned());
+        assert_eq!(read("super:a:b").unwrap(), "super:a:b");
         for text in ["", "super", "super:a\r\nX: y\n"] {
             assert_eq!(read(text).unwrap_err().kind, "usage", "{text:?}");
         }
-        assert!(credentials(Some(&folder.path().join("none"))).is_err());
     }
 }

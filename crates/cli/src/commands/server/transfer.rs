@@ -40,7 +40,7 @@ pub(super) async fn run(
             format!("server {id} is an observer and cannot lead; name a server that votes"),
         ));
     }
-    let addresses = probe::client_addresses(&config, &ensemble.known).await;
+    let addresses = probe::client_addresses(&config, &ensemble.known, ensemble.tls).await;
     let leader_at = |probes: &[Option<Probe>]| {
         let leads = |probe: &Option<Probe>| {
             let summary = probe.as_ref().and_then(Probe::summary);
@@ -49,7 +49,7 @@ pub(super) async fn run(
         probes.iter().position(leads)
     };
     let id_at = |at: usize| config.members.get(at).map(|member| member.id);
-    let first = leader_at(&probe::probe_all(&addresses).await);
+    let first = leader_at(&probe::probe_all(&addresses, ensemble.tls).await);
     if first.and_then(id_at) == Some(id) {
         ensemble
             .context
@@ -82,7 +82,7 @@ pub(super) async fn run(
     }
     let until = Instant::now() + wait;
     loop {
-        let leads = leader_at(&probe::probe_all(&addresses).await);
+        let leads = leader_at(&probe::probe_all(&addresses, ensemble.tls).await);
         if leads.and_then(id_at) == Some(id) {
             return Ok(shown(ensemble, id));
         }

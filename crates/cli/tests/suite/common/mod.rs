@@ -30,6 +30,15 @@ impl Home {
         self.dir.path().join(name)
     }
 
+    /// Writes a file that only this user may read.
+    pub fn write_secret(&self, name: &str, text: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
     /// The local server's folder.
     pub fn state(&self) -> PathBuf {
         self.path("state/baton")
@@ -52,6 +61,10 @@ impl Home {
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("BATON_SERVERS")
             .env_remove("BATON_DATA_DIR")
+            .env_remove("BATON_TLS_CA")
+            .env_remove("BATON_TLS_CERT")
+            .env_remove("BATON_TLS_KEY")
+            .env_remove("BATON_AUTH_FILE")
             .stdin(Stdio::null())
             .current_dir(self.dir.path());
         command

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_client::testing::{DuplexListener, DuplexTransport, VirtualClock};
-use baton_client::{Config, LeaseMode, LeaseOptions, Session};
+use baton_client::{BoxStream, Config, LeaseMode, LeaseOptions, Session, Stream};
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, ErrorCode, EventKind, Limits, OpCode, ReplyHeader,
     Request, RequestHeader, Response, Stat, frame,
@@ -69,35 +69,23 @@ impl World {
     /// Accepts a connection and its session.
     pub async fn accept(&mut self, id: i64) -> Peer {
         let mut peer = self.accept_raw().await;
-        let hello = peer.frame().await.expect("a handshake");
-        let limits = Limits::default();
-        let request = ConnectRequest::decode(&hello, &limits).unwrap();
-        peer.last_zxid_seen = request.last_zxid_seen;
-        assert!(
-            request.session_id == 0 || request.session_id == id,
-            "asks for its own session"
-        );
-        peer.answer_hello(id).await;
+        peer.open(id).await;
         peer
     }
 
     pub async fn accept_raw(&mut self) -> Peer {
+        Peer::new(self.accept_stream().await)
+    }
+
+    pub async fn accept_stream(&mut self) -> DuplexStream {
         let accepted = tokio::time::timeout(PATIENCE, self.listener.accept()).await;
-        let stream = accepted.expect("the client connects").unwrap();
-        Peer {
-            stream,
-            buffer: BytesMut::new(),
-            zxid: 100,
-            last_zxid_seen: 0,
-            baton: false,
-            member: false,
-        }
+        accepted.expect("the client connects").unwrap()
     }
 }
 
 /// The server's end of one connection.
 pub struct Peer {
-    pub stream: DuplexStream,
+    pub stream: BoxStream,
     pub buffer: BytesMut,
     pub zxid: i64,
     pub last_zxid_seen: i64,
@@ -126,6 +114,30 @@ impl Asked {
 }
 
 impl Peer {
+    pub fn new(stream: impl Stream) -> Self {
+        Self {
+            stream: Box::new(stream),
+            buffer: BytesMut::new(),
+            zxid: 100,
+            last_zxid_seen: 0,
+            baton: false,
+            member: false,
+        }
+    }
+
+    /// Gives the client the session that it asks for.
+    pub async fn open(&mut self, id: i64) {
+        let hello = self.frame().await.expect("a handshake");
+        let limits = Limits::default();
+        let request = ConnectRequest::decode(&hello, &limits).unwrap();
+        self.last_zxid_seen = request.last_zxid_seen;
+        assert!(
+            request.session_id == 0 || request.session_id == id,
+            "asks for its own session"
+        );
+        self.answer_hello(id).await;
+    }
+
     pub async fn answer_hello(&mut self, id: i64) {
         let response = if id == 0 {
             ConnectResponse::refused(Some(false))
@@ -255,6 +267,7 @@ impl Peer {
         );
         // The client may have cut the connection by itself.
         let _ = self.stream.write_all(&out).await;
+        let _ = self.stream.flush().await;
     }
 
     /// An event of a server that does not say which change it was.

@@ -1,0 +1,368 @@
+//! Which servers a verb trusts, and how it proves who it is: the files for TLS and credentials that
+//! flags, variables and `config.toml` name. A secret never stands in an argument, where other users
+//! of the machine see it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+use baton_client::{ClientTls, Config};
+
+use crate::context::Globals;
+use crate::exit::Failure;
+
+/// The keys of `config.toml` that name files, and the ids of their flags.
+pub(crate) const KEYS: [&str; 4] = ["tls_ca", "tls_cert", "tls_key", "auth_file"];
+
+/// The most bytes of a file of credentials.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+/// Permissions with which others than the owner and the group could use a file of credentials, or
+/// others than the owner could change it: the same as for a private key.
+const EXPOSED_MODE: u32 = 0o027;
+
+/// A file, and who has named it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedFile {
+    pub(crate) path: PathBuf,
+    /// The flag, the variable, or the file and line, for people.
+    pub(crate) origin: String,
+}
+
+/// The files that were named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AccessFiles {
+    tls_ca: Option<NamedFile>,
+    tls_cert: Option<NamedFile>,
+    tls_key: Option<NamedFile>,
+    auth_file: Option<NamedFile>,
+}
+
+impl AccessFiles {
+    /// Those that flags and variables name.
+    pub(crate) fn of(globals: &Globals) -> Self {
+        let named = |name: &'static str, path: &Option<PathBuf>| {
+            let flag = name.replace('_', "-");
+            let origin = if globals.from_variables.contains(&name) {
+                format!("BATON_{} in the environment", name.to_ascii_uppercase())
+            } else {
+                format!("--{flag}")
+            };
+            let path = path.clone()?;
+            Some(NamedFile { path, origin })
+        };
+        Self {
+            tls_ca: named("tls_ca", &globals.tls_ca),
+            tls_cert: named("tls_cert", &globals.tls_cert),
+            tls_key: named("tls_key", &globals.tls_key),
+            auth_file: named("auth_file", &globals.auth_file),
+        }
+    }
+
+    /// Where the file of this key stands; `None`: there is no such key.
+    pub(crate) fn of_key(&mut self, key: &str) -> Option<&mut Option<NamedFile>> {
+        match key {
+            "tls_ca" => Some(&mut self.tls_ca),
+            "tls_cert" => Some(&mut self.tls_cert),
+            "tls_key" => Some(&mut self.tls_key),
+            "auth_file" => Some(&mut self.auth_file),
+            _ => None,
+        }
+    }
+
+    /// These files, and those of `other` that are not named here. A certificate comes with its key
+    /// or without one, never with that of another source.
+    pub(crate) fn or(self, other: Self) -> Self {
+        let (tls_cert, tls_key) = if self.tls_cert.is_some() || self.tls_key.is_some() {
+            (self.tls_cert, self.tls_key)
+        } else {
+            (other.tls_cert, other.tls_key)
+        };
+        Self {
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_cert,
+            tls_key,
+            auth_file: self.auth_file.or(other.auth_file),
+        }
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// A file that is missing, wrong, or open to other users; in one line, without what is secret.
+    pub(crate) fn read(&self) -> Result<Access, Failure> {
+        let identity = match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), key) => Some((cert, key.as_ref().unwrap_or(cert))),
+            (None, Some(key)) => {
+                return Err(Failure::usage(format!(
+                    "{}: a key without its certificate; name the certificate with --tls-cert",
+                    key.origin
+                )));
+            }
+            (None, None) => None,
+        };
+        let tls = match (&self.tls_ca, identity) {
+            (None, None) => None,
+            (None, Some((cert, _))) => {
+                return Err(Failure::usage(format!(
+                    "{}: a certificate is of no use without TLS; name the authorities that sign the servers' \
+                     certificates with --tls-ca",
+                    cert.origin
+                )));
+            }
+            (Some(ca), identity) => {
+                let tls = ClientTls::new(&ca.path).and_then(|tls| match identity {
+                    Some((cert, key)) => tls.with_identity(&cert.path, &key.path),
+                    None => Ok(tls),
+                });
+                let tls = tls.map_err(|error| Failure::usage(error.to_string()))?;
+                Some((tls, ca.origin.clone()))
+            }
+        };
+        let credentials = match &self.auth_file {
+            Some(file) => read_credentials(file)?,
+            None => Vec::new(),
+        };
+        Ok(Access {
+            tls,
+            credentials,
+            auth_origin: self.auth_file.as_ref().map(|file| file.origin.clone()),
+        })
+    }
+}
+
+/// Credentials to present.
+#[derive(Clone, PartialEq, Eq)]
+struct Credential {
+    scheme: String,
+    data: String,
+}
+
+/// What a session needs to reach servers and to be let in.
+#[derive(Default)]
+pub(crate) struct Access {
+    /// How servers are trusted, and who has named the authorities.
+    tls: Option<(ClientTls, String)>,
+    credentials: Vec<Credential>,
+    auth_origin: Option<String>,
+}
+
+impl Access {
+    /// The options of a session with the servers of this list, which `origin` has named.
+    ///
+    /// # Errors
+    /// A list that cannot be understood, or that asks for TLS while nobody says which servers to
+    /// trust.
+    pub(crate) fn config(&self, list: &str, origin: &str) -> Result<Config, Failure> {
+        let mut config =
+            Config::new(list).map_err(|error| Failure::usage(format!("{origin}: {error}")))?;
+        if let Some((tls, _)) = &self.tls {
+            config = config.tls(tls.clone());
+        } else if config.asks_for_tls() {
+            return Err(Failure::usage(format!(
+                "{origin}: tls:// needs the certificates of the authorities that sign the servers'; name their file \
+                 with --tls-ca, BATON_TLS_CA, or tls_ca in the config.toml that names the servers"
+            )));
+        }
+        for Credential { scheme, data } in &self.credentials {
+            config = config.auth(scheme, data.as_bytes());
+        }
+        Ok(config)
+    }
+
+    /// How servers are trusted, if TLS is used.
+    pub(crate) fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref().map(|(tls, _)| tls)
+    }
+
+    /// The credentials: schemes and what is presented.
+    pub(crate) fn credentials(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let credentials = self.credentials.iter();
+        credentials.map(|one| (one.scheme.as_str(), one.data.as_bytes()))
+    }
+
+    /// The first `USER:PASSWORD`.
+    pub(crate) fn digest(&self) -> Option<&str> {
+        let mut digests = self.credentials.iter();
+        let digest = digests.find(|credential| credential.scheme == "digest");
+        digest.map(|credential| credential.data.as_str())
+    }
+
+    /// Who has asked for TLS, where the list itself does not.
+    pub(crate) fn tls_origin(&self, config: &Config) -> Option<&str> {
+        let (_, origin) = self.tls.as_ref()?;
+        (!config.asks_for_tls() && config.has_tcp_server()).then_some(origin)
+    }
+
+    /// Who has named the credentials.
+    pub(crate) fn auth_origin(&self) -> Option<&str> {
+        self.auth_origin.as_deref()
+    }
+}
+
+/// Reads the credentials of a file: a line each, `SCHEME:CREDENTIAL`. Empty lines and those that
+/// begin with `#` are passed over.
+fn read_credentials(file: &NamedFile) -> Result<Vec<Credential>, Failure> {
+    let shown = file.path.display();
+    let unreadable = |error: std::io::Error| {
+        Failure::usage(format!(
+            "{}: {shown}: {error}; name a file with lines like digest:USER:PASSWORD",
+            file.origin
+        ))
+    };
+    let opened = File::open(&file.path).map_err(unreadable)?;
+    // Of the file that was opened, which its name may not mean any more.
+    let about = opened.metadata().map_err(unreadable)?;
+    if let Some(mode) = exposed(&about) {
+        return Err(Failure::usage(format!(
+            "{shown} has credentials that other users may read or change (mode {mode:04o}); run: chmod 600 {shown}"
+        )));
+    }
+    let mut text = String::new();
+    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    read.map_err(unreadable)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(Failure::usage(format!(
+            "{shown} has more than {MAX_FILE_BYTES} bytes; name a file with lines like digest:USER:PASSWORD"
+        )));
+    }
+    // What is wrong with a line is said without the line.
+    parse(&text).map_err(|complaint| Failure::usage(format!("{shown}{complaint}")))
+}
+
+fn parse(text: &str) -> Result<Vec<Credential>, String> {
+    let mut credentials = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (scheme, data) = line
+            .split_once(':')
+            .filter(|(scheme, data)| {
+                let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+                !scheme.is_empty() && scheme.chars().all(plain) && !data.is_empty()
+            })
+            .ok_or_else(|| {
+                format!(":{number}: not SCHEME:CREDENTIAL; write lines like digest:USER:PASSWORD")
+            })?;
+        if scheme == "digest" && !data.contains(':') {
+            return Err(format!(
+                ":{number}: no USER:PASSWORD behind digest; write digest:USER:PASSWORD"
+            ));
+        }
+        credentials.push(Credential {
+            scheme: scheme.to_owned(),
+            data: data.to_owned(),
+        });
+    }
+    if credentials.is_empty() {
+        return Err(" has no credentials; write lines like digest:USER:PASSWORD".to_owned());
+    }
+    Ok(credentials)
+}
+
+/// The mode of a file that other users can read, or change.
+fn exposed(about: &std::fs::Metadata) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode = about.permissions().mode() & 0o7777;
+    (about.is_file() && mode & EXPOSED_MODE != 0).then_some(mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn named(path: &std::path::Path) -> NamedFile {
+        NamedFile {
+            path: path.to_owned(),
+            origin: "--auth-file".to_owned(),
+        }
+    }
+
+    #[test]
+    fn credentials_are_a_line_each() {
+        let read = parse("# ours\n\ndigest:super:a:b\r\nmy-scheme:x y\n").unwrap();
+        let read: Vec<_> = read
+            .iter()
+            .map(|one| (one.scheme.as_str(), one.data.as_str()))
+            .collect();
+        assert_eq!(read, [("digest", "super:a:b"), ("my-scheme", "x y")]);
+        for (text, complaint) in [
+            ("", "no credentials"),
+            ("#\n", "no credentials"),
+            ("\nsecret", ":2: not SCHEME:CREDENTIAL"),
+            (":x", ":1: not SCHEME:CREDENTIAL"),
+            ("digest:", ":1: not SCHEME:CREDENTIAL"),
+            ("a b:secret", ":1: not SCHEME:CREDENTIAL"),
+            ("digest:secret", ":1: no USER:PASSWORD"),
+        ] {
+            let error = parse(text).err().unwrap();
+            assert!(error.contains(complaint), "{text}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_credentials_that_others_may_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("auth");
+        std::fs::write(&path, "digest:me:secret\n").unwrap();
+        for (mode, is_fine) in [
+            (0o600, true),
+            (0o640, true),
+            (0o400, true),
+            (0o644, false),
+            (0o602, false),
+            (0o620, false),
+        ] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = read_credentials(&named(&path));
+            assert_eq!(read.is_ok(), is_fine, "{mode:o}");
+            if let Err(failure) = read {
+                let text = failure.to_string();
+                assert!(
+                    text.contains("chmod 600") && !text.contains("secret"),
+                    "{text}"
+                );
+            }
+        }
+        let missing = read_credentials(&named(&folder.path().join("none")));
+        assert!(missing.err().unwrap().text.starts_with("--auth-file: "));
+    }
+
+    #[test]
+    fn flags_outweigh_a_file_and_a_key_stays_with_its_certificate() {
+        let files = |names: &[(&str, &str)]| {
+            let mut files = AccessFiles::default();
+            for (key, path) in names {
+                *files.of_key(key).unwrap() = Some(NamedFile {
+                    path: PathBuf::from(path),
+                    origin: "-".to_owned(),
+                });
+            }
+            files
+        };
+        let both = files(&[("tls_cert", "mine")]).or(files(&[
+            ("tls_ca", "ca"),
+            ("tls_cert", "theirs"),
+            ("tls_key", "theirs"),
+            ("auth_file", "auth"),
+        ]));
+        let wanted = [
+            ("tls_ca", "ca"),
+            ("tls_cert", "mine"),
+            ("auth_file", "auth"),
+        ];
+        assert_eq!(both, files(&wanted));
+        for names in [
+            &[("tls_cert", "c")][..],
+            &[("tls_key", "k"), ("tls_ca", "a")],
+        ] {
+            let failure = files(names).read().err().unwrap();
+            assert_eq!(failure.kind, "usage");
+        }
+        assert!(files(&[]).of_key("servers").is_none());
+    }
+}
