@@ -2,23 +2,16 @@
 //! flags, variables and `config.toml` name. A secret never stands in an argument, where other users
 //! of the machine see it.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
 
 use baton_client::{ClientTls, Config};
 
 use crate::context::Globals;
 use crate::exit::Failure;
+use crate::secret_file;
 
 /// The keys of `config.toml` that name files, and the ids of their flags.
 pub(crate) const KEYS: [&str; 4] = ["tls_ca", "tls_cert", "tls_key", "auth_file"];
-
-/// The most bytes of a file of credentials.
-const MAX_FILE_BYTES: u64 = 64 << 10;
-/// Permissions with which others than the owner and the group could use a file of credentials, or
-/// others than the owner could change it: the same as for a private key.
-const EXPOSED_MODE: u32 = 0o027;
 
 /// A file, and who has named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,28 +196,8 @@ impl Access {
 /// begin with `#` are passed over.
 fn read_credentials(file: &NamedFile) -> Result<Vec<Credential>, Failure> {
     let shown = file.path.display();
-    let unreadable = |error: std::io::Error| {
-        Failure::usage(format!(
-            "{}: {shown}: {error}; name a file with lines like digest:USER:PASSWORD",
-            file.origin
-        ))
-    };
-    let opened = File::open(&file.path).map_err(unreadable)?;
-    // Of the file that was opened, which its name may not mean any more.
-    let about = opened.metadata().map_err(unreadable)?;
-    if let Some(mode) = exposed(&about) {
-        return Err(Failure::usage(format!(
-            "{shown} has credentials that other users may read or change (mode {mode:04o}); run: chmod 600 {shown}"
-        )));
-    }
-    let mut text = String::new();
-    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    read.map_err(unreadable)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(Failure::usage(format!(
-            "{shown} has more than {MAX_FILE_BYTES} bytes; name a file with lines like digest:USER:PASSWORD"
-        )));
-    }
+    let text = secret_file::read(&file.path);
+    let text = text.map_err(|what| Failure::usage(format!("{}: {what}", file.origin)))?;
     // What is wrong with a line is said without the line.
     parse(&text).map_err(|complaint| Failure::usage(format!("{shown}{complaint}")))
 }
@@ -260,26 +233,9 @@ fn parse(text: &str) -> Result<Vec<Credential>, String> {
     Ok(credentials)
 }
 
-/// The mode of a file that other users can read, or change.
-fn exposed(about: &std::fs::Metadata) -> Option<u32> {
-    use std::os::unix::fs::PermissionsExt;
-
-    let mode = about.permissions().mode() & 0o7777;
-    (about.is_file() && mode & EXPOSED_MODE != 0).then_some(mode)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-
-    fn named(path: &std::path::Path) -> NamedFile {
-        NamedFile {
-            path: path.to_owned(),
-            origin: "--auth-file".to_owned(),
-        }
-    }
 
     #[test]
     fn credentials_are_a_line_each() {
@@ -305,31 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_credentials_that_others_may_read_is_refused() {
+    fn a_file_that_cannot_be_used_is_named_with_whoever_named_it() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("auth");
-        std::fs::write(&path, "digest:me:secret\n").unwrap();
-        for (mode, is_fine) in [
-            (0o600, true),
-            (0o640, true),
-            (0o400, true),
-            (0o644, false),
-            (0o602, false),
-            (0o620, false),
-        ] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let read = read_credentials(&named(&path));
-            assert_eq!(read.is_ok(), is_fine, "{mode:o}");
-            if let Err(failure) = read {
-                let text = failure.to_string();
-                assert!(
-                    text.contains("chmod 600") && !text.contains("secret"),
-                    "{text}"
-                );
-            }
-        }
-        let missing = read_credentials(&named(&folder.path().join("none")));
-        assert!(missing.err().unwrap().text.starts_with("--auth-file: "));
+        let file = NamedFile {
+            path: folder.path().join("none"),
+            origin: "--auth-file".to_owned(),
+        };
+        let failure = read_credentials(&file).err().unwrap();
+        assert!(failure.text.starts_with("--auth-file: "), "{failure}");
     }
 
     #[test]

@@ -282,10 +282,7 @@ fn a21_files_that_are_missing_wrong_or_open_to_others_are_named_before_anything_
     home.write_secret("bare", "me:secret\ndigest:secret\n");
     home.write_secret("junk", "no certificate\n");
     for (args, parts) in [
-        (
-            &["--auth-file", "none"][..],
-            &["none", "digest:USER:PASSWORD"][..],
-        ),
+        (&["--auth-file", "none"][..], &["--auth-file: ", "none"][..]),
         (&["--auth-file", "open"], &["chmod 600", "0644"]),
         (&["--auth-file", "bare"], &["bare:2:"]),
         (&["--tls-ca", "none"], &["none"]),
