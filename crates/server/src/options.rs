@@ -36,8 +36,8 @@ pub struct Options {
     /// TCP addresses to listen on for clients with TLS, as in [`Options::listen`]; needs
     /// [`Options::tls`]. Default: none.
     pub secure_listen: Vec<String>,
-    /// Whether clients may use TLS on the addresses of [`Options::listen`], too; the server tells
-    /// both kinds apart by the first byte. Needs [`Options::tls`]. Default: no.
+    /// Whether clients may use TLS on the addresses of [`Options::listen`], too; the first byte
+    /// shows which kind it is. Needs [`Options::tls`]. Default: no.
     pub port_unification: bool,
     /// Certificate and key, and what clients with TLS have to show. Default: none, no TLS.
     pub tls: Option<ServerTlsOptions>,

@@ -233,8 +233,8 @@ impl Server {
         self.http_addrs.first().copied()
     }
 
-    /// The connect string for clients: `HOST:PORT`; `tls://HOST:PORT` if the server listens on ports
-    /// with TLS alone, or `unix:PATH` if it listens on no TCP port.
+    /// The connect string for clients: `HOST:PORT`; `tls://HOST:PORT` if the server listens on
+    /// ports with TLS alone, or `unix:PATH` if it listens on no TCP port.
     #[must_use]
     pub fn connect_string(&self) -> String {
         if self.local_addrs.is_empty() && !self.secure_addrs.is_empty() {

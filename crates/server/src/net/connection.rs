@@ -51,21 +51,16 @@ const READ_BYTES: usize = 16 << 10;
 const IDLE_BYTES: usize = 4 << 10;
 /// Reads answered under one hold of the tree's lock.
 const READS_PER_LOCK: usize = 32;
-/// Reads that may wait behind a write: they are answered together, before the client can fetch the
-/// first.
+/// Reads that may wait behind a write: they are answered together.
 const READS_BEHIND: usize = 32;
 /// An answer of more bytes than this has the clock read behind it.
 const COSTLY_ANSWER_BYTES: usize = 4 << 10;
-
 /// The longest first frame: a ConnectRequest has 45 bytes.
 const FIRST_FRAME_BYTES: usize = 4 << 10;
 /// Bytes that a connection without a request in flight may hand in though the queue is full.
 const FREE_BYTES: usize = 4 << 10;
-
-/// How a TLS handshake begins: its kind of record, and the first byte of every version. As the
-/// length of a frame this would be over every limit.
+/// How a TLS handshake begins. As the length of a frame this would be over every limit.
 const TLS_RECORD: [u8; 2] = [0x16, 0x03];
-
 /// A request's length, xid and operation.
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
 

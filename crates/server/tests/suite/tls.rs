@@ -233,7 +233,7 @@ async fn a06_who_has_no_valid_certificate_gets_no_session() {
     });
     for own in [None, Some(expired), Some(other.issue("worker"))] {
         let config = fleet.client(own.as_ref());
-        // With TLS 1.3 the client learns of it when it reads.
+        // With TLS 1.3 the client sees it when it reads.
         if let Ok(stream) = connect(to, &config).await {
             assert!(Wire::open_on(stream).await.is_none());
         }

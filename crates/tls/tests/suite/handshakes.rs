@@ -243,7 +243,7 @@ fn a10_only_tls_1_2_and_1_3_are_spoken() {
     assert!(refused.contains("TLS"), "{refused}");
     let mut alert = Vec::new();
     session.write_tls(&mut alert).unwrap();
-    assert_eq!(alert[0], 0x15, "it is told why");
+    assert_eq!(alert[0], 0x15, "an alert says why");
 }
 
 #[test]
