@@ -49,6 +49,8 @@ pub struct ChangeCounts {
     pub void_expiries: u64,
     /// Pings that waited for an earlier leader's answer, and were sent to the next one.
     pub moved_pings: u64,
+    /// Snapshots of other servers that took the place of the state.
+    pub installed_snapshots: u64,
 }
 
 /// How far a server of an ensemble is.
@@ -60,10 +62,22 @@ pub struct MemberProgress {
     pub applied: u64,
     /// The digest of its tree there.
     pub digest: u64,
+    /// A checksum of the members there; `None` while it knows those of a later entry already,
+    /// because it installs a snapshot.
+    pub members: Option<u64>,
+    /// Whether it is in read-only mode.
+    pub is_read_only: bool,
     /// Commands that it has not applied, since it started.
     pub unapplied: UnappliedCounts,
     /// What changes of the leader have met, since it started.
     pub changes: ChangeCounts,
+}
+
+/// A checksum of bytes: FNV-1a, since nobody chooses them with intent.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// A server's part in a simulation.
@@ -76,8 +90,11 @@ pub(crate) struct Simulated {
     after_gap: AtomicU64,
     void_expiries: AtomicU64,
     moved_pings: AtomicU64,
+    installed_snapshots: AtomicU64,
     /// Sessions that have expired, until the simulation asks.
     expired: Mutex<Vec<i64>>,
+    /// Sessions whose decided end has become void, until the simulation asks.
+    void: Mutex<Vec<i64>>,
     /// By mistake: sessions for the next leader to end.
     forwarded: Mutex<Vec<i64>>,
 }
@@ -104,6 +121,7 @@ impl Simulated {
         let count = u64::try_from(void_expiries.len()).unwrap_or(u64::MAX);
         self.void_expiries.fetch_add(count, Relaxed);
         self.moved_pings.fetch_add(moved_pings, Relaxed);
+        self.void.lock().extend_from_slice(void_expiries);
         if self.makes(Mistake::ForwardsItsExpiries) {
             self.forwarded.lock().extend_from_slice(void_expiries);
         }
@@ -123,10 +141,20 @@ impl Simulated {
         std::mem::take(&mut *self.expired.lock())
     }
 
+    pub(crate) fn take_void(&self) -> Vec<i64> {
+        std::mem::take(&mut *self.void.lock())
+    }
+
+    /// Notes that a snapshot of another server has taken the place of the state.
+    pub(crate) fn installed_snapshot(&self) {
+        self.installed_snapshots.fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn changes(&self) -> ChangeCounts {
         ChangeCounts {
             void_expiries: self.void_expiries.load(Relaxed),
             moved_pings: self.moved_pings.load(Relaxed),
+            installed_snapshots: self.installed_snapshots.load(Relaxed),
         }
     }
 

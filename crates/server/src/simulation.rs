@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_consensus::{Config, MessageKind, PeerMessage};
+use baton_consensus::{Config, Membership, MessageKind, PeerMessage};
 use baton_peers::codec::{Frame, Lane};
 use baton_peers::handshake::LocalServer;
 use baton_peers::net::{PeerEvent, PeerEvents, SendError, Unsent};
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::commit::join::describe;
 use crate::commit::log_thread::{LogThread, LogWorker};
 use crate::commit::pipeline::CommitPipeline;
 use crate::commit::recover::recover_member;
@@ -79,6 +80,9 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     /// Changes what this server says of itself, and knows of the members.
     fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer));
 
+    /// The servers to connect to. Connections to others end.
+    fn set_peers(&self, ids: &[u64]);
+
     /// How long the log's next write with its sync takes.
     fn sync_time(&self) -> Duration;
 
@@ -91,6 +95,9 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     /// The server has applied the end of a session whose time was over.
     fn expired(&self, session: i64);
 
+    /// The server had decided, as the leader, to end this session, and leads no more.
+    fn expiry_is_void(&self, session: i64);
+
     /// The server has stopped because of this.
     fn failed(&self, error: &ServerError);
 }
@@ -100,6 +107,9 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
 pub struct SimulatedMember {
     /// How its log is kept.
     pub log: WalOptions,
+    /// Bytes of applied entries that it keeps in memory for servers that lag, where that is not
+    /// the usual number.
+    pub window_bytes: Option<u64>,
     /// Decides everything that a process draws at its start.
     pub seed: u64,
     /// A mistake that it makes on purpose.
@@ -170,19 +180,23 @@ impl SimulatedServer {
         options.check()?;
         let SimulatedMember {
             log,
+            window_bytes,
             seed,
             mistake,
             around,
         } = member;
         let time = ServerTime::simulated(clocks.wall_ms, Clock::with_rate(clocks.rate_ppm));
         let opened = Wal::open(storage, log)?;
-        let config = Config::member(options.server_id.into(), seed);
+        let usual = Config::member(options.server_id.into(), seed);
+        let config = Config {
+            window_bytes: window_bytes.unwrap_or(usual.window_bytes),
+            ..usual
+        };
         let begun = recover_member(opened, &config, &Starting::default())?;
         let entries = begun.wal.last_index().saturating_sub(begun.snapshot_index);
-        let last_index = begun.wal.last_index();
         around.update_local(&mut |local| {
-            local.term = begun.consensus.status().term;
-            local.last_index = last_index;
+            let cluster = local.cluster;
+            describe(local, cluster, &begun);
         });
         let state = state_of(options, begun.tree, time, begun.snapshot);
         if let Some(mistake) = mistake {
@@ -265,6 +279,20 @@ impl SimulatedServer {
         self.member.as_ref()?;
         let running = self.running.lock();
         Some(running.as_ref()?.core.progress())
+    }
+
+    /// The members that a server of an ensemble knows; `None` where it stands alone, or has
+    /// stopped.
+    #[must_use]
+    pub fn membership(&self) -> Option<Membership> {
+        self.member.as_ref()?;
+        let running = self.running.lock();
+        Some(running.as_ref()?.core.membership().clone())
+    }
+
+    /// Has the server hand leadership over to this one, as an operator asks for it.
+    pub fn hand_over(&self, to: u64) {
+        self.state.inbox.hand_over(to);
     }
 
     /// Every znode that is readable by all, in depth-first order.
@@ -361,6 +389,9 @@ impl Running {
             }
             for session in state.simulated.take_expired() {
                 log.around.expired(session);
+            }
+            for session in state.simulated.take_void() {
+                log.around.expiry_is_void(session);
             }
             log.around.turned(&self.core.progress());
         }
@@ -459,6 +490,8 @@ impl Wire for SimulatedWire {
         self.0.update_local(change);
     }
 
-    /// The members of a simulation do not change.
-    fn set_addresses(&self, _: &BTreeMap<u64, String>) {}
+    fn set_addresses(&self, addresses: &BTreeMap<u64, String>) {
+        let ids: Vec<u64> = addresses.keys().copied().collect();
+        self.0.set_peers(&ids);
+    }
 }

@@ -126,6 +126,10 @@ impl Dialogue {
             let mut timeout = Duration::ZERO;
             let (text, session) = match ConnectResponse::decode(body, &limits) {
                 Ok(answer) if answer.is_refused() => ("refused".to_owned(), None),
+                // Its id is drawn by a chance that no seed reaches, and no other server knows it.
+                Ok(answer) if answer.read_only == Some(true) => {
+                    ("session in read-only mode".to_owned(), None)
+                }
                 Ok(answer) => {
                     let session = answer.session_id;
                     timeout = Duration::from_millis(answer.timeout_ms.try_into().unwrap_or(0));

@@ -11,12 +11,16 @@ use baton_client::{BoxFuture, Client, Config, CreateMode, Session, Stat};
 use tokio::task::JoinSet;
 
 use crate::cancel::Cancellable;
+use crate::cluster::SUPERUSER;
 use crate::fault::CancelAt;
 use crate::network::Network;
 use crate::occupancy::Occupancy;
 
 /// Actors that are not done by then are stuck: longer than all faults of a plan can take.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The session timeout of a client that changes the members.
+const OPERATOR_TIMEOUT: Duration = Duration::from_secs(3);
 
 struct Calls {
     cancels: Vec<CancelAt>,
@@ -107,12 +111,37 @@ impl Stage {
     /// The configuration makes no sense.
     pub(crate) fn client_of(&self, server: u64) -> Result<Client, baton_client::ConfigError> {
         let place = usize::try_from(server).unwrap_or(usize::MAX);
+        let config = self.config_beside(&format!("s{server}:1"), place)?;
+        Ok(Client::lazy(config))
+    }
+
+    /// A client that may change the members of several servers.
+    ///
+    /// # Errors
+    /// The configuration makes no sense.
+    pub(crate) fn operator(&self) -> Result<Client, baton_client::ConfigError> {
+        let servers = self.network().connect_string();
+        let config = self.config_beside(&servers, self.network().ids().len() + 1)?;
+        let config = config.session_timeout(OPERATOR_TIMEOUT);
+        Ok(Client::lazy(config.auth("digest", SUPERUSER)))
+    }
+
+    /// The number of a client that knows nothing but the network.
+    pub(crate) fn last_client(&self) -> usize {
+        self.0.clients.len() + self.network().ids().len() + 2
+    }
+
+    /// For a client beside those of the scenario.
+    fn config_beside(
+        &self,
+        servers: &str,
+        place: usize,
+    ) -> Result<Config, baton_client::ConfigError> {
         let number = self.0.clients.len().saturating_add(place);
-        let config = Config::new(&format!("s{server}:1"))?
+        Ok(Config::new(servers)?
             .connect_within(Duration::from_secs(10))
             .clock(Arc::new(VirtualClock::new()))
-            .transport(self.network().transport(number));
-        Ok(Client::lazy(config))
+            .transport(self.network().transport(number)))
     }
 
     /// Runs the actors side by side until all are done. Fails the run for those who never are.

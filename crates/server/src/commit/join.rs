@@ -380,7 +380,7 @@ impl Start<'_> {
 }
 
 /// What a member says of itself.
-fn describe(local: &mut LocalServer, cluster: u64, begun: &Begun) {
+pub(crate) fn describe(local: &mut LocalServer, cluster: u64, begun: &Begun) {
     local.cluster = cluster;
     local.term = begun.consensus.status().term;
     local.membership_index = begun.snapshot_index;

@@ -195,9 +195,22 @@ impl CommitPipeline {
             role: self.consensus.status(),
             applied: self.consensus.applied_index(),
             digest: self.state.tree.read().digest(),
+            members: match &self.member {
+                Some(member) if member.is_installing() => None,
+                _ => Some(crate::simulated::checksum(
+                    &self.consensus.membership().encode(),
+                )),
+            },
+            is_read_only: self.state.is_read_only(),
             unapplied: self.state.simulated.unapplied(),
             changes: self.state.simulated.changes(),
         }
+    }
+
+    /// The members of the cluster.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn membership(&self) -> &baton_consensus::Membership {
+        self.consensus.membership()
     }
 
     /// Raises the format level to the newest one that a server alone has a use for: nobody else has

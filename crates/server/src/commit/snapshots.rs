@@ -4,6 +4,7 @@
 //! the log still has everything, and it is tried again after a pause. Where the log finds no room
 //! while a snapshot is being written, the snapshot gives way.
 
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -38,13 +39,48 @@ pub(crate) fn write_whole(tree: &mut Tree, writer: &mut SnapshotWriter) -> Resul
     Ok(())
 }
 
+/// What writes the slices.
+enum Writer {
+    Thread(JoinHandle<()>),
+    /// The core does, in a simulation, once it has all slices.
+    #[cfg(feature = "simulation")]
+    Core(Box<dyn FnOnce() + Send>),
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    fn is_finished(&self, has_all_slices: bool) -> bool {
+        match self {
+            Self::Thread(thread) => thread.is_finished(),
+            #[cfg(feature = "simulation")]
+            Self::Core(_) => has_all_slices,
+        }
+    }
+
+    /// Waits for the end of the writing. All slices are handed over, or dropped.
+    fn join(self) {
+        match self {
+            Self::Thread(thread) => {
+                let _ = thread.join();
+            }
+            #[cfg(feature = "simulation")]
+            Self::Core(write) => write(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Writing {
     /// `None` once the tree has given everything.
     slices: Option<Sender<Vec<u8>>>,
     /// A slice that the channel had no room for.
     held: Option<Vec<u8>>,
-    thread: JoinHandle<()>,
+    writer: Writer,
     done: Receiver<Result<SnapshotInfo, WalError>>,
     point: SnapshotPoint,
     zxid: i64,
@@ -142,7 +178,14 @@ impl Snapshots {
             membership: point.membership.encode(),
         };
         let zxid = meta.zxid;
-        let (slices, incoming) = crossbeam_channel::bounded::<Vec<u8>>(SLICES_WAITING);
+        #[cfg(feature = "simulation")]
+        let is_simulated = state.time.is_simulated();
+        #[cfg(not(feature = "simulation"))]
+        let is_simulated = false;
+        let (slices, incoming) = match is_simulated {
+            false => crossbeam_channel::bounded::<Vec<u8>>(SLICES_WAITING),
+            true => crossbeam_channel::unbounded(),
+        };
         let (finished, done) = crossbeam_channel::bounded(1);
         let write = move || {
             let write = || -> Result<Option<SnapshotInfo>, WalError> {
@@ -160,15 +203,12 @@ impl Snapshots {
                 let _ = finished.send(outcome);
             }
         };
-        match std::thread::Builder::new()
-            .name("baton-snapshot".to_owned())
-            .spawn(write)
-        {
-            Ok(thread) => {
+        match spawn(write, is_simulated) {
+            Ok(writer) => {
                 self.writing = Some(Writing {
                     slices: Some(slices),
                     held: None,
-                    thread,
+                    writer,
                     done,
                     point,
                     zxid,
@@ -208,7 +248,7 @@ impl Snapshots {
         if writing.slices.take().is_some() {
             state.tree.write().abandon_snapshot();
             // The thread sees the end of its slices, and removes its file.
-            let _ = writing.thread.join();
+            writing.writer.join();
             self.failed(
                 state.time.now(),
                 "it gave way to the log, which had no room on the disk",
@@ -258,7 +298,7 @@ impl Snapshots {
     fn finish(&mut self, state: &ServerState, log: &mut Log) -> Option<SnapshotPoint> {
         let writing = self
             .writing
-            .take_if(|writing| writing.thread.is_finished())?;
+            .take_if(|writing| writing.writer.is_finished(writing.slices.is_none()))?;
         if writing.slices.is_some() {
             state.tree.write().abandon_snapshot();
         }
@@ -273,7 +313,7 @@ impl Snapshots {
         log: &mut Log,
     ) -> Option<SnapshotPoint> {
         // The thread sends before it ends.
-        let _ = writing.thread.join();
+        writing.writer.join();
         match writing.done.try_recv() {
             Ok(Ok(info)) => {
                 self.retry = None;
@@ -310,9 +350,20 @@ impl Drop for Snapshots {
     fn drop(&mut self) {
         if let Some(mut writing) = self.writing.take() {
             writing.slices = None;
-            let _ = writing.thread.join();
+            writing.writer.join();
         }
     }
+}
+
+/// Begins to write, on a thread of its own.
+fn spawn(write: impl FnOnce() + Send + 'static, is_simulated: bool) -> std::io::Result<Writer> {
+    #[cfg(feature = "simulation")]
+    if is_simulated {
+        return Ok(Writer::Core(Box::new(write)));
+    }
+    debug_assert!(!is_simulated, "only with the feature");
+    let thread = std::thread::Builder::new().name("baton-snapshot".to_owned());
+    thread.spawn(write).map(Writer::Thread)
 }
 
 #[cfg(test)]

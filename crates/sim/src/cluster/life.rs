@@ -14,11 +14,13 @@ use baton_server::simulation::{
     MemberProgress, SimulatedClocks, SimulatedMember, SimulatedServer, Surroundings, Task,
 };
 use baton_server::{EnsembleOptions, Options, ServerError};
-use baton_wal::testing::{Fault, Loss};
+use baton_tree::{FormatLevel, digest_id};
+use baton_wal::testing::{Fault, FaultStorage, Loss};
 use tokio::time::Instant;
 
 use super::mark;
-use super::state::{Cluster, Seat, Shared, State, wal_options};
+use super::state::{CLUSTER_ID, Cluster, Seat, Setup, Shared, State, incarnation, wal_options};
+use crate::birth::write_birth;
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
 
@@ -26,6 +28,12 @@ use crate::standstill::Standstill;
 const WALL_MS: i64 = 1_893_456_000_000;
 /// One tick of the consensus.
 const TICK: Duration = Duration::from_millis(25);
+/// How long a server that stutters stands still each time, and goes on between two times. A pause
+/// of more than a tick of its sessions' clocks it would leave out of them.
+const STUTTER: Duration = Duration::from_millis(180);
+const BETWEEN_STUTTERS: Duration = Duration::from_millis(20);
+/// Whoever may change the members.
+pub(crate) const SUPERUSER: &[u8] = b"super:sim";
 
 /// What ends a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,24 +53,47 @@ impl Cluster {
                 return;
             }
             let seed = state.rng.u64(1..);
-            let servers = state.seats.keys();
-            let servers: BTreeMap<u64, String> = servers
-                .map(|id| (*id, format!("127.0.0.1:{}", 7000 + id)))
+            let listed = (1..=state.setup.servers).chain([id]);
+            let servers: BTreeMap<u64, String> = listed
+                .map(|id| (id, format!("127.0.0.1:{}", 7000 + id)))
                 .collect();
-            let mistake = state.setup.mistake;
+            let Setup {
+                mistake,
+                spares,
+                snapshots,
+                read_only_mode,
+                ..
+            } = state.setup;
             let elapsed = self.0.recorder.start().elapsed().as_millis();
             let Some(seat) = state.seats.get_mut(&id) else {
                 return;
             };
-            if seat.server.is_some() {
+            if seat.server.is_some() || seat.waits {
                 return;
             }
             seat.life += 1;
             seat.process = Standstill::default();
             seat.refuses = false;
             seat.ends_when_it_sends = false;
-            seat.local.run = seed;
             seat.progress = None;
+            seat.peers.clear();
+            seat.dialled.clear();
+            seat.local = LocalServer {
+                level: u32::try_from(FormatLevel::NEWEST.number()).unwrap_or(u32::MAX),
+                ..LocalServer::new(id, seat.incarnation, seed)
+            };
+            if seat.is_empty {
+                seat.waits = true;
+                let life = seat.life;
+                // An operator gives it a list of all that may be members.
+                let all = state.seats.keys().copied().collect();
+                drop(state);
+                self.0
+                    .recorder
+                    .note(|| format!("s{id} waits to be admitted, with an empty folder"));
+                return self.connect_to((id, life), all);
+            }
+            seat.local.cluster = CLUSTER_ID;
             let port = Port {
                 cluster: self.clone(),
                 id,
@@ -73,9 +104,16 @@ impl Cluster {
                 server_id: u8::try_from(id).unwrap_or(u8::MAX),
                 ensemble: Some(EnsembleOptions {
                     servers,
+                    reconfig: spares > 0,
+                    read_only_mode,
                     tick: TICK,
                     ..EnsembleOptions::default()
                 }),
+                super_digest: Some(digest_id(SUPERUSER)),
+                snapshot_every_entries: snapshots
+                    .map_or(Options::default().snapshot_every_entries, |it| {
+                        it.every_entries
+                    }),
                 ..Options::default()
             };
             let clocks = SimulatedClocks {
@@ -84,6 +122,7 @@ impl Cluster {
             };
             let member = SimulatedMember {
                 log: wal_options(),
+                window_bytes: snapshots.map(|it| it.window_bytes),
                 seed,
                 mistake,
                 around: Arc::new(port),
@@ -100,10 +139,12 @@ impl Cluster {
         match SimulatedServer::start_member(options, disk, clocks, member) {
             Ok(server) => {
                 self.0.recorder.note(|| format!("s{id} starts"));
+                let members = server.membership().map(|it| it.members);
                 if let Some(seat) = self.state().seats.get_mut(&id) {
                     seat.server = Some(Arc::new(server));
                 }
-                self.dial_all(id, life);
+                let members = members.into_iter().flatten();
+                self.connect_to((id, life), members.map(|member| member.id).collect());
             }
             Err(error) => self
                 .0
@@ -150,6 +191,79 @@ impl Cluster {
         // Refused when the run is over.
         let _ = self.0.ends.send(id);
         true
+    }
+
+    /// The cluster admits a server whose folder is empty: it stores the first members, as any
+    /// member sends them, and starts as one of them.
+    pub(super) fn admit(&self, id: u64) {
+        let written = {
+            let mut state = self.state();
+            let first = state.first.clone();
+            let Some(seat) = state.seats.get_mut(&id).filter(|seat| seat.waits) else {
+                return;
+            };
+            seat.waits = false;
+            seat.is_empty = false;
+            write_birth(&seat.disk, wal_options(), &first)
+        };
+        self.0.recorder.mark(mark::ADMITTED);
+        self.0.recorder.note(|| format!("s{id} is admitted"));
+        match written {
+            Ok(()) => self.start(id),
+            Err(error) => {
+                let what = format!("server {id} cannot store the first members: {error}");
+                self.0.recorder.fail(&what);
+            }
+        }
+    }
+
+    /// The folder of a server that is no member any more is emptied; its process waits to be
+    /// admitted from now on.
+    pub(crate) fn empty(&self, id: u64) {
+        self.end(id, Power::Stays);
+        {
+            let mut state = self.state();
+            state.emptied += 1;
+            let number = u128::from(state.emptied);
+            if let Some(seat) = state.seats.get_mut(&id) {
+                seat.disk = FaultStorage::new();
+                seat.incarnation = incarnation(id) | number << 64;
+                seat.is_empty = true;
+                seat.waits = false;
+            }
+        }
+        self.start(id);
+    }
+
+    /// Has a leader hand over, as an operator asks for it.
+    pub(crate) fn hand_over(&self, from: u64, to: u64) {
+        self.0
+            .recorder
+            .note(|| format!("s{from} is asked to hand over to s{to}"));
+        if let Some(server) = self.server(from) {
+            server.hand_over(to);
+        }
+    }
+
+    /// Until `end`, a server stands still again and again, each time too shortly to notice that it
+    /// did. Its consensus then makes few ticks, and its sessions' clocks run on.
+    pub(crate) async fn stutter(&self, id: u64, end: impl Future<Output = ()>) {
+        let process = self.state().seats.get(&id).map(|seat| seat.process.clone());
+        let Some(process) = process else {
+            return;
+        };
+        self.0.recorder.note(|| format!("s{id} stutters"));
+        let stutters = async {
+            loop {
+                process.begin(STUTTER, true);
+                tokio::time::sleep(STUTTER + BETWEEN_STUTTERS).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = end => {}
+            () = stutters => {}
+        }
     }
 
     /// A server stands still for some time.
@@ -234,11 +348,18 @@ impl Cluster {
 
     /// Why the servers are not at rest yet; `None`: one leads, and all are at one entry.
     pub(crate) fn unrest(&self) -> Option<String> {
+        let Some(membership) = self.membership() else {
+            return Some("no server runs".to_owned());
+        };
+        if membership.is_joint() {
+            return Some(format!("a change is half done: {membership:?}"));
+        }
         let state = self.state();
         let mut at = Vec::new();
-        for (id, seat) in &state.seats {
-            match (&seat.server, seat.progress) {
-                (Some(_), Some(progress)) => at.push((*id, progress)),
+        for id in membership.members.iter().map(|member| member.id) {
+            let seat = state.seats.get(&id);
+            match seat.map(|seat| (&seat.server, seat.progress)) {
+                Some((Some(_), Some(progress))) => at.push((id, progress)),
                 _ => return Some(format!("server {id} does not run")),
             }
         }
@@ -261,6 +382,9 @@ impl Cluster {
         let servers: Vec<Arc<SimulatedServer>> = {
             let mut state = self.state();
             state.is_over = true;
+            for seat in state.seats.values_mut() {
+                seat.waits = false;
+            }
             state.ways.clear();
             state.lives.clear();
             let seats = state.seats.values_mut();
@@ -319,12 +443,13 @@ impl Drop for Witness {
 impl Surroundings for Port {
     fn send(&self, to: u64, frame: Frame) -> Result<(), SendError> {
         let mut state = self.cluster.state();
-        if let Frame::Forward(forward) = &frame
-            && !state
-                .forwarded
-                .insert((self.id, forward.run, forward.first))
-        {
-            self.cluster.0.recorder.mark(mark::BATCH_RESENT);
+        if let Frame::Forward(forward) = &frame {
+            let name = (self.id, forward.run, forward.first);
+            if state.forwarded.insert(name) {
+                state.note_forward(self.id);
+            } else {
+                self.cluster.0.recorder.mark(mark::BATCH_RESENT);
+            }
         }
         let has_entries = match &frame {
             Frame::Raft(messages) => messages
@@ -352,6 +477,12 @@ impl Surroundings for Port {
         if let Some(seat) = self.cluster.state().seats.get_mut(&self.id) {
             change(&mut seat.local);
         }
+        self.cluster.state().end_not_admitted(self.id);
+    }
+
+    fn set_peers(&self, ids: &[u64]) {
+        let ids = ids.iter().copied().collect();
+        self.cluster.connect_to((self.id, self.life), ids);
     }
 
     fn sync_time(&self) -> Duration {
@@ -399,6 +530,12 @@ impl Surroundings for Port {
         }
     }
 
+    fn expiry_is_void(&self, session: i64) {
+        if self.cluster.state().lives.is_answered(session) {
+            self.cluster.0.recorder.mark(mark::ENDING_OUTLIVED);
+        }
+    }
+
     fn failed(&self, error: &ServerError) {
         let recorder = &self.cluster.0.recorder;
         let breaks = {
@@ -443,6 +580,14 @@ impl State {
                     at.changes.moved_pings > before.changes.moved_pings,
                     mark::PING_MOVED,
                 ),
+                (
+                    at.changes.installed_snapshots > before.changes.installed_snapshots,
+                    mark::SNAPSHOT_INSTALLED,
+                ),
+                (
+                    at.is_read_only && !before.is_read_only,
+                    mark::READ_ONLY_MODE,
+                ),
             ] {
                 if is_new {
                     recorder.mark(mark);
@@ -461,6 +606,16 @@ impl State {
                 "servers {first} and {id} differ at entry {}",
                 at.applied
             ));
+        }
+        if let Some(members) = at.members {
+            let known = self.memberships.entry(at.applied).or_insert((members, id));
+            if known.0 != members {
+                let first = known.1;
+                return Err(format!(
+                    "servers {first} and {id} have other members at entry {}",
+                    at.applied
+                ));
+            }
         }
         Ok(())
     }

@@ -100,6 +100,17 @@ impl Lives {
         life.judge(session, drift_ppm)
     }
 
+    /// Whether the session lives, and its client has sent something within its timeout that was
+    /// answered.
+    pub(super) fn is_answered(&self, session: i64) -> bool {
+        let life = self.sessions.get(&session);
+        let lives = life.filter(|life| life.expired.is_none());
+        lives.is_some_and(|life| {
+            let proof = life.proof;
+            proof.is_some_and(|proof| Instant::now() < proof.sent + life.timeout)
+        })
+    }
+
     /// How many sessions have expired.
     pub(super) fn expirations(&self) -> u64 {
         self.expired

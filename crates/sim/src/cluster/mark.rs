@@ -29,3 +29,19 @@ pub(crate) const TOO_MUCH_WAITS: &str = "too much waits for a server";
 pub(crate) const LEADER_PAUSED: &str = "a server leads when it is paused";
 /// A connection of a member was refused by its own cluster, for some time.
 pub(crate) const REFUSED: &str = "a connection between servers is refused";
+/// A session has answers of another leader than the one that had decided its end (R36).
+pub(crate) const ENDING_OUTLIVED: &str =
+    "a session lives on whose end a deposed leader had decided";
+/// Leadership came back to a server before a follower noticed that it was away (R28).
+pub(crate) const LEADER_RETURNED: &str = "a server leads again, and a follower has not noticed";
+pub(crate) const SNAPSHOT_INSTALLED: &str = "a server installs a snapshot of another one";
+pub(crate) const READ_ONLY_MODE: &str = "a server goes into read-only mode";
+/// A client that asks for it reads there (R31).
+pub(crate) const READ_ONLY_READ: &str = "a client reads in read-only mode";
+/// A process with an empty folder becomes one of a member (R17).
+pub(crate) const ADMITTED: &str = "a server with an empty folder is admitted";
+pub(crate) const MEMBER_ADDED: &str = "a server is added while the others run";
+pub(crate) const MEMBER_PROMOTED: &str = "a server that did not vote votes";
+pub(crate) const MEMBER_REMOVED: &str = "a server is removed while the others run";
+/// R16.
+pub(crate) const LEADER_REMOVED: &str = "the leader is removed";

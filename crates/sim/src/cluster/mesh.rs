@@ -4,9 +4,11 @@
 //!
 //! What a cut holds back comes later, as TCP sends it again, unless the connection ends meanwhile.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
-use baton_peers::codec::{Frame, Lane, Refusal};
+use baton_peers::codec::{Bye, Frame, Hello, Lane, Refusal};
 use baton_peers::net::{Direction, EndCause, Held, Link, PeerEvent, RefusedBy, SendError};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -22,6 +24,10 @@ const DIAL_TIMEOUT: Duration = Duration::from_millis(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Between two batches of a stream of writes; and how long ago the newest one may be.
+const STREAM_GAP: Range<Duration> = Duration::from_millis(12)..Duration::from_millis(90);
+const JUST_NOW: Duration = Duration::from_millis(8);
+
 /// Outcome of an attempt to connect.
 enum Dialled {
     /// Until this says so.
@@ -30,23 +36,29 @@ enum Dialled {
     NoProcess,
     /// Nothing came back.
     Silence,
-    /// The handshake was refused.
+    /// The handshake was refused, or has led to another start of one of the two.
     Refused,
 }
 
 impl Cluster {
-    /// A process begins to connect to all others.
-    pub(super) fn dial_all(&self, id: u64, life: u64) {
-        for to in self.ids() {
-            for lane in Lane::ALL {
-                if to != id {
-                    let process = self.state().seats.get(&id).map(|seat| seat.process.clone());
-                    let dial = self.clone().dial((id, life), to, lane);
-                    if let Some(process) = process {
-                        tokio::spawn(process.run(dial));
-                    }
-                }
-            }
+    /// From now on a process connects to these servers, and to no others.
+    pub(super) fn connect_to(&self, (id, life): (u64, u64), mut ids: BTreeSet<u64>) {
+        ids.remove(&id);
+        let (process, new) = {
+            let mut state = self.state();
+            let Some(seat) = state.seats.get_mut(&id).filter(|seat| seat.life == life) else {
+                return;
+            };
+            seat.peers.clone_from(&ids);
+            let all = ids.iter().flat_map(|to| Lane::ALL.map(|lane| (*to, lane)));
+            let new: Vec<(u64, Lane)> = all.filter(|key| seat.dialled.insert(*key)).collect();
+            let process = seat.process.clone();
+            state.end_where(Bye::Removed, |way| way.from == id && !ids.contains(&way.to));
+            (process, new)
+        };
+        for (to, lane) in new {
+            let dial = self.clone().dial((id, life), to, lane);
+            tokio::spawn(process.run(dial));
         }
     }
 
@@ -57,6 +69,12 @@ impl Cluster {
             let latency = {
                 let mut state = self.state();
                 if !state.lives(from, life) || state.is_over {
+                    return;
+                }
+                if let Some(seat) = state.seats.get_mut(&from)
+                    && !seat.peers.contains(&to)
+                {
+                    seat.dialled.remove(&(to, lane));
                     return;
                 }
                 let range = state.setup.latency_ms;
@@ -89,7 +107,10 @@ impl Cluster {
         let (Some(ours), Some(theirs)) = (state.seats.get(&from), state.seats.get(&to)) else {
             return Dialled::Silence;
         };
-        if theirs.server.is_none() {
+        if theirs.waits && ours.waits {
+            return Dialled::Silence;
+        }
+        if theirs.server.is_none() && !theirs.waits {
             return match theirs.refuses {
                 true => Dialled::NoProcess,
                 false => Dialled::Silence,
@@ -103,9 +124,16 @@ impl Cluster {
         let refusal = theirs.local.check(&hello).err();
         let refusal = refusal.map(|refusal| (to, refusal));
         let refusal = refusal.or_else(|| Some((from, ours.local.check(&answer).err()?)));
+        let admitted = [(ours.waits, from), (theirs.waits, to)];
+        let admitted = admitted.into_iter().find(|(waits, _)| *waits);
         if let Some((by, refusal)) = refusal {
             drop(state);
-            self.refused((from, to), by, &refusal);
+            self.refused(by, &refusal, (hello, answer));
+            return Dialled::Refused;
+        }
+        if let Some((_, id)) = admitted {
+            drop(state);
+            self.admit(id);
             return Dialled::Refused;
         }
         let lives = (ours.life, theirs.life);
@@ -128,6 +156,7 @@ impl Cluster {
             to,
             lane,
             lives,
+            hellos: (hello.clone(), answer.clone()),
             from_open: true,
             to_open: true,
             queue,
@@ -166,13 +195,15 @@ impl Cluster {
         Dialled::Connected(ends)
     }
 
-    fn refused(&self, (from, to): (u64, u64), by: u64, refusal: &Refusal) {
+    /// `by` has refused a connection, which began with these hellos.
+    fn refused(&self, by: u64, refusal: &Refusal, (hello, answer): (Hello, Hello)) {
+        let (from, to) = (hello.from, hello.to);
         self.0.recorder.mark(mark::REFUSED);
         self.0
             .recorder
             .note(|| format!("s{by} refuses the connection of s{from} to s{to}: {refusal}"));
         let state = self.state();
-        for (id, peer) in [(from, to), (to, from)] {
+        for (id, peer, said) in [(from, to, answer), (to, from, hello)] {
             let life = state.seats.get(&id).map_or(0, |seat| seat.life);
             let event = PeerEvent::Refused {
                 peer: Some(peer),
@@ -182,7 +213,7 @@ impl Cluster {
                     false => RefusedBy::Them,
                 },
                 refusal: refusal.clone(),
-                hello: None,
+                hello: (by == id).then_some(said),
             };
             state.notify(id, life, event);
         }
@@ -347,13 +378,32 @@ impl Cluster {
         });
     }
 
+    /// A server that follows and has sent a batch just now, and another one some time before: a
+    /// client of it writes without waiting for answers.
+    pub(crate) fn streaming_follower(&self) -> Option<u64> {
+        let leader = self.leader();
+        let state = self.state();
+        let now = Instant::now();
+        let streams = |(before, newest): (Instant, Instant)| {
+            now < newest + JUST_NOW && STREAM_GAP.contains(&(newest - before))
+        };
+        let mut all = state.streams.iter();
+        let found = all.find(|(id, times)| Some(**id) != leader && streams(**times));
+        found.map(|(id, _)| *id)
+    }
+
     /// The ways to a server from all others.
     pub(crate) fn ways_to(&self, id: u64) -> Vec<(u64, u64)> {
         let others = self.ids().into_iter().filter(|other| *other != id);
         others.map(|other| (other, id)).collect()
     }
 
-    fn cut_until(&self, ways: Vec<(u64, u64)>, end: impl Future<Output = ()> + Send + 'static) {
+    /// Nothing goes these ways until `end`.
+    pub(crate) fn cut_until(
+        &self,
+        ways: Vec<(u64, u64)>,
+        end: impl Future<Output = ()> + Send + 'static,
+    ) {
         {
             let mut state = self.state();
             for way in &ways {
@@ -410,6 +460,34 @@ impl Cluster {
 }
 
 impl State {
+    /// A server has sent a batch of its clients for the first time.
+    pub(super) fn note_forward(&mut self, id: u64) {
+        let now = Instant::now();
+        let (before, newest) = self.streams.entry(id).or_insert((now, now));
+        (*before, *newest) = (*newest, now);
+    }
+
+    /// Ends the connections of a server whose other ends its membership does not admit any more.
+    pub(super) fn end_not_admitted(&mut self, id: u64) {
+        let Some(local) = self.seats.get(&id).map(|seat| seat.local.clone()) else {
+            return;
+        };
+        self.end_where(Bye::Removed, |way| {
+            (way.from == id && !local.still_admits(&way.hellos.1))
+                || (way.to == id && !local.still_admits(&way.hellos.0))
+        });
+    }
+
+    /// Ends connections. Both ends notice it at once.
+    fn end_where(&mut self, why: Bye, is_it: impl Fn(&Way) -> bool) {
+        let ways = self.ways.iter().filter(|(_, way)| is_it(way));
+        let found: Vec<u64> = ways.map(|(generation, _)| *generation).collect();
+        for generation in found {
+            self.close_from(generation, EndCause::Bye(why));
+            self.close_to(generation, EndCause::Bye(why));
+        }
+    }
+
     /// The connections of two servers, in both directions.
     fn between(&self, one: u64, other: u64) -> Vec<u64> {
         let ways = self.ways.iter();

@@ -17,5 +17,5 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use life::Power;
-pub(crate) use state::{Cluster, Setup};
+pub(crate) use life::{Power, SUPERUSER};
+pub(crate) use state::{Cluster, Setup, SmallSnapshots};

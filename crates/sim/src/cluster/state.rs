@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use baton_consensus::{Member, Membership, Role};
-use baton_peers::codec::{Frame, Lane};
-use baton_peers::handshake::{KnownMember, LocalServer};
+use baton_peers::codec::{Frame, Hello, Lane};
+use baton_peers::handshake::LocalServer;
 use baton_server::simulation::{MemberProgress, Mistake, SimulatedServer};
-use baton_tree::FormatLevel;
 use baton_wal::testing::FaultStorage;
 use baton_wal::{WalError, WalOptions};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::lives::Lives;
-use crate::birth::{BORN_INDEX, write_birth};
+use crate::birth::write_birth;
 use crate::frames::Proof;
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
@@ -39,12 +38,38 @@ pub(crate) struct Setup {
     pub(crate) drift_ppm: u32,
     /// What all servers do wrong.
     pub(crate) mistake: Option<Mistake>,
+    /// Servers whose folders are empty at first. Their ids follow on those of the others, and an
+    /// operator can add them.
+    pub(crate) spares: u64,
+    /// Snapshots that a run comes to; with the usual numbers none does.
+    pub(crate) snapshots: Option<SmallSnapshots>,
+    /// Whether a server that knows no leader serves clients that only read.
+    pub(crate) read_only_mode: bool,
+}
+
+/// When servers write snapshots, and when they have to send them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SmallSnapshots {
+    /// Entries of the log between two snapshots.
+    pub(crate) every_entries: u64,
+    /// Bytes of applied entries that a server keeps in memory for those that lag.
+    pub(crate) window_bytes: u64,
 }
 
 /// One server, or the place for it.
 pub(super) struct Seat {
     pub(super) disk: FaultStorage,
+    /// Names the folder. An emptied one gets another.
+    pub(super) incarnation: u128,
+    /// The folder is empty: a process waits with it until the cluster admits it.
+    pub(super) is_empty: bool,
+    /// A process waits so.
+    pub(super) waits: bool,
     pub(super) server: Option<Arc<SimulatedServer>>,
+    /// The servers that the process connects to.
+    pub(super) peers: BTreeSet<u64>,
+    /// Those for which a task of it does that, by lane.
+    pub(super) dialled: BTreeSet<(u64, Lane)>,
     /// Counts its processes. What an earlier one has begun goes no further.
     pub(super) life: u64,
     pub(super) local: LocalServer,
@@ -68,6 +93,8 @@ pub(super) struct Way {
     pub(super) lane: Lane,
     /// Lives of both ends.
     pub(super) lives: (u64, u64),
+    /// What both ends have said.
+    pub(super) hellos: (Hello, Hello),
     /// Whether the end that sends still believes in it, and the one that receives.
     pub(super) from_open: bool,
     pub(super) to_open: bool,
@@ -98,10 +125,18 @@ pub(super) struct State {
     pub(super) presence: BTreeMap<(u64, u64), Presence>,
     /// The digest at each applied entry, and the first server that was there.
     pub(super) digests: BTreeMap<u64, (u64, u64)>,
+    /// The same of the members.
+    pub(super) memberships: BTreeMap<u64, (u64, u64)>,
     /// Who leads in each term.
     pub(super) leaders: BTreeMap<u64, u64>,
     /// Batches that were sent to a leader.
     pub(super) forwarded: BTreeSet<(u64, u64, u64)>,
+    /// When each server has sent its two newest batches for the first time.
+    pub(super) streams: BTreeMap<u64, (Instant, Instant)>,
+    /// The members that the cluster was born with.
+    pub(super) first: Membership,
+    /// Folders that were emptied.
+    pub(super) emptied: u32,
     pub(super) lives: Lives,
     /// Whether nothing goes wrong any more.
     pub(super) is_calm: bool,
@@ -132,7 +167,7 @@ pub(super) fn wal_options() -> WalOptions {
     }
 }
 
-fn incarnation(id: u64) -> u128 {
+pub(super) fn incarnation(id: u64) -> u128 {
     0x1000 + u128::from(id)
 }
 
@@ -153,25 +188,25 @@ impl Cluster {
             voters: ids.clone(),
             ..Membership::default()
         };
-        let known: Vec<KnownMember> = ids.iter().map(|id| known(*id)).collect();
         let mut seats = BTreeMap::new();
-        for id in ids {
+        for id in 1..=setup.servers + setup.spares {
             let disk = FaultStorage::new();
-            write_birth(&disk, wal_options(), &membership)?;
-            let level = u32::try_from(FormatLevel::NEWEST.number()).unwrap_or(u32::MAX);
+            let is_empty = !ids.contains(&id);
+            if !is_empty {
+                write_birth(&disk, wal_options(), &membership)?;
+            }
             let drift = i64::from(setup.drift_ppm);
             let rate_ppm = u32::try_from(1_000_000 + rng.i64(-drift..=drift)).unwrap_or(1_000_000);
             let seat = Seat {
                 disk,
+                incarnation: incarnation(id),
+                is_empty,
+                waits: false,
                 server: None,
+                peers: BTreeSet::new(),
+                dialled: BTreeSet::new(),
                 life: 0,
-                local: LocalServer {
-                    cluster: CLUSTER_ID,
-                    membership_index: BORN_INDEX,
-                    level,
-                    members: known.clone(),
-                    ..LocalServer::new(id, incarnation(id), 1)
-                },
+                local: LocalServer::new(id, incarnation(id), 1),
                 process: Standstill::default(),
                 rate_ppm,
                 skew_ms: rng.i64(-2_000..=2_000),
@@ -195,8 +230,12 @@ impl Cluster {
                 cuts: BTreeMap::new(),
                 presence: BTreeMap::new(),
                 digests: BTreeMap::new(),
+                memberships: BTreeMap::new(),
                 leaders: BTreeMap::new(),
                 forwarded: BTreeSet::new(),
+                streams: BTreeMap::new(),
+                first: membership,
+                emptied: 0,
                 lives,
                 is_calm: false,
                 is_over: false,
@@ -216,9 +255,29 @@ impl Cluster {
         &self.0.recorder
     }
 
-    /// Every server's id.
+    /// The id of every server with a log.
     pub(crate) fn ids(&self) -> Vec<u64> {
+        let state = self.state();
+        let seats = state.seats.iter().filter(|(_, seat)| !seat.is_empty);
+        seats.map(|(id, _)| *id).collect()
+    }
+
+    /// Every server's id.
+    pub(crate) fn all_ids(&self) -> Vec<u64> {
         self.state().seats.keys().copied().collect()
+    }
+
+    /// The members as the leader knows them, or the server that has applied most. Not for calls
+    /// that come from a server's turn.
+    pub(crate) fn membership(&self) -> Option<Membership> {
+        let leader = self.leader().and_then(|id| self.server(id));
+        leader.or_else(|| self.newest())?.membership()
+    }
+
+    /// The ids of the members.
+    pub(crate) fn members(&self) -> Vec<u64> {
+        let members = self.membership().map(|it| it.members).unwrap_or_default();
+        members.into_iter().map(|member| member.id).collect()
     }
 
     /// The server of this id, while it runs.
@@ -298,7 +357,7 @@ impl State {
     /// Whether the process of this life runs.
     pub(super) fn lives(&self, id: u64, life: u64) -> bool {
         let seat = self.seats.get(&id);
-        seat.is_some_and(|seat| seat.life == life && seat.server.is_some())
+        seat.is_some_and(|seat| seat.life == life && (seat.server.is_some() || seat.waits))
     }
 }
 
@@ -307,13 +366,5 @@ fn member(id: u64) -> Member {
         id,
         incarnation: incarnation(id),
         address: format!("p{id}:1"),
-    }
-}
-
-fn known(id: u64) -> KnownMember {
-    KnownMember {
-        id,
-        incarnation: incarnation(id),
-        acknowledged_index: 0,
     }
 }

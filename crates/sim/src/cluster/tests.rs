@@ -19,6 +19,9 @@ fn three() -> Setup {
         lane_bytes: 1 << 20,
         drift_ppm: 0,
         mistake: None,
+        spares: 0,
+        snapshots: None,
+        read_only_mode: false,
     }
 }
 

@@ -68,11 +68,13 @@ pub enum Mark {
     ReadIndex,
     /// A change was proposed too early, or during another one, and refused.
     ChangeRefused,
+    /// A majority has an entry of an older term, and its leader has committed none of its own.
+    FigureEight,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Mark; 32] = [
+    pub const ALL: [Mark; 33] = [
         Mark::SnapshotInstalled,
         Mark::SnapshotLost,
         Mark::CrashInReceive,
@@ -105,5 +107,6 @@ impl Mark {
         Mark::HandedOver,
         Mark::ReadIndex,
         Mark::ChangeRefused,
+        Mark::FigureEight,
     ];
 }

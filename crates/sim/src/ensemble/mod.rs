@@ -14,6 +14,7 @@
 //! | `run` | one seed, from the first event to the result |
 //! | `ending` | the end of a run: a majority is healed, and must come to rest |
 //! | `faults` | what goes wrong, when a fault is due |
+//! | `figure_eight` | figure 8 of the Raft paper, on purpose |
 //! | `operator` | who adds, removes and replaces members while the run goes on |
 //! | `events` | which event lets whom do what |
 //! | `wire` | messages and connections between nodes: hello, delay, cuts, late bytes |
@@ -21,6 +22,7 @@
 //! | `early` | seeded bugs that go around the engine |
 //! | `life` | a node starts, stops, crashes |
 //! | `world` | the state of a run, and what every part of it uses |
+//! | `scene` | how far the steps of `figure_eight` are |
 //! | `node` | one node: its disk, and the process while it runs |
 //! | `folder` | what a folder holds besides the log; how every log here is kept |
 //! | `truth` | what must hold of all nodes after each event |
@@ -39,6 +41,7 @@ mod ending;
 mod events;
 mod explore;
 mod faults;
+mod figure_eight;
 mod folder;
 mod image;
 mod life;
@@ -48,6 +51,7 @@ mod network;
 mod node;
 mod operator;
 mod run;
+mod scene;
 mod swarm;
 mod timeline;
 mod truth;

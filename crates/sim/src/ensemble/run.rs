@@ -13,6 +13,7 @@ use super::image::LogImage;
 use super::mark::Mark;
 use super::network::Network;
 use super::node::Node;
+use super::scene::Scene;
 use super::swarm::Swarm;
 use super::timeline::Timeline;
 use super::truth::Truth;
@@ -68,7 +69,11 @@ pub fn run(settings: &Settings) -> EnsembleReport {
 impl World {
     pub(crate) fn new(settings: &Settings) -> World {
         let mut rng = Rng::with_seed(settings.seed);
-        let swarm = Swarm::draw(&mut rng, settings.bug);
+        let mut swarm = Swarm::draw(&mut rng, settings.bug);
+        let has_scene = Swarm::has_scene(settings.seed);
+        if has_scene {
+            swarm.suit_scene();
+        }
         World {
             seed: settings.seed,
             bug: settings.bug,
@@ -87,6 +92,7 @@ impl World {
             proposals: 0,
             handing_to: None,
             incarnations: 0,
+            scene: has_scene.then(Scene::new),
         }
     }
 
@@ -121,6 +127,7 @@ impl World {
                 break;
             };
             self.handle(event);
+            self.play_scene();
         }
     }
 

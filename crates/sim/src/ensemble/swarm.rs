@@ -7,6 +7,9 @@ use fastrand::Rng;
 use super::bug::SeededBug;
 use super::timeline::MS_US;
 
+/// One of this many seeds plays the scene.
+const SCENE_SHARE: u8 = 12;
+
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FaultKind {
@@ -131,6 +134,27 @@ impl Swarm {
         };
         swarm.suit(bug);
         swarm
+    }
+
+    /// Whether this seed plays Raft's figure 8 in place of faults that come by chance.
+    pub(crate) fn has_scene(seed: u64) -> bool {
+        Rng::with_seed(seed ^ 0x0f16_0008).u8(..SCENE_SHARE) == 0
+    }
+
+    /// The scene needs nodes that come to rest between its steps.
+    pub(crate) fn suit_scene(&mut self) {
+        (self.voters, self.nodes) = (3, 3);
+        self.faults.clear();
+        self.operate_us = None;
+        self.active_us = 9_000 * MS_US;
+        self.propose_us = 80 * MS_US;
+        self.latency_us.1 = self.latency_us.1.min(2_000);
+        self.latency_us.0 = self.latency_us.0.min(self.latency_us.1);
+        self.sync_us.1 = self.sync_us.1.min(4_000);
+        self.sync_us.0 = self.sync_us.0.min(self.sync_us.1);
+        // A message holds one large entry, and not the one behind it.
+        self.uncommitted_bytes = 400;
+        self.late_percent = 0;
     }
 
     /// A bug in changes of the membership cannot be found by a run without one.

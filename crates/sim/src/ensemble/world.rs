@@ -11,6 +11,7 @@ use super::mark::Mark;
 use super::members;
 use super::network::{Envelope, Network};
 use super::node::{Node, Process};
+use super::scene::Scene;
 use super::swarm::{FaultKind, Swarm};
 use super::timeline::Timeline;
 use super::truth::Truth;
@@ -78,6 +79,8 @@ pub(crate) struct World {
     /// Whom leadership is being handed to.
     pub(crate) handing_to: Option<u64>,
     pub(crate) incarnations: u64,
+    /// What is played step by step, in place of faults that come by chance.
+    pub(crate) scene: Option<Scene>,
 }
 
 impl World {

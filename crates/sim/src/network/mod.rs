@@ -193,8 +193,8 @@ impl Network {
         session_timeout: Duration,
     ) -> Self {
         let recorder = cluster.recorder().clone();
-        // Beside the scenario's own, one for each server.
-        let links = clients + cluster.ids().len() + 1;
+        // Beside the scenario's own, one for each server, and two of the run.
+        let links = clients + cluster.all_ids().len() + 3;
         let home = Home::Several(cluster);
         Self::of(seed, Vec::new(), links, session_timeout, home, recorder)
     }
@@ -237,13 +237,13 @@ impl Network {
         }
     }
 
-    /// The servers of several, or the one.
+    /// The members of several, or the one.
     pub(crate) fn servers(&self) -> Vec<Arc<SimulatedServer>> {
         let state = self.state();
         match &state.home {
             Home::One { server, .. } => server.iter().cloned().collect(),
             Home::Several(cluster) => {
-                let servers = cluster.ids().into_iter();
+                let servers = cluster.members().into_iter();
                 servers.filter_map(|id| cluster.server(id)).collect()
             }
         }
@@ -254,9 +254,17 @@ impl Network {
         match &self.state().home {
             Home::One { .. } => "simulated:1".to_owned(),
             Home::Several(cluster) => {
-                let hosts = cluster.ids().into_iter().map(|id| format!("s{id}:1"));
+                let hosts = cluster.all_ids().into_iter().map(|id| format!("s{id}:1"));
                 hosts.collect::<Vec<_>>().join(",")
             }
+        }
+    }
+
+    /// The servers of several, by id.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        match &self.state().home {
+            Home::One { .. } => Vec::new(),
+            Home::Several(cluster) => cluster.all_ids(),
         }
     }
 

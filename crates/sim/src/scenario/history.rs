@@ -240,7 +240,7 @@ impl Actor {
     /// Appends that do not wait for each other, some time apart.
     async fn stream(&mut self, session: &Session) {
         let mut appends = Vec::new();
-        for _ in 0..2 + self.stage.below(6) {
+        for _ in 0..2 + self.stage.below(10) {
             let tag = self.tag();
             let now = Instant::now();
             let asked = (self.number, session.id(), Kind::Append, tag.clone(), now);

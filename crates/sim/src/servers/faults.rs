@@ -14,8 +14,14 @@ use crate::network::Network;
 /// A leader that hears nobody leads no more after this long.
 const DEPOSED_LIMIT: Duration = Duration::from_secs(3);
 
-/// A leader hands over after half a second of this.
-const SLOW_SYNC: Duration = Duration::from_millis(600);
+/// How long a server that hears nobody goes on sending to the leader that it knows.
+const UNNOTICED: Duration = Duration::from_millis(430);
+/// How long a hand-over may take.
+const HAND_OVER_LIMIT: Duration = Duration::from_millis(200);
+/// How long a stream of writes is waited for.
+const STREAM_LIMIT: Duration = Duration::from_millis(1_500);
+/// A leader that is alone and makes few ticks leads no more after this long.
+const STUTTER_LIMIT: Duration = Duration::from_millis(4_000);
 
 /// What faults strike.
 #[derive(Clone)]
@@ -225,29 +231,72 @@ impl Target {
         }
     }
 
-    /// Leadership goes from `leader` to another server and back, and `unaware` does not notice: it
-    /// goes on sending its batches to `leader`, some of them while that one follows.
-    async fn flip(self, leader: u64, unaware: u64, away: Duration) {
-        // The leader hands over because of its disk, which answers again when that is done.
-        self.cluster.stall(leader, SLOW_SYNC);
-        tokio::time::sleep(SLOW_SYNC * 7 / 10).await;
-        let ways = self.cluster.ways_to(unaware);
-        self.cluster.cut(ways, SLOW_SYNC * 3 / 2);
-        let next = async {
+    /// Leadership goes from `leader` to another server and back, as an operator asks for it, and a
+    /// follower whose clients write meanwhile does not notice: it goes on sending its batches to
+    /// `leader`, some of them while that one follows.
+    async fn flip(self, leader: u64, away: Duration) {
+        let streaming = async {
             loop {
-                match self.cluster.leader() {
-                    Some(next) if next != leader => return next,
-                    _ => tokio::time::sleep(Duration::from_millis(2)).await,
+                match self.cluster.streaming_follower() {
+                    Some(unaware) => return unaware,
+                    None => tokio::time::sleep(Duration::from_millis(3)).await,
                 }
             }
         };
-        let next = tokio::time::timeout(SLOW_SYNC, next).await;
-        if let Ok(next) = next
-            && next != unaware
-            && self.network.is_open()
-        {
-            self.end(next, Power::Stays, away);
+        let Ok(unaware) = tokio::time::timeout(STREAM_LIMIT, streaming).await else {
+            return;
+        };
+        let mut others = self.cluster.members().into_iter();
+        let next = others.find(|id| *id != leader && *id != unaware);
+        let (Some(next), true) = (next, self.network.is_open()) else {
+            return;
+        };
+        let ways = self.cluster.ways_to(unaware);
+        self.cluster.cut(ways, UNNOTICED);
+        self.cluster.hand_over(leader, next);
+        if !self.leads_soon(next).await {
+            return;
         }
+        tokio::time::sleep(away).await;
+        self.cluster.hand_over(next, leader);
+        if self.leads_soon(leader).await {
+            self.network.mark(mark::LEADER_RETURNED);
+        }
+    }
+
+    /// Whether this server leads within a moment.
+    async fn leads_soon(&self, id: u64) -> bool {
+        let leads = async {
+            while !self.cluster.leads(id) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(HAND_OVER_LIMIT, leads).await.is_ok()
+    }
+
+    /// The leader hears nobody and nobody hears it, and it makes few ticks: it leads on for long
+    /// while another one leads already.
+    async fn isolate_slow_leader(self, leader: u64, behind: Duration) {
+        let cluster = &self.cluster;
+        let ids = cluster.ids().into_iter().filter(|id| *id != leader);
+        let ways = ids.flat_map(|id| [(leader, id), (id, leader)]).collect();
+        let (deposed, awaits) = tokio::sync::oneshot::channel::<()>();
+        cluster.cut_until(ways, async move {
+            // Dropped at the end.
+            let _ = awaits.await;
+            tokio::time::sleep(behind).await;
+        });
+        let leads = async {
+            while cluster.leads(leader) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let leads = async {
+            // However it ends.
+            let _ = tokio::time::timeout(STUTTER_LIMIT, leads).await;
+        };
+        cluster.stutter(leader, leads).await;
+        drop(deposed);
     }
 
     fn aim(&self, kind: ServerFault, rng: &mut Rng) {
@@ -259,11 +308,28 @@ impl Target {
                 cluster.deafen_leader(leader, DEPOSED_LIMIT, behind);
             }
             ServerFault::LeaderReturnsUnnoticed => {
+                let away = Duration::from_millis(rng.u64(..25));
+                tokio::spawn(self.clone().flip(leader, away));
+            }
+            ServerFault::SlowLeaderAlone => {
+                let behind = Duration::from_millis(rng.u64(..300));
+                tokio::spawn(self.clone().isolate_slow_leader(leader, behind));
+            }
+            ServerFault::FollowerAway => {
                 let mut followers = cluster.ids();
                 followers.retain(|id| *id != leader);
-                if let Some(unaware) = rng.choice(followers) {
-                    let away = length(rng, 500, 3_000);
-                    tokio::spawn(self.clone().flip(leader, unaware, away));
+                let away = Duration::from_millis(rng.u64(1_000..5_000));
+                match rng.choice(followers) {
+                    Some(id) if rng.bool() => self.end(id, Power::Fails, away),
+                    Some(id) => self.cut_groups(&[id], away),
+                    None => {}
+                }
+            }
+            ServerFault::MajorityGone => {
+                let left = self.any(rng);
+                let away = Duration::from_millis(rng.u64(3_000..6_500));
+                for id in cluster.ids().into_iter().filter(|id| *id != left) {
+                    self.end(id, Power::Stays, away);
                 }
             }
             ServerFault::LeaderLosesBatches => {

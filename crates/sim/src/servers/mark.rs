@@ -5,7 +5,7 @@ use crate::cluster::mark;
 use crate::network;
 
 /// Every such situation.
-pub const MARKS: [&str; 18] = [
+pub const MARKS: [&str; 28] = [
     mark::TWO_LEADERS,
     mark::LEADER_CHANGED,
     mark::LEADER_CRASHED,
@@ -24,4 +24,14 @@ pub const MARKS: [&str; 18] = [
     mark::REFUSED,
     mark::TOO_MUCH_WAITS,
     network::SESSION_MOVED,
+    mark::ENDING_OUTLIVED,
+    mark::LEADER_RETURNED,
+    mark::SNAPSHOT_INSTALLED,
+    mark::READ_ONLY_MODE,
+    mark::READ_ONLY_READ,
+    mark::ADMITTED,
+    mark::MEMBER_ADDED,
+    mark::MEMBER_PROMOTED,
+    mark::MEMBER_REMOVED,
+    mark::LEADER_REMOVED,
 ];

@@ -10,6 +10,8 @@
 //! | `explore` | many seeds, and the first failure in full |
 //! | `run` | one seed, from the first start to the result |
 //! | `faults` | what goes wrong, and when |
+//! | `operator` | who changes the members |
+//! | `reader` | a client that reads in read-only mode |
 //! | `swarm` | what a seed draws |
 //! | `mark` | rare situations that runs must come to |
 //! | `bug` | known mistakes, made on purpose |
@@ -18,6 +20,8 @@ mod bug;
 mod explore;
 mod faults;
 mod mark;
+mod operator;
+mod reader;
 mod run;
 mod swarm;
 

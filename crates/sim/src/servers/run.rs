@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::bug::ServerBug;
-use super::faults;
 use super::swarm::Swarm;
+use super::{faults, operator, reader};
 use crate::cluster::Cluster;
 use crate::network::Network;
 use crate::recorder::Recorder;
@@ -21,6 +21,8 @@ use crate::stage::Stage;
 /// Servers that have no leader or no common state this long after everything is whole again never
 /// will.
 const REST_LIMIT: Duration = Duration::from_secs(10);
+/// How long who is beside the scenario's clients may take to end then.
+const BESIDE_LIMIT: Duration = Duration::from_secs(40);
 /// How long a write and a sync may take then.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// A run that has not ended then will not end.
@@ -109,7 +111,7 @@ async fn play(settings: &ServersSettings) -> ServersReport {
         Ok(stage) => stage,
         Err(error) => return broken(&error),
     };
-    for id in cluster.ids() {
+    for id in cluster.all_ids() {
         cluster.start(id);
     }
     let mut around = JoinSet::new();
@@ -129,9 +131,18 @@ async fn play(settings: &ServersSettings) -> ServersReport {
             }
         });
     }
+    let operator = operator::operate(stage.clone(), cluster.clone(), *seed);
+    let operator = (swarm.setup.spares > 0).then(|| tokio::spawn(operator));
+    let reader = reader::read(network.clone(), stage.last_client(), *seed);
+    let reader = swarm.setup.read_only_mode.then(|| tokio::spawn(reader));
     let whole = async {
         (scenario.play)(stage.clone()).await;
         network.heal();
+        for task in [operator, reader].into_iter().flatten() {
+            if !matches!(tokio::time::timeout(BESIDE_LIMIT, task).await, Ok(Ok(()))) {
+                stage.fail("who changes the members, or only reads, does not come to an end");
+            }
+        }
         come_to_rest(&cluster, &stage).await;
         tokio::time::sleep(quiet).await;
         judge_open(scenario, &stage);
@@ -177,7 +188,7 @@ async fn come_to_rest(cluster: &Cluster, stage: &Stage) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    for id in cluster.ids() {
+    for id in cluster.members() {
         match tokio::time::timeout(WRITE_LIMIT, write_through(stage, id)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => stage.fail(&format!("a write through server {id} fails: {error}")),

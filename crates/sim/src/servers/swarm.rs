@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::bug::ServerBug;
-use crate::cluster::Setup;
+use crate::cluster::{Setup, SmallSnapshots};
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,8 +52,10 @@ pub(crate) enum ServerFault {
     /// The leader hears nobody until it leads no more, and soon hears the others again.
     LeaderHearsNobody,
     /// Leadership moves away and back, and a follower hears nothing of it: what it sends to the
-    /// leader meanwhile is partly lost. Needs five servers.
+    /// leader meanwhile is partly lost.
     LeaderReturnsUnnoticed,
+    /// The leader is isolated and makes few ticks, so that it leads on beside the next one.
+    SlowLeaderAlone,
     /// The connections of the leader break with what is on its way, and it ends or stands still.
     LeaderLosesBatches,
     /// A server and its clients reach no other server.
@@ -62,6 +64,10 @@ pub(crate) enum ServerFault {
     LeaderAlone,
     /// Clients stand still until their sessions are nearly over; the leader is isolated by then.
     ClientsNearEnd,
+    /// A follower misses what the others do, for longer than they keep it in memory.
+    FollowerAway,
+    /// One server is left alone.
+    MajorityGone,
 }
 
 /// What comes by itself, at any time.
@@ -88,9 +94,10 @@ const PLAIN: [ServerFault; 19] = [
 ];
 
 /// What is aimed at a promise.
-const AIMED: [ServerFault; 6] = [
+const AIMED: [ServerFault; 7] = [
     ServerFault::LeaderHearsNobody,
     ServerFault::LeaderReturnsUnnoticed,
+    ServerFault::SlowLeaderAlone,
     ServerFault::LeaderLosesBatches,
     ServerFault::AloneWithClients,
     ServerFault::LeaderAlone,
@@ -123,14 +130,11 @@ impl Swarm {
             2..5 => few(&mut rng),
             _ => aimed(&mut rng),
         };
-        let needs_five =
-            |(kind, _): &(ServerFault, Duration)| *kind == ServerFault::LeaderReturnsUnnoticed;
         let servers = match servers {
             0 | 1 => 5,
-            _ if faults.iter().any(needs_five) => 5,
             _ => 3,
         };
-        Swarm {
+        let mut swarm = Swarm {
             setup: Setup {
                 seed,
                 servers,
@@ -142,6 +146,9 @@ impl Swarm {
                 },
                 drift_ppm: if rng.bool() { 20_000 } else { 0 },
                 mistake: bug.map(ServerBug::mistake),
+                spares: 0,
+                snapshots: None,
+                read_only_mode: false,
             },
             session_timeout: Duration::from_millis(timeout_ms),
             quiet: match rng.u8(..4) {
@@ -150,6 +157,30 @@ impl Swarm {
             },
             active: Duration::from_millis(rng.u64(5_000..18_000)),
             faults,
+        };
+        swarm.draw_features(&mut Rng::with_seed(seed ^ 0x00fe_a7e5));
+        swarm
+    }
+
+    /// What the servers do besides serving, with faults that lead there.
+    fn draw_features(&mut self, rng: &mut Rng) {
+        let kind = rng.u8(..9);
+        if matches!(kind, 0 | 1 | 5) {
+            self.setup.snapshots = Some(SmallSnapshots {
+                every_entries: rng.u64(8..40),
+                window_bytes: rng.choice([600, 3_000, 12_000]).unwrap_or(3_000),
+            });
+            let mean = Duration::from_millis(rng.u64(1_500..5_000));
+            self.faults.push((ServerFault::FollowerAway, mean));
+        }
+        if matches!(kind, 2) {
+            self.setup.read_only_mode = true;
+            let mean = Duration::from_millis(rng.u64(3_000..6_000));
+            self.faults.push((ServerFault::MajorityGone, mean));
+        }
+        if matches!(kind, 3..6) {
+            self.setup.servers = 3;
+            self.setup.spares = rng.u64(1..=2);
         }
     }
 }

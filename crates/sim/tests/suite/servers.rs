@@ -5,11 +5,12 @@ use baton_sim::scenario;
 use baton_sim::servers::{MARKS, ServerBug, ServersSettings, explore, run};
 
 /// Seeds of the short form.
-const SEEDS: u64 = 26;
+const SEEDS: u64 = 17;
 /// Situations that the short form comes to rarely, or never.
-const RARE: [&str; 2] = [
+const RARE: [&str; 3] = [
     "a command is refused because one before it is missing",
-    "a connection between servers is refused",
+    "a server ends in the middle of a write of its log",
+    "the leader is removed",
 ];
 
 #[test]
@@ -40,15 +41,23 @@ fn recipes_keep_their_promises_on_several_servers() {
 #[test]
 fn seeded_bugs_are_found() {
     // The others take longer than a test can wait for, see docs/project/simulation.md.
-    for bug in [ServerBug::B07, ServerBug::B09, ServerBug::B12] {
-        let found = explore(&scenario::history(), 0, 40, Some(bug));
+    let wanted = [
+        (ServerBug::B07, 0),
+        (ServerBug::B09, 0),
+        // No seed before this one comes to a session that outlives the end that was decided.
+        (ServerBug::B11, 7),
+        (ServerBug::B12, 0),
+    ];
+    for (bug, first_seed) in wanted {
+        let found = explore(&scenario::history(), first_seed, 40, Some(bug));
         assert!(found.is_err(), "{bug:?} is not found");
     }
 }
 
 #[test]
 fn a_seed_gives_the_same_run_each_time() {
-    for seed in 0..2 {
+    // With small snapshots, members that change, and read-only mode.
+    for seed in [0, 3, 14] {
         let settings = ServersSettings {
             scenario: scenario::history(),
             seed,

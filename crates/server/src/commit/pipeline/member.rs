@@ -202,6 +202,12 @@ impl Member {
         self.role.role == Role::Leader && self.applied_term == self.role.term
     }
 
+    /// Whether a snapshot takes the place of the state as soon as it is durable.
+    #[cfg(feature = "simulation")]
+    pub(super) const fn is_installing(&self) -> bool {
+        self.installing.is_some()
+    }
+
     /// Whether this server is connected, and has sent something lately: a leader hears of each
     /// other server every 2 ticks.
     fn hears(&self, id: u64, now: Instant) -> bool {

@@ -157,6 +157,8 @@ impl CommitPipeline {
             sessions = tree.sessions().count(),
             "a snapshot of another server has taken the place of this server's state"
         );
+        #[cfg(feature = "simulation")]
+        self.state.simulated.installed_snapshot();
         self.applier.level = tree.level();
         let zxid = tree.zxid();
         debug_assert!(
