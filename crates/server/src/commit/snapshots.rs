@@ -54,14 +54,6 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    fn is_finished(&self, has_all_slices: bool) -> bool {
-        match self {
-            Self::Thread(thread) => thread.is_finished(),
-            #[cfg(feature = "simulation")]
-            Self::Core(_) => has_all_slices,
-        }
-    }
-
     /// Waits for the end of the writing. All slices are handed over, or dropped.
     fn join(self) {
         match self {
@@ -85,6 +77,17 @@ struct Writing {
     point: SnapshotPoint,
     zxid: i64,
     begun: Instant,
+}
+
+impl Writing {
+    /// Whether nothing of it waits any more.
+    fn is_finished(&self) -> bool {
+        match &self.writer {
+            Writer::Thread(thread) => thread.is_finished(),
+            #[cfg(feature = "simulation")]
+            Writer::Core(_) => self.slices.is_none(),
+        }
+    }
 }
 
 /// When a snapshot is due, and the one under way.
@@ -296,9 +299,7 @@ impl Snapshots {
     }
 
     fn finish(&mut self, state: &ServerState, log: &mut Log) -> Option<SnapshotPoint> {
-        let writing = self
-            .writing
-            .take_if(|writing| writing.writer.is_finished(writing.slices.is_none()))?;
+        let writing = self.writing.take_if(|writing| writing.is_finished())?;
         if writing.slices.is_some() {
             state.tree.write().abandon_snapshot();
         }
