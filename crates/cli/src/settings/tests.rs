@@ -294,8 +294,8 @@ fn a_zoo_cfg_that_asks_for_protection_stops_the_start_and_names_every_such_line(
         "zoo.cfg:3 enforce.auth.enabled",
         "zoo.cfg:4 enforce.auth.schemes (clients need not authenticate)",
         "zoo.cfg:6 sessionRequireClientSASLAuth (clients are known by ip, digest and x509 only)",
-        "zoo.cfg:7 sslQuorum",
-        "zoo.cfg:8 ssl.quorum.keyStore.password (there is no TLS between servers)",
+        "zoo.cfg:7 sslQuorum (there is no TLS between servers)",
+        "zoo.cfg:8 ssl.quorum.keyStore.password",
         "then remove these lines",
     ] {
         assert!(refused.contains(part), "{part}: {refused}");
