@@ -32,7 +32,7 @@ use crate::signals::{self, Signals};
 #[command(after_help = "Examples:
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
   baton serve --ephemeral --listen 127.0.0.1:0     in memory, on a free port
-  baton serve --secure-listen 0.0.0.0:2281 --tls-cert server.pem --tls-key server.key
+  baton serve --secure-listen 0.0.0.0:2281 --tls-cert FILE --tls-key FILE
                                                    with TLS
   baton serve --unix-socket /run/baton/baton.sock --unix-socket-mode 0666
                                                    for all users of this machine
