@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
             ..connect(Handshake::USUAL)
         };
         self.turn = None;
-        let client = RawClient::handshake(server(self.servers, seat.server)?, &request).await?;
+        let client = handshake(server(self.servers, seat.server)?, &request).await?;
         seat.session = *client.session();
         seat.client = Some(client);
         Ok(seat.session)
@@ -324,7 +324,7 @@ impl<'a> Run<'a> {
         let mut heard = self.probe(number).await;
         let claimed = async {
             let server = server(self.servers, at)?;
-            RawClient::handshake(server, &request).await
+            handshake(server, &request).await
         };
         heard.push(match claimed.await {
             Ok(_) => "granted".to_owned(),
@@ -467,7 +467,7 @@ impl<'a> Run<'a> {
 
 impl Seat {
     async fn open(servers: &[SocketAddr], number: usize, how: Handshake) -> Result<Self, RawError> {
-        let client = RawClient::handshake(server(servers, number)?, &connect(how)).await?;
+        let client = handshake(server(servers, number)?, &connect(how)).await?;
         Ok(Self {
             server: number,
             session: *client.session(),
@@ -584,6 +584,15 @@ pub(super) fn refusal(error: &RawError) -> String {
 fn server(servers: &[SocketAddr], number: usize) -> Result<SocketAddr, RawError> {
     let index = number % servers.len().max(1);
     servers.get(index).copied().ok_or(RawError::Closed)
+}
+
+/// Connects. A server that does not answer for long counts as one that has closed the connection.
+async fn handshake(
+    server: SocketAddr,
+    request: &ConnectRequest<'_>,
+) -> Result<RawClient, RawError> {
+    let connected = timeout(PATIENCE, RawClient::handshake(server, request)).await;
+    connected.unwrap_or(Err(RawError::Closed))
 }
 
 fn connect(how: Handshake) -> ConnectRequest<'static> {
