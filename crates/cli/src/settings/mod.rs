@@ -236,7 +236,12 @@ impl Settings {
         let tls = self.target.tls.clone();
         let Some(certificates) = tls.cert else {
             let rest = "tls_key, tls_ca, tls_client_auth, tls_super_subject";
-            if rest.split(", ").any(|name| self.is_given(name)) {
+            // A port that needs the certificate asks for it by itself, later.
+            let options = &self.target.options;
+            let is_asked_for = options.port_unification
+                || !options.secure_listen.is_empty()
+                || !options.https.is_empty();
+            if !is_asked_for && rest.split(", ").any(|name| self.is_given(name)) {
                 let named = self.named(rest);
                 return Err(Failure::usage(format!(
                     "{named} has no meaning without tls_cert; give --tls-cert FILE"
