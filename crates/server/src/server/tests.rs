@@ -3,7 +3,7 @@
 //! changed a tree behind the log's back.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 
 use baton_consensus::Role;
 use baton_proto::{Acl, ConnectRequest, Create, CreateMode, PASSWORD_BYTES, Request, frame};
@@ -21,16 +21,24 @@ const LONG: Duration = Duration::from_secs(120);
 /// Each server looks for what is due this often, if it leads.
 const REAP_INTERVAL: Duration = Duration::from_millis(20);
 
+/// An address that is free, and not among those that the system gives to outgoing connections.
+/// Another test that asks meanwhile gets another one.
+fn free_address() -> String {
+    loop {
+        let address = format!("127.0.0.1:{}", fastrand::u16(15_000..28_000));
+        if let Ok(held) = UdpSocket::bind(&address)
+            && TcpListener::bind(&address).is_ok()
+        {
+            // Until the process ends.
+            std::mem::forget(held);
+            return address;
+        }
+    }
+}
+
 /// Three servers that are one, with their data in memory.
 async fn three() -> BTreeMap<u64, Server> {
-    let held: Vec<TcpListener> = (0..3)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let servers: BTreeMap<u64, String> = (1..)
-        .zip(&held)
-        .map(|(id, held)| (id, held.local_addr().unwrap().to_string()))
-        .collect();
-    drop(held);
+    let servers: BTreeMap<u64, String> = (1..=3).map(|id| (id, free_address())).collect();
     let starting: Vec<_> = (1..=3)
         .map(|id| {
             let options = Options {
