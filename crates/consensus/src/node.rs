@@ -189,6 +189,9 @@ impl Consensus {
         self.node.tick();
         let campaigned = !leads && self.node.raft.election_elapsed == 0;
         self.put_timeout(campaigned);
+        if !campaigned {
+            self.campaign_again_when_due();
+        }
         self.leave_joint_when_due();
         self.hand_over_when_removed();
     }
@@ -753,8 +756,26 @@ impl Consensus {
             self.timeouts.draw();
             self.timeout_of = Some(now);
         }
+        if campaigned {
+            self.timeouts.campaign_begins();
+        }
+        if now.leader.is_some() {
+            self.timeouts.leader_is_known();
+        }
         let current = self.timeouts.current();
         self.node.raft.set_randomized_election_timeout(current);
+    }
+
+    /// Gives up a first campaign that nobody has won, and begins the second (`timeouts`).
+    fn campaign_again_when_due(&mut self) {
+        let is_candidate = matches!(
+            self.node.raft.state,
+            StateRole::Candidate | StateRole::PreCandidate
+        );
+        if is_candidate && self.timeouts.is_second_campaign_due() {
+            // What forbids it now is asked again when the timeout has passed.
+            let _ = self.campaign();
+        }
     }
 
     /// Whoever leads and sees a joint configuration leaves it, whoever entered it (R14).

@@ -232,6 +232,27 @@ fn r06_two_survivors_elect_one_of_them_in_a_bounded_number_of_ticks_for_every_se
     }
 }
 
+/// How many ticks two candidates that asked at once need until one of them leads.
+fn ticks_after_a_split_vote(seed: u64) -> u32 {
+    let mut cluster = Cluster::new(3, seed);
+    cluster.crash(3);
+    cluster.node(1).consensus.campaign().unwrap();
+    cluster.node(2).consensus.campaign().unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leaders(), [] as [u64; 0], "seed {seed}");
+    let (_, ticks) = cluster.until_leader(150).unwrap();
+    ticks
+}
+
+#[test]
+fn r06_a_split_vote_is_followed_by_a_second_campaign_soon() {
+    let ticks: Vec<u32> = (0..300).map(ticks_after_a_split_vote).collect();
+    assert!(ticks.iter().all(|ticks| *ticks >= 6), "{ticks:?}");
+    // Who draws the same again waits for a whole timeout.
+    let soon = ticks.iter().filter(|ticks| **ticks <= 12).count();
+    assert!(soon >= 225, "{soon} of 300: {ticks:?}");
+}
+
 #[test]
 fn r06_a_leader_that_is_known_to_be_gone_is_replaced_at_once() {
     let mut cluster = three();

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// A tick that comes this many ticks after its time is late: 100 ms, for ticks of 25 ms.
 const LATE: u32 = 4;
+/// One that comes later than this does not count: it is the longest wait of a cautious server, so
+/// waiting that long would not have helped. The process was stopped, or the machine asleep.
+const BEYOND_HELP: u32 = 56;
 /// This many late ticks within this time have consequences, for as long after the last of them.
 const TIMES: usize = 3;
 pub(super) const CAUTION: Duration = Duration::from_secs(60);
@@ -33,7 +36,7 @@ pub(super) enum Caution {
 impl Lateness {
     /// A tick comes `late` after its time; ticks are `tick` apart.
     pub(super) fn note(&mut self, late: Duration, tick: Duration, now: Instant) -> Option<Caution> {
-        if late >= tick * LATE {
+        if (tick * LATE..tick * BEYOND_HELP).contains(&late) {
             self.late_at.push_back(now);
             if self.late_at.len() > TIMES {
                 self.late_at.pop_front();
@@ -93,6 +96,20 @@ mod tests {
             let now = start + seconds(at);
             assert_eq!(lateness.note(LATE_BY, 2 * TICK, now), None);
         }
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_for_long_is_not_called_late() {
+        let start = Instant::now();
+        let stopped = Duration::from_millis(56 * 25);
+        let mut lateness = Lateness::default();
+        for at in 0..10 {
+            assert_eq!(lateness.note(stopped, TICK, start + seconds(at)), None);
+        }
+        let almost = stopped - Duration::from_millis(1);
+        let mut note = |at| lateness.note(almost, TICK, start + seconds(at));
+        assert_eq!((note(20), note(21)), (None, None));
+        assert_eq!(note(22), Some(Caution::Begins));
     }
 
     #[test]
