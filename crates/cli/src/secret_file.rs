@@ -1,15 +1,14 @@
 //! Files with passwords: text that nobody but the owner and the group may read, and nobody but the
 //! owner may change.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use baton_tls::pem::exposed_mode;
+
 /// The most bytes of such a file.
 const MAX_BYTES: u64 = 64 << 10;
-/// Permissions with which others than the owner and the group could use a file, or others than the
-/// owner could change it: the same as for a private key.
-const EXPOSED_MODE: u32 = 0o027;
 
 /// The text of a file with passwords.
 ///
@@ -21,7 +20,9 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
         |error: std::io::Error| format!("{shown}: {error}; name a file that can be read");
     let file = File::open(path).map_err(unreadable)?;
     // Of the file that was opened, which its name may not mean any more.
-    if let Some(mode) = exposed_mode(&file.metadata().map_err(unreadable)?) {
+    let about = file.metadata().map_err(unreadable)?;
+    let exposed = about.is_file().then(|| exposed_mode(&about)).flatten();
+    if let Some(mode) = exposed {
         return Err(format!(
             "{shown} has passwords that other users may read or change (mode {mode:04o}); run: chmod 600 {shown}"
         ));
@@ -36,14 +37,6 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
         )),
         false => Ok(text),
     }
-}
-
-/// The mode of a file that other users can read, or change.
-fn exposed_mode(about: &Metadata) -> Option<u32> {
-    use std::os::unix::fs::PermissionsExt;
-
-    let mode = about.permissions().mode() & 0o7777;
-    (about.is_file() && mode & EXPOSED_MODE != 0).then_some(mode)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! found here, before a connection needs it.
 
 use std::fmt::Display;
+use std::fs::Metadata;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,9 @@ use crate::error::{FileRole, TlsError};
 
 /// The most bytes of a file: a thousand certificates are shorter.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Permissions of a private key that let others read it, or change it.
+/// Permissions with which others than the owner and the group could use a file of secrets, or
+/// others than the owner could change it.
+#[cfg(unix)]
 const EXPOSED_MODE: u32 = 0o027;
 
 /// The files of one side of TLS.
@@ -335,27 +338,36 @@ pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
     }
 }
 
+/// The mode of a file of secrets that others than its owner and group can use, or that others than
+/// its owner can change. `None`: nobody else can; or the system has no modes.
 #[cfg(unix)]
-fn refuse_exposed(path: &Path) -> Result<(), TlsError> {
+#[must_use]
+pub fn exposed_mode(about: &Metadata) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt;
 
+    let mode = about.permissions().mode() & 0o7777;
+    (mode & EXPOSED_MODE != 0).then_some(mode)
+}
+
+/// `None`: the system has no modes.
+#[cfg(not(unix))]
+#[must_use]
+pub fn exposed_mode(_: &Metadata) -> Option<u32> {
+    None
+}
+
+fn refuse_exposed(path: &Path) -> Result<(), TlsError> {
     let about = std::fs::metadata(path).map_err(|error| TlsError::Unreadable {
         role: FileRole::Key,
         path: path.to_owned(),
         cause: error.to_string(),
     })?;
-    let mode = about.permissions().mode() & 0o7777;
-    if mode & EXPOSED_MODE == 0 {
-        return Ok(());
+    match exposed_mode(&about) {
+        Some(mode) => Err(TlsError::Exposed {
+            role: FileRole::Key,
+            path: path.to_owned(),
+            mode,
+        }),
+        None => Ok(()),
     }
-    Err(TlsError::Exposed {
-        role: FileRole::Key,
-        path: path.to_owned(),
-        mode,
-    })
-}
-
-#[cfg(not(unix))]
-fn refuse_exposed(_: &Path) -> Result<(), TlsError> {
-    Ok(())
 }

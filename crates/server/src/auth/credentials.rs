@@ -80,11 +80,20 @@ pub(crate) fn add(
         "x509" => return Err(Refusal::NoCertificate),
         _ => return Err(Refusal::Scheme),
     }
-    let bytes = more.ids().iter().map(|id| id.scheme.len() + id.id.len());
-    if bytes.sum::<usize>() > MAX_IDENTITY_BYTES {
-        return Err(Refusal::TooMany);
+    within_bound(more)
+}
+
+/// `identity`, if it is within the bound of all that one connection may prove to be.
+///
+/// # Errors
+/// [`Refusal::TooMany`].
+pub(crate) fn within_bound(identity: Identity) -> Result<Identity, Refusal> {
+    let ids = identity.ids().iter();
+    let bytes: usize = ids.map(|id| id.scheme.len() + id.id.len()).sum();
+    match bytes > MAX_IDENTITY_BYTES {
+        true => Err(Refusal::TooMany),
+        false => Ok(identity),
     }
-    Ok(more)
 }
 
 #[cfg(test)]

@@ -4,17 +4,13 @@
 use baton_sasl::Server;
 use baton_tree::Identity;
 
-use super::credentials::Refusal;
+use super::credentials::{Refusal, within_bound};
 use crate::sasl_users::SaslUsers;
 
 /// What ZooKeeper's clients name as the service.
 const SERVICE: &str = "zookeeper";
 /// What ZooKeeper's servers name as the realm of their users.
 const REALM: &str = "zk-sasl-md5";
-/// Random bytes of a nonce, which is hexadecimal.
-const NONCE_BYTES: usize = 16;
-/// The longest name of a user: every log entry with a write of its own has it.
-const MAX_USER_BYTES: usize = 1024;
 
 /// The exchange of one connection: a challenge that waits for its response, or none.
 #[derive(Debug, Default)]
@@ -48,9 +44,9 @@ impl Exchange {
             return Err(Refusal::NoSasl);
         }
         if token.is_empty() {
-            let mut bytes = [0; NONCE_BYTES];
+            let mut bytes = [0; size_of::<u128>()];
             getrandom::fill(&mut bytes).map_err(|_| Refusal::NoRandom)?;
-            let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let nonce = format!("{:032x}", u128::from_ne_bytes(bytes));
             let server = Server::new(SERVICE, REALM, &nonce);
             let token = server.challenge();
             self.0 = Some(Box::new(server));
@@ -61,14 +57,11 @@ impl Exchange {
         }
         let server = self.0.take().ok_or(Refusal::NoChallenge)?;
         let accepted = server.judge(token, |user| users.password(user))?;
-        if accepted.user.len() > MAX_USER_BYTES {
-            return Err(Refusal::TooMany);
-        }
         let mut more = identity.clone();
         more.add("sasl", accepted.user);
         Ok(Answer {
             token: accepted.message,
-            identity: Some(more),
+            identity: Some(within_bound(more)?),
         })
     }
 }
@@ -116,6 +109,18 @@ mod tests {
         assert!(!exchange.is_judged(b"x"));
         let refused = exchange.step(b"x", &nobody, &users()).unwrap_err();
         assert_eq!(refused, Refusal::NoChallenge);
+    }
+
+    #[test]
+    fn a_user_counts_among_all_that_a_connection_has_proved() {
+        let mut known = Identity::anonymous();
+        known.add("digest", "x".repeat((64 << 10) - 10));
+        let mut exchange = Exchange::default();
+        let challenge = exchange.step(b"", &known, &users()).unwrap();
+        let client = Client::new("bob", "secret", SERVICE, REALM);
+        let (response, _) = client.respond(challenge.token.as_bytes(), "c1").unwrap();
+        let refused = exchange.step(&response, &known, &users()).unwrap_err();
+        assert_eq!(refused, Refusal::TooMany);
     }
 
     #[test]

@@ -86,6 +86,18 @@ impl Class {
     }
 }
 
+/// The operation of a request by which a client proves who it is.
+pub(crate) fn proof(op: i32) -> Option<OpCode> {
+    // By the numbers: each request is asked this.
+    const AUTH: i32 = OpCode::Auth as i32;
+    const SASL: i32 = OpCode::Sasl as i32;
+    match op {
+        AUTH => Some(OpCode::Auth),
+        SASL => Some(OpCode::Sasl),
+        _ => None,
+    }
+}
+
 /// Whether a read may take long though its answer is short.
 pub(crate) fn may_be_costly(op: OpCode) -> bool {
     matches!(

@@ -3,6 +3,7 @@
 //! a watch event before the first reply that shows its state. Never waits for another connection;
 //! what it holds in memory has a bound (see [`Options`](crate::Options)).
 
+mod identity;
 #[cfg(test)]
 mod tests;
 
@@ -14,10 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use baton_proto::{
-    ConnectResponse, Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, Response,
-    frame,
-};
+use baton_proto::{ConnectResponse, Decoder, ErrorCode, RequestHeader, frame};
 use baton_tree::Identity;
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
@@ -26,7 +24,6 @@ use tokio::time::Sleep;
 use crate::admin::words;
 use crate::auth::acl_schemes::without_disabled;
 use crate::auth::attempts::Judgement;
-use crate::auth::credentials::{self, Refusal};
 use crate::auth::sasl;
 use crate::connections::conn::{CloseReason, Conn, Outlet, Taken};
 use crate::connections::inbox::{Kind, Work};
@@ -40,7 +37,6 @@ use crate::net::turn::{Turn, give_way};
 use crate::net::word_reply;
 use crate::read::answer::{self, Flow, WatchAccess};
 use crate::report::notice::Notice;
-use crate::report::shown::Shown;
 use crate::state::ServerState;
 use crate::stats::requests::Tally;
 use crate::time::micros;
@@ -559,8 +555,8 @@ impl Connection {
             };
             let body = decoder.rest();
             let mut judged = Judgement::Now;
-            if matches!(OpCode::try_from(header.op), Ok(OpCode::Auth | OpCode::Sasl)) {
-                judged = self.judgement_of_credentials(header.op, body);
+            if let Some(proof) = class::proof(header.op) {
+                judged = self.judgement_of_credentials(proof, body);
                 if let Judgement::After(wait) = judged {
                     // Read again when their turn comes; so is what is behind them.
                     self.pause = Some(Box::pin(tokio::time::sleep(wait)));
@@ -660,47 +656,7 @@ impl Connection {
                     self.last_taken = true;
                 }
                 Class::Auth => {
-                    let packet = Request::decode(OpCode::Auth, body, &state.limits);
-                    let (scheme, outcome) = match &packet {
-                        Ok(Request::Auth(packet)) => {
-                            let outcome = match judged {
-                                Judgement::Never => Err(Refusal::TooOften),
-                                _ => credentials::add(&identity, packet, &state.options),
-                            };
-                            if outcome.is_ok() {
-                                state.judge_superuser(&conn.peer, packet);
-                            }
-                            let refused = |why: Refusal| (ErrorCode::AuthFailed, why.to_string());
-                            (packet.scheme, outcome.map_err(refused))
-                        }
-                        Ok(_) => ("(none)", Err((ErrorCode::MarshallingError, String::new()))),
-                        Err(why) => (
-                            "(none)",
-                            Err((ErrorCode::MarshallingError, why.to_string())),
-                        ),
-                    };
-                    let code = match outcome {
-                        Ok(more) => {
-                            // What was queued before keeps the identity it came with.
-                            self.submit();
-                            identity = Arc::new(more);
-                            conn.set_identity(Arc::clone(&identity));
-                            ErrorCode::Ok
-                        }
-                        Err((code, why)) => {
-                            state.stats.auth_failed.fetch_add(1, Relaxed);
-                            let scheme = Shown(scheme);
-                            state.notice(
-                                Notice::BadCredentials,
-                                Some(&conn.peer),
-                                format_args!(
-                                    "connection closed: credentials of scheme '{scheme}' are refused: {why}"
-                                ),
-                            );
-                            code
-                        }
-                    };
-                    answered += self.in_turn(header.xid, 0, code, code != ErrorCode::Ok, &identity);
+                    answered += self.auth_step(header.xid, body, judged, &mut identity);
                 }
                 Class::Sasl => {
                     answered += self.sasl_step(header.xid, body, judged, &mut identity);
@@ -736,114 +692,6 @@ impl Connection {
             conn.stats.answered(answered, micros, state.zxid(), now_ms);
         }
         outcome
-    }
-
-    /// Whether the client has to prove first who it is, by a scheme that the settings require.
-    fn must_authenticate(&self, op: i32, identity: &Identity) -> bool {
-        let required = &self.state.options.required_schemes;
-        let is_proof = matches!(OpCode::try_from(op), Ok(OpCode::Auth | OpCode::Sasl));
-        let has_proved = || {
-            identity
-                .ids()
-                .iter()
-                .any(|id| required.contains(&id.scheme))
-        };
-        !required.is_empty() && !is_proof && !has_proved()
-    }
-
-    /// Answers a client that has to prove first who it is, and closes its connection. How many
-    /// replies that was at once.
-    fn refuse_unauthenticated(&mut self, header: &RequestHeader, identity: &Arc<Identity>) -> u64 {
-        let state = Arc::clone(&self.state);
-        state.stats.auth_failed.fetch_add(1, Relaxed);
-        let schemes = state.options.required_schemes.join(" or ");
-        state.notice(
-            Notice::BadCredentials,
-            Some(&self.conn.peer),
-            format_args!(
-                "connection closed: it asked for op {} before it authenticated by {schemes}",
-                header.op
-            ),
-        );
-        let code = ErrorCode::SessionClosedRequireSaslAuth;
-        self.in_turn(header.xid, 0, code, true, identity)
-    }
-
-    /// When credentials are judged: at once, unless they could be a guess.
-    fn judgement_of_credentials(&mut self, op: i32, body: &[u8]) -> Judgement {
-        if std::mem::take(&mut self.judge_now) {
-            return Judgement::Now;
-        }
-        let state = &self.state;
-        let op = if op == OpCode::Auth as i32 {
-            OpCode::Auth
-        } else {
-            OpCode::Sasl
-        };
-        let could_be_guess = match Request::decode(op, body, &state.limits) {
-            Ok(Request::Auth(packet)) => credentials::claims_superuser(&packet, &state.options),
-            Ok(Request::Sasl { token }) => self.sasl.is_judged(token.unwrap_or_default()),
-            _ => false,
-        };
-        if !could_be_guess {
-            return Judgement::Now;
-        }
-        let attempts = &state.password_attempts;
-        attempts.turn(&self.conn.peer, state.time.uptime_ms())
-    }
-
-    /// Answers a step of a SASL exchange. How many replies that was at once.
-    fn sasl_step(
-        &mut self,
-        xid: i32,
-        body: &[u8],
-        judged: Judgement,
-        identity: &mut Arc<Identity>,
-    ) -> u64 {
-        let state = Arc::clone(&self.state);
-        let answer = match Request::decode(OpCode::Sasl, body, &state.limits) {
-            Ok(Request::Sasl { .. }) if judged == Judgement::Never => {
-                Err((ErrorCode::AuthFailed, Refusal::TooOften.to_string()))
-            }
-            Ok(Request::Sasl { token }) => {
-                let users = &state.options.sasl_users;
-                let answer = self.sasl.step(token.unwrap_or_default(), identity, users);
-                answer.map_err(|why| (ErrorCode::AuthFailed, why.to_string()))
-            }
-            Ok(_) => Err((ErrorCode::MarshallingError, String::new())),
-            Err(why) => Err((ErrorCode::MarshallingError, why.to_string())),
-        };
-        match answer {
-            Ok(answer) => {
-                if let Some(more) = answer.identity {
-                    state.password_attempts.succeeded(&self.conn.peer);
-                    // What was queued before keeps the identity it came with.
-                    self.submit();
-                    *identity = Arc::new(more);
-                    self.conn.set_identity(Arc::clone(identity));
-                }
-                let header = ReplyHeader {
-                    xid,
-                    zxid: 0,
-                    err: 0,
-                };
-                let token = Response::Sasl(Some(answer.token.into_bytes().into()));
-                let mut frame = Vec::new();
-                frame::write_reply(&mut frame, header, Some(&token));
-                self.frame_in_turn(xid, &frame, false, identity)
-            }
-            Err((code, why)) => {
-                state.stats.auth_failed.fetch_add(1, Relaxed);
-                state.notice(
-                    Notice::BadCredentials,
-                    Some(&self.conn.peer),
-                    format_args!(
-                        "connection closed: credentials of scheme 'sasl' are refused: {why}"
-                    ),
-                );
-                self.in_turn(xid, state.zxid(), code, true, identity)
-            }
-        }
     }
 
     /// Whether a large request has to wait until less is queued. One behind others of its

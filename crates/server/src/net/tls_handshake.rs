@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, tcp};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::auth::credentials::within_bound;
 use crate::connections::conn::Conn;
 use crate::net::end::{End, closed};
 use crate::net::stream::Stream;
@@ -154,16 +155,19 @@ impl PortTls {
         let Some(certificate) = session.peer_certificates().and_then(<[_]>::first) else {
             return Ok(());
         };
-        let subject = subject::of_certificate(certificate).map_err(|error| {
+        let refused = |why: String| {
             state.stats.auth_failed.fetch_add(1, Relaxed);
-            End::Refused(Notice::BadCredentials, error.to_string())
-        })?;
+            End::Refused(Notice::BadCredentials, why)
+        };
+        let subject =
+            subject::of_certificate(certificate).map_err(|error| refused(error.to_string()))?;
         let mut identity = (*conn.identity()).clone();
         let tls = state.options.tls.as_ref();
         if tls.and_then(|tls| tls.super_subject.as_deref()) == Some(subject.as_str()) {
             identity.add("super", "");
         }
         identity.add("x509", subject);
+        let identity = within_bound(identity).map_err(|error| refused(error.to_string()))?;
         conn.set_identity(Arc::new(identity));
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use baton_proto::{ConnectResponse, PASSWORD_BYTES, ReplyHeader, Response, xid};
+use baton_proto::{ConnectResponse, OpCode, PASSWORD_BYTES, ReplyHeader, Request, Response, xid};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;

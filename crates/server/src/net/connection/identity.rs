@@ -1,0 +1,176 @@
+//! What a client proves to be, in the task of its connection: auth packets, SASL exchanges, and the
+//! refusal of clients that have to authenticate first.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use baton_proto::{
+    DecodeError, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, Response, frame,
+};
+use baton_tree::Identity;
+
+use super::Connection;
+use crate::auth::attempts::Judgement;
+use crate::auth::credentials::{self, Refusal};
+use crate::net::class;
+use crate::report::notice::Notice;
+use crate::report::shown::Shown;
+
+/// Why a step proves nothing: the code of the answer, and the cause for the log.
+type Refused = (ErrorCode, String);
+
+impl Connection {
+    /// Whether the client has to prove first who it is, by a scheme that the settings require.
+    pub(super) fn must_authenticate(&self, op: i32, identity: &Identity) -> bool {
+        let required = &self.state.options.required_schemes;
+        !required.is_empty()
+            && class::proof(op).is_none()
+            && !required.iter().any(|scheme| identity.has(scheme))
+    }
+
+    /// Answers a client that has to prove first who it is, and closes its connection. How many
+    /// replies that was at once.
+    pub(super) fn refuse_unauthenticated(
+        &mut self,
+        header: &RequestHeader,
+        identity: &Arc<Identity>,
+    ) -> u64 {
+        let state = &self.state;
+        state.stats.auth_failed.fetch_add(1, Relaxed);
+        let schemes = state.options.required_schemes.join(" or ");
+        state.notice(
+            Notice::BadCredentials,
+            Some(&self.conn.peer),
+            format_args!(
+                "connection closed: it asked for op {} before it authenticated by {schemes}",
+                header.op
+            ),
+        );
+        let code = ErrorCode::SessionClosedRequireSaslAuth;
+        self.in_turn(header.xid, 0, code, true, identity)
+    }
+
+    /// When the credentials of a request of this operation are judged: at once, unless they could
+    /// be a guess.
+    pub(super) fn judgement_of_credentials(&mut self, proof: OpCode, body: &[u8]) -> Judgement {
+        if std::mem::take(&mut self.judge_now) {
+            return Judgement::Now;
+        }
+        let state = &self.state;
+        let could_be_guess = match Request::decode(proof, body, &state.limits) {
+            Ok(Request::Auth(packet)) => credentials::claims_superuser(&packet, &state.options),
+            Ok(Request::Sasl { token }) => self.sasl.is_judged(token.unwrap_or_default()),
+            _ => false,
+        };
+        if !could_be_guess {
+            return Judgement::Now;
+        }
+        let attempts = &state.password_attempts;
+        attempts.turn(&self.conn.peer, state.time.uptime_ms())
+    }
+
+    /// Answers an auth packet. How many replies that was at once.
+    pub(super) fn auth_step(
+        &mut self,
+        xid: i32,
+        body: &[u8],
+        judged: Judgement,
+        identity: &mut Arc<Identity>,
+    ) -> u64 {
+        let state = Arc::clone(&self.state);
+        let (scheme, outcome) = match Request::decode(OpCode::Auth, body, &state.limits) {
+            Ok(Request::Auth(packet)) => {
+                let outcome = match judged {
+                    Judgement::Never => Err(Refusal::TooOften),
+                    _ => credentials::add(identity, &packet, &state.options),
+                };
+                if outcome.is_ok() {
+                    state.judge_superuser(&self.conn.peer, &packet);
+                }
+                (packet.scheme, outcome.map_err(refused))
+            }
+            other => ("(none)", Err(undecodable(other.err()))),
+        };
+        let code = match outcome {
+            Ok(more) => {
+                self.identify(more, identity);
+                ErrorCode::Ok
+            }
+            Err((code, why)) => {
+                self.report_refused_credentials(scheme, &why);
+                code
+            }
+        };
+        self.in_turn(xid, 0, code, code != ErrorCode::Ok, identity)
+    }
+
+    /// Answers a step of a SASL exchange. How many replies that was at once.
+    pub(super) fn sasl_step(
+        &mut self,
+        xid: i32,
+        body: &[u8],
+        judged: Judgement,
+        identity: &mut Arc<Identity>,
+    ) -> u64 {
+        let state = Arc::clone(&self.state);
+        let answer = match Request::decode(OpCode::Sasl, body, &state.limits) {
+            Ok(Request::Sasl { .. }) if judged == Judgement::Never => {
+                Err(refused(Refusal::TooOften))
+            }
+            Ok(Request::Sasl { token }) => {
+                let users = &state.options.sasl_users;
+                let answer = self.sasl.step(token.unwrap_or_default(), identity, users);
+                answer.map_err(refused)
+            }
+            other => Err(undecodable(other.err())),
+        };
+        match answer {
+            Ok(answer) => {
+                if let Some(more) = answer.identity {
+                    state.password_attempts.succeeded(&self.conn.peer);
+                    self.identify(more, identity);
+                }
+                let header = ReplyHeader {
+                    xid,
+                    zxid: 0,
+                    err: 0,
+                };
+                let token = Response::Sasl(Some(answer.token.into_bytes().into()));
+                let mut frame = Vec::new();
+                frame::write_reply(&mut frame, header, Some(&token));
+                self.frame_in_turn(xid, &frame, false, identity)
+            }
+            Err((code, why)) => {
+                self.report_refused_credentials("sasl", &why);
+                self.in_turn(xid, state.zxid(), code, true, identity)
+            }
+        }
+    }
+
+    /// From now on the connection is `more`; what was queued before keeps the identity that it came
+    /// with.
+    fn identify(&mut self, more: Identity, identity: &mut Arc<Identity>) {
+        self.submit();
+        *identity = Arc::new(more);
+        self.conn.set_identity(Arc::clone(identity));
+    }
+
+    fn report_refused_credentials(&self, scheme: &str, why: &str) {
+        self.state.stats.auth_failed.fetch_add(1, Relaxed);
+        let scheme = Shown(scheme);
+        self.state.notice(
+            Notice::BadCredentials,
+            Some(&self.conn.peer),
+            format_args!("connection closed: credentials of scheme '{scheme}' are refused: {why}"),
+        );
+    }
+}
+
+fn refused(why: Refusal) -> Refused {
+    (ErrorCode::AuthFailed, why.to_string())
+}
+
+fn undecodable(why: Option<DecodeError>) -> Refused {
+    let why = why.map_or_else(String::new, |why| why.to_string());
+    (ErrorCode::MarshallingError, why)
+}
