@@ -56,6 +56,14 @@ pub enum StartError {
     /// The log or a snapshot cannot be applied.
     #[error(transparent)]
     State(#[from] ServerError),
+    /// The file of the audit record cannot be used.
+    #[error("cannot write the audit record to {}: {why}", .path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// The reason, and the remedy.
+        why: String,
+    },
     /// A file or a setting of TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -34,22 +34,27 @@
 //! | `state` | what the core and the sockets share |
 //! | `simulated` | known mistakes of a simulated server, and what is counted there |
 //! | `ensemble_status` | what a server of an ensemble knows of its part in it |
+//! | `audit` | the record of who did what |
 //! | `auth` | the identity of a client |
 //! | `report` | what the log says of clients; long listings for operators |
 //! | `watch` | watches of all connections |
 //! | `session` | when sessions expire; their ids |
 //! | `connections` | open connections as the core sees them: inbox, outbound FIFOs, bounds |
 //! | `stats` | counters and measurements |
-//! | `time` | the server's clocks |
+//! | `time`, `calendar` | the server's clocks; moments as dates |
 //! | `tls` | the certificate of the server's ports, read again when its files change |
-//! | `options`, `error` | every setting; why a server does not start or stops |
+//! | `options`, `audit_options` | every setting |
+//! | `error` | why a server does not start or stops |
 //! | `sasl_users` | users with passwords |
 
 #![forbid(unsafe_code)]
 
 mod admin;
+mod audit;
+mod audit_options;
 mod auth;
 mod builder;
+mod calendar;
 mod commit;
 mod connections;
 mod ensemble;
@@ -75,6 +80,7 @@ mod time;
 mod tls;
 mod watch;
 
+pub use audit_options::{AuditFormat, AuditOptions, AuditTo};
 pub use baton_tls::{ClientAuth, Files as TlsFiles, TlsError};
 pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use baton_proto::ClientAddress;
 use baton_tls::{ClientAuth, Files};
 
+use crate::audit_options::AuditOptions;
 use crate::error::StartError;
 use crate::sasl_users::SaslUsers;
 
@@ -128,6 +129,8 @@ pub struct Options {
     /// Schemes of which a client has to prove an identity before it may ask for anything. Default:
     /// none, and nobody has to.
     pub required_schemes: Vec<String>,
+    /// The record of who did what. Default: none.
+    pub audit: AuditOptions,
     /// The first byte of every session id this server gives, to tell servers apart; in an ensemble
     /// this server's id. Default: 1.
     pub server_id: u8,
@@ -425,6 +428,7 @@ impl Default for Options {
             super_digest: None,
             sasl_users: SaslUsers::default(),
             required_schemes: Vec::new(),
+            audit: AuditOptions::default(),
             server_id: 1,
             ensemble: None,
             conf_lines: Vec::new(),
@@ -540,6 +544,7 @@ impl Options {
             );
         }
         self.check_schemes()?;
+        self.audit.check()?;
         if self.server_id == 0 || self.server_id > 127 {
             return refuse("server_id", "must lie between 1 and 127");
         }

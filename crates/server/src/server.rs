@@ -17,6 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::http;
+use crate::audit::line::{Ending, Operation};
+use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
 use crate::commit::log_thread::LogThread;
 use crate::commit::pipeline::CommitPipeline;
@@ -106,6 +108,24 @@ impl Server {
         storage: Arc<dyn Storage>,
     ) -> Result<Server, StartError> {
         options.check()?;
+        let audit = Audit::open(&options.audit)?;
+        let started = Server::start_recorded(options, storage, audit.clone()).await;
+        if let (Err(error), Some(audit)) = (&started, &audit) {
+            let now_ms = ServerTime::new().wall_ms();
+            let (start, failure) = (Operation::ServerStart, Ending::Failure);
+            audit.add(now_ms, &Who::server(), start, failure, |fields| {
+                fields.sentence("reason", &error.to_string());
+            });
+            end_record(audit).await;
+        }
+        started
+    }
+
+    async fn start_recorded(
+        options: Options,
+        storage: Arc<dyn Storage>,
+        audit: Option<Arc<Audit>>,
+    ) -> Result<Server, StartError> {
         let tls = options.tls.as_ref().map(Tls::load).transpose()?;
         let mut listeners = Vec::new();
         let mut local_addrs = Vec::new();
@@ -163,10 +183,10 @@ impl Server {
             .name("baton-core".to_owned())
             .spawn(move || match &options.ensemble {
                 None => {
-                    let begun = prepare(options, storage, ServerTime::new(), &starting);
+                    let begun = prepare(options, audit, storage, ServerTime::new(), &starting);
                     core_thread(begun, started, &end);
                 }
-                Some(_) => member_thread(options, storage, &starting, &stop, started, &end),
+                Some(_) => member_thread(options, audit, storage, &starting, &stop, started, &end),
             })?;
         let state = match outcome.await {
             Ok(outcome) => outcome?,
@@ -188,6 +208,8 @@ impl Server {
         for (path, mode) in &unix_sockets {
             listeners.push((listener::unix(path, *mode)?, None));
         }
+        let (start, success) = (Operation::ServerStart, Ending::Success);
+        server.state.record(start, success, Who::server, |_| {});
         for (listener, tls) in listeners {
             let accepted = accept::accept(Arc::clone(&server.state), listener, tls);
             server.accepting.get_mut().spawn(accepted);
@@ -325,6 +347,8 @@ impl Server {
     /// # Errors
     /// [`ServerError`] if the server had failed, or fails while it finishes.
     pub async fn shutdown(self) -> Result<(), ServerError> {
+        let (stop, invoked) = (Operation::ServerStop, Ending::Invoked);
+        self.state.record(stop, invoked, Who::server, |_| {});
         // Waited for, so that the addresses are free when this returns.
         let mut accepting = std::mem::take(&mut *self.accepting.lock());
         accepting.shutdown().await;
@@ -340,6 +364,9 @@ impl Server {
             }
         };
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
+        if let Some(audit) = &self.state.audit {
+            end_record(audit).await;
+        }
         outcome
     }
 }
@@ -354,7 +381,16 @@ impl Drop for Server {
             let _ = core.join();
         }
         self.state.close_connections();
+        if let Some(audit) = &self.state.audit {
+            audit.end(DRAIN_TIMEOUT);
+        }
     }
+}
+
+/// Waits until the audit record is written, for a while.
+async fn end_record(audit: &Arc<Audit>) {
+    let audit = Arc::clone(audit);
+    let _ = tokio::task::spawn_blocking(move || audit.end(DRAIN_TIMEOUT)).await;
 }
 
 /// The address by which this machine reaches a socket that listens, for which the settings have
@@ -403,6 +439,10 @@ fn core_thread(
     let outcome = core.run();
     if let Err(error) = &outcome {
         tracing::error!("{error}");
+        let (stop, failure) = (Operation::ServerStop, Ending::Failure);
+        state.record(stop, failure, Who::server, |fields| {
+            fields.sentence("reason", &error.to_string());
+        });
     }
     drop(closing);
     end.send_replace(Some(outcome));
@@ -412,6 +452,7 @@ fn core_thread(
 /// thread of its own, so that no load of clients delays a heartbeat.
 fn member_thread(
     options: Options,
+    audit: Option<Arc<Audit>>,
     storage: Arc<dyn Storage>,
     starting: &Starting,
     stop: &AtomicBool,
@@ -427,7 +468,7 @@ fn member_thread(
         Ok(runtime) => runtime,
         Err(error) => return core_thread(Err(error.into()), started, end),
     };
-    let begun = prepare_member(options, storage, runtime.handle(), starting, stop);
+    let begun = prepare_member(options, audit, storage, runtime.handle(), starting, stop);
     let (begun, peers) = match begun {
         Ok((state, core, peers)) => (Ok((state, core)), Some(peers)),
         Err(error) => (Err(error), None),
@@ -452,6 +493,7 @@ impl Drop for CloseAtEnd<'_> {
 /// Recovers from `storage`, for a server with these clocks that stands alone.
 pub(crate) fn prepare(
     options: Options,
+    audit: Option<Arc<Audit>>,
     storage: Arc<dyn Storage>,
     time: ServerTime,
     starting: &Starting,
@@ -461,7 +503,7 @@ pub(crate) fn prepare(
         .map_err(StartError::of_recovery)?;
     let recovered = time.now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
-    let state = state_of(options, begun.tree, time, begun.snapshot);
+    let state = state_of(options, audit, begun.tree, time, begun.snapshot);
     let core = CommitPipeline::new(
         Arc::clone(&state),
         begun.consensus,
@@ -477,6 +519,7 @@ pub(crate) fn prepare(
 /// Joins the ensemble of the settings: waits for the other servers where the cluster is new.
 fn prepare_member(
     options: Options,
+    audit: Option<Arc<Audit>>,
     storage: Arc<dyn Storage>,
     runtime: &tokio::runtime::Handle,
     starting: &Starting,
@@ -490,7 +533,7 @@ fn prepare_member(
     let recovered = time.now();
     let begun = joined.begun;
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
-    let state = state_of(options, begun.tree, time, begun.snapshot);
+    let state = state_of(options, audit, begun.tree, time, begun.snapshot);
     let mut run = [0; 8];
     getrandom::fill(&mut run).map_err(std::io::Error::other)?;
     let peers = Arc::new(joined.peers);
@@ -518,6 +561,7 @@ fn prepare_member(
 /// newest one and the wall clock when it was begun.
 pub(crate) fn state_of(
     options: Options,
+    audit: Option<Arc<Audit>>,
     tree: Tree,
     time: ServerTime,
     snapshot: (i64, i64),
@@ -543,6 +587,7 @@ pub(crate) fn state_of(
         sessions: 0.into(),
         idle_since_ms: 0.into(),
         connections: Mutex::new(Connections::default()),
+        audit,
         ensemble: ensemble.map(Mutex::new),
         #[cfg(feature = "simulation")]
         simulated: crate::simulated::Simulated::default(),

@@ -162,7 +162,7 @@ impl SimulatedServer {
     ) -> Result<Self, StartError> {
         options.check()?;
         let time = ServerTime::simulated(clocks.wall_ms, Clock::with_rate(clocks.rate_ppm));
-        let (state, core) = prepare(options, storage, time, &Starting::default())?;
+        let (state, core) = prepare(options, None, storage, time, &Starting::default())?;
         Ok(Self::run(state, Running { core, log: None }, None))
     }
 
@@ -198,7 +198,7 @@ impl SimulatedServer {
             let cluster = local.cluster;
             describe(local, cluster, &begun);
         });
-        let state = state_of(options, begun.tree, time, begun.snapshot);
+        let state = state_of(options, None, begun.tree, time, begun.snapshot);
         if let Some(mistake) = mistake {
             // Set once, here.
             let _ = state.simulated.mistake.set(mistake);

@@ -11,6 +11,8 @@ use baton_proto::{AuthPacket, ErrorCode, Limits};
 use baton_tree::Tree;
 use parking_lot::{Mutex, RwLock};
 
+use crate::audit::line::{Ending, Fields, Operation};
+use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
 use crate::auth::credentials;
 use crate::connections::conn::{CloseReason, Conn};
@@ -59,6 +61,8 @@ pub(crate) struct ServerState {
     pub(crate) connections: Mutex<Connections>,
     pub(crate) outbound: Arc<Outbound>,
     pub(crate) inbound: Inbound,
+    /// The record of who did what; `None`: there is none.
+    pub(crate) audit: Option<Arc<Audit>>,
     /// This server's part in its ensemble; `None`: it stands alone.
     pub(crate) ensemble: Option<Mutex<EnsembleStatus>>,
     #[cfg(feature = "simulation")]
@@ -172,6 +176,21 @@ impl ServerState {
             .report(notice, peer, what, self.time.now_ms());
     }
 
+    /// Adds a line to the audit record, if there is one. `more` writes the fields between the
+    /// operation and how it ended.
+    pub(crate) fn record(
+        &self,
+        operation: Operation,
+        ending: Ending,
+        who: impl FnOnce() -> Who,
+        more: impl FnOnce(&mut Fields<'_>),
+    ) {
+        if let Some(audit) = &self.audit {
+            let now_ms = self.time.wall_ms();
+            audit.add(now_ms, &who(), operation, ending, more);
+        }
+    }
+
     /// Writes the line for a request that is answered with `code`, if that code is one for the log.
     pub(crate) fn refused(&self, conn: &Conn, op: &dyn fmt::Display, body: &[u8], code: ErrorCode) {
         let now_ms = self.time.now_ms();
@@ -203,6 +222,10 @@ impl ServerState {
             self.stats.auth_failed.fetch_add(1, Ordering::Relaxed);
             let what = format_args!("a wrong password for the superuser");
             self.notice(Notice::BadCredentials, Some(peer), what);
+            let who = || Who::at(peer, None);
+            self.record(Operation::Login, Ending::Failure, who, |fields| {
+                fields.word("scheme", "super");
+            });
         }
     }
 
@@ -245,9 +268,15 @@ pub(crate) mod tests {
     /// State of a server without sockets, whose core does not run.
     pub(crate) fn state(options: Options) -> Arc<ServerState> {
         let storage = Arc::new(MemoryStorage::new());
-        prepare(options, storage, ServerTime::new(), &Starting::default())
-            .unwrap()
-            .0
+        prepare(
+            options,
+            None,
+            storage,
+            ServerTime::new(),
+            &Starting::default(),
+        )
+        .unwrap()
+        .0
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use baton_server::ClientAuth;
+use baton_server::{AuditFormat, AuditTo, ClientAuth};
 
 use super::Target;
 use crate::duration;
@@ -41,6 +41,10 @@ pub(crate) enum Field {
     Ids(fn(&mut Target) -> &mut BTreeSet<u64>),
     /// Whether clients have to show a certificate, which may be left out.
     ClientAuth(fn(&mut Target) -> &mut Option<ClientAuth>),
+    /// Where the audit record goes.
+    AuditTo(fn(&mut Target) -> &mut AuditTo),
+    /// The form of its lines.
+    AuditFormat(fn(&mut Target) -> &mut AuditFormat),
     /// Yes or no.
     Switch(fn(&mut Target) -> &mut bool),
 }
@@ -73,6 +77,8 @@ impl Field {
             Self::Mode(_) => "octal digits in quotes, like \"0660\"",
             Self::Text(_) | Self::Path(_) => "text in quotes",
             Self::ClientAuth(_) => "\"none\", \"optional\" or \"required\"",
+            Self::AuditTo(_) => "\"off\", \"log\" or a file in quotes",
+            Self::AuditFormat(_) => "\"text\" or \"json\"",
             Self::Texts(_) | Self::Paths(_) => "text in quotes, or a list of it in [ ]",
             Self::Servers(_) => "a table of addresses by id, like { 1 = \"zk1:2888\" }",
             Self::Ports(_) => "a table of ports by id, like { 1 = 3888 }",
@@ -102,6 +108,8 @@ impl Field {
             Self::Ports(at) => *at(target) = ports(values)?,
             Self::Ids(at) => *at(target) = ids(values)?,
             Self::ClientAuth(at) => *at(target) = Some(last.parse()?),
+            Self::AuditTo(at) => *at(target) = last.parse()?,
+            Self::AuditFormat(at) => *at(target) = last.parse()?,
             Self::Switch(at) => {
                 *at(target) = match last {
                     "true" => true,
@@ -150,6 +158,8 @@ impl Field {
             Self::Ports(at) => table(at(target), u16::to_string)?,
             Self::Ids(at) => list(at(target).iter().map(u64::to_string).collect()),
             Self::ClientAuth(at) => quoted(&(*at(target))?.to_string()),
+            Self::AuditTo(at) => quoted(&at(target).to_string()),
+            Self::AuditFormat(at) => quoted(&at(target).to_string()),
             Self::Switch(at) => at(target).to_string(),
         })
     }

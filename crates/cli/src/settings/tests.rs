@@ -1,5 +1,6 @@
 //! The settings as a whole: precedence, both kinds of file, and the tables in the documents.
 
+mod audit;
 mod tls;
 
 use std::fmt::Write as _;

@@ -23,6 +23,8 @@ pub(crate) enum Unit {
     Folder,
     /// Four-letter words with commas between them.
     Words,
+    /// `true`, which means this value; everything else means the default.
+    TrueIs(&'static str),
 }
 
 impl Unit {
@@ -65,6 +67,10 @@ impl Unit {
             Self::Kibibytes => number()?
                 .filter(|kib| *kib > 0)
                 .and_then(|kib| one(kib.saturating_mul(1024).to_string())),
+            Self::TrueIs(means) => {
+                let is_true = value.eq_ignore_ascii_case("true");
+                is_true.then(|| vec![means.to_owned()])
+            }
             Self::Text => one(value.to_owned()),
             Self::Folder => one(format!("{}/baton", value.trim_end_matches('/'))),
             Self::Words => {
@@ -296,8 +302,8 @@ pub(crate) static WITHOUT: &[Without] = &[
     },
     Without {
         keys: &["audit."],
-        agreeing: &["false"],
-        instead: "there is no audit log; the log has refused credentials and requests",
+        agreeing: &[],
+        instead: "the audit record has one writer; audit says where it goes",
     },
 ];
 

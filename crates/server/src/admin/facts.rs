@@ -7,6 +7,7 @@ use std::sync::Arc;
 use baton_tree::{EphemeralCursor, SessionInfo};
 use baton_wal::FileKind;
 
+use crate::calendar::moment;
 use crate::connections::conn::Conn;
 use crate::options::StorageChoice;
 use crate::report::listings::{self, Refusal, SLICE_BYTES, SLICE_ITEMS, SizeLimit};
@@ -300,37 +301,6 @@ pub(crate) fn last_op(conn: &Conn) -> &'static str {
         OpCode::WhoAmI => "HOMI",
         OpCode::GetEphemerals => "GETE",
         OpCode::Sasl => "SASL",
-    }
-}
-
-/// A second of the calendar.
-struct Moment {
-    year: i64,
-    /// From 1.
-    month: i64,
-    day: i64,
-    /// Of the day.
-    second: i64,
-    /// Days since 1970-01-01, a Thursday.
-    days: i64,
-}
-
-fn moment(seconds: i64) -> Moment {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Years that begin in March, in eras of 400: leap days are then always last.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let month = (month_from_march + 2) % 12;
-    Moment {
-        year: year_of_era + era * 400 + i64::from(month < 2),
-        month: month + 1,
-        day: day_of_year - (153 * month_from_march + 2) / 5 + 1,
-        second,
-        days,
     }
 }
 

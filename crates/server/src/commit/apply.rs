@@ -15,6 +15,7 @@ use baton_tree::{
 };
 use parking_lot::RwLockWriteGuard;
 
+use crate::audit::changes::{Applied, Changes};
 use crate::commit::in_flight::Requested;
 use crate::connections::conn::{Attached, CloseReason, Conn};
 use crate::connections::inbox::{Group, Kind, Queued, Work};
@@ -51,6 +52,8 @@ struct Deliver<'a> {
     frame: &'a mut Vec<u8>,
     relief: &'a mut usize,
     stats: &'a Stats,
+    /// The znodes that are deleted, where the audit record is to have them.
+    deleted: Option<&'a mut Vec<String>>,
     /// Whether the entry is one of those that a start applies again.
     is_recovering: bool,
 }
@@ -63,6 +66,9 @@ impl Effects for Deliver<'_> {
             ChangeKind::DataChanged => EventKind::NodeDataChanged,
             ChangeKind::ChildrenChanged => EventKind::NodeChildrenChanged,
         };
+        if let (ChangeKind::Deleted, Some(deleted)) = (change.kind, &mut self.deleted) {
+            deleted.push(change.path.to_owned());
+        }
         self.watches.fire(kind, change.path, self.hit);
         if self.hit.is_empty() {
             return;
@@ -131,6 +137,11 @@ pub(crate) struct Applier {
     pub(crate) is_recovering: bool,
     /// The server of an ensemble whose clients gave the commands of the entry.
     origin: Option<u64>,
+    /// Whether this server has proposed the entry.
+    pub(crate) is_own: bool,
+    /// What the audit record gets; `None`: there is none.
+    audit: Option<Box<Changes>>,
+    deleted: Vec<String>,
     /// How the change of the servers ended that the last entry had.
     pub(crate) reconfigured: Option<Result<Outcome, Unapplied>>,
     /// The tree's format level after the last entry.
@@ -149,10 +160,14 @@ pub(crate) struct Applier {
 
 impl Applier {
     /// For the start on a tree of this level.
-    pub(crate) fn new(level: FormatLevel) -> Self {
+    pub(crate) fn new(level: FormatLevel, state: &ServerState) -> Self {
+        let audit = state.audit.as_ref().map(Arc::clone);
         Self {
             is_recovering: true,
             origin: None,
+            is_own: true,
+            audit: audit.map(|audit| Box::new(Changes::new(audit))),
+            deleted: Vec::new(),
             reconfigured: None,
             level,
             again: Work::default(),
@@ -179,6 +194,10 @@ impl Applier {
         self.origin = batch.and_then(Batch::origin).map(|origin| origin.server);
         self.relief = 0;
         self.reconfigured = None;
+        let is_audited = !self.is_recovering && batch.is_some();
+        if let Some(audit) = self.audit.as_mut().filter(|_| is_audited) {
+            audit.begin(state.time.wall_ms());
+        }
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         let mut rest = requested.steps.iter();
         while rest.len() > 0 {
@@ -192,6 +211,10 @@ impl Applier {
                         break;
                     };
                     let is_reconfigure = matches!(item.command, Command::Reconfigure { .. });
+                    self.deleted.clear();
+                    let names_deleted = self.audit.is_some()
+                        && is_audited
+                        && matches!(item.command, Command::CloseSession { .. });
                     let mut deliver = Deliver {
                         state,
                         by: group.map(|group| &*group.conn),
@@ -201,6 +224,7 @@ impl Applier {
                         frame: &mut self.frame,
                         relief: &mut self.relief,
                         stats: &state.stats,
+                        deleted: names_deleted.then_some(&mut self.deleted),
                         is_recovering: self.is_recovering,
                     };
                     // Read first: its ephemerals are gone once the command has been applied.
@@ -232,6 +256,15 @@ impl Applier {
                             continue;
                         }
                     };
+                    if let Some(audit) = self.audit.as_mut().filter(|_| is_audited) {
+                        audit.applied(&Applied {
+                            item,
+                            client: group,
+                            is_own: self.is_own && self.origin.is_none(),
+                            outcome: &outcome,
+                            deleted: &self.deleted,
+                        });
+                    }
                     if !self.is_recovering {
                         if held && outcome.result.is_ok() {
                             let stats = &state.stats;
@@ -281,6 +314,9 @@ impl Applier {
                 RwLockWriteGuard::unlock_fair(tree);
             }
         }
+        if let Some(audit) = &mut self.audit {
+            audit.finish();
+        }
         state.stats.requests.add(&std::mem::take(&mut self.tally));
         self.notified = self.wake.len();
         let direct = self.notified <= DIRECT_CONNECTIONS;
@@ -307,6 +343,12 @@ impl Applier {
             let request = requested.work.requests.get(step.request);
             match (group, request, outcome) {
                 (Some(group), Some(request), Ok(outcome)) => {
+                    if let Some(audit) = &mut self.audit {
+                        audit.begin(state.time.wall_ms());
+                        let body = requested.work.body(request);
+                        audit.reconfigured(group, body, outcome);
+                        audit.finish();
+                    }
                     self.reply(state, &group.conn, request, &command, outcome);
                 }
                 (group, _, Err(why)) => self.refuse(group, *why),

@@ -173,7 +173,7 @@ impl CommitPipeline {
             consensus,
             log,
             member,
-            applier: Applier::new(level),
+            applier: Applier::new(level, &state),
             in_flight: InFlight::default(),
             steps: Vec::new(),
             opening: 0,
@@ -729,9 +729,12 @@ impl CommitPipeline {
         let commands = batch.items().len();
         let requested = match &mut self.member {
             None => self.in_flight.take(position, commands),
-            Some(member) => member
-                .take(batch.origin().filter(|_| answers))
-                .unwrap_or_else(|| self.in_flight.unasked(commands)),
+            Some(member) => {
+                self.applier.is_own = member.has_led(entry.term);
+                member
+                    .take(batch.origin().filter(|_| answers))
+                    .unwrap_or_else(|| self.in_flight.unasked(commands))
+            }
         };
         let begun = self.state.time.now();
         let is_recovering = self.applier.is_recovering;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::audit::line::{Ending, Operation};
+use crate::audit::record::Who;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
 use crate::connections::registry::TooMany;
@@ -134,6 +136,12 @@ pub(crate) fn take_on(
                 }
             }
             End::Refused(notice, what) => {
+                if matches!(notice, Notice::Tls | Notice::BadCredentials) {
+                    let who = || Who::at(&peer, None);
+                    state.record(Operation::Connect, Ending::Failure, who, |fields| {
+                        fields.sentence("reason", &what);
+                    });
+                }
                 state.notice(
                     notice,
                     Some(&peer),

@@ -580,6 +580,12 @@ impl Connection {
             } else {
                 Class::of_request(header.op, body, &state.limits, self.is_member)
             };
+            if let Class::Read(op) = class
+                && state.audit.is_some()
+                && identity.is_super()
+            {
+                self.record_read(op, body, &identity);
+            }
             match class {
                 Class::Ping if self.is_member && !self.is_read_only => {
                     self.pings += 1;

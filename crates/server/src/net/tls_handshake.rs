@@ -13,6 +13,8 @@ use tokio::net::{TcpStream, tcp};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::audit::line::{Ending, Operation};
+use crate::audit::record::Who;
 use crate::auth::credentials::within_bound;
 use crate::connections::conn::Conn;
 use crate::net::end::{End, closed};
@@ -169,6 +171,15 @@ impl PortTls {
         identity.add("x509", subject);
         let identity = within_bound(identity).map_err(|error| refused(error.to_string()))?;
         conn.set_identity(Arc::new(identity));
+        let (login, success) = (Operation::Login, Ending::Success);
+        state.record(
+            login,
+            success,
+            || Who::of(conn),
+            |fields| {
+                fields.word("scheme", "x509");
+            },
+        );
         Ok(())
     }
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 use crate::admin::words::{Word, answer};
+use crate::audit::line::{Ending, Operation};
+use crate::audit::record::Who;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::net::end::{End, LINGER, closed};
 use crate::net::stream::{Input, Output};
@@ -32,6 +34,17 @@ pub(crate) async fn send(
     word: Word,
     argument: i64,
 ) -> End {
+    if let Some(name) = word.changes() {
+        let ending = match word.is_allowed(&state.options) {
+            true => Ending::Success,
+            false => Ending::Failure,
+        };
+        let who = || Who::of(conn);
+        state.record(Operation::Command, ending, who, |fields| {
+            fields.word("command", name);
+            fields.word("via", "word");
+        });
+    }
     let mut progress = Progress::default();
     let end = tokio::select! {
         biased;

@@ -16,6 +16,8 @@ use serde_json::{Map, Value, json};
 use crate::admin::facts;
 use crate::admin::members;
 use crate::admin::metrics;
+use crate::audit::line::{Ending, Operation};
+use crate::audit::record::Who;
 use crate::auth::attempts::Judgement;
 use crate::auth::credentials;
 use crate::connections::conn::{CloseReason, Conn};
@@ -297,6 +299,7 @@ pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, 
                 && asked.authorization.is_some()
                 && let Err(what) = turn(state, asked.peer).await
             {
+                record(state, name, &asked, Ending::Failure);
                 let answer = failure(name, &what);
                 return (StatusCode::TOO_MANY_REQUESTS, text_of(&answer));
             }
@@ -311,6 +314,9 @@ pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, 
                         format_args!("refused the command {name}: {what}"),
                     );
                 }
+                if access != Access::Anyone {
+                    record(&state, name, &asked, Ending::of(&answer));
+                }
                 answer
             });
             match answer.await {
@@ -323,6 +329,21 @@ pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, 
             }
         }
     }
+}
+
+/// Records a command that changes something, or was to.
+fn record(state: &ServerState, name: &'static str, asked: &Asked, ending: Ending) {
+    let who = || {
+        let address = Identity::from_ip(asked.peer.ip());
+        let packet = asked.authorization.as_deref().and_then(credentials_in);
+        let added = packet.map(|packet| credentials::add(&address, &packet, &state.options));
+        let identity = added.and_then(Result::ok).unwrap_or(address);
+        Who::at(&Peer::Tcp(asked.peer), Some(identity))
+    };
+    state.record(Operation::Command, ending, who, |fields| {
+        fields.word("command", name);
+        fields.word("via", "http");
+    });
 }
 
 /// Waits until it is the turn of these credentials to be judged.
@@ -391,22 +412,25 @@ fn permitted(
     Ok(())
 }
 
+/// The credentials in a header `Authorization`.
+fn credentials_in(authorization: &[u8]) -> Option<AuthPacket<'_>> {
+    let (scheme, credentials) = authorization.split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"digest ")
+        .then_some(AuthPacket {
+            kind: 0,
+            scheme: "digest",
+            auth: Some(credentials),
+        })
+}
+
 /// Whether these credentials may change something: the superuser's may, and those that have every
 /// permission on `/`, unless everybody has.
 fn may_change(state: &ServerState, authorization: &[u8]) -> bool {
-    let Some(credentials) = authorization
-        .split_at_checked(7)
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"digest "))
-        .map(|(_, credentials)| credentials)
-    else {
+    let Some(packet) = credentials_in(authorization) else {
         return false;
     };
     let nobody = Identity::anonymous();
-    let packet = AuthPacket {
-        kind: 0,
-        scheme: "digest",
-        auth: Some(credentials),
-    };
     let Ok(identity) = credentials::add(&nobody, &packet, &state.options) else {
         state.stats.auth_failed.fetch_add(1, Relaxed);
         return false;

@@ -205,6 +205,12 @@ fn by_namespace(quotas: &[QuotaState], what: fn(&QuotaState) -> i64) -> Value {
     Value::ByNamespace(sums.map(|(key, sum)| (key.to_owned(), sum)).collect())
 }
 
+/// Lines of the audit record, and lines that it lacks.
+fn audit_counts(sample: &Sample<'_>) -> (u64, u64) {
+    let audit = sample.state.audit.as_ref();
+    audit.map_or((0, 0), |audit| audit.counts())
+}
+
 fn count(value: usize) -> Value {
     Value::Count(value as u64)
 }
@@ -614,6 +620,14 @@ static TABLE: &[Metric] = &[
         "baton_log_lines_left_out",
         "Lines about peers that the log does not have, because it has enough of their kind.",
         |s| Value::Count(s.state.client_log.suppressed()),
+    ),
+    counter("baton_audit_records", "Lines of the audit record.", |s| {
+        Value::Count(audit_counts(s).0)
+    }),
+    counter(
+        "baton_audit_records_lost",
+        "Lines that the audit record lacks: they found no room, or could not be written.",
+        |s| Value::Count(audit_counts(s).1),
     ),
     gauge(
         "baton_watch_cost_bytes",

@@ -14,7 +14,7 @@ use self::text::line;
 use crate::admin::facts;
 use crate::admin::members;
 use crate::admin::metrics;
-use crate::options::{CHANGING_WORDS, HARMLESS_WORDS};
+use crate::options::{CHANGING_WORDS, HARMLESS_WORDS, Options};
 use crate::report::listings::{Listing, ListingName, Refusal, Source};
 use crate::state::ServerState;
 
@@ -29,6 +29,17 @@ impl std::fmt::Display for Word {
 }
 
 impl Word {
+    /// Its name, if it changes something.
+    pub(crate) fn changes(self) -> Option<&'static str> {
+        Some(self.0).filter(|word| CHANGING_WORDS.contains(word))
+    }
+
+    /// Whether the settings let it be answered.
+    pub(crate) fn is_allowed(self, options: &Options) -> bool {
+        let mut allowed = options.four_letter_words.iter();
+        allowed.any(|allowed| allowed == self.0 || allowed == "*")
+    }
+
     /// The number that follows the word, if it takes one; 0 if it takes none. `None`: it has not
     /// arrived yet.
     pub(crate) fn argument(self, input: &[u8]) -> Option<i64> {
@@ -71,9 +82,9 @@ impl Answer {
 /// Answers a word: at once what costs little, as a listing what costs more. A word that is not
 /// allowed, and a listing that there is not, are refused in one line.
 pub(crate) async fn answer(state: &Arc<ServerState>, word: Word, argument: i64) -> Answer {
+    let is_allowed = word.is_allowed(&state.options);
     let Word(word) = word;
-    let mut allowed = state.options.four_letter_words.iter();
-    if !allowed.any(|allowed| allowed == word || allowed == "*") {
+    if !is_allowed {
         return refused(word, &"it is not in the whitelist.");
     }
     let (source, make): (Source, Make) = match word {

@@ -73,6 +73,8 @@ const MOST_BATCHES: usize = 4;
 const MOST_TICKS: u32 = 2;
 /// After this many ticks without a message of another server it counts as out of reach.
 const SILENT_TICKS: u32 = 28;
+/// How many terms in which it led a server keeps in mind: more than have entries on their way.
+const TERMS_KEPT: usize = 16;
 /// How often the other servers' handshakes are given the newest state.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a server says to the leader what its state is.
@@ -95,6 +97,8 @@ pub(super) struct Member {
     phases: Phases,
     next_announcement: Instant,
     role: RoleChange,
+    /// The newest terms in which this server led, the last one last.
+    led_terms: VecDeque<u64>,
     /// The term of the newest applied entry. Once it is the present one, what is not answered is
     /// not in the log of an earlier leader either.
     applied_term: u64,
@@ -169,6 +173,7 @@ impl Member {
             phases: Phases::new(now, &state.stats.replication),
             next_announcement: now,
             role: consensus.status(),
+            led_terms: VecDeque::new(),
             applied_term: consensus.snapshot_point().term,
             outstanding: Outstanding::default(),
             waiting: Work::default(),
@@ -200,6 +205,11 @@ impl Member {
     /// was committed before.
     pub(super) fn acts_as_leader(&self) -> bool {
         self.role.role == Role::Leader && self.applied_term == self.role.term
+    }
+
+    /// Whether this server led in this term, and so has proposed its entries.
+    pub(super) fn has_led(&self, term: u64) -> bool {
+        self.led_terms.contains(&term)
     }
 
     /// Whether a snapshot takes the place of the state as soon as it is durable.

@@ -62,7 +62,7 @@ impl Stage {
             .unwrap();
         let (state, mut core) = {
             let _clock = runtime.enter();
-            prepare(options, storage, simulated(), &Starting::default()).unwrap()
+            prepare(options, None, storage, simulated(), &Starting::default()).unwrap()
         };
         let clock = runtime.handle().clone();
         let core = std::thread::spawn(move || {
@@ -404,8 +404,14 @@ fn no_session_ends_before_the_sockets_have_been_read() {
 fn a_core_that_has_answered_a_few_spins_for_as_long_as_the_sync_took_at_most() {
     let options = Options::default();
     let storage = Arc::new(FaultStorage::new());
-    let (state, mut core) =
-        prepare(options, storage, ServerTime::new(), &Starting::default()).unwrap();
+    let (state, mut core) = prepare(
+        options,
+        None,
+        storage,
+        ServerTime::new(),
+        &Starting::default(),
+    )
+    .unwrap();
     let conn = state.open(Peer::Local).unwrap();
     let mut work = Work::default();
     work.begin(&conn, &conn.identity(), state.time.now());
@@ -425,8 +431,14 @@ fn a_core_that_has_answered_a_few_spins_for_as_long_as_the_sync_took_at_most() {
 fn a_snapshot_that_cannot_begin_is_tried_again_after_a_pause() {
     let storage = Arc::new(FaultStorage::new());
     let options = Options::default();
-    let (state, mut core) =
-        prepare(options, storage, ServerTime::new(), &Starting::default()).unwrap();
+    let (state, mut core) = prepare(
+        options,
+        None,
+        storage,
+        ServerTime::new(),
+        &Starting::default(),
+    )
+    .unwrap();
     state.tree.write().begin_snapshot().unwrap();
     core.snapshots = Snapshots::new(state.options.snapshot_every_entries);
     let now = state.time.now();
@@ -440,6 +452,7 @@ fn driven(disk: &FaultStorage) -> (Arc<ServerState>, CommitPipeline) {
     let storage = Arc::new(disk.clone());
     prepare(
         Options::default(),
+        None,
         storage,
         ServerTime::new(),
         &Starting::default(),
@@ -754,6 +767,7 @@ fn r39_a_log_of_a_newer_version_stops_the_start() {
         let storage = Arc::new(disk.clone());
         let refused = prepare(
             Options::default(),
+            None,
             storage,
             ServerTime::new(),
             &Starting::default(),

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_proto::{
-    DecodeError, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, Response, frame,
+    DecodeError, Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, Response, frame,
 };
 use baton_tree::Identity;
 
 use super::Connection;
+use crate::audit::line::{Ending, Fields, Operation};
+use crate::audit::record::Who;
 use crate::auth::attempts::Judgement;
 use crate::auth::credentials::{self, Refusal};
 use crate::net::class;
@@ -46,6 +48,9 @@ impl Connection {
                 header.op
             ),
         );
+        self.record(Operation::Connect, Ending::Failure, identity, |fields| {
+            fields.sentence("reason", &format!("it did not authenticate by {schemes}"));
+        });
         let code = ErrorCode::SessionClosedRequireSaslAuth;
         self.in_turn(header.xid, 0, code, true, identity)
     }
@@ -94,10 +99,12 @@ impl Connection {
         let code = match outcome {
             Ok(more) => {
                 self.identify(more, identity);
+                self.record_login(Ending::Success, scheme, None, identity);
                 ErrorCode::Ok
             }
             Err((code, why)) => {
                 self.report_refused_credentials(scheme, &why);
+                self.record_login(Ending::Failure, scheme, Some(&why), identity);
                 code
             }
         };
@@ -129,6 +136,7 @@ impl Connection {
                 if let Some(more) = answer.identity {
                     state.password_attempts.succeeded(&self.conn.peer);
                     self.identify(more, identity);
+                    self.record_login(Ending::Success, "sasl", None, identity);
                 }
                 let header = ReplyHeader {
                     xid,
@@ -142,6 +150,7 @@ impl Connection {
             }
             Err((code, why)) => {
                 self.report_refused_credentials("sasl", &why);
+                self.record_login(Ending::Failure, "sasl", Some(&why), identity);
                 self.in_turn(xid, state.zxid(), code, true, identity)
             }
         }
@@ -153,6 +162,67 @@ impl Connection {
         self.submit();
         *identity = Arc::new(more);
         self.conn.set_identity(Arc::clone(identity));
+    }
+
+    /// Records a read of the superuser, to whom no ACL is closed.
+    pub(super) fn record_read(&self, op: OpCode, body: &[u8], identity: &Arc<Identity>) {
+        let name = match op {
+            OpCode::GetData => "getData",
+            OpCode::GetAcl => "getAcl",
+            OpCode::GetChildren | OpCode::GetChildren2 => "getChildren",
+            OpCode::GetAllChildrenNumber => "getAllChildrenNumber",
+            OpCode::GetEphemerals => "getEphemerals",
+            OpCode::MultiRead => "multiRead",
+            _ => return,
+        };
+        let limits = &self.state.limits;
+        if let (OpCode::MultiRead, Ok(Request::MultiRead(ops))) =
+            (op, Request::decode(op, body, limits))
+        {
+            for read in &ops {
+                self.record_read_of(name, read.path(), identity);
+            }
+        } else if let Ok(path) = Decoder::new(body, limits).string("path") {
+            self.record_read_of(name, path, identity);
+        }
+    }
+
+    fn record_read_of(&self, name: &'static str, path: &str, identity: &Arc<Identity>) {
+        self.record(Operation::Read, Ending::Invoked, identity, |fields| {
+            fields.word("request", name);
+            fields.text("znode", path);
+        });
+    }
+
+    fn record_login(
+        &self,
+        ending: Ending,
+        scheme: &str,
+        why: Option<&str>,
+        identity: &Arc<Identity>,
+    ) {
+        if ending == Ending::Success && scheme == "ip" {
+            // It adds nothing.
+            return;
+        }
+        self.record(Operation::Login, ending, identity, |fields| {
+            fields.text("scheme", scheme);
+            if let Some(why) = why {
+                fields.sentence("reason", why);
+            }
+        });
+    }
+
+    /// Adds a line about this client to the audit record.
+    fn record(
+        &self,
+        operation: Operation,
+        ending: Ending,
+        identity: &Arc<Identity>,
+        more: impl FnOnce(&mut Fields<'_>),
+    ) {
+        let who = || Who::of(&self.conn).known_as(identity);
+        self.state.record(operation, ending, who, more);
     }
 
     fn report_refused_credentials(&self, scheme: &str, why: &str) {

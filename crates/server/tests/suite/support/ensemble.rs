@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{AuthPacket, ErrorCode, Request};
-use baton_server::{EnsembleOptions, Options, Server, Storage, StorageChoice};
+use baton_server::{
+    AuditOptions, AuditTo, EnsembleOptions, Options, Server, Storage, StorageChoice,
+};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -30,6 +32,8 @@ pub struct Ensemble {
     pub reconfig: bool,
     /// Entries after which a server that is started writes a snapshot.
     pub snapshot_every_entries: u64,
+    /// Whether servers record who did what, each in [`Ensemble::audit_file`].
+    pub audit: bool,
     /// Whether a server that is started may answer reads without a leader.
     pub read_only_mode: bool,
 }
@@ -78,6 +82,7 @@ impl Ensemble {
             observers: BTreeSet::new(),
             reconfig: true,
             snapshot_every_entries: Options::default().snapshot_every_entries,
+            audit: false,
             read_only_mode: false,
             folder: tempfile::tempdir().unwrap(),
             addresses: (1..=size).map(|id| (id, ports.address())).collect(),
@@ -141,7 +146,15 @@ impl Ensemble {
             read_only_mode: self.read_only_mode,
             ..EnsembleOptions::default()
         };
+        let audit = AuditOptions {
+            to: match self.audit {
+                true => AuditTo::File(self.audit_file(id)),
+                false => AuditTo::Off,
+            },
+            ..AuditOptions::default()
+        };
         Options {
+            audit,
             storage: StorageChoice::Folder(self.folder(id)),
             listen: vec!["127.0.0.1:0".to_owned()],
             http: vec!["127.0.0.1:0".to_owned()],
@@ -151,6 +164,11 @@ impl Ensemble {
             ensemble: Some(ensemble),
             ..Options::default()
         }
+    }
+
+    /// The audit record of a server.
+    pub fn audit_file(&self, id: u64) -> PathBuf {
+        self.folder.path().join(format!("audit-{id}.log"))
     }
 
     pub fn folder(&self, id: u64) -> PathBuf {

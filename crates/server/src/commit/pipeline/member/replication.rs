@@ -9,7 +9,7 @@ use baton_wal::Record;
 
 use super::lateness::{CAUTION, Caution};
 use super::phases::Part;
-use super::{CommitPipeline, MOST_TICKS};
+use super::{CommitPipeline, MOST_TICKS, TERMS_KEPT};
 use crate::commit::log::Log;
 use crate::commit::log_thread::{Done, Job};
 use crate::error::ServerError;
@@ -346,6 +346,10 @@ impl CommitPipeline {
         member.proposals.clear();
         member.members.role_changed();
         if role.role == Role::Leader {
+            if member.led_terms.len() == TERMS_KEPT {
+                member.led_terms.pop_front();
+            }
+            member.led_terms.push_back(role.term);
             // Until now, only the leader before has heard of them.
             let now = self.state.time.now();
             let heard = member.connected.iter().map(|id| (*id, now));
