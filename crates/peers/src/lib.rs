@@ -2,12 +2,13 @@
 //!
 //! Owns the bytes of every frame between two servers and the rules of the handshake. Never stores
 //! anything and never decides what the cluster does: the server gives it messages and receives
-//! messages. It does not depend on the server, so a simulator can use it without one, and TLS is a
-//! matter of the stream.
+//! messages. It does not depend on the server, so a simulator can use it without one. Whether its
+//! streams are encrypted is a matter of what opens and accepts them.
 //!
 //! How a server uses it:
 //!
-//! 1. [`net::TcpAcceptor::bind`], then [`net::Peers::start`] with what the server says of itself,
+//! 1. [`net::TcpAcceptor::bind`], with TLS [`net::TlsAcceptor`] and [`net::TlsConnector`], then
+//!    [`net::Peers::start`] with what the server says of itself,
 //!    then [`net::Peers::set_addresses`]. Events come to its [`net::PeerEvents`].
 //! 2. A server with a static list gives the events to [`bootstrap::Bootstrap::event`], stores what
 //!    the decision asks for, and sends what the calls return, until the decision is *member*.

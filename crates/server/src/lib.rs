@@ -42,7 +42,7 @@
 //! | `connections` | open connections as the core sees them: inbox, outbound FIFOs, bounds |
 //! | `stats` | counters and measurements |
 //! | `time`, `calendar` | the server's clocks; moments as dates |
-//! | `tls` | the certificate of the server's ports, read again when its files change |
+//! | `tls` | the certificates of the server's ports, read again when their files change |
 //! | `options`, `audit_options` | every setting |
 //! | `error` | why a server does not start or stops |
 //! | `sasl_users` | users with passwords |
@@ -86,8 +86,8 @@ pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
 pub use options::{
-    CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, ServerTlsOptions,
-    StorageChoice,
+    CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, PeerTlsOptions,
+    ServerTlsOptions, StorageChoice,
 };
 pub use sasl_users::SaslUsers;
 pub use server::Server;

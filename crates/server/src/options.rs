@@ -178,6 +178,64 @@ impl ServerTlsOptions {
     pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 }
 
+/// TLS between the servers of an ensemble: whoever connects and whoever accepts shows a
+/// certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerTlsOptions {
+    /// This server's certificate and key, and the authorities that sign the certificates of all
+    /// servers, which must be there: files in PEM. Whoever has a certificate of these authorities
+    /// for both ends of a connection (`serverAuth` and `clientAuth`) can be a server. A change of
+    /// the files takes effect for new connections, without a restart.
+    pub files: Files,
+    /// Whether this server uses TLS when it connects to the others. Otherwise it only accepts
+    /// others that do, while the servers of an ensemble change one after the other.
+    pub connects: bool,
+    /// Whether servers without TLS are accepted, too.
+    pub accepts_plain: bool,
+    /// Whether the certificate of a server must be for the host by which this one reaches it.
+    pub checks_hosts: bool,
+    /// How often the server looks whether the files have changed.
+    pub reload_interval: Duration,
+}
+
+impl PeerTlsOptions {
+    /// TLS alone with these files, and with the check of hosts.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        Self {
+            files,
+            connects: true,
+            accepts_plain: false,
+            checks_hosts: true,
+            reload_interval: ServerTlsOptions::RELOAD_INTERVAL,
+        }
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        let refuse = |setting: &'static str, remedy: &'static str| {
+            Err(StartError::Setting { setting, remedy })
+        };
+        if self.files.authorities.is_none() {
+            return refuse(
+                "ensemble.tls_ca",
+                "must be given: servers show each other certificates, and it names the authorities \
+                 that sign them",
+            );
+        }
+        if !self.connects && !self.accepts_plain {
+            return refuse(
+                "ensemble.tls, ensemble.port_unification",
+                "must not both be off where servers have certificates for each other: with the \
+                 first one they use TLS, with the second one they accept both kinds of connections",
+            );
+        }
+        if self.reload_interval < Duration::from_millis(1) {
+            return refuse("tls_reload_interval", "must be at least 1 ms");
+        }
+        Ok(())
+    }
+}
+
 /// Settings of a server that is one of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnsembleOptions {
@@ -200,8 +258,11 @@ pub struct EnsembleOptions {
     /// address. Default: its own address in [`EnsembleOptions::servers`].
     pub listen: Option<String>,
     /// Whether addresses of servers may be others than those of loopback, though what servers send
-    /// to each other is neither encrypted nor authenticated. Default: no.
+    /// to each other is neither encrypted nor authenticated. Not needed where
+    /// [`EnsembleOptions::tls`] lets servers use TLS alone. Default: no.
     pub allow_plain_peers: bool,
+    /// TLS between the servers. Default: none.
+    pub tls: Option<PeerTlsOptions>,
     /// Length of one consensus tick: a leader sends a heartbeat every 2 ticks, and a follower
     /// starts an election after 18 to 28 ticks without one. Default: 25 ms.
     pub tick: Duration,
@@ -217,6 +278,13 @@ impl EnsembleOptions {
     const MAX_SERVERS: usize = 64;
     /// The largest id: ids are the first byte of session ids, which are positive.
     const MAX_ID: u64 = 127;
+
+    /// Whether this server makes or accepts connections between servers without TLS.
+    #[must_use]
+    pub fn has_plain_peers(&self) -> bool {
+        let uses_tls_alone = |tls: &PeerTlsOptions| tls.connects && !tls.accepts_plain;
+        !self.tls.as_ref().is_some_and(uses_tls_alone)
+    }
 
     /// As [`Options::check`], for the server with this id.
     fn check(&self, server_id: u64) -> Result<(), StartError> {
@@ -290,15 +358,21 @@ impl EnsembleOptions {
         if !self.listen.iter().all(|at| host_and_port(at).is_some()) {
             return refuse("ensemble.listen", "must be an address HOST:PORT, or *:PORT");
         }
+        if let Some(tls) = &self.tls {
+            tls.check()?;
+        }
         let mut all = addresses.chain(&self.listen);
-        if !self.allow_plain_peers && !all.all(|at| is_loopback(at)) {
+        let is_open = self.has_plain_peers() && !self.allow_plain_peers;
+        if is_open && !all.all(|at| is_loopback(at)) {
             return refuse(
                 "ensemble.allow_plain_peers",
                 "must be true (baton serve --allow-plain-peers) where an address of \
-                 ensemble.servers or ensemble.listen is not a loopback address: what servers send \
-                 to each other, every write with its data and every credential of a session, is \
-                 neither encrypted nor authenticated, and whoever reaches these ports can read and \
-                 change everything; set it if the network keeps strangers away from them",
+                 ensemble.servers or ensemble.listen is not a loopback address and servers connect \
+                 without TLS: what they send to each other, every write with its data and every \
+                 credential of a session, is neither encrypted nor authenticated then, and whoever \
+                 reaches these ports can read and change everything; use TLS alone (ensemble.tls \
+                 without ensemble.port_unification), or set it if the network keeps strangers away \
+                 from them",
             );
         }
         if !(Duration::from_millis(1)..=Duration::from_secs(10)).contains(&self.tick) {
@@ -319,6 +393,7 @@ impl Default for EnsembleOptions {
             reconfig: false,
             listen: None,
             allow_plain_peers: false,
+            tls: None,
             tick: Duration::from_millis(25),
             read_only_mode: false,
         }
@@ -642,6 +717,21 @@ mod tests {
             ..of(&[(1, "zk1:1"), (2, "zk2:1")])
         };
         checked(open.clone()).unwrap();
+        // Encrypted connections may come from everywhere.
+        let with_tls = |change: fn(&mut PeerTlsOptions)| {
+            let mut tls = PeerTlsOptions::new(Files {
+                certificates: "c.pem".into(),
+                key: "c.key".into(),
+                authorities: Some("ca.pem".into()),
+            });
+            change(&mut tls);
+            EnsembleOptions {
+                tls: Some(tls),
+                allow_plain_peers: false,
+                ..open.clone()
+            }
+        };
+        checked(with_tls(|_| {})).unwrap();
         let eight: Vec<_> = (1..=8).map(|id| (id, format!("127.0.0.1:{id}"))).collect();
         let eight: Vec<_> = eight.iter().map(|(id, at)| (*id, at.as_str())).collect();
         let closed = EnsembleOptions {
@@ -685,6 +775,20 @@ mod tests {
             (of(&[two, (3, "*:3")]), "not every address"),
             (closed, "neither encrypted nor authenticated"),
             (of(&[two, (3, "10.0.0.1:2")]), "--allow-plain-peers"),
+            (with_tls(|tls| tls.accepts_plain = true), "use TLS alone"),
+            (
+                with_tls(|tls| (tls.connects, tls.accepts_plain) = (false, true)),
+                "use TLS alone",
+            ),
+            (with_tls(|tls| tls.connects = false), "must not both be off"),
+            (
+                with_tls(|tls| tls.files.authorities = None),
+                "ensemble.tls_ca",
+            ),
+            (
+                with_tls(|tls| tls.reload_interval = Duration::ZERO),
+                "tls_reload_interval",
+            ),
             (listening, "ensemble.allow_plain_peers"),
             (nowhere, "ensemble.listen"),
             (hasty, "ensemble.tick"),

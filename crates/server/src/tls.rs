@@ -1,13 +1,13 @@
-//! The certificate of the server's ports: read at start, and again when its files have changed.
+//! The certificates of the server's ports: read at start, and again when their files have changed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_tls::{ClientAuth, ReloadOutcome, ServerTls, TlsError};
+use baton_tls::{ClientAuth, PeerTls, ReloadOutcome, ServerTls, TlsError};
 
 use crate::options::ServerTlsOptions;
 
-/// TLS of the ports of one server. Both read the same files.
+/// TLS of the ports for clients and HTTP. Both read the same files.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls {
     /// For ZooKeeper's clients.
@@ -35,26 +35,39 @@ impl Tls {
     /// Looks at the files again and again, until it is aborted. New connections use what has
     /// changed.
     pub(crate) async fn keep_current(self) {
-        let mut ticks = tokio::time::interval(self.interval);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let this = self.clone();
-            // Reading files may take long where they come over a network.
-            let reloaded = tokio::task::spawn_blocking(move || {
-                let _ = this.http.reload();
-                this.clients.reload()
-            });
-            report(
-                reloaded.await.unwrap_or(ReloadOutcome::Unchanged),
-                "clients",
-            );
-        }
+        let interval = self.interval;
+        let reload = move || {
+            let _ = self.http.reload();
+            self.clients.reload()
+        };
+        reload_every(interval, reload, "clients").await;
+    }
+}
+
+/// Looks at the files of TLS between servers again and again, until it is aborted.
+pub(crate) async fn keep_peers_current(tls: Arc<PeerTls>, interval: Duration) {
+    reload_every(interval, move || tls.reload(), "servers").await;
+}
+
+async fn reload_every(
+    interval: Duration,
+    reload: impl Fn() -> ReloadOutcome + Send + Sync + 'static,
+    ports: &str,
+) {
+    let reload = Arc::new(reload);
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let reload = Arc::clone(&reload);
+        // Reading files may take long where they come over a network.
+        let reloaded = tokio::task::spawn_blocking(move || reload());
+        report(reloaded.await.unwrap_or(ReloadOutcome::Unchanged), ports);
     }
 }
 
 /// The line about files that have changed.
-pub(crate) fn report(outcome: ReloadOutcome, ports: &str) {
+fn report(outcome: ReloadOutcome, ports: &str) {
     match outcome {
         ReloadOutcome::Unchanged => {}
         ReloadOutcome::Reloaded => {

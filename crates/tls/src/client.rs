@@ -160,10 +160,7 @@ impl ClientTls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        // A final dot means the same host, and is not part of its name in a certificate.
-        let plain = name.strip_suffix('.').unwrap_or(name);
-        let server = ServerName::try_from(plain.to_owned())
-            .map_err(|_| TlsFailure::BadName(name.to_owned()))?;
+        let server = server_name(name)?;
         let connecting = TlsConnector::from(self.config()).connect(server, stream);
         connecting
             .await
@@ -210,7 +207,17 @@ fn read(files: &ClientFiles, any_host: bool) -> Result<Current, TlsError> {
     })
 }
 
-fn accepting_any_host(config: &ClientConfig, verifier: &Arc<WebPkiServerVerifier>) -> ClientConfig {
+/// A host's name or address as a certificate has it.
+pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, TlsFailure> {
+    // A final dot means the same host, and is not part of its name in a certificate.
+    let plain = name.strip_suffix('.').unwrap_or(name);
+    ServerName::try_from(plain.to_owned()).map_err(|_| TlsFailure::BadName(name.to_owned()))
+}
+
+pub(crate) fn accepting_any_host(
+    config: &ClientConfig,
+    verifier: &Arc<WebPkiServerVerifier>,
+) -> ClientConfig {
     let mut config = config.clone();
     // A session that was opened with this must not be resumed with the check on.
     config.resumption = Resumption::default();

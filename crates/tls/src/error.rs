@@ -160,6 +160,29 @@ pub enum TlsError {
         "client certificates are asked for, but no CA file is named; name the file of the authorities that sign them"
     )]
     NoAuthorities,
+    /// The certificate of a server of an ensemble is for one end of a connection only.
+    #[error(
+        "the certificate in {path} cannot be shown to the other servers of an ensemble: its extended key usages are \
+         not both serverAuth and clientAuth; issue one with both (baton cert server does)",
+        path = .path.display()
+    )]
+    NotForBothEnds {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The other servers of an ensemble would not know the authority of the certificate.
+    #[error(
+        "the certificate in {path} is signed by no authority of the CA file {authorities}, so the other servers would \
+         refuse it; name the file of the authority that signs the certificates of all servers, and append the chain \
+         to the certificate",
+        path = .path.display(), authorities = .authorities.display()
+    )]
+    NotOfAuthority {
+        /// The file.
+        path: PathBuf,
+        /// The file of the authorities.
+        authorities: PathBuf,
+    },
     /// What is refused for another reason.
     #[error("TLS cannot be used with these files and settings: {0}")]
     Refused(String),

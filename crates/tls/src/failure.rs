@@ -60,7 +60,7 @@ pub enum TlsFailure {
     AuthorityAsPeer,
     /// The certificate was issued for another role.
     #[error(
-        "its certificate is for another purpose; issue one with the extended key usage of its role (clientAuth for clients, serverAuth for servers)"
+        "its certificate is for another purpose; issue one with the extended key usage of its role (clientAuth for clients, serverAuth for servers, both for the servers of an ensemble)"
     )]
     WrongPurpose,
     /// The certificate cannot be used for another reason.
@@ -80,6 +80,12 @@ pub enum TlsFailure {
         "it closed the connection during the TLS handshake; its port may be one without TLS, and if not, its log says why"
     )]
     Closed,
+    /// A client, or another server that connects, closed the connection in the middle of the
+    /// handshake.
+    #[error(
+        "it ended the connection during the TLS handshake; if that goes on, look whether it trusts this server's certificate"
+    )]
+    GaveUp,
     /// The other side wants a certificate of this one, which shows none.
     #[error("it asks for a certificate; give this side a certificate and key")]
     CertificateRequired,
@@ -134,8 +140,9 @@ impl TlsFailure {
         inner.downcast_ref::<Error>().map(Self::of_rustls)
     }
 
-    /// The failure that this error of a handshake stands for.
-    pub(crate) fn of_handshake(error: &io::Error) -> Self {
+    /// The failure that this error of a handshake stands for, on the side that has connected.
+    #[must_use]
+    pub fn of_handshake(error: &io::Error) -> Self {
         Self::of(error).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
@@ -145,7 +152,16 @@ impl TlsFailure {
         })
     }
 
-    fn of_rustls(error: &Error) -> Self {
+    /// The failure that this error of a handshake stands for, on the side that has accepted.
+    #[must_use]
+    pub fn of_accepting(error: &io::Error) -> Self {
+        match Self::of_handshake(error) {
+            Self::Closed => Self::GaveUp,
+            other => other,
+        }
+    }
+
+    pub(crate) fn of_rustls(error: &Error) -> Self {
         match error {
             Error::InvalidCertificate(certificate) => Self::of_certificate(certificate),
             Error::NoCertificatesPresented => Self::NoCertificate,
@@ -231,7 +247,7 @@ impl TlsFailure {
 
     fn kind(&self) -> io::ErrorKind {
         match self {
-            Self::Closed => io::ErrorKind::ConnectionAborted,
+            Self::Closed | Self::GaveUp => io::ErrorKind::ConnectionAborted,
             Self::BadName(_) => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::InvalidData,
         }

@@ -1,4 +1,4 @@
-//! TLS for Baton's server and client: what both share, and what each needs.
+//! TLS for Baton's servers and clients: what all share, and what each needs.
 //!
 //! Owns the files of certificates and keys, the configurations of rustls that are made of them, and
 //! the identity that a client's certificate proves. Never opens a listening socket and never logs:
@@ -10,6 +10,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `authority` | a private authority and its certificates, for a trial or a small fleet |
+//! | `peer` | what the servers of an ensemble show each other and ask of each other |
 //! | `server` | a server's certificate, and what it asks of clients |
 //! | `client` | which servers a client trusts, and the certificate that it shows |
 //! | `reload` | notices that files have changed |
@@ -25,6 +26,7 @@ pub mod authority;
 mod client;
 mod error;
 pub mod failure;
+mod peer;
 pub mod pem;
 mod reload;
 mod server;
@@ -33,6 +35,7 @@ pub mod subject;
 pub use client::ClientTls;
 pub use error::{FileRole, TlsError};
 pub use failure::TlsFailure;
+pub use peer::PeerTls;
 pub use pem::Files;
 pub use reload::{FileStamps, ReloadOutcome};
 pub use server::{ClientAuth, ServerTls};

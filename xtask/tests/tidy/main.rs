@@ -83,7 +83,7 @@ fn crates_depend_downwards_only() {
         ("zkdata", &["baton-proto", "baton-tree"][..]),
         ("consensus", &[][..]),
         ("tls", &[][..]),
-        ("peers", &["baton-consensus"][..]),
+        ("peers", &["baton-consensus", "baton-tls"][..]),
         ("sasl", &[][..]),
         (
             "server",

@@ -32,12 +32,13 @@ const PORT: u16 = 2281;
 #[command(after_help = "Examples:
   baton cert init ./tls                       to try it out on this machine
   baton cert init ./tls zk1.example 10.0.0.1  the names of its server
-  baton cert server ./tls zk2.example         for one more server
+  baton cert server ./tls zk2.example         for one more server, also among
+                                              the servers of an ensemble
   baton cert client ./tls alice               for one more client
   baton cert server ./tls zk2.example --replace    before the old one expires
 
-init prints the lines for a server and a client to paste. Servers and clients
-take a file that was replaced without a restart.
+init and server print the lines to paste. Servers and clients take a file that
+was replaced without a restart.
 Exit codes: 0 done   1 there is such a file already
             125 no authority in DIR, or DIR cannot be written")]
 pub(crate) struct Args {
@@ -58,7 +59,7 @@ enum Act {
         #[command(flatten)]
         validity: Validity,
     },
-    /// Sign a certificate for a server, which it also shows to the other servers of an ensemble.
+    /// Sign a certificate for a server: for its clients, and for the other servers of an ensemble.
     Server {
         /// The folder of the authority.
         dir: PathBuf,
@@ -127,6 +128,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                     .issue(Purpose::Server, first, hosts, DAY * writing.validity.days);
             files.write(&issued.map_err(refused)?, writing.replace)?;
             show(context, &files, hosts.clone(), writing.validity);
+            if !context.output.json() && !writing.replace {
+                let authority = folder.authority_files();
+                let text = [server_lines(&files), ensemble_lines(&authority, &files)];
+                context
+                    .output
+                    .paragraph(&(), text.concat().trim_end().to_owned());
+            }
             Ok(exit::OK)
         }
         Act::Client { dir, name, writing } => {
@@ -203,7 +211,7 @@ fn show(context: &Context, files: &Files, names: Vec<String>, Validity { days }:
     context.output.result(&made, text);
 }
 
-/// What to paste into the configurations of a server and of a client.
+/// What to paste into the configurations of a server, of an ensemble's servers and of a client.
 fn lines(authority: &Files, server: &Files, client: &Files, host: &str) -> String {
     let host = if host.contains(':') {
         format!("[{host}]")
@@ -212,15 +220,9 @@ fn lines(authority: &Files, server: &Files, client: &Files, host: &str) -> Strin
     };
     let ca = &authority.certificate;
     format!(
-        "
-A server, by flags or by its baton.toml:
-  baton serve --secure-listen 0.0.0.0:{PORT} --tls-cert {cert} --tls-key {key}
-  secure_listen = \"0.0.0.0:{PORT}\"
-  tls_cert = {cert_toml}
-  tls_key = {key_toml}
-To let only clients in that have a certificate of this authority, add
+        "{server}To let only clients in that have a certificate of this authority, add
   tls_ca = {ca_toml}
-
+{ensemble}
 A client, by flags or by ~/.config/baton/config.toml:
   baton lock --servers tls://{host}:{PORT} --tls-ca {ca} /demo -- echo held
   servers = \"tls://{host}:{PORT}\"
@@ -228,14 +230,47 @@ A client, by flags or by ~/.config/baton/config.toml:
 Its own certificate, for servers that ask for one:
   tls_cert = {client_toml}
   tls_key = {client_key_toml}",
-        cert = shell(&server.certificate),
-        key = shell(&server.key),
+        server = server_lines(server),
+        ensemble = ensemble_lines(authority, server),
         ca = shell(ca),
-        cert_toml = toml(&server.certificate),
-        key_toml = toml(&server.key),
         ca_toml = toml(ca),
         client_toml = toml(&client.certificate),
         client_key_toml = toml(&client.key),
+    )
+}
+
+/// What to paste into the configuration of a server, for its clients.
+fn server_lines(server: &Files) -> String {
+    format!(
+        "
+A server, by flags or by its baton.toml:
+  baton serve --secure-listen 0.0.0.0:{PORT} --tls-cert {cert} --tls-key {key}
+  secure_listen = \"0.0.0.0:{PORT}\"
+  tls_cert = {cert_toml}
+  tls_key = {key_toml}
+",
+        cert = shell(&server.certificate),
+        key = shell(&server.key),
+        cert_toml = toml(&server.certificate),
+        key_toml = toml(&server.key),
+    )
+}
+
+/// What to paste into the configuration of one of an ensemble's servers, for the others.
+fn ensemble_lines(authority: &Files, server: &Files) -> String {
+    format!(
+        "
+TLS among the servers of an ensemble, in the baton.toml of this one (each
+server has a certificate of its own, for the host of its address there):
+  [ensemble]
+  tls = true
+  tls_cert = {cert}
+  tls_key = {key}
+  tls_ca = {ca}
+",
+        cert = toml(&server.certificate),
+        key = toml(&server.key),
+        ca = toml(&authority.certificate),
     )
 }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::{Builder, ClientAuth, Server, StartError, StorageChoice};
+use baton_server::{Builder, ClientAuth, EnsembleOptions, Server, StartError, StorageChoice};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{self, SignalKind, signal};
 
@@ -114,9 +114,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             tracing::warn!("{warning}");
         }
         let ensemble = settings.target().options.ensemble.as_ref();
-        if ensemble.is_some_and(|ensemble| ensemble.allow_plain_peers) {
+        let is_open = |ensemble: &EnsembleOptions| {
+            ensemble.allow_plain_peers && ensemble.has_plain_peers()
+        };
+        if ensemble.is_some_and(is_open) {
             tracing::warn!(
-                "connections between servers are neither encrypted nor authenticated, as \
+                "connections between servers may be neither encrypted nor authenticated, as \
                  ensemble.allow_plain_peers allows: whoever reaches the servers' ports can read and \
                  change everything; let only trusted hosts reach them"
             );
@@ -163,9 +166,15 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
         local::check_socket_length(path)?;
         places.push(format!("unix:{}", path.display()));
     }
-    if let Some(tls) = &mut options.tls {
-        let files = [&mut tls.files.certificates, &mut tls.files.key];
-        for path in files.into_iter().chain(&mut tls.files.authorities) {
+    let of_clients = options.tls.as_mut().map(|tls| &mut tls.files);
+    let of_servers = options.ensemble.as_mut();
+    let of_servers = of_servers.and_then(|ensemble| ensemble.tls.as_mut());
+    for files in of_clients
+        .into_iter()
+        .chain(of_servers.map(|tls| &mut tls.files))
+    {
+        let both = [&mut files.certificates, &mut files.key];
+        for path in both.into_iter().chain(&mut files.authorities) {
             *path = absolute(path)?;
         }
     }

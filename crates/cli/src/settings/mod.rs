@@ -36,7 +36,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::{ClientAuth, EnsembleOptions, Options, ServerTlsOptions, StartError, TlsFiles};
+use baton_server::{
+    ClientAuth, EnsembleOptions, Options, PeerTlsOptions, ServerTlsOptions, StartError, TlsFiles,
+};
 
 pub(crate) use field::Field;
 pub(crate) use flags::SettingFlags;
@@ -56,6 +58,8 @@ pub(crate) struct Target {
     ensemble: EnsembleOptions,
     /// TLS of the ports. [`Options::tls`] is set from it once all settings are known.
     tls: TlsSettings,
+    /// TLS between the servers. [`EnsembleOptions::tls`] is set from it likewise.
+    peer_tls: PeerTlsSettings,
     /// The data folder; the user's own if there is none.
     pub(crate) data_dir: Option<PathBuf>,
     /// Whether nothing is kept.
@@ -88,6 +92,17 @@ impl Default for TlsSettings {
             reload_interval: ServerTlsOptions::RELOAD_INTERVAL,
         }
     }
+}
+
+/// The files and rules of TLS between servers as they are given.
+#[derive(Debug, Clone, Default)]
+struct PeerTlsSettings {
+    connects: bool,
+    accepts_both: bool,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    ca: Option<PathBuf>,
+    any_host: bool,
 }
 
 impl Target {
@@ -272,8 +287,15 @@ impl Settings {
         let refuse = |setting: &str, remedy: &str| {
             Err(Failure::usage(format!("{} {remedy}", self.named(setting))))
         };
-        if servers == 0 && ensemble.listen.is_some() {
-            return refuse("ensemble.listen", "has no meaning without ensemble.servers");
+        let tls = &self.target.peer_tls;
+        for (setting, is_on) in [
+            ("ensemble.listen", ensemble.listen.is_some()),
+            ("ensemble.tls", tls.connects),
+            ("ensemble.port_unification", tls.accepts_both),
+        ] {
+            if servers == 0 && is_on {
+                return refuse(setting, "has no meaning without ensemble.servers");
+            }
         }
         if servers == 1 && !ensemble.servers.contains_key(&id) {
             let settings = "server_id, ensemble.servers";
@@ -299,8 +321,54 @@ impl Settings {
                 voters - 1
             ));
         }
-        self.target.options.ensemble = Some(self.target.ensemble.clone());
+        self.target.options.ensemble = Some(EnsembleOptions {
+            tls: self.peer_tls()?,
+            ..self.target.ensemble.clone()
+        });
         Ok(())
+    }
+
+    /// TLS between the servers, if it is on.
+    fn peer_tls(&self) -> Result<Option<PeerTlsOptions>, Failure> {
+        let tls = self.target.peer_tls.clone();
+        let refuse = |setting: &str, remedy: &str| {
+            Err(Failure::usage(format!("{} {remedy}", self.named(setting))))
+        };
+        let switches = "ensemble.tls, ensemble.port_unification";
+        if !tls.connects && !tls.accepts_both {
+            let rest = [
+                ("ensemble.tls_cert", tls.cert.is_some()),
+                ("ensemble.tls_key", tls.key.is_some()),
+                ("ensemble.tls_ca", tls.ca.is_some()),
+                ("ensemble.tls_any_host", tls.any_host),
+            ];
+            return match rest.into_iter().find(|(_, is_on)| *is_on) {
+                Some((setting, _)) => refuse(
+                    setting,
+                    "has no meaning without ensemble.tls; give --peer-tls",
+                ),
+                None => Ok(None),
+            };
+        }
+        let (Some(certificates), Some(authorities)) = (tls.cert, tls.ca) else {
+            return refuse(
+                switches,
+                "needs a certificate, its key and the authority of the servers' certificates; give \
+                 --peer-tls-cert, --peer-tls-key and --peer-tls-ca (baton cert init makes the files)",
+            );
+        };
+        let files = TlsFiles {
+            key: tls.key.unwrap_or_else(|| certificates.clone()),
+            certificates,
+            authorities: Some(authorities),
+        };
+        Ok(Some(PeerTlsOptions {
+            connects: tls.connects,
+            accepts_plain: tls.accepts_both,
+            checks_hosts: !tls.any_host,
+            reload_interval: self.target.tls.reload_interval,
+            ..PeerTlsOptions::new(files)
+        }))
     }
 
     /// These settings, separated by commas, with their values and origins; only those

@@ -20,21 +20,10 @@ const NO: &[&str] = &["false", "no", "none", "0"];
 /// All such keys. The first row that has a key counts for it.
 pub(crate) static PROTECTIONS: &[Protection] = &[
     Protection {
-        keys: &[
-            "sslQuorum",
-            "sslQuorumReloadCertFiles",
-            "portUnification",
-            "ssl.quorum.",
-        ],
-        off: NO,
-        switch: Some("sslQuorum"),
-        missing: "there is no TLS between servers",
-    },
-    Protection {
         keys: &["quorum.auth."],
         off: NO,
         switch: Some("quorum.auth.enableSasl"),
-        missing: "servers do not authenticate each other",
+        missing: "servers authenticate each other by certificates (sslQuorum), not by SASL",
     },
     Protection {
         keys: &["fips-mode"],

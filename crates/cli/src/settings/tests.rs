@@ -1,6 +1,7 @@
 //! The settings as a whole: precedence, both kinds of file, and the tables in the documents.
 
 mod audit;
+mod peer_tls;
 mod tls;
 
 use std::fmt::Write as _;
@@ -288,15 +289,15 @@ fn a_number_that_is_not_possible_becomes_the_nearest_and_is_named() {
 fn a_zoo_cfg_that_asks_for_protection_stops_the_start_and_names_every_such_line() {
     let text = format!(
         "{ZOO}enforce.auth.enabled=true\nenforce.auth.schemes=sasl\n# c\nsessionRequireClientSASLAuth=true\n\
-         sslQuorum=true\nssl.quorum.keyStore.password=hunter2\nskipACL=yes\n"
+         quorum.auth.enableSasl=true\nmetricsProvider.ssl.keyStore.password=hunter2\nskipACL=yes\n"
     );
     let refused = load("zoo.cfg", &text, &[]).unwrap_err();
     for part in [
         "zoo.cfg:3 enforce.auth.enabled",
         "zoo.cfg:4 enforce.auth.schemes (clients need not authenticate)",
         "zoo.cfg:6 sessionRequireClientSASLAuth (clients are known by ip, digest and x509 only)",
-        "zoo.cfg:7 sslQuorum (there is no TLS between servers)",
-        "zoo.cfg:8 ssl.quorum.keyStore.password",
+        "zoo.cfg:7 quorum.auth.enableSasl (servers authenticate each other by certificates (sslQuorum), not by SASL)",
+        "zoo.cfg:8 metricsProvider.ssl.keyStore.password",
         "then remove these lines",
     ] {
         assert!(refused.contains(part), "{part}: {refused}");
@@ -324,11 +325,7 @@ fn each_protecting_key_stops_the_start_by_itself_and_its_off_value_does_not() {
     const SASL: &str = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
     const DIGEST: &str = "org.apache.zookeeper.server.auth.DigestAuthenticationProvider";
     for (key, on, off) in [
-        ("ssl.quorum.clientAuth", "need", "none"),
         ("fips-mode", "true", "false"),
-        ("sslQuorum", "true", "false"),
-        ("sslQuorumReloadCertFiles", "true", "false"),
-        ("portUnification", "true", "FALSE"),
         ("quorum.auth.enableSasl", "true", "false"),
         ("quorum.auth.learnerRequireSasl", "true", "false"),
         ("quorum.auth.serverRequireSasl", "true", "false"),

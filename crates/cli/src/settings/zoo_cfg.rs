@@ -271,15 +271,16 @@ impl Reader {
         for (key, missing) in self.asked.switched_off() {
             self.instead.push((key.to_owned(), missing));
         }
-        if self.servers.len() > 1 || self.grows() {
-            self.join(name)?;
-        } else {
+        let stands_alone = self.servers.len() <= 1 && !self.grows();
+        if stands_alone {
             self.stand_alone();
+        } else {
+            self.join(name)?;
         }
         if let Some(given) = self.listen() {
             self.given.insert("listen", given);
         }
-        let tls = self.tls.settle()?;
+        let tls = self.tls.settle(stands_alone)?;
         self.instead.extend(tls.instead);
         for given in tls.given {
             self.given.insert(given.setting, given);

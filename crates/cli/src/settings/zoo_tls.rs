@@ -1,12 +1,13 @@
 //! The keys of a zoo.cfg about TLS: between clients and servers (`secureClientPort`, `ssl.…`) and
-//! among servers (`sslQuorum`, `ssl.quorum.…`). A key that asks for more protection than Baton has
-//! stops the start, as in `protections`.
+//! among servers (`sslQuorum`, `portUnification`, `ssl.quorum.…`). A key that asks for more
+//! protection than Baton has stops the start, as in `protections`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Given;
 use super::address::{ANY, port, with_port};
+use super::zoo_keys::ALONE;
 
 /// What a key about the other side's certificates comes to.
 enum Meaning {
@@ -14,17 +15,38 @@ enum Meaning {
     Store,
     /// Whether the other side must show a certificate.
     ClientAuth,
+    /// Whether the names in certificates of servers are checked.
+    HostCheck,
     /// Followed by what Baton does anyway, where the value is one of these.
     Agrees(&'static [&'static str], &'static str),
+    /// Without effect, where the value is not this one; Baton does this instead.
+    Unless(&'static str, &'static str),
     /// Without effect; Baton does this instead.
     Instead(&'static str),
 }
 
-use Meaning::{Agrees, ClientAuth, Instead, Store};
+use Meaning::{Agrees, ClientAuth, HostCheck, Instead, Store, Unless};
 
 const NO: &[&str] = &["false", "no", "none", "0", ""];
 const YES: &[&str] = &["true"];
 const ANYTHING: &str = "";
+
+/// The keys behind `ssl.quorum.` that mean something else than behind `ssl.`.
+const QUORUM_KEYS: &[(&str, Meaning)] = &[
+    ("clientAuth", Unless("need", MUTUAL)),
+    ("hostnameVerification", HostCheck),
+    (
+        "clientHostnameVerification",
+        Unless(
+            "true",
+            "who connects is checked where ssl.quorum.hostnameVerification says so",
+        ),
+    ),
+    (
+        "handshakeDetectionTimeoutMillis",
+        Instead("a handshake between servers has a second, and longer with a longer ensemble.tick"),
+    ),
+];
 
 /// The keys behind `ssl.` and `ssl.quorum.`. One with the value `ANYTHING` is taken silently.
 const KEYS: &[(&str, Meaning)] = &[
@@ -96,9 +118,11 @@ const KEYS: &[(&str, Meaning)] = &[
 
 const NO_PASSWORD: &str =
     "a private key in PEM is protected by the permissions of its file, not by a password";
+const MUTUAL: &str = "servers always show each other certificates";
 const SUPER_USER: &str = "X509AuthenticationProvider.superUser";
 /// Why keys of TLS have no effect.
 const UNUSED: &str = "no port uses TLS";
+const UNUSED_AMONG_SERVERS: &str = "the servers connect without TLS: sslQuorum is not true";
 const RELOADS: &str = "files of TLS are always read again when they change";
 
 /// The keys of the file.
@@ -119,17 +143,36 @@ pub(super) struct TlsGiven {
 /// The keys of one side, and the settings they become.
 struct Side {
     prefix: &'static str,
+    /// Keys that mean something else than for the other side.
+    own_keys: &'static [(&'static str, Meaning)],
     certificate: &'static str,
     authorities: &'static str,
-    client_auth: &'static str,
+    /// `None`: the other side always has to show a certificate.
+    client_auth: Option<&'static str>,
 }
 
 const CLIENTS: Side = Side {
     prefix: "ssl.",
+    own_keys: &[],
     certificate: "tls_cert",
     authorities: "tls_ca",
-    client_auth: "tls_client_auth",
+    client_auth: Some("tls_client_auth"),
 };
+
+const SERVERS: Side = Side {
+    prefix: "ssl.quorum.",
+    own_keys: QUORUM_KEYS,
+    certificate: "ensemble.tls_cert",
+    authorities: "ensemble.tls_ca",
+    client_auth: None,
+};
+
+/// The switches of TLS among servers, with their settings.
+const SWITCHES_AMONG_SERVERS: [(&str, &str); 2] = [
+    ("sslQuorum", "ensemble.tls"),
+    ("portUnification", "ensemble.port_unification"),
+];
+const RELOAD_AMONG_SERVERS: &str = "sslQuorumReloadCertFiles";
 
 impl ZooTls {
     /// Whether the key is about TLS. ZooKeeper puts the prefix there itself; who writes it means
@@ -141,10 +184,14 @@ impl ZooTls {
             "secureClientPortAddress",
             "client.portUnification",
             "client.certReload",
+            RELOAD_AMONG_SERVERS,
             SUPER_USER,
         ]
         .contains(&key)
-            || (key.starts_with("ssl.") && !key.starts_with("ssl.quorum."));
+            || SWITCHES_AMONG_SERVERS
+                .iter()
+                .any(|(switch, _)| *switch == key)
+            || key.starts_with(CLIENTS.prefix);
         if is_about_tls {
             let seen = (value.to_owned(), origin.to_owned());
             self.seen.insert(key.to_owned(), seen);
@@ -152,11 +199,11 @@ impl ZooTls {
         is_about_tls
     }
 
-    /// The settings.
+    /// The settings. A server that stands alone has no others.
     ///
     /// # Errors
     /// One line that names the place, the key and the remedy.
-    pub(super) fn settle(&self) -> Result<TlsGiven, String> {
+    pub(super) fn settle(&self, stands_alone: bool) -> Result<TlsGiven, String> {
         let mut out = TlsGiven::default();
         let is_unified = self.is_on("client.portUnification");
         let secure = self.secure_address()?;
@@ -179,8 +226,36 @@ impl ZooTls {
             Some(_) => out.instead.push((SUPER_USER.to_owned(), UNUSED)),
             None => {}
         }
-        self.side(&CLIENTS, is_used, &mut out)?;
+        let unused = (!is_used).then_some(UNUSED);
+        self.side(&CLIENTS, unused, &mut out)?;
+        self.among_servers(stands_alone, &mut out)?;
         Ok(out)
+    }
+
+    fn among_servers(&self, stands_alone: bool, out: &mut TlsGiven) -> Result<(), String> {
+        let mut is_used = false;
+        for (key, setting) in SWITCHES_AMONG_SERVERS {
+            match self.is_on(key) {
+                Some(_) if stands_alone => out.instead.push((key.to_owned(), ALONE)),
+                Some(origin) => {
+                    is_used = true;
+                    out.give(setting, "true".to_owned(), origin);
+                }
+                None => {}
+            }
+        }
+        if is_used
+            && let Some((reload, _)) = self.seen.get(RELOAD_AMONG_SERVERS)
+            && reload.eq_ignore_ascii_case("false")
+        {
+            out.instead.push((RELOAD_AMONG_SERVERS.to_owned(), RELOADS));
+        }
+        let unused = match (stands_alone, is_used) {
+            (true, _) => Some(ALONE),
+            (false, false) => Some(UNUSED_AMONG_SERVERS),
+            (false, true) => None,
+        };
+        self.side(&SERVERS, unused, out)
     }
 
     /// Where a switch is on, its origin.
@@ -202,20 +277,29 @@ impl ZooTls {
         Ok(Some((with_port(host, &number), origin.clone())))
     }
 
-    /// The files and rules of one side.
-    fn side(&self, side: &Side, is_used: bool, out: &mut TlsGiven) -> Result<(), String> {
+    /// The files and rules of one side, or why they have no effect.
+    fn side(
+        &self,
+        side: &Side,
+        unused: Option<&'static str>,
+        out: &mut TlsGiven,
+    ) -> Result<(), String> {
         let mut client_auth = None;
         for (key, (value, origin)) in &self.seen {
             let Some(name) = key.strip_prefix(side.prefix) else {
                 continue;
             };
-            if !is_used {
+            let is_of_servers = key.starts_with(SERVERS.prefix);
+            if is_of_servers != (side.prefix == SERVERS.prefix) {
+                continue;
+            }
+            if let Some(why) = unused {
                 if !NO.contains(&value.as_str()) {
-                    out.instead.push((key.clone(), UNUSED));
+                    out.instead.push((key.clone(), why));
                 }
                 continue;
             }
-            let known = KEYS.iter().find(|(known, _)| {
+            let known = side.own_keys.iter().chain(KEYS).find(|(known, _)| {
                 name == *known || known.ends_with('.') && name.starts_with(known)
             });
             match known.map(|(_, meaning)| meaning) {
@@ -223,6 +307,15 @@ impl ZooTls {
                 Some(Instead(ANYTHING)) => {}
                 Some(Instead(_)) if value.is_empty() => {}
                 Some(Instead(what)) => out.instead.push((key.clone(), what)),
+                Some(Unless(same, _)) if value.eq_ignore_ascii_case(same) => {}
+                Some(Unless(_, what)) => out.instead.push((key.clone(), what)),
+                Some(HostCheck) => {
+                    // Only this word takes protection away.
+                    if value.eq_ignore_ascii_case("false") {
+                        let setting = "ensemble.tls_any_host";
+                        out.give(setting, "true".to_owned(), origin.clone());
+                    }
+                }
                 Some(Agrees(values, what)) => {
                     let agrees = values.iter().any(|known| known.eq_ignore_ascii_case(value));
                     if !agrees {
@@ -245,11 +338,13 @@ impl ZooTls {
                 }
             }
         }
-        if is_used {
+        if unused.is_none()
+            && let Some(setting) = side.client_auth
+        {
             // ZooKeeper's default.
             let (value, origin) = client_auth
                 .unwrap_or_else(|| ("need".to_owned(), "ZooKeeper's default".to_owned()));
-            out.give(side.client_auth, value, origin);
+            out.give(setting, value, origin);
         }
         Ok(())
     }

@@ -39,6 +39,7 @@ fn one_command_makes_an_authority_and_the_lines_to_paste() {
         "baton lock --servers tls://zk1.example:2281 --tls-ca /",
         "\n  tls_ca = ",
         "\n  tls_key = ",
+        "\n  [ensemble]\n  tls = true\n  tls_cert = ",
     ] {
         assert!(made.out.contains(part), "{part}: {made:?}");
     }
@@ -74,6 +75,15 @@ fn more_certificates_come_from_the_same_authority_and_replace_old_ones_only_if_a
             .ends_with("/tls/zk2.example.key")
     );
     let first = read(&home, "tls/zk2.example.pem");
+    let lines = home.run(&["cert", "server", "tls", "zk3.example"]);
+    for part in [
+        "[ensemble]",
+        "tls_cert = \"",
+        "tls/zk3.example.key",
+        "tls/ca.pem",
+    ] {
+        assert!(lines.out.contains(part), "{part}: {lines:?}");
+    }
 
     let again = home.run(&["cert", "server", "tls", "zk2.example"]);
     assert_eq!(again.code, 1, "{again:?}");

@@ -20,6 +20,8 @@ struct Servers {
     /// Of servers 1, 2 and so on.
     places: Vec<Place>,
     running: Vec<Option<Running>>,
+    /// Flags of each server that is started, besides those of its place.
+    more: Vec<&'static str>,
     _ports: Ports,
 }
 
@@ -47,6 +49,7 @@ impl Servers {
             home: Home::new(),
             places,
             running: (0..count).map(|_| None).collect(),
+            more: Vec::new(),
             _ports: ports,
         };
         servers.home.write_secret("auth", "digest:super:secret\n");
@@ -74,7 +77,8 @@ impl Servers {
             args.push(format!("--server={id}=127.0.0.1:{}", place.peers));
             args.push(format!("--client-address={id}=127.0.0.1:{}", place.clients));
         }
-        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let args = args.iter().map(String::as_str);
+        let args: Vec<_> = args.chain(self.more.iter().copied()).collect();
         self.running[id - 1] = Some(self.home.spawn(&args));
     }
 
@@ -177,6 +181,52 @@ fn a_server_joins_an_observer_joins_and_both_leave_again() {
     assert_eq!(removed.out, "server 4 removed; voters: 1, 2, 3\n");
     servers.until_all_answer(3);
     assert_eq!(servers.run(&["set", "/kept", "y"]).code, 0);
+}
+
+/// With the files and the settings that `baton cert` prints.
+#[test]
+fn an_ensemble_with_tls_goes_on_after_a_kill_and_takes_a_member_that_has_a_certificate() {
+    let mut servers = Servers::unstarted(4);
+    let made = servers.home.run(&["cert", "init", "tls", "127.0.0.1"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    servers.more = vec![
+        "--peer-tls",
+        "--peer-tls-cert=tls/server.pem",
+        "--peer-tls-key=tls/server.key",
+        "--peer-tls-ca=tls/ca.pem",
+    ];
+    for id in 1..=3 {
+        servers.start(id, &[1, 2, 3]);
+    }
+    servers.until_all_answer(3);
+    assert_eq!(servers.run(&["create", "/kept", "x"]).code, 0);
+    let leader = servers.leader();
+    drop(servers.running[leader - 1].take());
+    let set = servers.run(&["set", "/kept", "y", "--connect-timeout", "60s"]);
+    assert_eq!(set.code, 0, "{set:?}");
+    servers.start(leader, &[1, 2, 3]);
+    servers.until_all_answer(3);
+    // A client's certificate of the same authority does not make a server.
+    servers.more[1] = "--peer-tls-cert=tls/client.pem";
+    servers.more[2] = "--peer-tls-key=tls/client.key";
+    servers.start(4, &[1, 2, 3, 4]);
+    let refused = servers.running[3].take().unwrap().end();
+    assert_eq!(refused.code, 125, "{refused:?}");
+    assert!(
+        refused.err.contains("not both serverAuth and clientAuth"),
+        "{refused:?}"
+    );
+    let issued = servers.home.run(&["cert", "server", "tls", "127.0.0.1"]);
+    assert_eq!(issued.code, 0, "{issued:?}");
+    servers.more[1] = "--peer-tls-cert=tls/127.0.0.1.pem";
+    servers.more[2] = "--peer-tls-key=tls/127.0.0.1.key";
+    servers.start(4, &[1, 2, 3, 4]);
+    let line = servers.line(4, "participant");
+    let added = servers.change(&["add", &line]);
+    assert_eq!(added.out, "server 4 added; voters: 1, 2, 3, 4\n");
+    let client = format!("127.0.0.1:{}", servers.place(4).clients);
+    let read = servers.run(&["get", "/kept", "--servers", &client]);
+    assert_eq!((read.code, read.out.trim_end()), (0, "y"), "{read:?}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl std::fmt::Display for Foreign {
                 "they look like a four-letter word: send it to the client port"
             }
             Foreign::Tls => {
-                "they look like TLS, which this port does not speak: configure both servers alike"
+                "they look like TLS, which this server does not use: let both servers use it (ensemble.tls), or this one take both while the servers change (ensemble.port_unification)"
             }
             Foreign::Http => "they look like HTTP: send it to the admin port",
             Foreign::Ssh => "they look like SSH: check the address",

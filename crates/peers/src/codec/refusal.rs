@@ -136,6 +136,24 @@ pub enum Refusal {
         /// The id.
         id: u64,
     },
+    /// A server has connected without TLS.
+    #[error(
+        "the refusing server takes connections of other servers with TLS alone: switch it on at the other one (ensemble.tls, in \
+         a zoo.cfg sslQuorum), or let the refusing one take both while the servers change (ensemble.port_unification, \
+         portUnification)"
+    )]
+    TlsRequired,
+    /// The certificate of a server is not for the host by which the refusing server reaches it.
+    #[error(
+        "the certificate of server {id} is not for {names}: issue it one with the host of its address in the list of servers as \
+         subjectAltName, or correct the list"
+    )]
+    OtherHost {
+        /// The server.
+        id: u64,
+        /// The host, and those that the certificate is for.
+        names: String,
+    },
     /// The refusing server stops.
     #[error("the refusing server stops: it is tried again")]
     Stopping,
@@ -167,6 +185,8 @@ impl Refusal {
     const STOPPING: u8 = 12;
     const BAD_FRAME: u8 = 13;
     const RUNS_TWICE: u8 = 14;
+    const TLS_REQUIRED: u8 = 15;
+    const OTHER_HOST: u8 = 16;
 
     /// The data folder of a server is of another incarnation than the member.
     pub(crate) fn other_incarnation(id: u64, cluster: u64, member: u128, found: u128) -> Refusal {
@@ -194,6 +214,12 @@ impl Refusal {
         Refusal::BadFrame(printable(&error.to_string()))
     }
 
+    /// The certificate of a server is not for the host by which it is reached.
+    pub fn other_host(id: u64, names: &str) -> Refusal {
+        let names = printable(names);
+        Refusal::OtherHost { id, names }
+    }
+
     /// The byte on the wire.
     pub fn code(&self) -> u8 {
         match self {
@@ -210,6 +236,8 @@ impl Refusal {
             Refusal::Busy { .. } => Refusal::BUSY,
             Refusal::Stopping => Refusal::STOPPING,
             Refusal::RunsTwice { .. } => Refusal::RUNS_TWICE,
+            Refusal::TlsRequired => Refusal::TLS_REQUIRED,
+            Refusal::OtherHost { .. } => Refusal::OTHER_HOST,
             Refusal::Foreign(_) | Refusal::BadFrame(_) => Refusal::BAD_FRAME,
             Refusal::Other { code, .. } => *code,
         }
@@ -264,7 +292,11 @@ impl Refusal {
                 out.u64(*cluster);
                 out.u64(*membership_index);
             }
-            Refusal::NotConfirmed | Refusal::Stopping => {}
+            Refusal::NotConfirmed | Refusal::Stopping | Refusal::TlsRequired => {}
+            Refusal::OtherHost { id, names } => {
+                out.u64(*id);
+                out.slice(printable(names).as_bytes());
+            }
             Refusal::Late { after_ms } => out.u32(*after_ms),
             Refusal::Busy { limit } => out.u32(*limit),
             Refusal::Foreign(foreign) => out.slice(printable(&foreign.to_string()).as_bytes()),
@@ -317,6 +349,11 @@ impl Refusal {
             },
             Refusal::STOPPING => Refusal::Stopping,
             Refusal::RUNS_TWICE => Refusal::RunsTwice { id: input.u64()? },
+            Refusal::TLS_REQUIRED => Refusal::TlsRequired,
+            Refusal::OTHER_HOST => Refusal::OtherHost {
+                id: input.u64()?,
+                names: Self::text(input),
+            },
             Refusal::BAD_FRAME => Refusal::BadFrame(Self::text(input)),
             code => Refusal::Other {
                 code,

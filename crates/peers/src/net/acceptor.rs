@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::codec::{Hello, Refusal};
 use crate::net::connection;
 use crate::net::counters::add;
-use crate::net::events::{Direction, PeerEvent, RefusedBy};
+use crate::net::events::{Direction, EndCause, PeerEvent, RefusedBy};
 use crate::net::exchange::{self, HandshakeError};
 use crate::net::shared::Shared;
 use crate::net::stream::Acceptor;
@@ -114,7 +114,11 @@ async fn serve<A: Acceptor>(
     let limit = shared.options.timing.handshake_timeout;
     let handshake = async {
         let stream = acceptor.secure(incoming).await?;
-        exchange::accept(&shared, stream).await
+        let verify = |stream: &A::Stream, hello: &Hello| {
+            let address = shared.address(hello.from);
+            acceptor.verify(stream, hello.from, address.as_deref())
+        };
+        exchange::accept(&shared, stream, verify).await
     };
     let outcome = tokio::select! {
         biased;
@@ -138,6 +142,11 @@ async fn serve<A: Acceptor>(
         }
         Ok(Err(HandshakeError::ByThem(refusal))) => {
             refused(&shared, remote, RefusedBy::Them, refusal, None);
+        }
+        Ok(Err(HandshakeError::Ended(EndCause::Tls(failure)))) => {
+            add(&shared.counters.tls_failed, 1);
+            let event = PeerEvent::TlsFailed { remote, failure };
+            shared.events.event(event);
         }
         // Whoever looks whether the port is open closes it without a word.
         Ok(Err(HandshakeError::Ended(_))) => {}

@@ -36,6 +36,8 @@ pub struct TransportCounters {
     pub accepted: AtomicU64,
     /// Handshakes that were refused, by either side.
     pub refused: AtomicU64,
+    /// Accepted connections that could not be encrypted.
+    pub tls_failed: AtomicU64,
     /// Connections that began with the bytes of another protocol.
     pub foreign: AtomicU64,
     /// Connections that were closed since too many waited for their handshake.

@@ -10,7 +10,7 @@ use crate::codec::{Hello, Lane, Refusal};
 use crate::net::backoff::Backoff;
 use crate::net::connection;
 use crate::net::counters::add;
-use crate::net::events::{Direction, PeerEvent, RefusedBy};
+use crate::net::events::{Direction, EndCause, PeerEvent, RefusedBy};
 use crate::net::exchange::{self, HandshakeError, Opened};
 use crate::net::peer::Peer;
 use crate::net::shared::Shared;
@@ -72,14 +72,19 @@ impl<C: Connector> Dialler<C> {
     async fn attempt(&self) -> Result<Opened<C::Stream>, Failure> {
         let timing = &self.shared.options.timing;
         let dial = self.connector.connect(self.peer.id, &self.address);
-        let stream = match timeout(timing.dial_timeout, dial).await {
-            Ok(Ok(stream)) => stream,
+        let connected = match timeout(timing.dial_timeout, dial).await {
+            Ok(Ok(connected)) => connected,
             Ok(Err(failure)) => return Err(Failure::Dial(failure)),
             Err(_) => return Err(Failure::Dial(DialFailure::TimedOut)),
         };
-        let handshake = exchange::connect(&self.shared, stream, self.peer.id, self.lane);
+        let handshake = async {
+            let secured = self.connector.secure(&self.address, connected).await;
+            let stream = secured.map_err(Failure::Dial)?;
+            let opened = exchange::connect(&self.shared, stream, self.peer.id, self.lane).await;
+            opened.map_err(Failure::Handshake)
+        };
         match timeout(timing.handshake_timeout, handshake).await {
-            Ok(outcome) => outcome.map_err(Failure::Handshake),
+            Ok(outcome) => outcome,
             Err(_) => {
                 let after_ms = timing.handshake_timeout.as_millis();
                 let after_ms = u32::try_from(after_ms).unwrap_or(u32::MAX);
@@ -97,8 +102,14 @@ impl<C: Connector> Dialler<C> {
         let (text, event) = match failure {
             Failure::Dial(failure) => (failure.to_string(), self.failed(failure)),
             Failure::Handshake(HandshakeError::Ended(cause)) => {
-                let failure =
-                    DialFailure::Other(format!("the connection ended in its handshake: {cause}"));
+                let failure = match cause {
+                    // With TLS 1.3, the first bytes behind the handshake say whether the other side
+                    // took this server's certificate.
+                    EndCause::Tls(failure) => DialFailure::Tls(failure),
+                    cause => DialFailure::Other(format!(
+                        "the connection ended in its handshake: {cause}"
+                    )),
+                };
                 (failure.to_string(), self.failed(failure))
             }
             Failure::Handshake(HandshakeError::ByUs(refusal, hello)) => {

@@ -1,5 +1,6 @@
 //! What the owner of a transport is notified of.
 
+use baton_tls::TlsFailure;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::codec::{Bye, Frame, FrameError, Hello, Lane, Refusal};
@@ -83,6 +84,9 @@ pub enum EndCause {
     /// This server has ended the connection.
     #[error("this server has ended the connection: {0}")]
     Ended(Bye),
+    /// TLS failed.
+    #[error("{0}")]
+    Tls(TlsFailure),
     /// Another error of the stream.
     #[error("the connection failed: {0}")]
     Failed(String),
@@ -101,6 +105,9 @@ impl EndCause {
 impl From<std::io::Error> for EndCause {
     fn from(error: std::io::Error) -> EndCause {
         use std::io::ErrorKind;
+        if let Some(failure) = TlsFailure::of(&error) {
+            return EndCause::Tls(failure);
+        }
         match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::WriteZero => EndCause::Closed,
             ErrorKind::ConnectionReset
@@ -169,6 +176,13 @@ pub enum PeerEvent {
         refusal: Refusal,
         /// What the peer said of itself, if it did.
         hello: Option<Hello>,
+    },
+    /// A connection of another server, or of a stranger, could not be encrypted.
+    TlsFailed {
+        /// Its address, as the system shows it.
+        remote: String,
+        /// Why.
+        failure: TlsFailure,
     },
     /// The peer's process has certainly ended: all connections, in both directions, were ended by
     /// its system, and a new one was refused.

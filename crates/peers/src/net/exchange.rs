@@ -85,10 +85,12 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(exchange.opened(welcome.hello))
 }
 
-/// The accepting side.
+/// The accepting side. `verify` decides whether the stream may be that of the server which says
+/// this.
 pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     stream: S,
+    verify: impl Fn(&S, &Hello) -> Result<(), Refusal>,
 ) -> Result<Opened<S>, HandshakeError> {
     let mut exchange = Exchange::new(shared, stream);
     let (kind, body) = exchange.frame().await?;
@@ -101,7 +103,8 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         }
         Err(refusal) => return exchange.refuse(refusal, None).await,
     };
-    let outcome = shared.check(&hello);
+    // What a server knows of the members is not for strangers: their certificate comes first.
+    let outcome = verify(&exchange.stream, &hello).and_then(|()| shared.check(&hello));
     if let Err(refusal) = outcome {
         return exchange.refuse(refusal, Some(hello)).await;
     }

@@ -22,7 +22,8 @@
 //! | `writer_handle` | how a queue reaches the writer of its connection |
 //! | `presence` | when a server is certainly gone |
 //! | `events` | what the owner is notified of |
-//! | `plain` | TCP without encryption, and where it may listen |
+//! | `tls` | TCP with TLS, and ports that take both kinds of connections |
+//! | `plain` | TCP without encryption, and where a port may listen |
 //! | `stream` | what opens and accepts streams |
 //! | `backoff` | pauses between attempts |
 //! | `options` | times and limits |
@@ -42,6 +43,7 @@ mod plain;
 mod presence;
 mod shared;
 mod stream;
+mod tls;
 mod transport;
 mod writer;
 mod writer_handle;
@@ -52,4 +54,5 @@ pub use options::{Limits, Options, Timing, WallClock};
 pub use outbound::SendError;
 pub use plain::{BindError, Exposure, TcpAcceptor, TcpConnector};
 pub use stream::{Acceptor, Connector, DialFailure};
+pub use tls::{PeerStream, TlsAcceptor, TlsConnector};
 pub use transport::{Peers, Unsent};

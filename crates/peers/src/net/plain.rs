@@ -1,15 +1,15 @@
-//! TCP without encryption, and the rule where it may listen: on loopback addresses, unless the
-//! settings allow others explicitly.
+//! TCP without encryption, and the rule where a port for servers may listen: on loopback addresses,
+//! unless all its connections are encrypted or the settings allow others explicitly.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::codec::Refusal;
 use crate::net::stream::{Acceptor, Connector, DialFailure};
 
-/// Where the port for other servers may be reached, as long as its connections are neither
-/// encrypted nor authenticated.
+/// Where the port for other servers may be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exposure {
     /// From this machine only.
@@ -17,6 +17,8 @@ pub enum Exposure {
     LoopbackOnly,
     /// From everywhere: the network itself keeps strangers away.
     PlaintextNetwork,
+    /// From everywhere: each connection is encrypted, and both sides show a certificate.
+    Encrypted,
 }
 
 /// Why the port for other servers cannot be opened.
@@ -34,9 +36,9 @@ pub enum BindError {
     /// The address is not a loopback address, and nobody allowed that.
     #[error(
         "the address {address} for other servers is {resolved}, which other machines can reach: connections between \
-         servers are neither encrypted nor authenticated yet, and whoever reaches this port can change everything. \
-         Use a loopback address, or, where the network keeps strangers away, allow plaintext connections of servers \
-         explicitly"
+         servers are neither encrypted nor authenticated without TLS, and whoever reaches this port can change \
+         everything. Use TLS between the servers, or a loopback address, or, where the network keeps strangers away, \
+         allow plaintext connections of servers explicitly"
     )]
     Exposed {
         /// The address.
@@ -133,6 +135,10 @@ impl Acceptor for TcpAcceptor {
         incoming.set_nodelay(true)?;
         Ok(incoming)
     }
+
+    fn verify(&self, _: &TcpStream, _: u64, _: Option<&str>) -> Result<(), Refusal> {
+        Ok(())
+    }
 }
 
 /// Opens plain TCP connections.
@@ -140,6 +146,7 @@ impl Acceptor for TcpAcceptor {
 pub struct TcpConnector;
 
 impl Connector for TcpConnector {
+    type Connected = TcpStream;
     type Stream = TcpStream;
 
     async fn connect(&self, _peer: u64, address: &str) -> Result<TcpStream, DialFailure> {
@@ -157,5 +164,9 @@ impl Connector for TcpConnector {
             }
         }
         Err(failure)
+    }
+
+    async fn secure(&self, _: &str, connected: TcpStream) -> Result<TcpStream, DialFailure> {
+        Ok(connected)
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     /// The beginning of the numbers in signs of life.
     started: Instant,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
+    /// Where the other servers are reached.
+    addresses: Mutex<BTreeMap<u64, String>>,
     rng: Mutex<fastrand::Rng>,
 }
 
@@ -38,6 +40,7 @@ impl Shared {
             stop: watch::Sender::new(false),
             started: Instant::now(),
             peers: Mutex::default(),
+            addresses: Mutex::default(),
         }
     }
 
@@ -61,6 +64,15 @@ impl Shared {
             Some(peer) => peer.check_run(hello),
             None => Ok(()),
         }
+    }
+
+    /// Where this server is reached, if that is known.
+    pub(crate) fn address(&self, id: u64) -> Option<String> {
+        self.addresses.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn set_addresses(&self, addresses: &BTreeMap<u64, String>) {
+        addresses.clone_into(&mut self.addresses.lock());
     }
 
     pub(crate) fn known_peer(&self, id: u64) -> Option<Arc<Peer>> {

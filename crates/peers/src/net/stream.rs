@@ -1,21 +1,33 @@
-//! What opens and accepts streams. Plain TCP is one, a simulated network another; TLS will be a
-//! third.
+//! What opens and accepts streams: plain TCP, TCP with TLS, a network in memory.
 
 use std::io;
 
+use baton_tls::TlsFailure;
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::codec::Refusal;
 
 /// Opens streams to other servers.
 pub trait Connector: Send + Sync + 'static {
+    /// A connection whose stream is not ready yet.
+    type Connected: Send + 'static;
     /// A stream of bytes in both directions.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Opens a stream to the server `peer`, whose address is resolved anew each time. The caller
-    /// bounds the time.
+    /// Connects to the server `peer`, whose address is resolved anew each time. The caller bounds
+    /// the time.
     fn connect(
         &self,
         peer: u64,
         address: &str,
+    ) -> impl Future<Output = Result<Self::Connected, DialFailure>> + Send;
+
+    /// Makes the stream of a connection to this address ready. Counts towards the time of the
+    /// handshake.
+    fn secure(
+        &self,
+        address: &str,
+        connected: Self::Connected,
     ) -> impl Future<Output = Result<Self::Stream, DialFailure>> + Send;
 }
 
@@ -35,6 +47,18 @@ pub trait Acceptor: Send + Sync + 'static {
         &self,
         incoming: Self::Incoming,
     ) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Whether the stream may be that of this server, which this one reaches at `address`, if it
+    /// knows one.
+    ///
+    /// # Errors
+    /// What the other side is answered.
+    fn verify(
+        &self,
+        stream: &Self::Stream,
+        server: u64,
+        address: Option<&str>,
+    ) -> Result<(), Refusal>;
 }
 
 /// Why a stream could not be opened.
@@ -50,6 +74,9 @@ pub enum DialFailure {
     /// The host's name could not be resolved.
     #[error("the name could not be resolved: {0}")]
     Unresolved(String),
+    /// The connection could not be encrypted, or the other side refused this server's certificate.
+    #[error("{0}")]
+    Tls(TlsFailure),
     /// Something else.
     #[error("{0}")]
     Other(String),

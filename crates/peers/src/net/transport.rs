@@ -121,6 +121,7 @@ impl Peers {
     /// and those to a server whose address has changed.
     pub fn set_addresses(&self, addresses: &BTreeMap<u64, String>) {
         let own = self.shared.local.lock().id;
+        self.shared.set_addresses(addresses);
         let mut dialled = self.dialled.lock();
         dialled.retain(|id, known| {
             if addresses.get(id) == Some(&known.address) {

@@ -276,6 +276,11 @@ pub fn refusals() -> Vec<Refusal> {
         Refusal::Busy { limit: 64 },
         Refusal::Stopping,
         Refusal::RunsTwice { id: 3 },
+        Refusal::TlsRequired,
+        Refusal::OtherHost {
+            id: 3,
+            names: "zk3.example, but for zk2.example".to_owned(),
+        },
         Refusal::BadFrame("why".to_owned()),
         Refusal::Other {
             code: 99,

@@ -18,3 +18,5 @@ mod page;
 mod raw;
 mod strangers;
 mod tcp;
+mod tls;
+mod tls_certificates;

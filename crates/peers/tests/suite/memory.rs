@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use baton_peers::codec::Lane;
+use baton_peers::codec::{Lane, Refusal};
 use baton_peers::handshake::LocalServer;
 use baton_peers::net::{
     Acceptor, Connector, DialFailure, Direction, Link, Options, PeerEvent, PeerEvents, Peers,
@@ -145,6 +145,7 @@ impl Network {
 }
 
 impl Connector for Network {
+    type Connected = Wire;
     type Stream = Wire;
 
     async fn connect(&self, peer: u64, address: &str) -> Result<Wire, DialFailure> {
@@ -157,6 +158,10 @@ impl Connector for Network {
             std::future::pending::<()>().await;
         }
         self.try_open(address, &format!("server {peer}'s dialler"))
+    }
+
+    async fn secure(&self, _: &str, connected: Wire) -> Result<Wire, DialFailure> {
+        Ok(connected)
     }
 }
 
@@ -176,6 +181,10 @@ impl Acceptor for MemoryAcceptor {
 
     async fn secure(&self, incoming: Wire) -> io::Result<Wire> {
         Ok(incoming)
+    }
+
+    fn verify(&self, _: &Wire, _: u64, _: Option<&str>) -> Result<(), Refusal> {
+        Ok(())
     }
 }
 

@@ -19,8 +19,9 @@ use baton_peers::codec::Birth;
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
     Exposure, Options as PeerOptions, PeerEvent, PeerEvents, Peers, TcpAcceptor, TcpConnector,
-    WallClock,
+    TlsAcceptor, TlsConnector, WallClock,
 };
+use baton_tls::PeerTls;
 use baton_tree::{FormatLevel, Tree};
 use baton_wal::{Identity, MemberFolder, Storage, WalOptions};
 use tokio::runtime::Handle;
@@ -35,6 +36,7 @@ use crate::ensemble::peer_log::PeerLog;
 use crate::error::{ServerError, StartError};
 use crate::options::{EnsembleOptions, Options, StorageChoice, stretched};
 use crate::time::ServerTime;
+use crate::tls::keep_peers_current;
 
 /// How soon a start that waits notices that it is to stop.
 const POLL: Duration = Duration::from_millis(50);
@@ -84,12 +86,16 @@ pub(crate) fn join(
     if !ensemble.servers.is_empty() && !ensemble.servers.contains_key(&id) {
         return Err(ListError::LacksThisServer { id }.into());
     }
+    // Before the data folder is touched: wrong files leave nothing behind.
+    let tls = ensemble.tls.as_ref();
+    let tls = tls.map(|tls| PeerTls::load(tls.files.clone(), tls.checks_hosts));
     let voters = ensemble.servers.iter();
     let voters = voters.filter(|(id, _)| !ensemble.observers.contains(id));
     let start = Start {
         id,
         list: StaticList::new(voters.map(|(id, at)| (*id, at.clone())))?,
         ensemble,
+        tls: tls.transpose()?.map(Arc::new),
         runtime,
         starting,
         stop,
@@ -130,6 +136,8 @@ struct Start<'a> {
     id: u64,
     list: StaticList,
     ensemble: &'a EnsembleOptions,
+    /// The certificates of TLS between servers.
+    tls: Option<Arc<PeerTls>>,
     runtime: &'a Handle,
     starting: &'a Starting,
     stop: &'a AtomicBool,
@@ -330,7 +338,9 @@ impl Start<'_> {
         let own = self.ensemble.servers.get(&self.id);
         let address = self.ensemble.listen.as_ref().or(own);
         let address = address.map(String::as_str).unwrap_or_default();
-        let exposure = if self.ensemble.allow_plain_peers {
+        let exposure = if !self.ensemble.has_plain_peers() {
+            Exposure::Encrypted
+        } else if self.ensemble.allow_plain_peers {
             Exposure::PlaintextNetwork
         } else {
             Exposure::LoopbackOnly
@@ -340,6 +350,9 @@ impl Start<'_> {
             .block_on(TcpAcceptor::bind(address, exposure))?;
         match exposure {
             Exposure::LoopbackOnly => tracing::info!(address, "listening for other servers"),
+            Exposure::Encrypted => {
+                tracing::info!(address, "listening for other servers, with TLS alone");
+            }
             Exposure::PlaintextNetwork => tracing::warn!(
                 address,
                 "listening for other servers without encryption and authentication: whoever reaches this port can \
@@ -353,7 +366,21 @@ impl Start<'_> {
         timing.handshake_timeout = stretched(timing.handshake_timeout, self.ensemble.tick);
         let events: Arc<dyn PeerEvents> = Arc::<EventQueue>::clone(events);
         let _inside = self.runtime.enter();
-        Ok(Peers::start(options, local, TcpConnector, acceptor, events))
+        let (Some(tls), Some(settings)) = (&self.tls, &self.ensemble.tls) else {
+            return Ok(Peers::start(options, local, TcpConnector, acceptor, events));
+        };
+        // Ends with the runtime.
+        self.runtime.spawn(keep_peers_current(
+            Arc::clone(tls),
+            settings.reload_interval,
+        ));
+        let acceptor = TlsAcceptor::new(acceptor, Arc::clone(tls), settings.accepts_plain);
+        Ok(if settings.connects {
+            let connector = TlsConnector::new(Arc::clone(tls));
+            Peers::start(options, local, connector, acceptor, events)
+        } else {
+            Peers::start(options, local, TcpConnector, acceptor, events)
+        })
     }
 
     /// Where the members are reached.

@@ -77,6 +77,7 @@ fn line_of(event: &PeerEvent) -> Option<String> {
         PeerEvent::Refused {
             peer, by, refusal, ..
         } => Some(format!("{peer:?} {by:?} {refusal}")),
+        PeerEvent::TlsFailed { failure, .. } => Some(format!("tls {failure}")),
         PeerEvent::Gone { peer } => Some(format!("{peer} gone")),
         PeerEvent::AcceptFailed { error } => Some(error.clone()),
         _ => None,
@@ -112,6 +113,9 @@ fn write(event: &PeerEvent) {
                 RefusedBy::Them => "the other server",
             };
             tracing::warn!(server = peer, %remote, by, reason = %refusal, "a connection between servers was refused");
+        }
+        PeerEvent::TlsFailed { remote, failure } => {
+            tracing::warn!(%remote, reason = %failure, "a connection to the port for other servers could not be encrypted");
         }
         PeerEvent::Gone { peer } => {
             tracing::info!(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_tls::rustls::{self, ServerConnection};
-use baton_tls::{ServerTls, failure, subject};
+use baton_tls::{ServerTls, TlsFailure, failure, subject};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, tcp};
 use tokio::sync::Semaphore;
@@ -123,8 +123,8 @@ impl PortTls {
             encrypted.reserve(READ_BYTES);
             match input.read_buf(&mut encrypted).await {
                 Ok(0) if received > 0 => {
-                    let what = "it ended the connection during the TLS handshake; if that goes on, look whether it trusts this server's certificate";
-                    return Err(End::Refused(Notice::Tls, what.to_owned()));
+                    let what = TlsFailure::GaveUp.to_string();
+                    return Err(End::Refused(Notice::Tls, what));
                 }
                 Ok(0) | Err(_) => return Err(End::Gone),
                 Ok(bytes) => received += bytes,

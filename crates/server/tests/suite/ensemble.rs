@@ -4,6 +4,7 @@
 mod disks;
 mod installation;
 mod measurements;
+mod peer_tls;
 mod read_only;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,5 +9,6 @@
 
 mod files;
 mod handshakes;
+mod peers;
 mod subjects;
 mod support;

@@ -686,6 +686,7 @@ fn configured_addresses_count_for_members_only() {
         id: 1,
         list: StaticList::new(site.servers.clone()).unwrap(),
         ensemble: options.ensemble.as_ref().unwrap(),
+        tls: None,
         runtime: site.runtime.handle(),
         starting: &starting,
         stop: &stop,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_proto::{AuthPacket, ErrorCode, Request};
 use baton_server::{
-    AuditOptions, AuditTo, EnsembleOptions, Options, Server, Storage, StorageChoice,
+    AuditOptions, AuditTo, EnsembleOptions, Options, PeerTlsOptions, Server, Storage, StorageChoice,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -36,6 +36,8 @@ pub struct Ensemble {
     pub audit: bool,
     /// Whether a server that is started may answer reads without a leader.
     pub read_only_mode: bool,
+    /// TLS to the other servers of a server that is started.
+    pub tls: Option<PeerTlsOptions>,
 }
 
 /// Ports that are free, and not among those that the system gives to outgoing connections: a server
@@ -84,6 +86,7 @@ impl Ensemble {
             snapshot_every_entries: Options::default().snapshot_every_entries,
             audit: false,
             read_only_mode: false,
+            tls: None,
             folder: tempfile::tempdir().unwrap(),
             addresses: (1..=size).map(|id| (id, ports.address())).collect(),
             ports,
@@ -137,13 +140,15 @@ impl Ensemble {
         self.running.insert(id, server);
     }
 
-    fn options(&self, id: u64) -> Options {
+    /// The settings of a server that is started.
+    pub fn options(&self, id: u64) -> Options {
         let ensemble = EnsembleOptions {
             servers: self.addresses.clone(),
             observers: self.observers.clone(),
             reconfig: self.reconfig,
             listen: self.behind.get(&id).cloned(),
             read_only_mode: self.read_only_mode,
+            tls: self.tls.clone(),
             ..EnsembleOptions::default()
         };
         let audit = AuditOptions {

@@ -45,6 +45,11 @@ impl Fleet {
         }
     }
 
+    /// The authority's own certificate.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
     /// A certificate of this name for the host 127.0.0.1 and the name localhost.
     pub fn issue(&self, name: &str) -> Pair {
         self.issue_with(name, |_| {})

@@ -1,0 +1,248 @@
+//! TLS between the servers of one ensemble. Each shows its certificate to the other, whoever has
+//! opened the connection, so one certificate has to do for both ends.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::{
+    Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use crate::client::{accepting_any_host, server_name};
+use crate::error::TlsError;
+use crate::failure::TlsFailure;
+use crate::pem::{Files, read_authorities, read_identity};
+use crate::reload::{FileStamps, ReloadOutcome};
+use crate::server::provider;
+
+/// What a server needs to connect to the other servers of its ensemble, and to accept them. Its
+/// files are read again when they have changed.
+///
+/// A certificate must be signed by an authority of the files and may be used for both ends of a
+/// connection: its extended key usages, if it has any, name `serverAuth` and `clientAuth`. No
+/// session is resumed, because rustls would not verify the certificate again.
+#[derive(Debug)]
+pub struct PeerTls {
+    files: Files,
+    checks_hosts: bool,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    accepting: Arc<ServerConfig>,
+    connecting: Arc<ClientConfig>,
+    stamps: FileStamps,
+}
+
+impl PeerTls {
+    /// Reads the files. With `checks_hosts`, a certificate must be for the host by which its server
+    /// is reached.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and the remedy; so a certificate is refused that the other
+    /// servers would refuse.
+    pub fn load(files: Files, checks_hosts: bool) -> Result<Self, TlsError> {
+        let current = read(&files, checks_hosts)?;
+        Ok(Self {
+            files,
+            checks_hosts,
+            current: Mutex::new(current),
+        })
+    }
+
+    /// The configuration for a new connection of another server.
+    #[must_use]
+    pub fn accepting(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.current.lock().accepting)
+    }
+
+    /// The configuration for a new connection to another server.
+    #[must_use]
+    pub fn connecting(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.current.lock().connecting)
+    }
+
+    /// Whether the certificate is for this host, where hosts are checked: for a server that has
+    /// connected, and that this one reaches by this host.
+    ///
+    /// # Errors
+    /// [`TlsFailure::WrongHost`].
+    pub fn check_host(
+        &self,
+        certificate: &CertificateDer<'_>,
+        host: &str,
+    ) -> Result<(), TlsFailure> {
+        if !self.checks_hosts {
+            return Ok(());
+        }
+        let name = server_name(host)?;
+        let failed = |error: rustls::Error| TlsFailure::of_rustls(&error);
+        let certificate = ParsedCertificate::try_from(certificate).map_err(failed)?;
+        verify_server_name(&certificate, &name).map_err(failed)
+    }
+
+    /// Reads the files again if they have changed. New connections use what is read; those that
+    /// are open stay as they are. Files that are refused change nothing, and are reported once.
+    pub fn reload(&self) -> ReloadOutcome {
+        let stamps = FileStamps::of(&self.files);
+        if self.current.lock().stamps == stamps {
+            return ReloadOutcome::Unchanged;
+        }
+        match read(&self.files, self.checks_hosts) {
+            Ok(read) => {
+                *self.current.lock() = read;
+                ReloadOutcome::Reloaded
+            }
+            Err(error) => {
+                self.current.lock().stamps = stamps;
+                ReloadOutcome::Kept(error)
+            }
+        }
+    }
+}
+
+fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
+    let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
+    // Taken first: a file that changes while it is read is read again.
+    let stamps = FileStamps::of(files);
+    let authorities = files.authorities.as_deref();
+    let authorities = authorities.ok_or(TlsError::NoAuthorities)?;
+    let roots = read_authorities(authorities)?;
+    let identity = read_identity(&files.certificates, &files.key)?;
+    let verifier = PeerVerifier::new(Arc::clone(&roots)).map_err(|error| refused(&error))?;
+    verifier.check_own(&identity, &files.certificates, authorities)?;
+    let own = Arc::new(SingleCertAndKey::from(identity));
+    let mut accepting = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(&error))?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::<SingleCertAndKey>::clone(&own));
+    accepting.session_storage = Arc::new(NoServerSessionStorage {});
+    accepting.send_tls13_tickets = 0;
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map_err(|error| refused(&error))?;
+    let mut connecting = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(&error))?
+        .with_webpki_verifier(Arc::clone(&verifier))
+        .with_client_cert_resolver(own);
+    if !checks_hosts {
+        connecting = accepting_any_host(&connecting, &verifier);
+    }
+    connecting.resumption = Resumption::disabled();
+    Ok(Current {
+        accepting: Arc::new(accepting),
+        connecting: Arc::new(connecting),
+        stamps,
+    })
+}
+
+/// Verifies the certificate of a server that connects. A client's own certificate does not do, even
+/// of the same authority: it has to be one for servers, too.
+#[derive(Debug)]
+struct PeerVerifier {
+    roots: Arc<RootCertStore>,
+    as_client: Arc<dyn ClientCertVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl PeerVerifier {
+    fn new(roots: Arc<RootCertStore>) -> Result<Self, rustls::server::VerifierBuilderError> {
+        let provider = provider();
+        let algorithms = provider.signature_verification_algorithms;
+        let as_client = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider);
+        Ok(Self {
+            roots,
+            as_client: as_client.build()?,
+            algorithms,
+        })
+    }
+
+    /// Refuses a certificate of this server that another one with the same authorities would
+    /// refuse.
+    fn check_own(
+        &self,
+        identity: &CertifiedKey,
+        path: &Path,
+        authorities: &Path,
+    ) -> Result<(), TlsError> {
+        let Some((own, chain)) = identity.cert.split_first() else {
+            return Ok(());
+        };
+        let verified = self.verify_client_cert(own, chain, UnixTime::now());
+        let Err(error) = verified else {
+            return Ok(());
+        };
+        Err(match TlsFailure::of_rustls(&error) {
+            TlsFailure::WrongPurpose => TlsError::NotForBothEnds {
+                path: path.to_owned(),
+            },
+            TlsFailure::UnknownAuthority => TlsError::NotOfAuthority {
+                path: path.to_owned(),
+                authorities: authorities.to_owned(),
+            },
+            other => TlsError::Refused(format!("{}: {other}", path.display())),
+        })
+    }
+}
+
+impl ClientCertVerifier for PeerVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.as_client.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self
+            .as_client
+            .verify_client_cert(end_entity, intermediates, now)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(end_entity)?,
+            &self.roots,
+            intermediates,
+            now,
+            self.algorithms.all,
+        )?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.as_client.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.as_client.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.as_client.supported_verify_schemes()
+    }
+}
