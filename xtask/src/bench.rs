@@ -1,6 +1,15 @@
 //! `cargo xtask bench`: the benchmark book. Both servers run on the same disk and are loaded in
 //! turn, workload by workload, so that each ratio is made of neighbours in time; a median over
 //! rounds is what the table shows.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `tls` | with TLS and without, beside Apache ZooKeeper with TLS |
+//! | `handshakes`, `storm` | what a handshake costs the server; thousands of them at once |
+
+mod handshakes;
+mod storm;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +36,12 @@ pub(crate) struct Args {
     /// Measure only these rows, for example set,get-1x1,handoff.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
+    /// Measure TLS instead: set, get, set-1x1, get-1x1 with it and without, handshakes, storm.
+    #[arg(long)]
+    tls: bool,
+    /// With --tls: connections that are lost and come back at once.
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u16).range(1..=8_000))]
+    storm: u16,
     /// Folder for the servers' data [default: the build's folder].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -229,12 +244,21 @@ fn kazoo(_case: &Case, addr: &str, seconds: u32) -> Result<Command> {
     Ok(command)
 }
 
+impl Args {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     java::require()?;
+    if args.tls {
+        return tls::run(args);
+    }
     let baton = build_baton()?;
     let dir = work_dir(args.dir.as_deref())?;
     let kinds = [Kind::ZooKeeper, Kind::Baton(baton.clone())];
-    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let wanted = |name: &str| args.wants(name);
     let mut book = Book::new();
     let mut sizes = Vec::new();
     {
@@ -251,13 +275,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             for case in RAW.iter().chain(&RECIPES).filter(|case| wanted(case.name)) {
                 for (name, server) in &servers {
                     eprintln!("round {round} of {}: {} on {name}", args.rounds, case.label);
-                    measure(
-                        &baton,
-                        case,
-                        server,
-                        args.seconds,
-                        book.entry((case.name, *name)).or_default(),
-                    )?;
+                    let measurements = book.entry((case.name, *name)).or_default();
+                    let reached = Reached::plain(server)?;
+                    measure(&baton, case, &reached, args.seconds, measurements)?;
                 }
                 let Some(peer) = peer(case) else { continue };
                 for (on, (_, server)) in PEER_ON.iter().zip(&servers) {
@@ -286,10 +306,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// How the load generator reaches a server.
+struct Reached<'a> {
+    servers: String,
+    /// With TLS: whom it trusts.
+    authorities: Option<&'a Path>,
+    pid: u32,
+}
+
+impl Reached<'_> {
+    fn plain(server: &Server) -> Result<Self> {
+        Ok(Self {
+            servers: server.addr(),
+            authorities: None,
+            pid: server.pid()?,
+        })
+    }
+}
+
 fn measure(
     baton: &Path,
     case: &Case,
-    server: &Server,
+    reached: &Reached<'_>,
     seconds: u32,
     measurements: &mut Measurements,
 ) -> Result<()> {
@@ -299,11 +337,14 @@ fn measure(
         case.workload,
         "--json",
         "--servers",
-        &server.addr(),
+        &reached.servers,
     ]);
+    if let Some(authorities) = reached.authorities {
+        command.arg("--tls-ca").arg(authorities);
+    }
     command.args([
         "--pid",
-        &server.pid()?.to_string(),
+        &reached.pid.to_string(),
         "--duration",
         &format!("{seconds}s"),
     ]);

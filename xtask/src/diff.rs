@@ -25,6 +25,10 @@ pub(crate) struct Args {
     /// Sessions in each program, spread over the servers.
     #[arg(long, value_name = "N", default_value_t = 3)]
     sessions: usize,
+    /// Reach both sides with TLS, each session with a certificate of its own or none, and have ACLs
+    /// name these.
+    #[arg(long)]
+    tls: bool,
     /// Operations in each program.
     #[arg(long, value_name = "N", default_value_t = 250)]
     length: usize,
@@ -50,10 +54,16 @@ async fn compare(args: &Args) -> Result<()> {
     }
     let length = args.length.max(1);
     let servers = usize::from(args.servers);
-    let start = || Oracle::start_several(servers, differences.clone());
+    let start = async || match args.tls {
+        true => Oracle::start_with_tls(servers, differences.clone()).await,
+        false => Oracle::start_several(servers, differences.clone()).await,
+    };
     let mut generator = Generator::new(args.seed, args.sessions, differences.clone());
     if servers > 1 {
         generator = generator.for_ensembles();
+    }
+    if args.tls {
+        generator = generator.for_certificates();
     }
     let mut oracle = start().await?;
     let begin = Instant::now();
@@ -96,8 +106,9 @@ async fn compare(args: &Args) -> Result<()> {
     }
     oracle.stop().await;
     println!(
-        "{done} operations in {programs} programs of {} sessions on {servers} servers each, {:.0} s: {found} differences, {once} that did not come again",
+        "{done} operations in {programs} programs of {} sessions on {servers} servers each{}, {:.0} s: {found} differences, {once} that did not come again",
         args.sessions,
+        if args.tls { " with TLS" } else { "" },
         begin.elapsed().as_secs_f64()
     );
     if found + once > 0 {

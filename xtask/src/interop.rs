@@ -7,6 +7,7 @@
 //! | `meetings`, `queues`, `matrix` | barriers, groups, counters; queues; who honours whom |
 //! | `main_job`, `curator`, `soak` | the command end to end; Curator beside it, and under faults |
 //! | `import`, `kazoo`, `on_zookeeper` | ZooKeeper's data; kazoo's tests; hazards on ZooKeeper |
+//! | `security` | TLS and identities, of each client on each server |
 
 mod curator;
 mod import;
@@ -17,6 +18,7 @@ mod meetings;
 mod mixed;
 mod on_zookeeper;
 mod queues;
+mod security;
 mod soak;
 
 use std::path::PathBuf;
@@ -50,7 +52,7 @@ pub(crate) struct Args {
     /// Seconds for which each mixed group runs on each server, and for which the soak runs.
     #[arg(long, value_name = "N", default_value_t = 30)]
     seconds: u64,
-    /// Only mixed groups, or recipes of the soak, whose name contains this.
+    /// Only mixed groups, recipes of the soak, or clients with TLS, whose name contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     group: String,
     /// Mixed groups only on this server; the soak on this one instead of Baton's.
@@ -78,6 +80,8 @@ pub(crate) struct Args {
 enum Part {
     /// kazoo's own test suite on Baton's server.
     Kazoo,
+    /// TLS and identities: clients of both kinds on servers of both kinds.
+    Security,
     /// Groups of Baton's processes and another library's on one path, with crashes and pauses.
     Mixed,
     /// A ZooKeeper's data to Baton and back, with `--znodes`.
@@ -149,6 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn run_part(part: Part, args: &Args) -> Result<Done> {
     match part {
         Part::Kazoo => return kazoo::run(args.kazoo.as_deref(), args.dry),
+        Part::Security => return security::run(args),
         Part::Hazards => on_zookeeper::run()?,
         Part::Mixed => mixed::run(args)?,
         Part::CuratorSoak => soak::run(args)?,

@@ -9,10 +9,11 @@ use crate::{Result, command, root};
 /// The main class of a server; alone or one of several, as its zoo.cfg says.
 pub(crate) const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-const PACKAGES: &str =
-    "zookeeper libzookeeper-java libcurator-recipes-java libslf4j-java openjdk-17-jdk-headless";
+const PACKAGES: &str = "zookeeper libzookeeper-java libnetty-java libcurator-recipes-java libslf4j-java openjdk-17-jdk-headless";
 const JARS: &str = "/usr/share/java";
 const ZOOKEEPER: [&str; 2] = ["zookeeper", "slf4j-simple"];
+/// What TLS needs besides, which the manifest of Debian's zookeeper.jar does not name.
+const NETTY: [&str; 2] = ["netty-codec", "netty-resolver"];
 const PEERS: [&str; 9] = [
     "curator-recipes",
     "curator-framework",
@@ -28,6 +29,13 @@ const PEERS: [&str; 9] = [
 /// The class path of Apache ZooKeeper's server.
 pub(crate) fn zookeeper() -> Result<Vec<PathBuf>> {
     jars(&ZOOKEEPER)
+}
+
+/// The same for servers and clients with TLS.
+pub(crate) fn zookeeper_with_tls() -> Result<Vec<PathBuf>> {
+    let mut path = zookeeper()?;
+    path.extend(jars(&NETTY)?);
+    Ok(path)
 }
 
 fn jars(names: &[&str]) -> Result<Vec<PathBuf>> {
@@ -98,16 +106,28 @@ pub(crate) fn program(class: &str) -> Result<Command> {
     compiled(&[], class)
 }
 
+/// Options of a small process of many.
+const SMALL: [&str; 5] = [
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dzookeeper.digest.enabled=false",
+];
+
 /// A command that runs one of the programs that were compiled before, as one small process of many.
 pub(crate) fn peer(class: &str) -> Result<Command> {
-    const SMALL: [&str; 5] = [
-        "-Xmx128m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Djava.net.preferIPv4Stack=true",
-        "-Dzookeeper.digest.enabled=false",
-    ];
     compiled(&SMALL, class)
+}
+
+/// As [`peer`], with these options and what TLS needs.
+pub(crate) fn peer_with_tls(class: &str, options: &[String]) -> Result<Command> {
+    let mut class_path = zookeeper_with_tls()?;
+    class_path.push(classes()?);
+    let mut command = command(&class_path)?;
+    command.args(SMALL).args(options);
+    command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", class]);
+    Ok(command)
 }
 
 fn compiled(options: &[&str], class: &str) -> Result<Command> {

@@ -8,6 +8,7 @@
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
+//! | `secure` | servers with TLS and identities, and credentials of their clients |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
 //! | `table`, `machine`, `page`, `executables`, `command` | what the tasks share |
@@ -31,6 +32,7 @@ mod peer;
 mod peers_break;
 mod process;
 mod register;
+mod secure;
 mod table;
 
 use std::path::{Path, PathBuf};

@@ -120,32 +120,58 @@ impl Kind {
     }
 }
 
+/// What a server has besides the settings of every server: TLS and identities.
+#[derive(Debug, Clone)]
+pub(crate) struct Extras {
+    /// Its port with TLS.
+    pub(crate) secure_port: u16,
+    /// Lines of its zoo.cfg, which both kinds of server read.
+    pub(crate) zoo_cfg: String,
+    /// What Baton has by flags, and ZooKeeper by options of Java.
+    pub(crate) baton_flags: Vec<String>,
+    pub(crate) java_options: Vec<String>,
+}
+
 /// One server process.
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
     dir: PathBuf,
     port: u16,
+    extras: Option<Extras>,
     process: Option<Owned>,
 }
 
 impl Server {
     /// Starts a server alone, with its data below `dir`.
     pub(crate) fn start(kind: &Kind, dir: &Path) -> Result<Self> {
+        Self::start_with(kind, dir, None)
+    }
+
+    /// As [`Server::start`], with more than every server has.
+    pub(crate) fn start_with(kind: &Kind, dir: &Path, extras: Option<Extras>) -> Result<Self> {
         let dir = dir.join(kind.name().replace(' ', "-"));
         std::fs::create_dir_all(&dir)?;
         let port = free_port()?;
-        if *kind == Kind::ZooKeeper {
-            std::fs::write(dir.join("zoo.cfg"), zoo_cfg(&dir, port, ""))?;
+        if *kind == Kind::ZooKeeper || extras.is_some() {
+            let more = extras.as_ref().map_or("", |extras| &extras.zoo_cfg);
+            std::fs::write(dir.join("zoo.cfg"), zoo_cfg(&dir, port, more))?;
         }
         let mut server = Self {
             kind: kind.clone(),
             dir,
             port,
+            extras,
             process: None,
         };
         server.restart()?;
         Ok(server)
+    }
+
+    /// Where clients connect with TLS, if it has a port for that.
+    pub(crate) fn secure_addr(&self) -> Option<String> {
+        let extras = self.extras.as_ref()?;
+        Some(format!("127.0.0.1:{}", extras.secure_port))
     }
 
     /// Where clients connect.
@@ -180,8 +206,15 @@ impl Server {
             .create(true)
             .append(true)
             .open(self.dir.join("server.log"))?;
-        let mut command = match &self.kind {
-            Kind::Baton(path) => {
+        let mut command = match (&self.kind, &self.extras) {
+            (Kind::Baton(path), Some(extras)) => {
+                let mut command = Command::new(path);
+                command.args(["serve", "--config"]);
+                command.arg(self.dir.join("zoo.cfg"));
+                command.args(&extras.baton_flags);
+                command
+            }
+            (Kind::Baton(path), None) => {
                 let mut command = Command::new(path);
                 command
                     .args(["serve", "--four-letter-words=*", "--listen"])
@@ -189,13 +222,18 @@ impl Server {
                     .arg(self.dir.join("data"));
                 command
             }
-            Kind::ZooKeeper => {
-                let mut command = java::command(&java::zookeeper()?)?;
+            (Kind::ZooKeeper, extras) => {
+                let class_path = match extras {
+                    Some(_) => java::zookeeper_with_tls()?,
+                    None => java::zookeeper()?,
+                };
+                let mut command = java::command(&class_path)?;
                 command.args([
                     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
                     "-Dzookeeper.extendedTypesEnabled=true",
-                    java::SERVER_CLASS,
                 ]);
+                command.args(extras.iter().flat_map(|extras| &extras.java_options));
+                command.arg(java::SERVER_CLASS);
                 command.arg(self.dir.join("zoo.cfg"));
                 command
             }
@@ -221,7 +259,9 @@ impl Server {
                     format!("{} ended with {status}: {}", self.kind.name(), log.trim()).into(),
                 );
             }
-            if self.mode().is_some() {
+            // ZooKeeper opens the port with TLS last.
+            let secure = self.secure_addr();
+            if self.mode().is_some() && secure.is_none_or(|addr| TcpStream::connect(addr).is_ok()) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -257,6 +297,7 @@ impl Ensemble {
                 kind: Kind::ZooKeeper,
                 dir,
                 port: free_port()?,
+                extras: None,
                 process: None,
             });
         }
@@ -303,7 +344,8 @@ fn zoo_cfg(dir: &Path, port: u16, more: &str) -> String {
     )
 }
 
-fn free_port() -> Result<u16> {
+/// A port of loopback that is free.
+pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -19,7 +19,7 @@ pub struct Certificates {
 }
 
 /// The PEM files of a certificate and its key, which only their owner can read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The certificate.
     pub certificate: PathBuf,

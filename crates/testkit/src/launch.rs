@@ -26,6 +26,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use baton_server::{ClientAuth, ServerTlsOptions, TlsFiles};
 use rustix::process::Signal;
 
 pub use ensemble::Ensemble;
@@ -34,6 +35,7 @@ pub use process::baton_binary;
 pub use wire::Direction;
 pub use zookeeper::{classpath as zookeeper_classpath, is_installed as zookeeper_is_installed};
 
+use crate::certificates::CertificateFiles;
 use embedded::Embedded;
 use process::Process;
 
@@ -158,6 +160,32 @@ pub struct ServerOptions {
     /// How often a Baton in this process looks for znodes whose time is over and for empty
     /// containers; never, if zero. Default 60 s, as for any server.
     pub reap_interval: Duration,
+    /// TLS on a port of its own, [`TestServer::secure_addr`], besides the one without. Default
+    /// none.
+    pub tls: Option<TlsOptions>,
+}
+
+/// TLS of a server for tests. A client may show a certificate, which must be valid, or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The server's certificate and key.
+    pub server: CertificateFiles,
+    /// The PEM file of the authorities that sign the certificates of clients.
+    pub authorities: PathBuf,
+}
+
+impl TlsOptions {
+    /// The same for a Baton in this process.
+    pub(crate) fn of_baton(&self) -> ServerTlsOptions {
+        ServerTlsOptions {
+            client_auth: ClientAuth::Optional,
+            ..ServerTlsOptions::new(TlsFiles {
+                certificates: self.server.certificate.clone(),
+                key: self.server.key.clone(),
+                authorities: Some(self.authorities.clone()),
+            })
+        }
+    }
 }
 
 impl Default for ServerOptions {
@@ -171,6 +199,7 @@ impl Default for ServerOptions {
             baton: None,
             has_wires: true,
             reap_interval: Duration::from_secs(60),
+            tls: None,
         }
     }
 }
@@ -274,6 +303,15 @@ impl TestServer {
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Where it listens for clients with TLS, if it does: [`ServerOptions::tls`].
+    #[must_use]
+    pub fn secure_addr(&self) -> Option<SocketAddr> {
+        match &self.backend {
+            Backend::Embedded(embedded) => embedded.secure_addr,
+            Backend::Process(process) => process.secure_addr,
+        }
     }
 
     /// [`TestServer::addr`] as clients take it.

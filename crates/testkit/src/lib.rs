@@ -69,8 +69,8 @@ pub use certificates::{CertificateFiles, Certificates};
 pub use exclusion::{ExclusionChecker, Occupancy, Violation};
 pub use inspect::four_letter_word;
 pub use launch::{
-    Direction, Ensemble, LaunchError, ServerOptions, Target, TestServer, baton_binary, free_addr,
-    zookeeper_classpath, zookeeper_is_installed,
+    Direction, Ensemble, LaunchError, ServerOptions, Target, TestServer, TlsOptions, baton_binary,
+    free_addr, zookeeper_classpath, zookeeper_is_installed,
 };
 pub use peers::{skip, zookeeper_or_skip};
 pub use proxy::{Action, Fault, Frame, FrameKind, Match, Proxy, Variant};

@@ -11,6 +11,8 @@ use baton_proto::{
     ConnectRequest, ConnectResponse, DecodeError, Decoder, ErrorCode, Limits, OpCode, ReplyHeader,
     Request, Response, WatcherEvent, frame, xid,
 };
+use baton_tls::ClientTls;
+use baton_tls::tokio_rustls::client::TlsStream;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -59,10 +61,57 @@ pub struct RawReply {
     pub body: Bytes,
 }
 
+/// A connection, with TLS or without.
+#[derive(Debug)]
+enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Socket {
+    async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
+        let socket = TcpStream::connect(server).await?;
+        socket.set_nodelay(true)?;
+        Ok(socket)
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.write_all(bytes).await,
+            Self::Tls(socket) => {
+                socket.write_all(bytes).await?;
+                socket.flush().await
+            }
+        }
+    }
+
+    async fn read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read_buf(into).await,
+            Self::Tls(socket) => socket.read_buf(into).await,
+        }
+    }
+
+    /// Ends the stream; with TLS by TLS's own end.
+    async fn shutdown(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.shutdown().await,
+            Self::Tls(socket) => socket.shutdown().await,
+        }
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(socket) => socket.get_ref().0,
+        }
+    }
+}
+
 /// A raw connection with a session.
 #[derive(Debug)]
 pub struct RawClient {
-    socket: TcpStream,
+    socket: Socket,
     inbound: BytesMut,
     limits: Limits,
     session: ConnectResponse,
@@ -129,8 +178,27 @@ impl RawClient {
         server: SocketAddr,
         request: &ConnectRequest<'_>,
     ) -> Result<Self, RawError> {
-        let mut socket = TcpStream::connect(server).await?;
-        socket.set_nodelay(true)?;
+        let socket = Socket::connect(server).await?;
+        Self::greet(Socket::Plain(socket), request).await
+    }
+
+    /// As [`RawClient::handshake`], on a connection with TLS. The server's certificate must be for
+    /// its address.
+    ///
+    /// # Errors
+    /// As [`RawClient::handshake`].
+    pub async fn handshake_with_tls(
+        server: SocketAddr,
+        tls: &ClientTls,
+        request: &ConnectRequest<'_>,
+    ) -> Result<Self, RawError> {
+        let socket = Socket::connect(server).await?;
+        let socket = tls.connect(&server.ip().to_string(), socket).await;
+        let socket = socket.map_err(io::Error::other)?;
+        Self::greet(Socket::Tls(Box::new(socket)), request).await
+    }
+
+    async fn greet(mut socket: Socket, request: &ConnectRequest<'_>) -> Result<Self, RawError> {
         let mut out = BytesMut::new();
         frame::write_connect_request(&mut out, request);
         socket.write_all(&out).await?;
@@ -201,7 +269,7 @@ impl RawClient {
     /// Resets the connection: what has not been sent is thrown away.
     pub fn reset(self) {
         // Only an earlier end keeps this from being a reset.
-        let _ = self.socket.set_zero_linger();
+        let _ = self.socket.tcp().set_zero_linger();
     }
 
     /// Receives the next reply; events that come before it are kept for [`RawClient::next_event`].
@@ -310,7 +378,7 @@ impl RawClient {
 }
 
 async fn read_frame(
-    socket: &mut TcpStream,
+    socket: &mut Socket,
     inbound: &mut BytesMut,
     limits: &Limits,
 ) -> Result<Bytes, RawError> {

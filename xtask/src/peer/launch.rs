@@ -8,6 +8,8 @@ use super::Spec;
 use crate::{Result, command, java, root};
 
 const KAZOO: &str = "kazoo==2.11.0";
+/// What kazoo needs for SASL.
+const SASL: &str = "pure-sasl==0.6.2";
 
 /// Finds or installs what the peers need, or says what to install.
 pub(crate) fn require() -> Result<()> {
@@ -45,20 +47,20 @@ pub(crate) fn python() -> Result<PathBuf> {
     }
     let venv = command::target_dir()?.join("xtask-python");
     let python = venv.join("bin/python");
-    let installed = venv.join("kazoo-installed");
+    let installed = venv.join("kazoo-and-sasl-installed");
     if installed.is_file() {
         return Ok(python);
     }
     let remedy = |step: &str, error: &dyn std::fmt::Display| {
         format!(
-            "{step}: {error}; install: apt-get install python3-venv, or name a Python that has {KAZOO} in BATON_PYTHON"
+            "{step}: {error}; install: apt-get install python3-venv, or name a Python that has {KAZOO} and {SASL} in BATON_PYTHON"
         )
     };
     command::output(Command::new("python3").args(["-m", "venv"]).arg(&venv))
         .map_err(|error| remedy("no Python environment", &error))?;
     command::output(
         Command::new(&python)
-            .args(["-m", "pip", "install", "--quiet", KAZOO])
+            .args(["-m", "pip", "install", "--quiet", KAZOO, SASL])
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     )
     .map_err(|error| remedy("kazoo cannot be installed", &error))?;

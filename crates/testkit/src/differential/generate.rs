@@ -331,6 +331,15 @@ impl Generator {
     }
 
     fn credentials(&mut self) -> Request<'static> {
+        if self.has_certificates && self.random.one_in(3) {
+            // Known since the connection was made, if there is a certificate.
+            let auth = self.random.pick(&[None, Some(&b""[..]), Some(b"CN=one")]);
+            return Request::Auth(AuthPacket {
+                kind: 0,
+                scheme: "x509",
+                auth,
+            });
+        }
         let (scheme, auth): (_, Option<&[u8]>) = self.random.pick(&[
             ("digest", Some(b"someone:secret")),
             ("digest", Some(b"other:word")),

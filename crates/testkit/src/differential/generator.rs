@@ -38,6 +38,8 @@ pub(super) const ILLEGAL: [&str; 10] = [
     BEYOND_THE_BASIC_PLANE,
     "/\u{f000}",
 ];
+/// The subjects of the certificates that sessions show, where they show any.
+pub(super) const SUBJECTS: [&str; 2] = ["CN=one", "CN=two"];
 /// Large enough to be read in parts.
 pub(super) const LARGE: &[u8] = &[b'L'; 5000];
 
@@ -49,6 +51,8 @@ pub struct Generator {
     pub(super) sessions: usize,
     /// Whether the programs are for ensembles.
     has_several_servers: bool,
+    /// Whether the sessions of the programs show certificates.
+    pub(super) has_certificates: bool,
     /// Whether the program that is being made writes quotas.
     pub(super) quotas: bool,
 }
@@ -62,6 +66,7 @@ impl Generator {
             differences,
             sessions: sessions.max(1),
             has_several_servers: false,
+            has_certificates: false,
             quotas: false,
         }
     }
@@ -70,6 +75,14 @@ impl Generator {
     #[must_use]
     pub fn for_ensembles(mut self) -> Self {
         self.has_several_servers = true;
+        self
+    }
+
+    /// Programs for servers that are reached with TLS, where each session shows a certificate of
+    /// its own or none: their ACLs name these, too.
+    #[must_use]
+    pub fn for_certificates(mut self) -> Self {
+        self.has_certificates = true;
         self
     }
 

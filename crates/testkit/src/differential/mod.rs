@@ -19,6 +19,7 @@
 //! | `endings` | how connections and sessions end badly |
 //! | `run` | a program on one server |
 //! | `frames` | acts as frames |
+//! | `reach` | how sessions reach the servers, with TLS or without |
 //! | `generate`, `writes`, `quotas` | random programs |
 //! | `transcript`, `normal` | a difference as text; what may differ, made equal |
 //! | `generator` | the seed, and the paths and data of programs |
@@ -37,6 +38,7 @@ mod places;
 mod program;
 mod quotas;
 mod random;
+mod reach;
 mod run;
 mod side;
 mod transcript;

@@ -1,11 +1,14 @@
 //! The two servers, or ensembles, side by side: runs a program on both, says where they differ, and
 //! cuts the program down to what shows it. Decides nothing about who is right.
 
+use std::sync::Arc;
+
 use baton_proto::Request;
 
 use super::differences::Differences;
 use super::error::OracleError;
 use super::program::{Act, Program};
+use super::reach::Certified;
 use super::side::Side;
 use super::transcript::transcript;
 use crate::launch::Target;
@@ -46,9 +49,30 @@ impl Oracle {
         servers: usize,
         differences: Differences,
     ) -> Result<Self, OracleError> {
+        Self::start_sides(servers, differences, None).await
+    }
+
+    /// As [`Oracle::start_several`], with servers that are reached with TLS. The sessions of a
+    /// program show certificates of their own, or none.
+    ///
+    /// # Errors
+    /// As [`Oracle::start`]; certificates that cannot be made.
+    pub async fn start_with_tls(
+        servers: usize,
+        differences: Differences,
+    ) -> Result<Self, OracleError> {
+        let certified = Arc::new(Certified::new()?);
+        Self::start_sides(servers, differences, Some(certified)).await
+    }
+
+    async fn start_sides(
+        servers: usize,
+        differences: Differences,
+        certified: Option<Arc<Certified>>,
+    ) -> Result<Self, OracleError> {
         let (ours, theirs) = tokio::try_join!(
-            Side::start(Target::Baton, servers),
-            Side::start(Target::ZooKeeper, servers)
+            Side::start(Target::Baton, servers, certified.clone()),
+            Side::start(Target::ZooKeeper, servers, certified.clone())
         )?;
         Ok(Self {
             ours,
@@ -152,7 +176,7 @@ impl Recorder {
         differences: Differences,
     ) -> Result<Self, OracleError> {
         Ok(Self {
-            side: Side::start(target, servers).await?,
+            side: Side::start(target, servers, None).await?,
             differences,
             programs: 0,
         })

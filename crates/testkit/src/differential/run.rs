@@ -7,7 +7,6 @@
 //! The answers are those of one server then. (One `sync` does not suffice: ZooKeeper's leader
 //! answers that of its own clients without a look at what it has committed and not yet applied.)
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use baton_proto::{
@@ -22,6 +21,7 @@ use super::generator::Generator;
 use super::normal::Normal;
 use super::places::Places;
 use super::program::{Act, Claim, Handshake, Line, Program};
+use super::reach::Reach;
 use crate::raw::{RawClient, RawError, RawReply};
 
 /// Longer than any answer takes; a server that takes longer hangs.
@@ -54,7 +54,7 @@ struct Seat {
 /// A run of one program on one server.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
-    servers: &'a [SocketAddr],
+    reach: &'a Reach,
     /// The session whose server shows everything that was answered so far; `None`: perhaps none.
     turn: Option<usize>,
     /// The highest zxid of all answers.
@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
     /// Makes the program's folder, and one above it that is the program's own too, and opens its
     /// sessions; for a program with quotas also the folder of these.
     pub(super) async fn begin(
-        servers: &'a [SocketAddr],
+        reach: &'a Reach,
         folder: &str,
         program: &Program,
         differences: &'a Differences,
@@ -77,10 +77,10 @@ impl<'a> Run<'a> {
         let parent = folder.rsplit_once('/').map_or(folder, |(parent, _)| parent);
         let mut seats = Vec::new();
         for session in 0..program.sessions {
-            seats.push(Seat::open(servers, session, Handshake::USUAL).await?);
+            seats.push(Seat::open(reach, session, session, Handshake::USUAL).await?);
         }
         let mut run = Self {
-            servers,
+            reach,
             turn: None,
             newest: 0,
             places: Places::new(folder, Generator::paths()),
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
 
     /// Has the session's server show what was answered to other sessions.
     pub(super) async fn take_turn(&mut self, number: usize) {
-        if self.servers.len() < 2 || self.turn == Some(number) {
+        if !self.reach.has_several() || self.turn == Some(number) {
             return;
         }
         let newest = self.newest;
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
             ..connect(Handshake::USUAL)
         };
         self.turn = None;
-        let client = handshake(server(self.servers, seat.server)?, &request).await?;
+        let client = handshake(self.reach, seat.server, number, &request).await?;
         seat.session = *client.session();
         seat.client = Some(client);
         Ok(seat.session)
@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
     async fn open(&mut self, number: usize, how: Handshake) -> String {
         let at = self.seats.get(number).map_or(number, |seat| seat.server);
         self.turn = None;
-        match Seat::open(self.servers, at, how).await {
+        match Seat::open(self.reach, at, number, how).await {
             Ok(fresh) => {
                 let granted = fresh.session;
                 self.normal.sessions.push(granted.session_id);
@@ -289,7 +289,7 @@ impl<'a> Run<'a> {
 
     /// Of an ensemble: notes the zxid that the opening of the session has taken.
     async fn see_opening(&mut self, number: usize) {
-        if self.servers.len() < 2 {
+        if !self.reach.has_several() {
             return;
         }
         if let Some(client) = self.client(number)
@@ -322,11 +322,7 @@ impl<'a> Run<'a> {
             ..connect(Handshake::USUAL)
         };
         let mut heard = self.probe(number).await;
-        let claimed = async {
-            let server = server(self.servers, at)?;
-            handshake(server, &request).await
-        };
-        heard.push(match claimed.await {
+        heard.push(match handshake(self.reach, at, number, &request).await {
             Ok(_) => "granted".to_owned(),
             Err(error) => refusal(&error),
         });
@@ -466,10 +462,15 @@ impl<'a> Run<'a> {
 }
 
 impl Seat {
-    async fn open(servers: &[SocketAddr], number: usize, how: Handshake) -> Result<Self, RawError> {
-        let client = handshake(server(servers, number)?, &connect(how)).await?;
+    async fn open(
+        reach: &Reach,
+        server: usize,
+        session: usize,
+        how: Handshake,
+    ) -> Result<Self, RawError> {
+        let client = handshake(reach, server, session, &connect(how)).await?;
         Ok(Self {
-            server: number,
+            server,
             session: *client.session(),
             client: Some(client),
             next_xid: 1,
@@ -580,18 +581,14 @@ pub(super) fn refusal(error: &RawError) -> String {
     }
 }
 
-/// The server with this number, counted round and round.
-fn server(servers: &[SocketAddr], number: usize) -> Result<SocketAddr, RawError> {
-    let index = number % servers.len().max(1);
-    servers.get(index).copied().ok_or(RawError::Closed)
-}
-
 /// Connects. A server that does not answer for long counts as one that has closed the connection.
 async fn handshake(
-    server: SocketAddr,
+    reach: &Reach,
+    server: usize,
+    session: usize,
     request: &ConnectRequest<'_>,
 ) -> Result<RawClient, RawError> {
-    let connected = timeout(PATIENCE, RawClient::handshake(server, request)).await;
+    let connected = timeout(PATIENCE, reach.handshake(server, session, request)).await;
     connected.unwrap_or(Err(RawError::Closed))
 }
 

@@ -2,17 +2,18 @@
 //! that a program has one outcome.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use baton_proto::{Acl, Create, CreateMode, Request};
+use baton_proto::{Acl, ConnectRequest, Create, CreateMode, Request};
 use baton_server::Server;
 
 use super::differences::Differences;
 use super::error::OracleError;
 use super::program::Program;
+use super::reach::{Certified, Reach};
 use super::run::Run;
 use crate::launch::{Ensemble, LaunchError, ServerOptions, Target, TestServer};
-use crate::raw::{RawClient, RawError};
 
 /// Above all programs' folders.
 const TOP: &str = "/programs";
@@ -31,20 +32,31 @@ enum Running {
 #[derive(Debug)]
 pub(super) struct Side {
     running: Running,
-    /// Where each of its servers listens, in the order of their numbers.
-    addrs: Vec<SocketAddr>,
+    reach: Reach,
 }
 
 impl Side {
-    /// Starts a server that stands alone, or an ensemble of this number.
-    pub(super) async fn start(target: Target, servers: usize) -> Result<Self, OracleError> {
+    /// Starts a server that stands alone, or an ensemble of this number; reached with TLS if
+    /// there are certificates.
+    pub(super) async fn start(
+        target: Target,
+        servers: usize,
+        certified: Option<Arc<Certified>>,
+    ) -> Result<Self, OracleError> {
         let side = match target {
-            _ if servers > 1 => Self::ensemble(target, servers).await?,
-            Target::Baton => Self::baton().await?,
-            Target::ZooKeeper => Self::zookeeper().await?,
+            _ if servers > 1 => Self::ensemble(target, servers, certified).await?,
+            Target::Baton => Self::baton(certified).await?,
+            Target::ZooKeeper => Self::zookeeper(certified).await?,
         };
-        let first = side.addrs.first().copied().ok_or(RawError::Closed)?;
-        let mut client = RawClient::connect(first, LONGEST_SESSION).await?;
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: i32::try_from(LONGEST_SESSION.as_millis()).unwrap_or(i32::MAX),
+            session_id: 0,
+            password: &[0; 16],
+            read_only: Some(false),
+        };
+        let mut client = side.reach.handshake(0, 0, &request).await?;
         for path in [TOP.to_owned(), format!("/zookeeper/quota{TOP}")] {
             let open = vec![Acl::open_unsafe()];
             let create = Create::new(&path, None, open, CreateMode::Persistent);
@@ -54,41 +66,59 @@ impl Side {
         Ok(side)
     }
 
-    async fn baton() -> Result<Self, OracleError> {
+    async fn baton(certified: Option<Arc<Certified>>) -> Result<Self, OracleError> {
         let failed = |error: &dyn std::fmt::Display| LaunchError::Embedded(error.to_string());
-        let server = Server::builder()
+        let builder = match &certified {
+            Some(certified) => Server::builder()
+                .secure_listen("127.0.0.1:0")
+                .tls(certified.server().of_baton()),
+            None => Server::builder().listen("127.0.0.1:0"),
+        };
+        let server = builder
             .in_memory()
-            .listen("127.0.0.1:0")
             .min_session_timeout(SHORTEST_SESSION)
             .max_session_timeout(LONGEST_SESSION)
             .with(|options| options.reap_interval = Duration::ZERO)
             .start()
             .await
             .map_err(|error| failed(&error))?;
-        let addr = server
-            .local_addr()
+        let secure_addr = server.secure_addrs().first().copied();
+        let addr = secure_addr
+            .or_else(|| server.local_addr())
             .ok_or_else(|| failed(&"does not listen"))?;
         Ok(Self {
             running: Running::Baton(server),
-            addrs: vec![addr],
+            reach: Reach {
+                addrs: vec![addr],
+                certified,
+            },
         })
     }
 
-    async fn zookeeper() -> Result<Self, OracleError> {
-        let server = TestServer::start_process(Target::ZooKeeper, options()).await?;
+    async fn zookeeper(certified: Option<Arc<Certified>>) -> Result<Self, OracleError> {
+        let options = options(certified.as_deref());
+        let server = TestServer::start_process(Target::ZooKeeper, options).await?;
         Ok(Self {
-            addrs: vec![server.addr()],
+            reach: Reach {
+                addrs: vec![addr_of(&server)],
+                certified,
+            },
             running: Running::ZooKeeper(server),
         })
     }
 
-    async fn ensemble(target: Target, servers: usize) -> Result<Self, OracleError> {
-        let ensemble = Ensemble::start_with(target, servers, options()).await?;
+    async fn ensemble(
+        target: Target,
+        servers: usize,
+        certified: Option<Arc<Certified>>,
+    ) -> Result<Self, OracleError> {
+        let options = options(certified.as_deref());
+        let ensemble = Ensemble::start_with(target, servers, options).await?;
         // Which server leads is decided before a program begins, and does not change any more.
         ensemble.wait_leader().await?;
-        let servers = ensemble.servers().iter();
+        let addrs = ensemble.servers().iter().map(addr_of).collect();
         Ok(Self {
-            addrs: servers.map(TestServer::addr).collect(),
+            reach: Reach { addrs, certified },
             running: Running::Ensemble(ensemble),
         })
     }
@@ -100,7 +130,7 @@ impl Side {
         differences: &Differences,
     ) -> Result<Vec<Vec<String>>, OracleError> {
         let folder = format!("{TOP}/{number}/folder");
-        let run = Run::begin(&self.addrs, &folder, program, differences).await?;
+        let run = Run::begin(&self.reach, &folder, program, differences).await?;
         Ok(run.play(program).await)
     }
 
@@ -114,9 +144,15 @@ impl Side {
     }
 }
 
+/// Where sessions reach a server.
+fn addr_of(server: &TestServer) -> SocketAddr {
+    server.secure_addr().unwrap_or_else(|| server.addr())
+}
+
 /// Of servers that are not made by [`Side::baton`].
-fn options() -> ServerOptions {
+fn options(certified: Option<&Certified>) -> ServerOptions {
     ServerOptions {
+        tls: certified.map(|certified| certified.server().clone()),
         min_session_timeout: SHORTEST_SESSION,
         max_session_timeout: LONGEST_SESSION,
         reap_interval: Duration::ZERO,

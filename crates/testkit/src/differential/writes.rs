@@ -2,7 +2,7 @@
 
 use baton_proto::{Acl, Create, CreateOp, MultiOp, Perms};
 
-use super::generator::{Generator, RESTRICTED};
+use super::generator::{Generator, RESTRICTED, SUBJECTS};
 
 /// The digest of `someone:secret`, as ZooKeeper's tool prints it.
 const SOMEONE: &str = "someone:1bEEvdxVw2VthaBGHrH2e9EwrXU=";
@@ -58,6 +58,9 @@ pub(super) fn acl(from: &mut Generator, path: &str) -> Option<Vec<Acl<'static>>>
         from.random
             .pick(&[31, 31, 31, 1, 3, 5, 9, 15, 16, 17, 30, 0]),
     );
+    if from.has_certificates && from.random.one_in(2) {
+        return Some(certified(from, perms));
+    }
     Some(match from.random.below(12) {
         0 => vec![Acl::creator_all()],
         1 => vec![Acl::new(perms, "auth", "ignored")],
@@ -72,6 +75,30 @@ pub(super) fn acl(from: &mut Generator, path: &str) -> Option<Vec<Acl<'static>>>
         7 | 8 => vec![Acl::new(perms, "world", "anyone")],
         _ => vec![open],
     })
+}
+
+/// A list that names certificates, of which the sessions show two.
+fn certified(from: &mut Generator, perms: Perms) -> Vec<Acl<'static>> {
+    let subject = from.random.pick(&SUBJECTS);
+    match from.random.below(8) {
+        0 => vec![
+            Acl::new(perms, "x509", subject),
+            Acl::new(Perms::READ, "world", "anyone"),
+        ],
+        1 => vec![
+            Acl::new(perms, "x509", subject),
+            Acl::new(Perms::READ, "digest", SOMEONE),
+            Acl::new(Perms::ALL, "ip", "10.0.0.0/8"),
+        ],
+        2 => vec![Acl::new(perms, "x509", "CN=one,O=Other")],
+        3 => vec![Acl::new(perms, "x509", "no subject")],
+        4 => vec![
+            Acl::new(perms, "auth", ""),
+            Acl::new(perms, "x509", subject),
+        ],
+        5 => vec![Acl::creator_all()],
+        _ => vec![Acl::new(perms, "x509", subject)],
+    }
 }
 
 pub(super) fn multi(from: &mut Generator) -> Vec<MultiOp<'static>> {

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::background::background;
 use super::member::Member;
 use super::process::temp_dir;
-use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, serves};
+use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, TlsOptions, free_addr, serves};
 use crate::inspect::four_letter_word;
 
 /// Between two checks whether a killed server's listener is gone, and for how long to check.
@@ -26,6 +26,8 @@ const LISTENER_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Embedded {
     pub(super) dir: TempDir,
+    /// Where it listens for clients with TLS.
+    pub(super) secure_addr: Option<SocketAddr>,
     options: ServerOptions,
     member: Option<Member>,
     starting: Option<JoinHandle<Result<Server, StartError>>>,
@@ -35,8 +37,10 @@ pub(super) struct Embedded {
 impl Embedded {
     /// A server alone, which runs on the runtime on which it is launched.
     pub(super) fn new(options: ServerOptions) -> Result<Self, LaunchError> {
+        let secure_addr = options.tls.as_ref().map(|_| free_addr()).transpose()?;
         Ok(Self {
             dir: temp_dir()?,
+            secure_addr,
             options,
             member: None,
             starting: None,
@@ -70,6 +74,7 @@ impl Embedded {
             self.options.clone(),
             self.member.clone(),
             addr,
+            self.secure_addr,
         );
         let runtime = match &self.member {
             Some(_) => background()?.clone(),
@@ -140,12 +145,14 @@ async fn start(
     options: ServerOptions,
     member: Option<Member>,
     addr: SocketAddr,
+    secure_addr: Option<SocketAddr>,
 ) -> Result<Server, StartError> {
     let mut patience = tokio::time::interval(LISTENER_PAUSE);
     let given_up = tokio::time::Instant::now() + LISTENER_LIMIT;
     loop {
         patience.tick().await;
         let member = member.clone();
+        let tls = options.tls.as_ref();
         let outcome = Server::builder()
             .data_dir(&folder)
             .listen(addr.to_string())
@@ -155,6 +162,9 @@ async fn start(
             .with(|all| {
                 all.four_letter_words = vec!["*".to_owned()];
                 all.reap_interval = options.reap_interval;
+                all.secure_listen
+                    .extend(secure_addr.map(|addr| addr.to_string()));
+                all.tls = tls.map(TlsOptions::of_baton);
                 if let Some(member) = member {
                     all.server_id = member.id;
                     all.ensemble = Some(EnsembleOptions {

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
 use super::member::Member;
-use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, serves};
+use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, free_addr, serves};
 use crate::inspect::four_letter_word;
 
 /// How much of a failed server's log goes into the error.
@@ -28,6 +29,8 @@ pub(super) struct Process {
     program: PathBuf,
     args: Vec<String>,
     pub(super) dir: TempDir,
+    /// Where it listens for clients with TLS.
+    pub(super) secure_addr: Option<SocketAddr>,
     child: Option<Child>,
 }
 
@@ -37,12 +40,14 @@ impl Process {
         program: PathBuf,
         args: Vec<String>,
         dir: TempDir,
+        secure_addr: Option<SocketAddr>,
     ) -> Self {
         Self {
             what,
             program,
             args,
             dir,
+            secure_addr,
             child: None,
         }
     }
@@ -89,6 +94,7 @@ impl Process {
             if let Ok(Ok(answer)) =
                 tokio::time::timeout(PROBE, four_letter_word(addr, "srvr")).await
                 && serves(&answer)
+                && self.is_secure_port_open().await
             {
                 return Ok(());
             }
@@ -109,6 +115,14 @@ impl Process {
                 how,
                 log: self.log_tail(),
             });
+        }
+    }
+
+    /// Whether it takes clients with TLS, if it is to: ZooKeeper opens that port last.
+    async fn is_secure_port_open(&self) -> bool {
+        match self.secure_addr {
+            Some(addr) => TcpStream::connect(addr).await.is_ok(),
+            None => true,
         }
     }
 
@@ -250,11 +264,23 @@ pub(super) fn baton(
         let servers = member.servers.iter();
         args.extend(servers.map(|(id, address)| format!("--server={id}={address}")));
     }
+    let mut secure_addr = None;
+    if let Some(tls) = &options.tls {
+        let addr = free_addr()?;
+        secure_addr = Some(addr);
+        args.extend([
+            format!("--secure-listen={addr}"),
+            format!("--tls-cert={}", tls.server.certificate.display()),
+            format!("--tls-key={}", tls.server.key.display()),
+            format!("--tls-ca={}", tls.authorities.display()),
+            "--tls-client-auth=optional".to_owned(),
+        ]);
+    }
     let program = match &options.baton {
         Some(program) => program.clone(),
         None => baton_binary()?,
     };
-    Ok(Process::new("baton", program, args, dir))
+    Ok(Process::new("baton", program, args, dir, secure_addr))
 }
 
 pub(super) fn temp_dir() -> Result<TempDir, LaunchError> {

@@ -2,13 +2,14 @@
 //! Owns the files it writes into the temporary folder; starts nothing itself.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::process::{Process, temp_dir};
-use super::{LaunchError, ServerOptions};
+use super::{LaunchError, ServerOptions, TlsOptions, free_addr};
 
 const JARS: &str = "/usr/share/java";
 const STANDALONE: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
@@ -54,6 +55,48 @@ pub fn classpath() -> Result<String, LaunchError> {
         path.push(file);
     }
     Ok(path.join(":"))
+}
+
+/// [`classpath`] with what TLS needs besides: jars that the manifest of Debian's does not name.
+fn classpath_with_netty() -> Result<String, LaunchError> {
+    let mut path = classpath()?;
+    if path.starts_with(JARS) {
+        for jar in ["netty-codec", "netty-resolver"] {
+            let file = format!("{JARS}/{jar}.jar");
+            if !PathBuf::from(&file).is_file() {
+                return Err(LaunchError::NotInstalled {
+                    missing: file,
+                    packages: "libnetty-java",
+                });
+            }
+            path = format!("{path}:{file}");
+        }
+    }
+    Ok(path)
+}
+
+/// The lines of a zoo.cfg for TLS at this address. ZooKeeper wants its certificate and its key in
+/// one file, which is written into `dir`.
+fn secure_lines(tls: &TlsOptions, addr: SocketAddr, dir: &Path) -> Result<String, LaunchError> {
+    let store = dir.join("server.pem");
+    let read = |path: &Path| {
+        fs::read_to_string(path).map_err(LaunchError::io(format!("cannot read {}", path.display())))
+    };
+    let both = read(&tls.server.certificate)? + &read(&tls.server.key)?;
+    fs::write(&store, both)
+        .and_then(|()| fs::set_permissions(&store, Permissions::from_mode(0o600)))
+        .map_err(LaunchError::io("cannot write server.pem"))?;
+    Ok(format!(
+        "secureClientPort={}\nsecureClientPortAddress={}\n\
+         serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+         ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
+         ssl.clientAuth=want\n\
+         authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n",
+        addr.port(),
+        addr.ip(),
+        store.display(),
+        tls.authorities.display(),
+    ))
 }
 
 fn java() -> Result<PathBuf, LaunchError> {
@@ -116,15 +159,23 @@ fn build(
     options: &ServerOptions,
     more: &str,
 ) -> Result<Process, LaunchError> {
-    let classpath = classpath()?;
+    let classpath = match options.tls {
+        Some(_) => classpath_with_netty()?,
+        None => classpath()?,
+    };
     let program = java()?;
     let dir = temp_dir()?;
     let data = dir.path().join("data");
     fs::create_dir(&data).map_err(LaunchError::io("cannot make the data folder"))?;
+    let secure_addr = options.tls.as_ref().map(|_| free_addr()).transpose()?;
+    let secure = match (&options.tls, secure_addr) {
+        (Some(tls), Some(addr)) => secure_lines(tls, addr, dir.path())?,
+        _ => String::new(),
+    };
     let config = dir.path().join("zoo.cfg");
     let text = format!(
         "tickTime={}\nminSessionTimeout={}\nmaxSessionTimeout={}\ndataDir={}\nclientPort={}\n\
-         clientPortAddress={}\nmaxClientCnxns=0\n4lw.commands.whitelist=*\nadmin.enableServer=false\n{more}",
+         clientPortAddress={}\nmaxClientCnxns=0\n4lw.commands.whitelist=*\nadmin.enableServer=false\n{more}{secure}",
         options.tick.as_millis(),
         options.min_session_timeout.as_millis(),
         options.max_session_timeout.as_millis(),
@@ -150,5 +201,5 @@ fn build(
         main.to_owned(),
         config.display().to_string(),
     ]);
-    Ok(Process::new("ZooKeeper", program, args, dir))
+    Ok(Process::new("ZooKeeper", program, args, dir, secure_addr))
 }

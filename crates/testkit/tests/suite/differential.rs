@@ -2,8 +2,8 @@
 //! event must agree. A short run of what `cargo xtask diff` does for long, and the same against
 //! ZooKeeper's recorded answers, which needs none.
 
-use baton_testkit::differential::{Differences, Generator, Oracle, Recorder};
-use baton_testkit::{Target, golden, zookeeper_or_skip};
+use baton_testkit::differential::{Differences, Generator, Oracle, OracleError, Recorder};
+use baton_testkit::{LaunchError, Target, golden, skip, zookeeper_or_skip};
 
 const PROGRAMS: usize = 20;
 const ACTS: usize = 100;
@@ -19,6 +19,32 @@ async fn baton_and_zookeeper_agree() {
     let mut generator = Generator::new(1, 3, differences);
     for _ in 0..PROGRAMS {
         let program = generator.program(ACTS);
+        if oracle.compare(&program).await.unwrap().is_some() {
+            let (_, difference) = oracle.shrink(program).await.unwrap().expect("as before");
+            panic!("they differ:\n{}", difference.transcript);
+        }
+    }
+    oracle.stop().await;
+}
+
+/// The same with TLS, certificates of the sessions, and ACLs that name these.
+#[tokio::test]
+async fn baton_and_zookeeper_agree_about_certificates() {
+    if !zookeeper_or_skip() {
+        return;
+    }
+    let differences = Differences::meant();
+    let mut oracle = match Oracle::start_with_tls(1, differences.clone()).await {
+        Err(OracleError::Launch(missing @ LaunchError::NotInstalled { .. })) => {
+            skip("zookeeper", &missing.to_string());
+            return;
+        }
+        oracle => oracle.unwrap(),
+    };
+    let mut generator = Generator::new(4, 3, differences).for_certificates();
+    for _ in 0..PROGRAMS / 2 {
+        let program = generator.program(ACTS);
+        assert!(format!("{program:?}").contains("\"x509\""));
         if oracle.compare(&program).await.unwrap().is_some() {
             let (_, difference) = oracle.shrink(program).await.unwrap().expect("as before");
             panic!("they differ:\n{}", difference.transcript);
