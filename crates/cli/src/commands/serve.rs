@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::{Builder, ClientAuth, EnsembleOptions, Server, StartError, StorageChoice};
+use baton_server::{
+    AuditTo, Builder, ClientAuth, EnsembleOptions, Server, StartError, StorageChoice,
+};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{self, SignalKind, signal};
 
@@ -177,6 +179,9 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
         for path in both.into_iter().chain(&mut files.authorities) {
             *path = absolute(path)?;
         }
+    }
+    if let AuditTo::File(path) = &mut options.audit.to {
+        *path = absolute(path)?;
     }
     let mut builder = Server::builder();
     if let Some(folder) = target.folder() {

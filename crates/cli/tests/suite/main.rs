@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod audit;
 mod bad_input;
 mod barrier;
 mod bench;

@@ -266,7 +266,16 @@ impl Fields<'_> {
     pub(crate) fn hex(&mut self, name: &'static str, value: i64) {
         self.name(name);
         self.quote();
-        let _ = write!(self.out, "0x{value:x}");
+        self.out.extend_from_slice(b"0x");
+        // Without the machinery of `write!`: each change has one.
+        let digits = 16 - (value as u64 | 1).leading_zeros() / 4;
+        for digit in (0..digits).rev() {
+            let digit = (value as u64 >> (4 * digit)) as u8 & 0xf;
+            self.out.push(match digit {
+                0..=9 => b'0' + digit,
+                _ => b'a' + (digit - 10),
+            });
+        }
         self.quote();
     }
 
@@ -660,6 +669,24 @@ mod tests {
         }
         let short = line(AuditFormat::Text, |fields| fields.text("znode", "/x"));
         assert!(!short.contains("cut_bytes"), "{short}");
+    }
+
+    #[test]
+    fn numbers_of_sixteen_digits_are_written_as_rust_does() {
+        for value in [
+            0,
+            1,
+            0xf,
+            0x10,
+            0xabc,
+            0x1234_5678_9abc_def0,
+            i64::MAX,
+            i64::MIN,
+            -1,
+        ] {
+            let text = line(AuditFormat::Text, |fields| fields.hex("zxid", value));
+            assert!(text.ends_with(&format!("\tzxid=0x{value:x}\n")), "{text}");
+        }
     }
 
     #[test]

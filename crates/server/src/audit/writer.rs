@@ -122,7 +122,7 @@ impl<S: Sink> Writer<S> {
         if self.next_complaint.is_none_or(|next| now >= next) {
             self.next_complaint = Some(now + COMPLAINT_INTERVAL);
             let (_, lost) = self.queue.counts();
-            tracing::error!(lost, "the audit record has a trouble: {why}");
+            tracing::error!(lost, "trouble with the audit record: {why}");
         }
     }
 }
