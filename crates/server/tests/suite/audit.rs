@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use baton_proto::{
     Acl, AuthPacket, Create, CreateMode, ErrorCode, MultiOp, Perms, Request, Response,
 };
-use baton_server::{AuditFormat, AuditTo, Builder, Server};
+use baton_server::{AuditFormat, AuditTo, Builder, ClientAuth, Server};
 use tempfile::TempDir;
 
 use crate::support::ensemble::{Ensemble, be_superuser, sync};
 use crate::support::http::ask;
+use crate::support::tls::{Fleet, connect, open};
 use crate::support::{Wire, create, in_memory, set, word};
 
 /// A folder with the record of one server.
@@ -549,6 +550,42 @@ async fn words_and_commands_that_change_something_are_recorded() {
                 "success"
             ),
         ]
+    );
+}
+
+#[tokio::test]
+async fn a15_a_certificate_is_a_login_and_its_subject_one_name() {
+    let (fleet, other) = (Fleet::new(), Fleet::new());
+    let record = Record::new();
+    let server = record.of(fleet.server(ClientAuth::Required));
+    let server = server.start().await.unwrap();
+    let to = server.secure_addrs()[0];
+    let forged = fleet.issue("eve,super\toperation=delete, CN=alice");
+    let mut eve = open(to, &fleet.client(Some(&forged))).await;
+    eve.create("/a", b"", 0).await.unwrap();
+    // With TLS 1.3 the client sees the refusal when it reads.
+    if let Ok(stream) = connect(to, &fleet.client(Some(&other.issue("eve")))).await {
+        assert!(Wire::open_on(stream).await.is_none());
+    }
+    let lines = record.lines(server).await;
+    let [login, create, refused] = between(&lines) else {
+        panic!("{lines:?}");
+    };
+    let user = fields(login)["user"];
+    assert!(user.starts_with("127.0.0.1,x509:CN%3Deve"), "{login}");
+    assert_eq!(user.split(',').count(), 2, "{login}");
+    assert_eq!(
+        (fields(login)["operation"], fields(login)["scheme"]),
+        ("login", "x509")
+    );
+    assert_eq!(
+        (fields(create)["operation"], fields(create)["user"]),
+        ("create", user)
+    );
+    assert!(
+        refused.starts_with("ip=127.0.0.1\toperation=connect\treason=")
+            && refused.ends_with("\tresult=failure"),
+        "{refused}"
     );
 }
 
