@@ -19,7 +19,6 @@
 //! | `settings/` | the settings of `baton serve`: flags, `baton.toml`, `zoo.cfg` |
 //! | `context` | the options of every verb, the output, the runtime |
 //! | `folders`, `paths`, `duration` | this user's folders; paths and durations as arguments |
-//! | `secret_file` | files with passwords |
 //! | `unfinished` | a folder under way, removed when the user stops the command |
 //! | `signals` | the signals that `baton` receives |
 //! | `output/` | results, notices, errors, questions, the server's log |
@@ -38,7 +37,6 @@ mod locks;
 mod output;
 mod paths;
 mod run;
-mod secret_file;
 mod servers;
 mod settings;
 mod signals;
@@ -49,6 +47,7 @@ mod znode;
 
 use std::process::ExitCode;
 
+use baton_server::secret_file;
 use clap::CommandFactory;
 
 fn main() -> ExitCode {

@@ -64,6 +64,9 @@ pub enum StartError {
         /// The reason, and the remedy.
         why: String,
     },
+    /// The file of tokens for HTTP.
+    #[error("http_token_file: {0}")]
+    Tokens(String),
     /// A file or a setting of TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -58,6 +58,10 @@ pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError
     crate::listener::bind(address).await
 }
 
+/// The certificate that the peer has shown and that was verified, in DER.
+#[derive(Debug, Clone)]
+pub struct CallerCertificate(pub Arc<[u8]>);
+
 /// Answers with `router` until the future is dropped, and its connections with it. Handlers can
 /// extract the peer's [`SocketAddr`] as an extension.
 ///
@@ -68,7 +72,8 @@ pub async fn serve(router: Router, listener: TcpListener) {
 }
 
 /// As [`serve`], over TLS alone. A connection has as long for its handshake as for the head of a
-/// request.
+/// request. Where a client has shown a certificate, handlers can extract it as an extension, a
+/// [`CallerCertificate`].
 pub async fn serve_tls(router: Router, listener: TcpListener, tls: Arc<ServerTls>) {
     accept(router, listener, Some(tls)).await;
 }
@@ -161,7 +166,16 @@ async fn serve_with_tls(
     peer: SocketAddr,
 ) {
     match tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => serve_connection(router, stream).await,
+        Ok(Ok(stream)) => {
+            let (_, session) = stream.get_ref();
+            let shown = session.peer_certificates().and_then(<[_]>::first);
+            let shown = shown.map(|certificate| CallerCertificate(certificate.as_ref().into()));
+            let router = match shown {
+                Some(certificate) => router.layer(Extension(certificate)),
+                None => router,
+            };
+            serve_connection(router, stream).await;
+        }
         Ok(Err(error)) => {
             let cause = error.get_ref().and_then(|error| error.downcast_ref());
             let cause = cause.map_or_else(|| error.to_string(), failure::explain);

@@ -28,6 +28,7 @@
 //! | `admin` | four-letter words, HTTP commands, metrics |
 //! | `http` | a small HTTP listener with bounds, for the server and for other programs |
 //! | `listener` | binding listening sockets |
+//! | `socket_access` | which users of this machine may connect to a unix socket |
 //! | `commit` | log entries: proposed, written, applied; snapshots and recovery |
 //! | `read` | replies to reads, and the watches that they set |
 //! | `ensemble` | the connections to the other servers, and snapshots between servers |
@@ -43,9 +44,10 @@
 //! | `stats` | counters and measurements |
 //! | `time`, `calendar` | the server's clocks; moments as dates |
 //! | `tls` | the certificates of the server's ports, read again when their files change |
+//! | `exposure` | which addresses are open to strangers, and which of them stop the start |
 //! | `options`, `audit_options` | every setting |
 //! | `error` | why a server does not start or stops |
-//! | `sasl_users` | users with passwords |
+//! | `sasl_users`, `secret_file` | users with passwords; files that nobody else may read |
 
 #![forbid(unsafe_code)]
 
@@ -60,6 +62,7 @@ mod connections;
 mod ensemble;
 mod ensemble_status;
 mod error;
+mod exposure;
 pub mod http;
 mod listener;
 mod net;
@@ -68,12 +71,14 @@ mod options;
 mod read;
 mod report;
 mod sasl_users;
+pub mod secret_file;
 mod server;
 mod session;
 #[cfg(feature = "simulation")]
 mod simulated;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+mod socket_access;
 mod state;
 mod stats;
 mod time;
@@ -85,6 +90,7 @@ pub use baton_tls::{ClientAuth, Files as TlsFiles, TlsError};
 pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
+pub use exposure::Opening;
 pub use options::{
     CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, PeerTlsOptions,
     ServerTlsOptions, StorageChoice,

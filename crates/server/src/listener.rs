@@ -2,9 +2,10 @@
 //! socket. The file has its mode before anybody can connect. A socket file that nobody listens on
 //! any more is replaced; one that is in use never is.
 
+use std::fs::Metadata;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -13,6 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::error::StartError;
 use crate::options::BACKLOG;
+use crate::socket_access::SocketAccess;
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
+        access: SocketAccess,
         /// Held for its drop.
         _file: SocketFile,
     },
@@ -166,11 +169,11 @@ fn connect(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Listens on a unix socket whose file has this mode. Needs a tokio runtime.
+/// Listens on a unix socket whose file has this mode and group. Needs a tokio runtime.
 ///
 /// # Errors
 /// As [`check_unix`], and for what the system refuses.
-pub(crate) fn unix(path: &Path, mode: u32) -> Result<Listener, StartError> {
+pub(crate) fn unix(path: &Path, access: SocketAccess) -> Result<Listener, StartError> {
     let refused = |source| StartError::UnixSocket {
         path: path.to_owned(),
         source,
@@ -180,25 +183,34 @@ pub(crate) fn unix(path: &Path, mode: u32) -> Result<Listener, StartError> {
     }
     let hidden = hidden_name(path);
     let _ = std::fs::remove_file(&hidden);
-    let bind = || -> io::Result<(UnixListener, u64)> {
+    let bind = || -> io::Result<(UnixListener, Metadata)> {
         let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         // Bound under another name, and listening only after the change of mode: nobody can connect
         // with the mode of the umask.
         socket.bind(&socket2::SockAddr::unix(&hidden)?)?;
-        rustix::fs::chmod(&hidden, Mode::from_raw_mode(mode))?;
-        let inode = std::fs::symlink_metadata(&hidden)?.ino();
+        if let Some(group) = access.group() {
+            chown(&hidden, None, Some(group)).map_err(|error| {
+                let what = format!(
+                    "its group cannot be {group}, of which this user has to be a member ({error})"
+                );
+                io::Error::new(error.kind(), what)
+            })?;
+        }
+        rustix::fs::chmod(&hidden, Mode::from_raw_mode(access.mode()))?;
+        let about = std::fs::symlink_metadata(&hidden)?;
         socket.listen(BACKLOG)?;
         let listener = UnixListener::from_std(std::os::fd::OwnedFd::from(socket).into())?;
         std::fs::rename(&hidden, path)?;
-        Ok((listener, inode))
+        Ok((listener, about))
     };
     match bind() {
-        Ok((listener, inode)) => Ok(Listener::Unix {
+        Ok((listener, about)) => Ok(Listener::Unix {
             listener,
+            access: access.of_file(&about),
             _file: SocketFile {
                 path: path.to_owned(),
-                inode,
+                inode: about.ino(),
             },
         }),
         Err(error) => {

@@ -49,15 +49,28 @@ pub struct Options {
     /// right to write to connect. There is no other authentication: whoever connects reads and
     /// changes every znode whose ACL is open to the world. Default: 0600, this user only.
     pub unix_socket_mode: u32,
-    /// A further unix socket, for this user only: its mode is always 0600. Default: none.
+    /// The id of the group that the files of [`Options::unix_sockets`] belong to, and whose members
+    /// may connect if the mode lets a group do so. Default: none, the group of the process.
+    pub unix_socket_group: Option<u32>,
+    /// A further unix socket, for this user and the superuser of the machine only: its mode is
+    /// always 0600. Default: none.
     pub private_socket: Option<PathBuf>,
     /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`,
-    /// as in [`Options::listen`]. Whoever reaches them reads paths and metrics, no data. Default:
-    /// none.
+    /// as in [`Options::listen`]. Callers on this machine read paths and metrics, no data; others
+    /// have to show who they are, unless [`Options::insecure`] is set and there is no
+    /// [`Options::http_token_file`]. Default: none.
     pub http: Vec<String>,
-    /// TCP addresses on which HTTP answers with TLS, as in [`Options::http`]; needs
-    /// [`Options::tls`], whose client certificates it does not ask for. Default: none.
+    /// TCP addresses on which HTTP answers with TLS; needs [`Options::tls`]. Callers on other
+    /// machines always have to show who they are; a client certificate is one way, and is asked for
+    /// if authorities are named. Default: none.
     pub https: Vec<String>,
+    /// A file with bearer tokens for HTTP, one a line. Whoever has one may read and change
+    /// everything that HTTP offers. It is read again when it changes. Default: none.
+    pub http_token_file: Option<PathBuf>,
+    /// Whether [`Options::listen`] and [`Options::http`] may have addresses that other machines
+    /// reach though nobody has to prove there who they are. Default: no, such a server does not
+    /// start.
+    pub insecure: bool,
     /// The step of the session clock: a silent session ends within (timeout, timeout + tick].
     /// Default: 200 ms.
     pub tick: Duration,
@@ -434,10 +447,14 @@ fn is_every_address(address: &str) -> bool {
     })
 }
 
-/// Whether only this machine can reach the address. A name other than `localhost` may mean any
-/// machine.
+/// Whether only this machine can reach the address.
 fn is_loopback(address: &str) -> bool {
-    let host = host_and_port(address).map_or("", |(host, _)| host);
+    is_loopback_host(host_and_port(address).map_or("", |(host, _)| host))
+}
+
+/// Whether only this machine can reach the host. A name other than `localhost` may mean any
+/// machine.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host
             .parse::<IpAddr>()
@@ -472,9 +489,12 @@ impl Default for Options {
             tls: None,
             unix_sockets: Vec::new(),
             unix_socket_mode: PRIVATE_SOCKET_MODE,
+            unix_socket_group: None,
             private_socket: None,
             http: Vec::new(),
             https: Vec::new(),
+            http_token_file: None,
+            insecure: false,
             tick: Duration::from_millis(200),
             min_session_timeout: Duration::from_secs(1),
             max_session_timeout: Duration::from_secs(120),
@@ -528,6 +548,12 @@ impl Options {
             return refuse(
                 "unix_socket_mode",
                 "must be between 0600 and 0777, and let its owner read and write",
+            );
+        }
+        if self.unix_socket_group.is_some() && self.unix_socket_mode & 0o060 != 0o060 {
+            return refuse(
+                "unix_socket_group, unix_socket_mode",
+                "must go together: the mode must let the group read and write, like 0660",
             );
         }
         let has_tls_port =

@@ -17,9 +17,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::http;
+use crate::admin::http::access::Readers;
 use crate::audit::line::{Ending, Operation};
 use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
+use crate::auth::tokens::Tokens;
 use crate::commit::log_thread::LogThread;
 use crate::commit::pipeline::CommitPipeline;
 use crate::commit::snapshots::Snapshots;
@@ -35,10 +37,11 @@ use crate::error::{ServerError, StartError};
 use crate::listener;
 use crate::net::tls_handshake::PortTls;
 use crate::net::{accept, lag};
-use crate::options::{Options, PRIVATE_SOCKET_MODE, StorageChoice};
+use crate::options::{Options, StorageChoice};
 use crate::report::client_log::ClientLog;
 use crate::report::listings::Listings;
 use crate::session::rounds::Rounds;
+use crate::socket_access::SocketAccess;
 use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
@@ -108,6 +111,7 @@ impl Server {
         storage: Arc<dyn Storage>,
     ) -> Result<Server, StartError> {
         options.check()?;
+        options.check_exposure()?;
         let audit = Audit::open(&options.audit)?;
         let started = Server::start_recorded(options, storage, audit.clone()).await;
         if let (Err(error), Some(audit)) = (&started, &audit) {
@@ -127,6 +131,8 @@ impl Server {
         audit: Option<Arc<Audit>>,
     ) -> Result<Server, StartError> {
         let tls = options.tls.as_ref().map(Tls::load).transpose()?;
+        let tokens = options.http_token_file.as_deref().map(Tokens::load);
+        let tokens = tokens.transpose().map_err(StartError::Tokens)?;
         let mut listeners = Vec::new();
         let mut local_addrs = Vec::new();
         let on_plain_port = tls.as_ref().filter(|_| options.port_unification);
@@ -146,12 +152,16 @@ impl Server {
             }
         }
         let starting = Arc::new(Starting::default());
-        let site = http::Site::new(Arc::clone(&starting));
+        let readers = match options.insecure && tokens.is_none() {
+            true => Readers::Everybody,
+            false => Readers::Known,
+        };
+        let site = http::Site::new(Arc::clone(&starting), tokens);
         let mut accepting = JoinSet::new();
         let mut http_addrs = Vec::new();
         for address in &options.http {
             let (listener, local) = listener::bind(address).await?;
-            accepting.spawn(http::serve(Arc::clone(&site), listener, None));
+            accepting.spawn(http::serve(Arc::clone(&site), listener, None, readers));
             http_addrs.push(local);
         }
         let mut https_addrs = Vec::new();
@@ -159,16 +169,22 @@ impl Server {
             for address in &options.https {
                 let (listener, local) = listener::bind(address).await?;
                 let tls = Some(Arc::clone(&tls.http));
-                accepting.spawn(http::serve(Arc::clone(&site), listener, tls));
+                let site = Arc::clone(&site);
+                accepting.spawn(http::serve(site, listener, tls, Readers::Known));
                 https_addrs.push(local);
             }
             accepting.spawn(tls.clone().keep_current());
         }
-        let mode = options.unix_socket_mode;
         let private = options.private_socket.iter();
-        let unix_sockets: Vec<(PathBuf, u32)> = private
-            .map(|path| (path.clone(), PRIVATE_SOCKET_MODE))
-            .chain(options.unix_sockets.iter().map(|path| (path.clone(), mode)))
+        let private = private.map(|path| (path.clone(), SocketAccess::private()));
+        let shared = SocketAccess::new(options.unix_socket_mode, options.unix_socket_group);
+        let unix_sockets: Vec<(PathBuf, SocketAccess)> = private
+            .chain(
+                options
+                    .unix_sockets
+                    .iter()
+                    .map(|path| (path.clone(), shared)),
+            )
             .collect();
         for path in &options.unix_sockets {
             // Before the log is read, which may take long. It is looked at again when the socket is
@@ -205,8 +221,8 @@ impl Server {
         };
         let lag = lag::measure(Arc::clone(&server.state));
         server.accepting.get_mut().spawn(lag);
-        for (path, mode) in &unix_sockets {
-            listeners.push((listener::unix(path, *mode)?, None));
+        for (path, access) in &unix_sockets {
+            listeners.push((listener::unix(path, *access)?, None));
         }
         let (start, success) = (Operation::ServerStart, Ending::Success);
         server.state.record(start, success, Who::server, |_| {});

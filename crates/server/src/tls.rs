@@ -12,7 +12,7 @@ use crate::options::ServerTlsOptions;
 pub(crate) struct Tls {
     /// For ZooKeeper's clients.
     pub(crate) clients: Arc<ServerTls>,
-    /// For HTTP, which asks for no client certificate.
+    /// For HTTP, where a client may show a certificate if clients are asked for one at all.
     pub(crate) http: Arc<ServerTls>,
     interval: Duration,
 }
@@ -24,7 +24,12 @@ impl Tls {
     /// [`TlsError`] names the file and the remedy.
     pub(crate) fn load(options: &ServerTlsOptions) -> Result<Self, TlsError> {
         let clients = ServerTls::load(options.files.clone(), options.client_auth)?;
-        let http = ServerTls::load(options.files.clone(), ClientAuth::None)?;
+        let for_http = match options.client_auth {
+            ClientAuth::None => ClientAuth::None,
+            // Supervisors and those who have a token need none.
+            ClientAuth::Optional | ClientAuth::Required => ClientAuth::Optional,
+        };
+        let http = ServerTls::load(options.files.clone(), for_http)?;
         Ok(Self {
             clients: Arc::new(clients),
             http: Arc::new(http),

@@ -39,7 +39,9 @@ impl FileStamps {
         Self::of_paths(&files.paths())
     }
 
-    pub(crate) fn of_paths(paths: &[&Path]) -> Self {
+    /// What the system says now of these files.
+    #[must_use]
+    pub fn of_paths(paths: &[&Path]) -> Self {
         let stamps = paths.iter();
         Self(
             stamps

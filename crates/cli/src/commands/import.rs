@@ -24,7 +24,7 @@ pub(crate) const VERSION_2: &str = "version-2";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton import --zookeeper-data /var/lib/zookeeper --data-dir /var/lib/baton
-  baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
+  baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181 --insecure
 
 Stop ZooKeeper first: what it writes afterwards is not taken over. Of several
 servers take the one that led last, or the one with the highest `Zxid` in

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use baton_server::{
-    AuditTo, Builder, ClientAuth, EnsembleOptions, Server, StartError, StorageChoice,
+    AuditTo, Builder, ClientAuth, EnsembleOptions, Options, Server, StartError, StorageChoice,
 };
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{self, SignalKind, signal};
@@ -32,10 +32,11 @@ use crate::signals::{self, Signals};
 /// socket in that folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
+  baton serve --data-dir /var/lib/baton --listen 127.0.0.1:2181
   baton serve --ephemeral --listen 127.0.0.1:0     in memory, on a free port
   baton serve --secure-listen 0.0.0.0:2281 --tls-cert FILE --tls-key FILE
-                                                   with TLS
+                                                   for other machines, with TLS
+  baton serve --listen 0.0.0.0:2181 --insecure     for other machines, without
   baton serve --unix-socket /run/baton/baton.sock --unix-socket-mode 0666
                                                    for all users of this machine
   baton serve --config zoo.cfg --print-config      what such a file comes to
@@ -83,6 +84,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         print(&settings, context);
         return Ok(exit::OK);
     }
+    settings.check_exposure()?;
     log::to_stderr(&context.output)?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
@@ -107,12 +109,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         places.splice(0..0, bound);
         let https = server.https_addrs().first().copied();
         announce(context, &places, server.http_addr(), https, data);
-        if let Some(warning) = open_to_others(server.local_addrs(), server.http_addrs()) {
-            tracing::warn!("{warning}");
-        }
-        let tls = settings.target().options.tls.as_ref();
-        let asks = tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required);
-        if let Some(warning) = without_certificates(server.secure_addrs()).filter(|_| !asks) {
+        let options = &settings.target().options;
+        let openings = options.openings();
+        let is_open = |setting| openings.iter().any(|opening| opening.setting == setting);
+        let plain = open_to_others(
+            is_open("listen").then_some(server.local_addrs()),
+            is_open("http").then_some(server.http_addrs()),
+        );
+        let encrypted = is_open("secure_listen").then(|| without_certificates(server.secure_addrs()));
+        let unknown = (!can_show_who_they_are(options))
+            .then(|| unreadable_elsewhere(server.https_addrs()));
+        for warning in [plain, encrypted.flatten(), unknown.flatten()].into_iter().flatten() {
             tracing::warn!("{warning}");
         }
         let ensemble = settings.target().options.ensemble.as_ref();
@@ -167,6 +174,9 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
         *path = absolute(path)?;
         local::check_socket_length(path)?;
         places.push(format!("unix:{}", path.display()));
+    }
+    if let Some(path) = &mut options.http_token_file {
+        *path = absolute(path)?;
     }
     let of_clients = options.tls.as_mut().map(|tls| &mut tls.files);
     let of_servers = options.ensemble.as_mut();
@@ -233,6 +243,11 @@ fn print(settings: &Settings, context: &Context) {
     for warning in settings.warnings() {
         context.output.note(warning);
     }
+    if let Err(refusal) = settings.check_exposure() {
+        context
+            .output
+            .note(format!("such a server does not start: {refusal}"));
+    }
 }
 
 /// Resolves when the server has been idle for `limit`; never without a limit.
@@ -269,9 +284,32 @@ fn without_certificates(secure: &[SocketAddr]) -> Option<String> {
     })
 }
 
-/// The warning where other machines can reach a plain port, which has no authentication.
-fn open_to_others(clients: &[SocketAddr], http: &[SocketAddr]) -> Option<String> {
-    let (clients, http) = (reachable(clients), reachable(http));
+/// Whether callers of HTTP on other machines have a way to show who they are that the settings
+/// name.
+fn can_show_who_they_are(options: &Options) -> bool {
+    let tls = options.tls.as_ref();
+    options.http_token_file.is_some()
+        || options.super_digest.is_some()
+        || tls.is_some_and(|tls| tls.client_auth != ClientAuth::None)
+}
+
+/// The warning where callers of HTTP on other machines are refused.
+fn unreadable_elsewhere(https: &[SocketAddr]) -> Option<String> {
+    let https = reachable(https);
+    (!https.is_empty()).then(|| {
+        format!(
+            "callers on other machines cannot show who they are at {} (HTTPS): name tokens with --http-token-file, or the authority of \
+             their certificates with --tls-ca",
+            https.join(" and ")
+        )
+    })
+}
+
+/// The warning where other machines can reach a plain port without authentication; `None` in place
+/// of the ports: they have some.
+fn open_to_others(clients: Option<&[SocketAddr]>, http: Option<&[SocketAddr]>) -> Option<String> {
+    let clients = reachable(clients.unwrap_or_default());
+    let http = reachable(http.unwrap_or_default());
     let mut who = Vec::new();
     if !clients.is_empty() {
         who.push(format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use baton_server::{AuditFormat, AuditTo, ClientAuth};
 
-use super::Target;
+use super::{Target, groups};
 use crate::duration;
 
 /// A field of [`Target`], with its type. One accessor serves reading and writing.
@@ -25,6 +25,8 @@ pub(crate) enum Field {
     Small(fn(&mut Target) -> &mut u8),
     /// The mode of a file, in octal digits.
     Mode(fn(&mut Target) -> &mut u32),
+    /// A group of users, which may be left out.
+    Group(fn(&mut Target) -> &mut Option<u32>),
     /// Text that may be left out.
     Text(fn(&mut Target) -> &mut Option<String>),
     /// Several pieces of text without a comma in them.
@@ -75,6 +77,7 @@ impl Field {
             Self::Duration(_) | Self::MaybeDuration(_) => "a duration, like \"500ms\" or \"5s\"",
             Self::Count(_) | Self::Large(_) | Self::Small(_) => "a number in digits",
             Self::Mode(_) => "octal digits in quotes, like \"0660\"",
+            Self::Group(_) => "the name or the number of a group, in quotes",
             Self::Text(_) | Self::Path(_) => "text in quotes",
             Self::ClientAuth(_) => "\"none\", \"optional\" or \"required\"",
             Self::AuditTo(_) => "\"off\", \"log\" or a file in quotes",
@@ -100,6 +103,7 @@ impl Field {
             Self::Large(at) => *at(target) = number(last, "a whole number")?,
             Self::Small(at) => *at(target) = number(last, "a whole number up to 255")?,
             Self::Mode(at) => *at(target) = mode(last)?,
+            Self::Group(at) => *at(target) = Some(groups::id(last)?),
             Self::Text(at) => *at(target) = Some(last.to_owned()),
             Self::Texts(at) => *at(target) = values.to_vec(),
             Self::Path(at) => *at(target) = Some(PathBuf::from(last)),
@@ -145,6 +149,7 @@ impl Field {
             Self::Large(at) => at(target).to_string(),
             Self::Small(at) => at(target).to_string(),
             Self::Mode(at) => quoted(&format!("{:04o}", at(target))),
+            Self::Group(at) => quoted(&(*at(target))?.to_string()),
             Self::Text(at) => quoted(at(target).as_deref()?),
             Self::Texts(at) => list(at(target).iter().map(|text| quoted(text)).collect()),
             Self::Path(at) => quoted(&at(target).as_deref()?.display().to_string()),

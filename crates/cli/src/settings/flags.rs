@@ -2,16 +2,21 @@
 
 use std::path::PathBuf;
 
-use clap::builder::ValueParser;
+use clap::builder::{BoolishValueParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 
 use super::{Field, Flag, Given, SETTINGS, Setting, Target, setting};
 
+/// Settings that a variable gives, too: switches that no file of a fleet should have to name.
+const VARIABLES: [(&str, &str); 1] = [("insecure", "BATON_INSECURE")];
+
 /// The flags that were given.
 #[derive(Debug, Default)]
 pub(crate) struct SettingFlags {
     given: Vec<(&'static str, Vec<String>)>,
+    /// Which of them a variable has given, by their settings.
+    from_variables: Vec<&'static str>,
 }
 
 impl SettingFlags {
@@ -20,7 +25,10 @@ impl SettingFlags {
         self.given.iter().map(|(name, values)| Given {
             setting: name,
             values: values.clone(),
-            origin: format!("--{}", setting(name).flag_name()),
+            origin: match variable(name).filter(|_| self.from_variables.contains(name)) {
+                Some(variable) => format!("{variable} in the environment"),
+                None => format!("--{}", setting(name).flag_name()),
+            },
         })
     }
 
@@ -30,6 +38,13 @@ impl SettingFlags {
         let (_, values) = given.find(|(name, _)| *name == setting)?;
         values.last().map(String::as_str)
     }
+}
+
+/// The variable that gives this setting, too.
+fn variable(setting: &str) -> Option<&'static str> {
+    let mut variables = VARIABLES.iter();
+    let (_, variable) = variables.find(|(name, _)| *name == setting)?;
+    Some(variable)
 }
 
 fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
@@ -44,7 +59,14 @@ fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
     };
     let arg = arg.help(help);
     if let Field::Switch(_) = field {
-        return arg.action(ArgAction::SetTrue);
+        let arg = arg.action(ArgAction::SetTrue);
+        return match variable(setting.name) {
+            Some(variable) => arg
+                .env(variable)
+                .hide_env_values(true)
+                .value_parser(BoolishValueParser::new()),
+            None => arg,
+        };
     }
     let parser = match field {
         // The type of the options of every verb that name files: clap wants one type for options
@@ -97,6 +119,9 @@ impl FromArgMatches for SettingFlags {
             if let Field::Switch(_) = setting.field {
                 if matches.get_flag(setting.name) {
                     self.given.push((setting.name, vec!["true".to_owned()]));
+                    if matches.value_source(setting.name) == Some(ValueSource::EnvVariable) {
+                        self.from_variables.push(setting.name);
+                    }
                 }
             } else if matches.value_source(setting.name) == Some(ValueSource::CommandLine)
                 && let Some(values) = matches.get_raw(setting.name)

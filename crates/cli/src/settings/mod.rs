@@ -15,6 +15,7 @@
 //! | `address` | hosts and ports as it writes them |
 //! | `table` | the one definition of every setting |
 //! | `field` | the type of a setting, and its field |
+//! | `groups` | groups of users by their names |
 //! | `sasl_users` | the file of users for SASL |
 //! | `properties` | Java's properties format |
 //! | `protections`, `zoo_keys` | keys of a `zoo.cfg` that stop the start; keys without a setting |
@@ -22,6 +23,7 @@
 mod address;
 mod field;
 mod flags;
+mod groups;
 mod properties;
 mod protections;
 mod sasl_users;
@@ -47,6 +49,9 @@ pub(crate) use table::{Flag, SETTINGS, Setting, setting};
 use crate::exit::Failure;
 use crate::folders;
 use crate::secret_file;
+
+/// The mode of unix sockets for a group.
+const GROUP_SOCKET_MODE: u32 = 0o660;
 
 /// The settings with which a server is started.
 #[derive(Debug, Clone, Default)]
@@ -236,9 +241,27 @@ impl Settings {
                 .map_err(|what| Failure::usage(format!("{}: {what}", file.display())))?;
             self.target.options.sasl_users = users.into_iter().collect();
         }
+        if self.target.options.unix_socket_group.is_some() && !self.is_given("unix_socket_mode") {
+            self.target.options.unix_socket_mode = GROUP_SOCKET_MODE;
+            let origin = "as unix_socket_group asks for".to_owned();
+            self.origins.insert("unix_socket_mode", origin);
+        }
         self.settle_tls()?;
         self.settle_ensemble()?;
-        self.target.options.check().map_err(|error| match error {
+        self.judged(self.target.options.check())
+    }
+
+    /// Whether a server may start that is as open as this.
+    ///
+    /// # Errors
+    /// An address that is open to other machines though nobody has said that it is meant to be.
+    pub(crate) fn check_exposure(&self) -> Result<(), Failure> {
+        self.judged(self.target.options.check_exposure())
+    }
+
+    /// The outcome of a check, with the values and the origins of the settings.
+    fn judged(&self, outcome: Result<(), StartError>) -> Result<(), Failure> {
+        outcome.map_err(|error| match error {
             StartError::Setting { setting, remedy } => {
                 Failure::usage(format!("{} {remedy}", self.named(setting)))
             }
@@ -405,9 +428,15 @@ impl Settings {
     /// Every setting, its value as in `baton.toml` (none: there is no value), and where that came
     /// from.
     pub(crate) fn list(&self) -> Vec<Shown<'_>> {
+        let openings = self.target.options.openings();
         SETTINGS
             .iter()
             .map(|setting| Shown {
+                open: openings
+                    .iter()
+                    .filter(|opening| opening.setting == setting.name)
+                    .map(ToString::to_string)
+                    .collect(),
                 name: setting.name,
                 value: match setting.name {
                     "super_digest" if self.target.options.super_digest.is_some() => None,
@@ -418,10 +447,16 @@ impl Settings {
             .collect()
     }
 
-    /// All settings as a `baton.toml`, each with its origin behind it. A secret is named and not
-    /// shown.
+    /// All settings as a `baton.toml`, each with its origin behind it, and with what it opens. A
+    /// secret is named and not shown.
     pub(crate) fn to_toml(&self) -> String {
         let lines = self.list().into_iter().map(|shown| match shown.value {
+            Some(value) if !shown.open.is_empty() => format!(
+                "{} = {value}  # {}  # OPEN: {}\n",
+                shown.name,
+                shown.origin,
+                shown.open.join("; ")
+            ),
             Some(value) => format!("{} = {value}  # {}\n", shown.name, shown.origin),
             None if shown.origin == "default" => format!("# {} is not set\n", shown.name),
             None => format!("# {} is not shown  # {}\n", shown.name, shown.origin),
@@ -436,6 +471,9 @@ pub(crate) struct Shown<'a> {
     name: &'static str,
     value: Option<String>,
     origin: &'a str,
+    /// What is open because of it, and to whom.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    open: Vec<String>,
 }
 
 /// Reads a file. `server_id` is the flag that says which of its servers this one is.

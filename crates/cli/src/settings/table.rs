@@ -143,6 +143,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "The mode of the files of unix_socket, in octal: 0660 lets the group connect, 0666 every user",
     },
     Setting {
+        name: "unix_socket_group",
+        flag: Flag::Own("GROUP"),
+        zoo: None,
+        field: Field::Group(|to| &mut to.options.unix_socket_group),
+        help: "The group of the files of unix_socket, whose members may connect: a name or a number. It makes unix_socket_mode 0660",
+    },
+    Setting {
         name: "http",
         flag: Flag::Own("HOST:PORT"),
         zoo: None,
@@ -155,6 +162,20 @@ pub(crate) static SETTINGS: &[Setting] = &[
         zoo: None,
         field: Field::Texts(|to| &mut to.options.https),
         help: "Answer HTTP with TLS on this address, with the certificate of tls_cert. May be repeated",
+    },
+    Setting {
+        name: "http_token_file",
+        flag: Flag::Own("FILE"),
+        zoo: None,
+        field: Field::Path(|to| &mut to.options.http_token_file),
+        help: "Bearer tokens for HTTP, one a line: callers who have one may read from anywhere, and give every command",
+    },
+    Setting {
+        name: "insecure",
+        flag: Flag::Own(""),
+        zoo: Some(("insecure", Unit::Text)),
+        field: Field::Switch(|to| &mut to.options.insecure),
+        help: "Let other machines reach listen and http though nobody has to prove there who they are",
     },
     Setting {
         name: "tick",

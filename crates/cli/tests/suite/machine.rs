@@ -309,6 +309,55 @@ impl TwoUsers {
     }
 }
 
+/// Where the tests may not become another user, `socket_access` is tested alone.
+#[test]
+fn a17_another_user_is_refused_whatever_became_of_the_sockets_mode() {
+    let Some(users) = TwoUsers::new() else {
+        return;
+    };
+    let home = &users.home;
+    let socket = home.system("run/baton/baton.sock");
+    let list = format!("unix:{}", socket.display());
+    let ask = ["ls", "--servers", &list, "--connect-timeout", "200ms"];
+    let (server, _) = machine_server(home, &[]);
+    chmod(&socket, 0o777);
+    let theirs = users.they_run(&ask);
+    assert_eq!(theirs.code, 125, "{theirs:?}");
+    assert_eq!(home.run(&ask[..3]).code, 0);
+    server.signal("TERM");
+    let ended = server.end();
+    let refused = format!("connection refused: user {NOBODY} (process ");
+    let lines = || ended.err.lines().filter(|line| line.contains(&refused));
+    assert!(lines().count() > 0, "{ended:?}");
+    assert!(
+        lines().all(|line| line.contains("which is for user 0;")),
+        "{ended:?}"
+    );
+    // A group that the operator names, and its members.
+    let group = NOBODY.to_string();
+    let (server, _) = machine_server(home, &["--unix-socket-group", &group]);
+    assert_eq!(mode(&socket), 0o660);
+    let theirs = users.they_run(&ask[..3]);
+    assert_eq!(theirs.code, 0, "{theirs:?}");
+    server.signal("TERM");
+    server.end();
+    let wrong = [
+        "serve",
+        "--ephemeral",
+        "--unix-socket",
+        "s",
+        "--unix-socket-group",
+    ];
+    for (more, complaint) in [
+        (&["no such group"][..], "is not a group of"),
+        (&["0", "--unix-socket-mode", "0600"], "must go together"),
+    ] {
+        let ran = home.run(&[&wrong[..], more].concat());
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.complaint().contains(complaint), "{ran:?}");
+    }
+}
+
 fn name_of_nobody() -> String {
     let id = Command::new("id")
         .args(["-nu", &NOBODY.to_string()])

@@ -2,8 +2,11 @@
 //! these tests do what the test says.
 
 use std::collections::VecDeque;
+use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -418,6 +421,8 @@ fn transfer_asks_the_leader_at_its_http_port() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let http = listener.local_addr().unwrap().to_string();
     let state = Arc::clone(&servers.state);
+    let wants_token = Arc::new(AtomicBool::new(false));
+    let is_wanted = Arc::clone(&wants_token);
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut head = Vec::new();
@@ -426,6 +431,11 @@ fn transfer_asks_the_leader_at_its_http_port() {
                 head.push(byte[0]);
             }
             let head = String::from_utf8(head).unwrap();
+            if is_wanted.load(Relaxed) && !head.contains("Authorization: Bearer ") {
+                let body = "{\"error\": \"show who you are\"}";
+                let _ = write!(stream, "HTTP/1.1 401 Unauthorized\r\n\r\n{body}");
+                continue;
+            }
             let mut state = state.lock().unwrap();
             let body = if head.starts_with("GET /commands/leader ") {
                 format!("{{\"is_leader\": {}, \"error\": null}}", state.leader == 1)
@@ -468,6 +478,35 @@ fn transfer_asks_the_leader_at_its_http_port() {
     );
     assert_eq!(state.secrets, ["digest super:secret"]);
     drop(state);
+    // Where reading needs an identity, too.
+    wants_token.store(true, Relaxed);
+    servers.state.lock().unwrap().leader = 1;
+    let ran = servers.run(&["transfer", "2", "--http", &http]);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(ran.complaint().contains("show who you are"), "{ran:?}");
+    let token = servers
+        .home
+        .write_secret("token", "# ours\n0123456789abcdef\n");
+    let with_token = [
+        "transfer",
+        "2",
+        "--http",
+        &http,
+        "--http-token-file",
+        "token",
+    ];
+    let ran = servers.run(&with_token);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(
+        servers.state.lock().unwrap().asked[1],
+        "POST /commands/transfer?to=2 HTTP/1.1 Authorization: Bearer 0123456789abcdef"
+    );
+    std::fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
+    let ran = servers.run(&with_token);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.complaint().contains("chmod 600"), "{ran:?}");
+    wants_token.store(false, Relaxed);
+    servers.state.lock().unwrap().leader = 3;
     // It leads no more.
     let ran = servers.run(&["transfer", "2", "--http", &http]);
     assert_eq!(ran.code, 125, "{ran:?}");

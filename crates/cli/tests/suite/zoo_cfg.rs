@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use crate::common::Home;
+use crate::common::{Home, Ran, Running};
 
 #[test]
 fn a_zoo_cfg_is_served_and_what_has_no_effect_is_named() {
@@ -58,11 +58,17 @@ fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
         "min_session_timeout = \"4s\"  # zoo.cfg:1 tickTime, 2 ticks",
         "tick = \"50ms\"  # --tick",
         "server_id = 1  # default",
+        "listen = [\"*:2181\"]  # zoo.cfg:3 clientPort  # OPEN: *:2181 to every machine that reaches it, without encryption and \
+         authentication",
     ] {
         assert!(ran.out.lines().any(|printed| printed == line), "{ran:?}");
     }
     assert!(
         ran.err.contains("without effect: nosuch (unknown)"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.err.contains("such a server does not start: listen = [\"*:2181\"] (zoo.cfg:3 clientPort) must not be open"),
         "{ran:?}"
     );
     std::fs::write(home.path("baton.toml"), &ran.out).unwrap();
@@ -75,7 +81,7 @@ fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
     ]);
     assert_eq!(again.code, 0, "{again:?}");
     assert!(
-        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml:17 min_session_timeout"}"#),
+        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml:20 min_session_timeout"}"#),
         "{again:?}"
     );
     assert!(!home.path("zk").exists());
@@ -120,7 +126,17 @@ fn the_client_port_of_a_zoo_cfg_takes_both_kinds_of_address_and_the_start_report
         "dataDir={}\nclientPort=0\njute.maxbuffer=100\n",
         home.path("zk").display()
     );
-    std::fs::write(home.path("zoo.cfg"), text).unwrap();
+    std::fs::write(home.path("zoo.cfg"), &text).unwrap();
+    let ran = home.run(&["serve", "--config", "zoo.cfg"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    let said = ran.complaint();
+    assert!(
+        said.contains("listen = [\"*:0\"] (zoo.cfg:2 clientPort) must not be open")
+            && said.contains("insecure = true"),
+        "{said}"
+    );
+    assert!(!home.path("zk").exists(), "nothing was made");
+    std::fs::write(home.path("zoo.cfg"), format!("{text}insecure=true\n")).unwrap();
     let mut server = home.spawn(&["serve", "--config", "zoo.cfg"]);
     let line = server.line();
     let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
@@ -145,7 +161,8 @@ fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
         ("0.0.0.0:0", "0.0.0.0:", true),
         ("127.0.0.1:0", "127.0.0.1:", false),
     ] {
-        let mut server = home.spawn(&["serve", "--ephemeral", "--listen", listen]);
+        let serve = ["serve", "--ephemeral", "--listen", listen, "--insecure"];
+        let mut server = home.spawn(&serve[..if warned { 5 } else { 4 }]);
         let line = server.line();
         assert!(line.contains(&format!("serving on {shown}")), "{line}");
         server.signal("TERM");
@@ -160,7 +177,19 @@ fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
         "--http",
         "0.0.0.0:0",
     ];
-    let mut server = home.spawn(&http);
+    let ran = home.run(&http);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.complaint().contains("http_token_file"), "{ran:?}");
+    let insecure = |value: &str| {
+        let mut command = home.baton(&http);
+        command.env("BATON_INSECURE", value);
+        command
+    };
+    for value in ["perhaps", "false"] {
+        let ran = Ran::from(insecure(value).output().unwrap());
+        assert_eq!(ran.code, 2, "{value}: {ran:?}");
+    }
+    let mut server = Running::new(insecure("true"));
     assert!(server.line().contains("HTTP on 0.0.0.0:"));
     server.signal("TERM");
     let ended = server.end();

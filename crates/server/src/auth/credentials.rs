@@ -4,6 +4,7 @@
 use baton_proto::AuthPacket;
 use baton_sasl::SaslError;
 use baton_tree::{Identity, digest_id};
+use subtle::ConstantTimeEq;
 
 use crate::options::Options;
 
@@ -51,7 +52,31 @@ pub(crate) fn claims_superuser(packet: &AuthPacket<'_>, options: &Options) -> bo
 /// Whether the packet's password is the superuser's.
 pub(crate) fn proves_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
     let digest = packet.auth.map(digest_id);
-    packet.scheme == "digest" && digest.is_some() && digest == options.super_digest
+    packet.scheme == "digest" && digest.is_some_and(|id| is_superusers(&id, options))
+}
+
+/// Whether this is the superuser's digest. The time that takes says nothing about it.
+fn is_superusers(digest: &str, options: &Options) -> bool {
+    let wanted = options.super_digest.as_deref();
+    wanted.is_some_and(|wanted| wanted.as_bytes().ct_eq(digest.as_bytes()).into())
+}
+
+/// The connection's identity with that of a certificate of this subject.
+///
+/// # Errors
+/// [`Refusal::TooMany`].
+pub(crate) fn add_subject(
+    identity: &Identity,
+    subject: String,
+    options: &Options,
+) -> Result<Identity, Refusal> {
+    let mut more = identity.clone();
+    let tls = options.tls.as_ref();
+    if tls.and_then(|tls| tls.super_subject.as_deref()) == Some(subject.as_str()) {
+        more.add("super", "");
+    }
+    more.add("x509", subject);
+    within_bound(more)
 }
 
 /// The connection's identity with what the packet adds.
@@ -69,7 +94,7 @@ pub(crate) fn add(
             // As in ZooKeeper: null is refused, but without a colon it is a user without a
             // password.
             let id = digest_id(packet.auth.ok_or(Refusal::Null)?);
-            if options.super_digest.as_deref() == Some(id.as_str()) {
+            if is_superusers(&id, options) {
                 more.add("super", "");
             }
             more.add("digest", id);

@@ -1,5 +1,6 @@
 //! Accepts connections and runs the task of each.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -27,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// on.
 pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener, tls: Option<PortTls>) {
     loop {
-        let accepted = match &listener {
+        let accepted: io::Result<Result<_, String>> = match &listener {
             Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
                 // Replies are small and whole; waiting for more to send would only delay them.
                 let _ = stream.set_nodelay(true);
@@ -35,15 +36,28 @@ pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener, tls: Opt
                     Some(tls) => Accepted::MayHaveTls(stream, tls.clone()),
                     None => Accepted::Ready(Stream::Tcp(stream)),
                 };
-                (accepted, Peer::Tcp(canonical(peer)))
+                Ok((accepted, Peer::Tcp(canonical(peer))))
             }),
-            Listener::Unix { listener, .. } => listener
-                .accept()
-                .await
-                .map(|(stream, _)| (Accepted::Ready(Stream::Unix(stream)), Peer::Local)),
+            Listener::Unix {
+                listener, access, ..
+            } => listener.accept().await.map(|(stream, _)| {
+                access.check(stream.peer_cred())?;
+                Ok((Accepted::Ready(Stream::Unix(stream)), Peer::Local))
+            }),
         };
         match accepted {
-            Ok((accepted, peer)) => {
+            Ok(Err(why)) => {
+                let stats = &state.stats;
+                stats.connections_accepted.fetch_add(1, Relaxed);
+                stats.auth_failed.fetch_add(1, Relaxed);
+                let who = || Who::at(&Peer::Local, None);
+                state.record(Operation::Connect, Ending::Failure, who, |fields| {
+                    fields.sentence("reason", &why);
+                });
+                let line = format_args!("connection refused: {why}");
+                state.notice(Notice::BadCredentials, Some(&Peer::Local), line);
+            }
+            Ok(Ok((accepted, peer))) => {
                 if let Some(life) = take_on(&state, accepted, peer) {
                     tokio::spawn(life);
                 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::audit::line::{Ending, Operation};
 use crate::audit::record::Who;
-use crate::auth::credentials::within_bound;
+use crate::auth::credentials;
 use crate::connections::conn::Conn;
 use crate::net::end::{End, closed};
 use crate::net::stream::Stream;
@@ -163,13 +163,8 @@ impl PortTls {
         };
         let subject =
             subject::of_certificate(certificate).map_err(|error| refused(error.to_string()))?;
-        let mut identity = (*conn.identity()).clone();
-        let tls = state.options.tls.as_ref();
-        if tls.and_then(|tls| tls.super_subject.as_deref()) == Some(subject.as_str()) {
-            identity.add("super", "");
-        }
-        identity.add("x509", subject);
-        let identity = within_bound(identity).map_err(|error| refused(error.to_string()))?;
+        let identity = credentials::add_subject(&conn.identity(), subject, &state.options)
+            .map_err(|error| refused(error.to_string()))?;
         conn.set_identity(Arc::new(identity));
         let (login, success) = (Operation::Login, Ending::Success);
         state.record(

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use baton_proto::{ConnectRequest, ErrorCode, Request};
-use baton_server::Server;
+use baton_proto::{Acl, ConnectRequest, ErrorCode, Perms, Request};
+use baton_server::{Options, Server, StartError};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -343,4 +343,112 @@ async fn bad_http_is_refused_and_others_go_on() {
     );
     assert_eq!(get(to, "/healthz").await.0, 200);
     drop(server);
+}
+
+/// An address of this machine that is not loopback's: where there is one, its callers come from
+/// elsewhere.
+fn own_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+/// Where this machine has no other address, the tests in `admin/http/access.rs` remain.
+#[tokio::test]
+async fn a18_callers_from_elsewhere_show_who_they_are_and_supervisors_need_not() {
+    let Some(own) = own_address() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "0123456789abcdef\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&tokens, mode).unwrap();
+    let builder = in_memory().http(format!("{own}:0")).http("127.0.0.1:0");
+    let builder = builder.with(|options| options.http_token_file = Some(tokens));
+    let server = builder.start().await.unwrap();
+    let [elsewhere, here] = *server.http_addrs() else {
+        panic!("two ports");
+    };
+    let mut wire = Wire::open(&server.connect_string()).await;
+    let token = "Authorization: Bearer 0123456789abcdef\r\n";
+    let reader = "Authorization: digest reader:secret\r\n";
+    for path in [
+        "/metrics",
+        "/commands",
+        "/commands/dump",
+        "/commands/nosuch",
+    ] {
+        let (status, shown) = get(elsewhere, path).await;
+        assert_eq!(status, 401, "{path}: {shown}");
+        assert!(shown.contains("have to show who they are"), "{shown}");
+        assert_ne!(ask(elsewhere, "GET", path, token, "").await.0, 401);
+        assert_ne!(get(here, path).await.0, 401, "{path}");
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(get(elsewhere, path).await.0, 200, "{path}");
+    }
+    assert_eq!(ask(elsewhere, "GET", "/metrics", token, "").await.0, 200);
+    assert_eq!(
+        ask(elsewhere, "POST", "/commands/srst", token, "").await.0,
+        200
+    );
+    assert_eq!(ask(elsewhere, "GET", "/metrics", reader, "").await.0, 403);
+    name_at_root(&mut wire).await;
+    assert_eq!(ask(elsewhere, "GET", "/metrics", reader, "").await.0, 200);
+    assert_eq!(
+        ask(elsewhere, "POST", "/commands/srst", reader, "").await.0,
+        403
+    );
+}
+
+/// Gives `/` an ACL that names `reader`, who may read, and `admin`, who may do everything.
+async fn name_at_root(wire: &mut Wire) {
+    let acl = |perms, user: &str| {
+        let id = baton_tree::digest_id(format!("{user}:secret").as_bytes());
+        Acl::new(perms, "digest", id)
+    };
+    let acl = Some(vec![
+        Acl::new(Perms::READ | Perms::ADMIN, "world", "anyone"),
+        acl(Perms::READ, "reader"),
+        acl(Perms::ALL, "admin"),
+    ]);
+    let path = "/";
+    let version = -1;
+    wire.call(Request::SetAcl { path, acl, version })
+        .await
+        .unwrap();
+}
+
+/// Apache ZooKeeper 3.9.3 took one permission for all of them (CVE-2025-58457).
+#[tokio::test]
+async fn a18_a_command_takes_every_permission_and_not_one_of_them() {
+    let (server, to) = serving().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    name_at_root(&mut wire).await;
+    for (user, wanted) in [("reader", 403), ("admin", 200), ("nobody", 403)] {
+        let header = format!("Authorization: digest {user}:secret\r\n");
+        let (status, shown) = ask(to, "POST", "/commands/srst", &header, "").await;
+        assert_eq!(status, wanted, "{user}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a18_ports_that_are_open_to_strangers_stop_the_start() {
+    for change in [
+        (|options| options.listen = vec!["0.0.0.0:0".to_owned()]) as fn(&mut Options),
+        |options| options.http = vec!["0.0.0.0:0".to_owned()],
+    ] {
+        let error = in_memory().with(change).start().await.unwrap_err();
+        assert!(matches!(error, StartError::Setting { .. }), "{error:?}");
+        assert!(error.to_string().contains("--insecure"), "{error}");
+    }
+    let missing = |options: &mut Options| options.http_token_file = Some("missing".into());
+    let error = in_memory().with(missing).start().await.unwrap_err();
+    assert!(
+        error.to_string().starts_with("http_token_file: missing: "),
+        "{error}"
+    );
 }

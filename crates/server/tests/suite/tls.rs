@@ -572,6 +572,44 @@ async fn http_has_a_port_with_tls() {
 }
 
 #[tokio::test]
+async fn a18_a_certificate_changes_something_where_the_request_says_so_and_its_subject_is_trusted()
+{
+    let fleet = Fleet::new();
+    let server = fleet
+        .server(ClientAuth::Required)
+        .with(|options| {
+            options.https = vec!["127.0.0.1:0".to_owned()];
+            let tls = options.tls.as_mut().unwrap();
+            tls.super_subject = Some("CN=admin".to_owned());
+        })
+        .start()
+        .await
+        .unwrap();
+    let to = server.https_addrs()[0];
+    let (admin, worker) = (fleet.issue("admin"), fleet.issue("worker"));
+    let header = "\r\nAuthorization: x509";
+    for (own, header, wanted) in [
+        (Some(&admin), header, "HTTP/1.1 200"),
+        // As a browser that was led here sends it.
+        (Some(&admin), "", "HTTP/1.1 401"),
+        (Some(&worker), header, "HTTP/1.1 403"),
+        (None, header, "HTTP/1.1 403"),
+    ] {
+        let mut stream = connect(to, &fleet.client(own)).await.unwrap();
+        let request = format!(
+            "POST /commands/srst HTTP/1.1\r\nHost: baton\r\nConnection: close{header}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(wanted), "{answer}");
+    }
+    let stranger = Fleet::new();
+    let config = fleet.client(Some(&stranger.issue("admin")));
+    assert!(get_over_tls(to, &config, "/metrics").await.is_err());
+}
+
+#[tokio::test]
 async fn a_server_with_both_kinds_of_http_answers_each() {
     let fleet = Fleet::new();
     let server = fleet

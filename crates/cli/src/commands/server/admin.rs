@@ -11,6 +11,8 @@ use crate::exit::Failure;
 
 /// How long an answer may take. The server answers a transfer when it has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The status of an answer that wants to know who asks.
+const UNAUTHORIZED: u16 = 401;
 /// Bytes of an answer.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -45,7 +47,20 @@ impl Answer {
     }
 }
 
-/// Sends one request to the HTTP port `HOST:PORT`. `authorization` is `USER:PASSWORD`.
+/// As [`ask`] without an authorization, and again with it where the server wants one.
+pub(super) async fn read(
+    address: &str,
+    target: &str,
+    authorization: Option<&str>,
+) -> Result<Answer, Failure> {
+    let answer = ask(address, "GET", target, None).await?;
+    match (answer.status, authorization) {
+        (UNAUTHORIZED, Some(_)) => ask(address, "GET", target, authorization).await,
+        _ => Ok(answer),
+    }
+}
+
+/// Sends one request to the HTTP port `HOST:PORT`. `authorization` is the value of that header.
 ///
 /// # Errors
 /// No answer, or one that is not a server's; the text names the address and the remedy.
@@ -55,8 +70,7 @@ pub(super) async fn ask(
     target: &str,
     authorization: Option<&str>,
 ) -> Result<Answer, Failure> {
-    let authorization =
-        authorization.map(|credentials| format!("Authorization: digest {credentials}\r\n"));
+    let authorization = authorization.map(|value| format!("Authorization: {value}\r\n"));
     let request = format!(
         "{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: 0\r\n{}\r\n",
         authorization.unwrap_or_default()

@@ -14,6 +14,7 @@ mod ls;
 mod recover;
 mod transfer;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use baton_client::{ClientTls, EnsembleConfig, EnsembleMember, Error, ReconfigError, Session};
@@ -23,6 +24,7 @@ use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::secret_file;
 use crate::znode::{self, on_connection};
 
 /// The variable that may hold credentials where `--auth-file` names none.
@@ -100,6 +102,15 @@ enum Act {
         /// HTTP ports of the servers, the leader's among them [default: port 8080 of the leader].
         #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
         http: Vec<String>,
+        /// Show the first token of this file at the HTTP port, in place of the credentials. Other
+        /// users must not be able to read it.
+        #[arg(
+            long,
+            value_name = "FILE",
+            env = "BATON_HTTP_TOKEN_FILE",
+            hide_env_values = true
+        )]
+        http_token_file: Option<PathBuf>,
         #[command(flatten)]
         limit: Limit,
     },
@@ -129,6 +140,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         Some(_) => None,
         None => credentials_of_variable()?,
     };
+    let token = match &args.act {
+        Act::Transfer {
+            http_token_file: Some(file),
+            ..
+        } => Some(first_token(file)?),
+        _ => None,
+    };
     context.block_on(on_connection(context, async |connection: &Connection| {
         let session = connection.session().await?;
         if let Some(credentials) = &from_variable {
@@ -152,9 +170,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 let changes = Changes::within(&ensemble, limit.wait);
                 changes.replace(server.id, server.address.as_deref()).await
             }
-            Act::Transfer { id, http, limit } => {
-                transfer::run(&ensemble, *id, http, limit.wait).await
-            }
+            Act::Transfer {
+                id, http, limit, ..
+            } => transfer::run(&ensemble, *id, http, token.as_deref(), limit.wait).await,
         }
     }))?
 }
@@ -241,6 +259,22 @@ fn credentials_of_variable() -> Result<Option<String>, Failure> {
         Ok(text) if !text.is_empty() => one_line(text).map(Some),
         _ => Ok(None),
     }
+}
+
+/// The first token of a file: a line that does not begin with `#`.
+fn first_token(file: &Path) -> Result<String, Failure> {
+    let text = secret_file::read(file).map_err(Failure::usage)?;
+    let mut lines = text.lines().map(str::trim);
+    let token = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_plain = |token: &&str| token.bytes().all(|byte| byte.is_ascii_graphic());
+    let token = token.filter(is_plain).ok_or_else(|| {
+        // What is wrong with the line is said without the line.
+        Failure::usage(format!(
+            "{}: its first line is not a token: letters, digits and -._~+/= alone; name the server's http_token_file",
+            file.display()
+        ))
+    })?;
+    Ok(token.to_owned())
 }
 
 fn one_line(text: String) -> Result<String, Failure> {

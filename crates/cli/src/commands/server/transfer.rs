@@ -29,6 +29,7 @@ pub(super) async fn run(
     ensemble: &Ensemble<'_>,
     id: u64,
     http: &[String],
+    token: Option<&str>,
     wait: Duration,
 ) -> Result<u8, Failure> {
     let config = ensemble.members().await?;
@@ -70,9 +71,15 @@ pub(super) async fn run(
     } else {
         http.to_vec()
     };
-    let leader = leader_among(&http).await?;
+    let authorization = match (token, ensemble.credentials) {
+        (Some(token), _) => Some(format!("Bearer {token}")),
+        (None, Some(credentials)) => Some(format!("digest {credentials}")),
+        (None, None) => None,
+    };
+    let authorization = authorization.as_deref();
+    let leader = leader_among(&http, authorization).await?;
     let target = format!("/commands/transfer?to={id}");
-    let answer = admin::ask(leader, "POST", &target, ensemble.credentials).await?;
+    let answer = admin::ask(leader, "POST", &target, authorization).await?;
     if let Some(complaint) = answer.complaint() {
         return Err(Failure::new(
             exit::NOTHING,
@@ -103,12 +110,19 @@ fn shown(ensemble: &Ensemble<'_>, id: u64) -> u8 {
 }
 
 /// The address of the server that says that it leads.
-async fn leader_among(http: &[String]) -> Result<&String, Failure> {
+async fn leader_among<'a>(
+    http: &'a [String],
+    authorization: Option<&str>,
+) -> Result<&'a String, Failure> {
     let mut failures = Vec::new();
     for address in http {
-        match admin::ask(address, "GET", "/commands/leader", None).await {
+        match admin::read(address, "/commands/leader", authorization).await {
             Ok(answer) if answer.body.get("is_leader") == Some(&Value::Bool(true)) => {
                 return Ok(address);
+            }
+            Ok(answer) if answer.complaint().is_some() => {
+                let complaint = answer.complaint().unwrap_or_default();
+                failures.push(format!("{address}: refused by the server: {complaint}"));
             }
             Ok(_) => failures.push(format!("{address}: it does not lead")),
             Err(failure) => failures.push(failure.text),

@@ -65,6 +65,8 @@ impl Home {
             .env_remove("BATON_TLS_CERT")
             .env_remove("BATON_TLS_KEY")
             .env_remove("BATON_AUTH_FILE")
+            .env_remove("BATON_HTTP_TOKEN_FILE")
+            .env_remove("BATON_INSECURE")
             .stdin(Stdio::null())
             .current_dir(self.dir.path());
         command

@@ -1,38 +1,32 @@
 //! `/commands/NAME`: what the four-letter words show, as JSON, under the names and with the fields
-//! of ZooKeeper's admin server (protocol.md §7.2). A command that changes something asks for
-//! credentials; see [`may_change`].
+//! of ZooKeeper's admin server (protocol.md §7.2). Who may give a command is the matter of
+//! `access`.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::http::StatusCode;
 use baton_consensus::Role;
-use baton_proto::{AuthPacket, Perms};
-use baton_tree::Identity;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::access::{Caller, Wish};
 use crate::admin::facts;
 use crate::admin::members;
 use crate::admin::metrics;
 use crate::audit::line::{Ending, Operation};
 use crate::audit::record::Who;
-use crate::auth::attempts::Judgement;
-use crate::auth::credentials;
+use crate::auth::tokens::Tokens;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
 use crate::report::listings::{ListingName, Refusal, SizeLimit, Source};
-use crate::report::notice::Notice;
 use crate::state::ServerState;
 
 /// A request for a command.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) name: String,
-    pub(super) peer: SocketAddr,
     pub(super) post: bool,
-    pub(super) authorization: Option<Vec<u8>>,
     pub(super) query: String,
     pub(super) body: Vec<u8>,
 }
@@ -44,7 +38,7 @@ type Fields = Result<Map<String, Value>, (StatusCode, String)>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Anyone,
-    /// Callers that [`may_change`].
+    /// Callers who may change something.
     Trusted,
     /// The same, and by POST only.
     TrustedPost,
@@ -269,11 +263,28 @@ pub(super) fn list() -> Value {
     json!({"commands": all, "command": "commands", "error": null})
 }
 
-/// Does what is asked: the status and the text of the answer.
-pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, Bytes) {
+/// Does what is asked, if the caller may ask that: the status and the text of the answer.
+pub(super) async fn run(
+    state: &Arc<ServerState>,
+    tokens: Option<&Arc<Tokens>>,
+    caller: &Arc<Caller>,
+    asked: Asked,
+) -> (StatusCode, Bytes) {
     let known = COMMANDS
         .iter()
         .find(|command| command.names.contains(&asked.name.as_str()));
+    let wish = match known.map(|command| command.access) {
+        None | Some(Access::Anyone) => Wish::Read,
+        Some(Access::Trusted | Access::TrustedPost) => Wish::Change,
+    };
+    let what = known.and_then(|command| command.names.first());
+    let what = what.copied().unwrap_or("a command");
+    if let Err((status, why)) = caller.check(state, tokens, wish, what).await {
+        if wish == Wish::Change {
+            record(state, what, caller, Ending::Failure);
+        }
+        return (status, text_of(&failure(&asked.name, &why)));
+    }
     let Some(command) = known else {
         let text = format!("Unknown command: {}; see /commands", asked.name);
         return (StatusCode::NOT_FOUND, text_of(&failure(&asked.name, &text)));
@@ -295,27 +306,16 @@ pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, 
             }
         }
         Run::Asked(run) => {
-            if command.access != Access::Anyone
-                && asked.authorization.is_some()
-                && let Err(what) = turn(state, asked.peer).await
-            {
-                record(state, name, &asked, Ending::Failure);
-                let answer = failure(name, &what);
-                return (StatusCode::TOO_MANY_REQUESTS, text_of(&answer));
-            }
-            let state = Arc::clone(state);
-            let access = command.access;
+            let (state, caller) = (Arc::clone(state), Arc::clone(caller));
             let answer = tokio::task::spawn_blocking(move || {
-                let answer = permitted(&state, access, &asked).and_then(|()| run(&state, &asked));
-                if let Err((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, what)) = &answer {
-                    state.notice(
-                        Notice::BadCredentials,
-                        Some(&Peer::Tcp(asked.peer)),
-                        format_args!("refused the command {name}: {what}"),
-                    );
+                if command.access == Access::TrustedPost && !asked.post {
+                    record(&state, name, &caller, Ending::Failure);
+                    let text = "this command is given by POST".to_owned();
+                    return Err((StatusCode::METHOD_NOT_ALLOWED, text));
                 }
-                if access != Access::Anyone {
-                    record(&state, name, &asked, Ending::of(&answer));
+                let answer = run(&state, &asked);
+                if command.access != Access::Anyone {
+                    record(&state, name, &caller, Ending::of(&answer));
                 }
                 answer
             });
@@ -332,35 +332,12 @@ pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, 
 }
 
 /// Records a command that changes something, or was to.
-fn record(state: &ServerState, name: &'static str, asked: &Asked, ending: Ending) {
-    let who = || {
-        let address = Identity::from_ip(asked.peer.ip());
-        let packet = asked.authorization.as_deref().and_then(credentials_in);
-        let added = packet.map(|packet| credentials::add(&address, &packet, &state.options));
-        let identity = added.and_then(Result::ok).unwrap_or(address);
-        Who::at(&Peer::Tcp(asked.peer), Some(identity))
-    };
+fn record(state: &ServerState, name: &'static str, caller: &Caller, ending: Ending) {
+    let who = || Who::at(&Peer::Tcp(caller.peer), Some(caller.claimed(state)));
     state.record(Operation::Command, ending, who, |fields| {
         fields.word("command", name);
         fields.word("via", "http");
     });
-}
-
-/// Waits until it is the turn of these credentials to be judged.
-async fn turn(state: &ServerState, peer: SocketAddr) -> Result<(), String> {
-    let peer = Peer::Tcp(peer);
-    match state.password_attempts.turn(&peer, state.time.uptime_ms()) {
-        Judgement::Now => {}
-        Judgement::After(wait) => tokio::time::sleep(wait).await,
-        Judgement::Never => {
-            state.stats.auth_failed.fetch_add(1, Relaxed);
-            let what = "too many tries come from its address; wait a minute".to_owned();
-            let line = format_args!("refused credentials for a command: {what}");
-            state.notice(Notice::BadCredentials, Some(&peer), line);
-            return Err(what);
-        }
-    }
-    Ok(())
 }
 
 fn finished(name: &str, mut answer: Map<String, Value>) -> Value {
@@ -381,69 +358,6 @@ pub(super) fn text_of(answer: &Value) -> Bytes {
 /// The answer of a command that failed.
 pub(super) fn failure(name: &str, what: &str) -> Value {
     json!({"command": name, "error": what})
-}
-
-fn permitted(
-    state: &ServerState,
-    access: Access,
-    asked: &Asked,
-) -> Result<(), (StatusCode, String)> {
-    if access == Access::Anyone {
-        return Ok(());
-    }
-    let Some(authorization) = &asked.authorization else {
-        return Err((
-            StatusCode::UNAUTHORIZED,
-            "this command changes something; send 'Authorization: digest USER:PASSWORD'".to_owned(),
-        ));
-    };
-    if may_change(state, authorization) {
-        state.password_attempts.succeeded(&Peer::Tcp(asked.peer));
-    } else {
-        return Err((
-            StatusCode::FORBIDDEN,
-            "these credentials are not enough: take the superuser's, or those of a digest user whom the ACL of / names with all permissions".to_owned(),
-        ));
-    }
-    if access == Access::TrustedPost && !asked.post {
-        let text = "this command is given by POST".to_owned();
-        return Err((StatusCode::METHOD_NOT_ALLOWED, text));
-    }
-    Ok(())
-}
-
-/// The credentials in a header `Authorization`.
-fn credentials_in(authorization: &[u8]) -> Option<AuthPacket<'_>> {
-    let (scheme, credentials) = authorization.split_at_checked(7)?;
-    scheme
-        .eq_ignore_ascii_case(b"digest ")
-        .then_some(AuthPacket {
-            kind: 0,
-            scheme: "digest",
-            auth: Some(credentials),
-        })
-}
-
-/// Whether these credentials may change something: the superuser's may, and those that have every
-/// permission on `/`, unless everybody has.
-fn may_change(state: &ServerState, authorization: &[u8]) -> bool {
-    let Some(packet) = credentials_in(authorization) else {
-        return false;
-    };
-    let nobody = Identity::anonymous();
-    let Ok(identity) = credentials::add(&nobody, &packet, &state.options) else {
-        state.stats.auth_failed.fetch_add(1, Relaxed);
-        return false;
-    };
-    let tree = state.tree.read();
-    let named = tree.peek("/").is_some_and(|(_, acl)| {
-        acl.permits(&identity, Perms::ALL) && !acl.permits(&nobody, Perms::ALL)
-    });
-    let enough = identity.is_super() || named;
-    if !enough {
-        state.stats.auth_failed.fetch_add(1, Relaxed);
-    }
-    enough
 }
 
 fn not_offered(instead: &str) -> (StatusCode, String) {

@@ -1,16 +1,17 @@
 //! HTTP for operators: `/commands` as ZooKeeper's admin server has them, `/metrics` for Prometheus,
 //! `/healthz` and `/readyz`. Never hands out a znode's data. What one caller can take is
-//! [`crate::http`]'s to bound.
+//! [`crate::http`]'s to bound. Everybody may ask for `/healthz` and `/readyz`, which supervisors
+//! on other machines decide by; who may ask for the rest, `access` says.
 
+pub(crate) mod access;
 mod commands;
 
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
@@ -18,9 +19,11 @@ use baton_tls::ServerTls;
 use bytes::Bytes;
 use tokio::net::TcpListener;
 
+use self::access::{Caller, Readers, Refused, Wish};
 use self::commands::Asked;
 use crate::admin::members;
 use crate::admin::metrics;
+use crate::auth::tokens::Tokens;
 use crate::commit::starting::Starting;
 use crate::report::listings::{ListingName, Source};
 use crate::state::ServerState;
@@ -33,13 +36,16 @@ const MAX_BODY_BYTES: usize = 4 << 10;
 pub(crate) struct Site {
     starting: Arc<Starting>,
     state: OnceLock<Arc<ServerState>>,
+    tokens: Option<Arc<Tokens>>,
 }
 
 impl Site {
-    pub(crate) fn new(starting: Arc<Starting>) -> Arc<Self> {
+    /// `tokens` are those of callers over HTTP.
+    pub(crate) fn new(starting: Arc<Starting>, tokens: Option<Arc<Tokens>>) -> Arc<Self> {
         Arc::new(Self {
             starting,
             state: OnceLock::new(),
+            tokens,
         })
     }
 
@@ -54,10 +60,26 @@ impl Site {
         let state = self.state.get();
         state.cloned().ok_or_else(|| self.starting.to_string())
     }
+
+    /// Whether the caller may read `what`. While the server starts there is nothing to read but how
+    /// far it is.
+    async fn may_read(&self, caller: Option<Caller>, what: &str) -> Result<(), Refused> {
+        let Ok(state) = self.state() else {
+            return Ok(());
+        };
+        let caller = Arc::new(caller.ok_or_else(unknown_caller)?);
+        let tokens = self.tokens.as_ref();
+        caller.check(&state, tokens, Wish::Read, what).await
+    }
 }
 
 /// Answers until it is aborted, and its connections with it. With `tls`, over TLS alone.
-pub(crate) async fn serve(site: Arc<Site>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
+pub(crate) async fn serve(
+    site: Arc<Site>,
+    listener: TcpListener,
+    tls: Option<Arc<ServerTls>>,
+    readers: Readers,
+) {
     let router = Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
@@ -65,7 +87,8 @@ pub(crate) async fn serve(site: Arc<Site>, listener: TcpListener, tls: Option<Ar
         .route("/commands", get(list_commands))
         .route("/commands/", get(list_commands))
         .route("/commands/{name}", any(command))
-        .with_state(site);
+        .with_state(site)
+        .layer(Extension(readers));
     match tls {
         Some(tls) => crate::http::serve_tls(router, listener, tls).await,
         None => crate::http::serve(router, listener).await,
@@ -116,7 +139,15 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
     "ok\n".into_response()
 }
 
-async fn exposition(State(site): State<Arc<Site>>) -> Response {
+async fn exposition(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
+    let caller = Caller::of(&request);
+    if let Err((status, why)) = site.may_read(caller, "/metrics").await {
+        return typed(
+            status,
+            "text/plain; charset=utf-8",
+            format!("{why}\n").into(),
+        );
+    }
     let state = match site.state() {
         Ok(state) => state,
         Err(stage) => return unavailable(&stage),
@@ -137,14 +168,20 @@ async fn exposition(State(site): State<Arc<Site>>) -> Response {
     }
 }
 
-async fn list_commands() -> Response {
+async fn list_commands(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
+    let caller = Caller::of(&request);
+    if let Err((status, why)) = site.may_read(caller, "/commands").await {
+        return json(
+            status,
+            commands::text_of(&commands::failure("commands", &why)),
+        );
+    }
     json(StatusCode::OK, commands::text_of(&commands::list()))
 }
 
 async fn command(
     State(site): State<Arc<Site>>,
     Path(name): Path<String>,
-    Extension(peer): Extension<SocketAddr>,
     request: Request<Body>,
 ) -> Response {
     let state = match site.state() {
@@ -154,24 +191,44 @@ async fn command(
             return json(StatusCode::SERVICE_UNAVAILABLE, commands::text_of(&answer));
         }
     };
+    let caller = match Caller::of(&request) {
+        Some(caller) => Arc::new(caller),
+        None => {
+            let (status, why) = unknown_caller();
+            return json(status, commands::text_of(&commands::failure(&name, &why)));
+        }
+    };
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
         let answer = commands::failure(&name, "the request's body is too long or broke off");
         return json(StatusCode::PAYLOAD_TOO_LARGE, commands::text_of(&answer));
     };
-    let authorization = head.headers.get(header::AUTHORIZATION);
     let asked = Asked {
         name,
-        peer,
         post: head.method == Method::POST,
-        authorization: authorization.map(|value| value.as_bytes().to_vec()),
         query: head.uri.query().unwrap_or_default().to_owned(),
         body: body.to_vec(),
     };
-    let (status, text) = commands::run(&state, asked).await;
+    let (status, text) = commands::run(&state, site.tokens.as_ref(), &caller, asked).await;
     json(status, text)
 }
 
+fn unknown_caller() -> Refused {
+    let text = "the address of the connection is not known; report this".to_owned();
+    (StatusCode::INTERNAL_SERVER_ERROR, text)
+}
+
 fn json(status: StatusCode, text: Bytes) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+    typed(status, "application/json", text)
+}
+
+fn typed(status: StatusCode, content: &'static str, text: Bytes) -> Response {
+    let mut response = (status, [(header::CONTENT_TYPE, content)], text).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        let asks = HeaderValue::from_static("Bearer");
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, asks);
+    }
+    response
 }

@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 64 << 10;
 ///
 /// # Errors
 /// The file, what is wrong with it, and the remedy, in one line.
-pub(crate) fn read(path: &Path) -> Result<String, String> {
+pub fn read(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let unreadable =
         |error: std::io::Error| format!("{shown}: {error}; name a file that can be read");
