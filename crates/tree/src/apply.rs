@@ -9,11 +9,12 @@ use crate::arena::NodeId;
 use crate::attachment::{Admission, Attachment, Stamp, Unapplied};
 use crate::batch::{Batch, BatchItem, CloseReason, Command};
 use crate::effects::{Effects, Outcome};
-use crate::identity::Identity;
+use crate::identity::{AuthId, Identity};
 use crate::kind::is_session_id;
 use crate::level::FormatLevel;
 use crate::recorder::{Context, Direct};
 use crate::server_list::{ListChange, ServerList};
+use crate::sessions::{CERTIFICATE, SASL};
 use crate::tree::Tree;
 
 /// Bounds for bodies that are in the log already. How large a request may be is decided where it
@@ -102,15 +103,18 @@ impl Tree {
     ) -> Outcome {
         let time_ms = self.advance_time(time_ms);
         let command = item.command;
-        if !matches!(
-            command,
+        let takes_zxid = match command {
             Command::ReattachSession { .. }
-                | Command::SetLevel(_)
-                | Command::Write {
-                    op: OpCode::Sync,
-                    ..
-                }
-        ) {
+            | Command::SetLevel(_)
+            | Command::Write {
+                op: OpCode::Sync, ..
+            } => false,
+            Command::Write {
+                op: OpCode::Sasl, ..
+            } => self.level < FormatLevel::BoundSessions,
+            _ => true,
+        };
+        if takes_zxid {
             self.zxid += 1;
         }
         let context = Context {
@@ -127,7 +131,7 @@ impl Tree {
                 timeout_ms,
             } => {
                 let attachment = self.attachment(session_id, item.stamp);
-                self.open_session(session_id, password, timeout_ms, attachment)
+                self.open_session(session_id, password, timeout_ms, attachment, identity)
             }
             Command::ReattachSession {
                 session_id,
@@ -135,7 +139,7 @@ impl Tree {
                 timeout_ms,
             } => {
                 let attachment = self.attachment(session_id, item.stamp);
-                self.reattach_session(session_id, &password, timeout_ms, attachment)
+                self.reattach_session(session_id, &password, timeout_ms, attachment, identity)
             }
             Command::CloseSession {
                 session_id,
@@ -214,8 +218,11 @@ impl Tree {
         password: [u8; 16],
         timeout_ms: i32,
         attachment: Attachment,
+        identity: &Identity,
     ) -> Result<Response, ErrorCode> {
-        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms, attachment) {
+        let bound_to = self.ids_of(CERTIFICATE, identity);
+        let sessions = &mut self.sessions;
+        if !is_session_id(id) || !sessions.open(id, password, timeout_ms, attachment, bound_to) {
             return Err(ErrorCode::BadArguments);
         }
         if let Some(session) = self.sessions.get(id) {
@@ -230,18 +237,39 @@ impl Tree {
         password: &[u8; 16],
         timeout_ms: i32,
         attachment: Attachment,
+        identity: &Identity,
     ) -> Result<Response, ErrorCode> {
         let level = self.level;
         let session = self
             .sessions
             .get_mut(id)
-            .filter(|session| session.password == *password)
+            .filter(|session| session.admits(password, identity))
             .ok_or(ErrorCode::SessionExpired)?;
         self.digest.remove(session.digest_term(id, level));
         session.timeout_ms = timeout_ms;
         session.attachment = attachment;
         self.digest.add(session.digest_term(id, level));
         Ok(Response::Empty)
+    }
+
+    /// The identities of this scheme, to which a session is bound from now on.
+    fn ids_of(&self, scheme: &str, identity: &Identity) -> Vec<AuthId> {
+        let ids = identity.ids().iter();
+        let ids = ids.filter(|id| id.scheme == scheme && self.level >= FormatLevel::BoundSessions);
+        ids.cloned().collect()
+    }
+
+    /// Binds the session to what its client has just proved by SASL, unless it is bound already.
+    fn bind_session(&mut self, context: &Context<'_>) {
+        let (id, level) = (context.session, self.level);
+        let bound_to = self.ids_of(SASL, context.identity);
+        if let Some(session) = self.sessions.get_mut(id)
+            && session.bound_to.iter().all(|id| id.scheme != SASL)
+        {
+            self.digest.remove(session.digest_term(id, level));
+            session.bound_to.extend(bound_to);
+            self.digest.add(session.digest_term(id, level));
+        }
     }
 
     fn close_session(
@@ -363,6 +391,11 @@ impl Tree {
             Request::Multi(ops) => Ok(Response::Multi(self.multi(context, &ops, effects))),
             // Its place in the log is all that a sync asks for.
             Request::Sync { path } => Ok(Response::Path(path.to_owned())),
+            // The server has judged it: this is how all servers know.
+            Request::Sasl { token } if self.level >= FormatLevel::BoundSessions => {
+                self.bind_session(context);
+                Ok(Response::Sasl(token.map(|token| token.to_vec().into())))
+            }
             // As ZooKeeper while `reconfigEnabled` is false: the write takes its zxid. A leader
             // that permits it has made a command of it.
             Request::Reconfig { .. } => Err(ErrorCode::ReconfigDisabled),

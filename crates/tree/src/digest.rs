@@ -10,6 +10,8 @@ use baton_proto::PASSWORD_BYTES;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::arena::{Family, Node};
+use crate::identity::AuthId;
+use crate::varint::put_bytes;
 
 /// A running sum of terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,6 +105,19 @@ pub(crate) fn attached_session_term(
 /// of a sequence add the same. A sum and not a hash: every write adds to it.
 pub(crate) fn sequence_step(session: i64, nonce: u64) -> u64 {
     hash_words(&[session as u64, nonce], 3) | 1
+}
+
+/// What a session adds for the identities to which it is bound.
+pub(crate) fn binding_term(session: i64, bound_to: &[AuthId]) -> u64 {
+    if bound_to.is_empty() {
+        return 0;
+    }
+    let mut bytes = Vec::new();
+    for id in bound_to {
+        put_bytes(&mut bytes, id.scheme.as_bytes());
+        put_bytes(&mut bytes, id.id.as_bytes());
+    }
+    hash_words(&[session as u64, xxh3_64(&bytes)], 4)
 }
 
 fn hash_words(words: &[u64], seed: u64) -> u64 {

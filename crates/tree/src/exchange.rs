@@ -149,7 +149,8 @@ impl Assembly {
         timeout_ms: i32,
     ) -> Result<(), AssembleError> {
         let attachment = Attachment::new(id, None);
-        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms, attachment) {
+        let sessions = &mut self.sessions;
+        if !is_session_id(id) || !sessions.open(id, password, timeout_ms, attachment, Vec::new()) {
             return Err(AssembleError::BadSession(id));
         }
         Ok(())

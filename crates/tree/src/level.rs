@@ -15,11 +15,14 @@ pub enum FormatLevel {
     /// Level 3: the log may change the servers of an ensemble, and `/zookeeper/config` lists them.
     /// The formats are those of level 2. A server that stands alone does not need it.
     Members,
+    /// Level 4: snapshots of version 3. A session is bound to the identities that its client has
+    /// proved, and only who proves them again can take it over.
+    BoundSessions,
 }
 
 impl FormatLevel {
     /// The highest level that this version can read and write.
-    pub const NEWEST: Self = Self::Members;
+    pub const NEWEST: Self = Self::BoundSessions;
 
     /// Its number, as it is stored.
     #[must_use]
@@ -28,6 +31,7 @@ impl FormatLevel {
             Self::Initial => 1,
             Self::Attachments => 2,
             Self::Members => 3,
+            Self::BoundSessions => 4,
         }
     }
 
@@ -35,7 +39,7 @@ impl FormatLevel {
     pub(crate) const fn batch_version(self) -> u8 {
         match self {
             Self::Initial => 1,
-            Self::Attachments | Self::Members => 2,
+            Self::Attachments | Self::Members | Self::BoundSessions => 2,
         }
     }
 
@@ -44,6 +48,7 @@ impl FormatLevel {
         match self {
             Self::Initial => 1,
             Self::Attachments | Self::Members => 2,
+            Self::BoundSessions => 3,
         }
     }
 
@@ -54,6 +59,7 @@ impl FormatLevel {
             1 => Some(Self::Initial),
             2 => Some(Self::Attachments),
             3 => Some(Self::Members),
+            4 => Some(Self::BoundSessions),
             _ => None,
         }
     }

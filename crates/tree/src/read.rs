@@ -3,12 +3,12 @@
 
 use std::ops::Bound;
 
-use baton_proto::{Acl, ErrorCode, MultiOp, MultiResult, Perms, Stat};
+use baton_proto::{Acl, ErrorCode, MultiOp, MultiResult, PASSWORD_BYTES, Perms, Stat};
 use bytes::Bytes;
 
 use crate::acl_table::AclList;
 use crate::arena::{Children, Node};
-use crate::identity::{self, Identity};
+use crate::identity::{self, AuthId, Identity};
 use crate::sessions::{EphemeralCursor, SessionInfo};
 use crate::tree::Tree;
 
@@ -248,6 +248,28 @@ impl Tree {
     #[must_use]
     pub fn session(&self, id: i64) -> Option<SessionInfo> {
         self.sessions.get(id).map(|session| session.info(id))
+    }
+
+    /// Whether a connection with this password and these identities may take session `id` over.
+    /// `None`: there is no such session.
+    #[must_use]
+    pub fn admits(
+        &self,
+        id: i64,
+        password: &[u8; PASSWORD_BYTES],
+        identity: &Identity,
+    ) -> Option<bool> {
+        let session = self.sessions.get(id)?;
+        Some(session.admits(password, identity))
+    }
+
+    /// The identities to which session `id` is bound: whoever takes it over has to prove them. None
+    /// if there is no such session.
+    #[must_use]
+    pub fn bound_to(&self, id: i64) -> &[AuthId] {
+        self.sessions
+            .get(id)
+            .map_or(&[], |session| &session.bound_to)
     }
 
     /// Number of znodes, `/` among them. ZooKeeper reports one more (protocol.md §1.6).

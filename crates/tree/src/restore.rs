@@ -11,6 +11,7 @@ use crate::acl_table::{AclId, AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
 use crate::attachment::Attachment;
 use crate::digest::{self, Digest};
+use crate::identity::AuthId;
 use crate::kind::{Kind, is_session_id};
 use crate::level::FormatLevel;
 use crate::quota::QUOTA_PATH;
@@ -209,10 +210,28 @@ impl Restore {
         let timeout_ms = from.i32()?;
         let attachment = self.read_attachment(from, id)?;
         let attachment = attachment.ok_or(ReadError::Invalid(offset))?;
-        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms, attachment) {
+        let bound_to = self.read_binding(from)?;
+        if !is_session_id(id)
+            || !self
+                .sessions
+                .open(id, password, timeout_ms, attachment, bound_to)
+        {
             return Err(ReadError::Invalid(offset).into());
         }
         Ok(())
+    }
+
+    /// The identities to which a session is bound.
+    fn read_binding(&self, from: &mut Reader<'_>) -> Result<Vec<AuthId>, ReadError> {
+        let level = self.head.as_ref().map(|head| head.level);
+        let mut bound_to = Vec::new();
+        if level.is_some_and(|level| level >= FormatLevel::BoundSessions) {
+            for _ in 0..from.u64()? {
+                let (scheme, id) = (from.str()?.to_owned(), from.str()?.to_owned());
+                bound_to.push(AuthId { scheme, id });
+            }
+        }
+        Ok(bound_to)
     }
 
     /// The attachment of session `id`; `None` if it contradicts itself.

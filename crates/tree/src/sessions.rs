@@ -5,11 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use baton_proto::PASSWORD_BYTES;
+use subtle::ConstantTimeEq;
 
 use crate::arena::NodeId;
 use crate::attachment::Attachment;
 use crate::digest;
+use crate::identity::{AuthId, Identity};
 use crate::level::FormatLevel;
+
+/// The scheme of what a connection proves before its session is opened: the subject of its
+/// certificate.
+pub(crate) const CERTIFICATE: &str = "x509";
+/// The scheme of what a connection proves once it has its session.
+pub(crate) const SASL: &str = "sasl";
 
 /// An open session.
 #[derive(Debug, Clone)]
@@ -17,6 +25,9 @@ pub(crate) struct Session {
     pub(crate) password: [u8; PASSWORD_BYTES],
     pub(crate) timeout_ms: i32,
     pub(crate) attachment: Attachment,
+    /// What its client has proved to be by a certificate or by SASL, and whoever takes it over has
+    /// to prove, too.
+    pub(crate) bound_to: Vec<AuthId>,
     pub(crate) ephemerals: BTreeSet<NodeId>,
 }
 
@@ -62,6 +73,7 @@ impl Sessions {
         password: [u8; PASSWORD_BYTES],
         timeout_ms: i32,
         attachment: Attachment,
+        bound_to: Vec<AuthId>,
     ) -> bool {
         if self.open.contains_key(&id) {
             return false;
@@ -70,6 +82,7 @@ impl Sessions {
             password,
             timeout_ms,
             attachment,
+            bound_to,
             ephemerals: BTreeSet::new(),
         };
         self.open.insert(id, session);
@@ -126,6 +139,15 @@ impl Sessions {
 }
 
 impl Session {
+    /// Whether a connection with this password may take the session over: it shows the certificate
+    /// to which the session is bound, if it is bound to one. What SASL proves comes after that. The
+    /// time that takes says nothing about the password.
+    pub(crate) fn admits(&self, password: &[u8; PASSWORD_BYTES], identity: &Identity) -> bool {
+        let is_known = bool::from(self.password.ct_eq(password));
+        let mut certificates = self.bound_to.iter().filter(|id| id.scheme == CERTIFICATE);
+        is_known && certificates.all(|id| identity.ids().contains(id))
+    }
+
     pub(crate) fn info(&self, id: i64) -> SessionInfo {
         SessionInfo {
             id,
@@ -151,6 +173,9 @@ impl Session {
                 attachment.is_broken(),
             )
             .wrapping_add(attachment.digest_steps()),
+            FormatLevel::BoundSessions => self
+                .digest_term(id, FormatLevel::Attachments)
+                .wrapping_add(digest::binding_term(id, &self.bound_to)),
         }
     }
 }

@@ -63,6 +63,13 @@ impl Tree {
                 put_u64(&mut chunk, attachment.last_sequence());
                 chunk.push(attachment.is_broken().into());
             }
+            if self.level >= FormatLevel::BoundSessions {
+                put_u64(&mut chunk, session.bound_to.len() as u64);
+                for id in &session.bound_to {
+                    put_bytes(&mut chunk, id.scheme.as_bytes());
+                    put_bytes(&mut chunk, id.id.as_bytes());
+                }
+            }
             if chunk.len() >= MAX_CHUNK_BYTES {
                 walk.ready
                     .push_back(std::mem::replace(&mut chunk, vec![SESSIONS]));

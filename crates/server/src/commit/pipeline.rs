@@ -216,7 +216,11 @@ impl CommitPipeline {
     /// Raises the format level to the newest one that a server alone has a use for: nobody else has
     /// to read what this server writes.
     fn raise_level(&mut self, is_new: bool) -> Result<(), ServerError> {
-        let (from, to) = (self.applier.level, FormatLevel::Attachments);
+        let to = match self.state.options.binds_sessions() {
+            true => FormatLevel::BoundSessions,
+            false => FormatLevel::Attachments,
+        };
+        let from = self.applier.level;
         if from >= to {
             return Ok(());
         }

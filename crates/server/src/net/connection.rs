@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use baton_proto::{ConnectResponse, Decoder, ErrorCode, RequestHeader, frame};
-use baton_tree::Identity;
+use baton_tree::{AuthId, Identity};
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::time::Sleep;
@@ -115,6 +115,8 @@ pub(crate) struct Connection {
     judge_now: bool,
     /// What a SASL exchange waits for.
     sasl: sasl::Exchange,
+    /// The identities that the client has to have proved, because its session is bound to them.
+    bound_to: Box<[AuthId]>,
     /// The word that came in place of a session, and its argument.
     word: Option<(words::Word, i64)>,
     read_at: Instant,
@@ -155,6 +157,7 @@ impl Connection {
             pause: None,
             judge_now: false,
             sasl: sasl::Exchange::default(),
+            bound_to: Box::default(),
             word: None,
             read_at,
             turn: Turn::default(),
@@ -246,6 +249,7 @@ impl Connection {
             self.answered(taken);
             if self.phase == Phase::Attaching && self.conn.attached().is_some() {
                 self.phase = Phase::Open;
+                self.learn_binding();
             }
             let mut need = Need::Room;
             let mut closing = taken.closing.or(self.close_after);
@@ -665,6 +669,8 @@ impl Connection {
                     answered += self.auth_step(header.xid, body, judged, &mut identity);
                 }
                 Class::Sasl => {
+                    // It looks at the tree, too.
+                    drop(tree.take());
                     answered += self.sasl_step(header.xid, body, judged, &mut identity);
                 }
                 Class::Refused(code) => {
@@ -792,6 +798,7 @@ impl Connection {
     fn open_read_only(&mut self, answer: &ConnectResponse) {
         frame::write_connect_response(&mut self.out, answer);
         self.phase = Phase::Open;
+        self.learn_binding();
         self.is_read_only = true;
         if !self.conn.is_read_only() {
             self.close_after = Some(CloseReason::SessionRefused);

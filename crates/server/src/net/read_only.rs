@@ -40,7 +40,7 @@ pub(super) fn open(
             request.last_zxid_seen
         ));
     }
-    let Some((session, password)) = identify(state, request)? else {
+    let Some((session, password)) = identify(state, conn, request)? else {
         return Ok(Some(ConnectResponse::refused(request.read_only)));
     };
     let Some(status) = &state.ensemble else {
@@ -70,9 +70,10 @@ pub(super) fn open(
 }
 
 /// The id and the password of the client's session: new ones, or those that it has. `None`: the
-/// password is not that of the session.
+/// password is not that of the session, or the client does not show to whom it is bound.
 fn identify(
     state: &ServerState,
+    conn: &Conn,
     request: &ConnectRequest<'_>,
 ) -> Result<Option<(i64, [u8; PASSWORD_BYTES])>, String> {
     if request.session_id == 0 {
@@ -82,9 +83,12 @@ fn identify(
         return Ok(None);
     };
     // This server may not know the session, because it lags or because the session has ended.
-    let known = state.tree.read().session(request.session_id);
-    let is_refused = known.is_some_and(|known| known.password != password);
-    Ok((!is_refused).then_some((request.session_id, password)))
+    let identity = conn.identity();
+    let admitted = state
+        .tree
+        .read()
+        .admits(request.session_id, &password, &identity);
+    Ok((admitted != Some(false)).then_some((request.session_id, password)))
 }
 
 fn draw<const BYTES: usize>() -> Result<[u8; BYTES], String> {

@@ -1,17 +1,24 @@
 //! SASL DIGEST-MD5 as ZooKeeper's clients speak it: who proves to know a password has what ACLs
 //! give to `sasl:NAME`.
 
-use baton_proto::{Acl, AuthPacket, Create, CreateMode, ErrorCode, Perms, Request, Response};
+use baton_proto::{
+    Acl, AuthPacket, ConnectResponse, Create, CreateMode, ErrorCode, Perms, Request, Response,
+};
 use baton_sasl::{Client, Proof};
 use baton_server::{SaslUsers, Server};
 
-use crate::support::{Wire, in_memory};
+use crate::support::ensemble::Ensemble;
+use crate::support::{PATIENCE, Wire, in_memory};
 
-async fn with_users() -> Server {
+fn users() -> SaslUsers {
     let users = [("bob", "secret"), ("eve", "other")];
     let users = users.map(|(name, password)| (name.to_owned(), password.to_owned()));
+    SaslUsers::from_iter(users)
+}
+
+async fn with_users() -> Server {
     in_memory()
-        .with(|options| options.sasl_users = SaslUsers::from_iter(users))
+        .with(|options| options.sasl_users = users())
         .start()
         .await
         .unwrap()
@@ -139,11 +146,7 @@ async fn a_server_that_requires_authentication_answers_nothing_before() {
         .await
         .unwrap();
     let to = server.connect_string();
-    let exists = Request::Exists {
-        path: "/",
-        watch: false,
-    };
-    for request in [exists.clone(), Request::Ping, Request::CloseSession] {
+    for request in [exists(), Request::Ping, Request::CloseSession] {
         let mut wire = Wire::open(&to).await;
         wire.send(&[request]).await;
         let refused = wire.reply().await.0.error();
@@ -157,11 +160,120 @@ async fn a_server_that_requires_authentication_answers_nothing_before() {
         scheme: "digest",
         auth: Some(b"bob:secret"),
     });
-    wire.send(&[digest, exists.clone()]).await;
+    wire.send(&[digest, exists()]).await;
     assert_eq!(wire.reply().await.0.error(), ErrorCode::Ok);
     let refused = wire.reply().await.0.error();
     assert_eq!(refused, ErrorCode::SessionClosedRequireSaslAuth);
     let mut wire = Wire::open(&to).await;
     log_in(&mut wire, "bob", "secret").await.unwrap();
     assert!(wire.exists("/").await);
+}
+
+fn exists() -> Request<'static> {
+    Request::Exists {
+        path: "/",
+        watch: false,
+    }
+}
+
+/// Whether a connection that has taken the session over, and has proved to be `user` if there is
+/// one, is refused everything.
+async fn is_refused(to: &str, session: &ConnectResponse, user: Option<(&str, &str)>) -> bool {
+    let mut thief = Wire::resume(to, session, 0).await.unwrap();
+    assert_eq!(thief.session.session_id, session.session_id);
+    if let Some((user, password)) = user {
+        log_in(&mut thief, user, password).await.unwrap();
+    }
+    thief.send(&[exists()]).await;
+    match thief.reply().await.0.error() {
+        ErrorCode::SessionClosedRequireSaslAuth => {
+            assert!(thief.is_closed().await);
+            true
+        }
+        code => {
+            assert_eq!(code, ErrorCode::Ok);
+            false
+        }
+    }
+}
+
+#[tokio::test]
+async fn a19_the_session_of_a_user_obeys_nobody_else() {
+    let server = with_users().await;
+    let to = server.connect_string();
+    let mut bob = Wire::open(&to).await;
+    log_in(&mut bob, "bob", "secret").await.unwrap();
+    bob.create("/held", b"", 1).await.unwrap();
+    let session = bob.session;
+    // With the session's password alone.
+    for request in [exists(), Request::Ping, Request::CloseSession] {
+        let mut thief = Wire::resume(&to, &session, 0).await.unwrap();
+        thief.send(&[request]).await;
+        let refused = thief.reply().await.0.error();
+        assert_eq!(refused, ErrorCode::SessionClosedRequireSaslAuth);
+        assert!(thief.is_closed().await);
+    }
+    assert!(is_refused(&to, &session, Some(("eve", "other"))).await);
+    assert!(!is_refused(&to, &session, Some(("bob", "secret"))).await);
+    let mut bob = Wire::resume(&to, &session, 0).await.unwrap();
+    log_in(&mut bob, "bob", "secret").await.unwrap();
+    assert!(bob.exists("/held").await, "nobody has closed it");
+    // Who proves to be somebody else besides does not change whose it is.
+    log_in(&mut bob, "eve", "other").await.unwrap();
+    assert!(is_refused(&to, &session, Some(("eve", "other"))).await);
+    // A session whose client has proved nothing is taken over with its password.
+    let open = Wire::open(&to).await.session;
+    assert!(!is_refused(&to, &open, None).await);
+}
+
+#[tokio::test]
+async fn a19_whose_a_session_is_outlives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = async || {
+        let builder = Server::builder().data_dir(folder.path().join("data"));
+        let builder = builder.listen("127.0.0.1:0");
+        let builder = builder.with(|options| {
+            options.sasl_users = users();
+            options.snapshot_every_entries = 5;
+        });
+        builder.start().await.unwrap()
+    };
+    let server = start().await;
+    let mut bob = Wire::open(&server.connect_string()).await;
+    log_in(&mut bob, "bob", "secret").await.unwrap();
+    for n in 0..20 {
+        bob.create(&format!("/{n}"), b"", 0).await.unwrap();
+    }
+    let session = bob.session;
+    server.shutdown().await.unwrap();
+    let server = start().await;
+    let to = server.connect_string();
+    assert!(is_refused(&to, &session, None).await);
+    assert!(!is_refused(&to, &session, Some(("bob", "secret"))).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a19_every_server_of_an_ensemble_knows_whose_a_session_is() {
+    let mut ensemble = Ensemble::unstarted(3);
+    ensemble.sasl_users = users();
+    ensemble.start_every().await;
+    let [one, other, _] = ensemble.ids()[..] else {
+        panic!("three servers");
+    };
+    // Once the leader has heard that each server knows the format.
+    let bound = async {
+        loop {
+            let mut bob = ensemble.open(one).await;
+            log_in(&mut bob, "bob", "secret").await.unwrap();
+            let session = bob.session;
+            if is_refused(&ensemble.address(other), &session, None).await {
+                return session;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let session = tokio::time::timeout(PATIENCE, bound).await.unwrap();
+    let to = ensemble.address(other);
+    assert!(is_refused(&to, &session, Some(("eve", "other"))).await);
+    assert!(!is_refused(&to, &session, Some(("bob", "secret"))).await);
 }

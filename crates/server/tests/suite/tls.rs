@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use baton_proto::{Acl, AuthPacket, Create, CreateOp, ErrorCode, EventKind, Perms, Request};
+use baton_proto::{
+    Acl, AuthPacket, ConnectRequest, Create, CreateOp, ErrorCode, EventKind, Perms, Request,
+};
 use baton_server::{ClientAuth, Server, StartError};
 use baton_tls::rustls::ClientConfig;
 use rcgen::date_time_ymd;
@@ -14,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::tls::{Fleet, SOON, connect, open};
-use crate::support::{Frame, PATIENCE, Wire, get, http, set, watched, word};
+use crate::support::tls::{Fleet, Pair, SOON, connect, open};
+use crate::support::{Frame, PATIENCE, Wire, get, http, no_session, set, watched, word};
 
 fn secure(server: &Server) -> SocketAddr {
     server.secure_addrs()[0]
@@ -221,6 +223,38 @@ async fn the_superuser_may_be_a_subject() {
     assert_eq!(admin.get("/private").await.unwrap(), b"mine");
     let mut imitator = open(to, &fleet.client(Some(&fleet.issue("admin ")))).await;
     assert_eq!(imitator.get("/private").await, Err(ErrorCode::NoAuth));
+}
+
+#[tokio::test]
+async fn a19_a_session_that_a_certificate_has_opened_is_taken_over_with_it_alone() {
+    let fleet = Fleet::new();
+    let server = fleet.server(ClientAuth::Optional).start().await.unwrap();
+    let to = secure(&server);
+    let (alice, bob) = (fleet.issue("alice"), fleet.issue("bob"));
+    let mut owner = open(to, &fleet.client(Some(&alice))).await;
+    owner.create("/held", b"", 1).await.unwrap();
+    let session = owner.session;
+    let request = ConnectRequest {
+        session_id: session.session_id,
+        password: &session.password,
+        ..no_session()
+    };
+    let over_tls = async |own: Option<&Pair>| {
+        let stream = connect(to, &fleet.client(own)).await.unwrap();
+        Wire::ask_on(stream, &request).await.unwrap()
+    };
+    // As with a wrong password, there is no such session.
+    for own in [None, Some(&bob)] {
+        assert_eq!(over_tls(own).await.session.session_id, 0);
+    }
+    let plain = Wire::open_with(&server.connect_string(), &request).await;
+    assert_eq!(plain.unwrap().session.session_id, 0);
+    assert!(owner.exists("/held").await, "it has not moved");
+    // A new certificate of the same subject.
+    let renewed = fleet.issue("alice");
+    let mut owner = over_tls(Some(&renewed)).await;
+    assert_eq!(owner.session.session_id, session.session_id);
+    assert!(owner.exists("/held").await);
 }
 
 #[tokio::test]

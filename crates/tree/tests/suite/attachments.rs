@@ -187,6 +187,7 @@ fn r29_a_connection_without_a_nonce_writes_until_another_one_has_the_session() {
         FormatLevel::Initial,
         FormatLevel::Attachments,
         FormatLevel::Members,
+        FormatLevel::BoundSessions,
     ] {
         let mut tree = tree_at(level);
         let open = Command::OpenSession {
@@ -219,7 +220,7 @@ fn r29_a_connection_without_a_nonce_writes_until_another_one_has_the_session() {
                 assert!(stamped.unwrap().is_ok(), "stamps are not stored yet");
                 assert_eq!((info(&tree).nonce, unstamped(&mut tree)), (0, Ok(true)));
             }
-            FormatLevel::Attachments | FormatLevel::Members => {
+            FormatLevel::Attachments | FormatLevel::Members | FormatLevel::BoundSessions => {
                 assert_eq!(stamped, Err(Unapplied::SessionMoved));
                 assert_eq!(unstamped(&mut tree), Err(Unapplied::SessionMoved));
                 create(&mut tree, SESSION, 6, 1).unwrap().unwrap();
@@ -313,9 +314,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     );
     builder.push(0, Command::SetLevel(FormatLevel::NEWEST));
     let mut payload = builder.finish().to_vec();
-    *payload.last_mut().unwrap() = 4;
+    *payload.last_mut().unwrap() = 5;
     let error = Batch::decode(&payload).unwrap_err();
-    assert_eq!(error, BatchError::UnknownLevel(4));
+    assert_eq!(error, BatchError::UnknownLevel(5));
     assert!(error.to_string().contains("start a newer version"));
 
     let mut tree = raised();
@@ -324,9 +325,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     // The level and the time of an empty tree are the last bytes of the head.
     let level = chunks[0].len() - 2;
     assert_eq!(chunks[0][level], 2);
-    chunks[0][level] = 4;
+    chunks[0][level] = 5;
     let error = restore(&chunks).unwrap_err();
-    assert_eq!(error, RestoreError::UnknownLevel(4));
+    assert_eq!(error, RestoreError::UnknownLevel(5));
     assert!(error.to_string().contains("start a newer version"));
     chunks[0][level] = 1;
     let broken = matches!(restore(&chunks), Err(RestoreError::Broken { chunk: 0, .. }));
@@ -495,4 +496,151 @@ proptest! {
         let names = tree.get_children("/", &Identity::anonymous()).unwrap().0;
         prop_assert_eq!(names.filter(|name| name.starts_with("n-")).count(), applied);
     }
+}
+
+fn identity(ids: &[(&str, &str)]) -> Identity {
+    let mut identity = Identity::anonymous();
+    for (scheme, id) in ids {
+        identity.add(*scheme, *id);
+    }
+    identity
+}
+
+/// Applies a command of a connection that has proved this.
+fn apply_as(tree: &mut Tree, ids: &[(&str, &str)], command: Command<'_>) -> Outcome {
+    tree.apply(1_000, SESSION, &identity(ids), command, &mut ())
+}
+
+fn opening() -> Command<'static> {
+    Command::OpenSession {
+        session_id: SESSION,
+        password: password(SESSION),
+        timeout_ms: 10_000,
+    }
+}
+
+/// Whether a connection that has proved this can take the session over.
+fn admits(tree: &mut Tree, ids: &[(&str, &str)]) -> bool {
+    let wrong = Command::ReattachSession {
+        session_id: SESSION,
+        password: [0; 16],
+        timeout_ms: 10_000,
+    };
+    assert!(apply_as(tree, ids, wrong).result.is_err());
+    let right = Command::ReattachSession {
+        session_id: SESSION,
+        password: password(SESSION),
+        timeout_ms: 10_000,
+    };
+    let admitted = tree.admits(SESSION, &password(SESSION), &identity(ids));
+    let outcome = apply_as(tree, ids, right);
+    assert_eq!(outcome.result.is_ok(), admitted.unwrap());
+    outcome.result.is_ok()
+}
+
+/// What the server writes down when a client has proved who it is by SASL.
+fn sasl(tree: &mut Tree, ids: &[(&str, &str)]) -> Outcome {
+    let mut body = Vec::new();
+    let token = Some(&b"rspauth"[..]);
+    Request::Sasl { token }.encode(&mut body);
+    let op = OpCode::Sasl;
+    apply_as(tree, ids, Command::Write { op, body: &body })
+}
+
+const ALICE: (&str, &str) = ("x509", "CN=alice");
+const BOB: (&str, &str) = ("sasl", "bob");
+const HOST: (&str, &str) = ("ip", "10.0.0.1");
+
+#[test]
+fn a19_a_session_is_bound_to_the_certificate_that_opened_it_from_level_4_on() {
+    for level in [FormatLevel::Members, FormatLevel::BoundSessions] {
+        let binds = level == FormatLevel::BoundSessions;
+        let mut tree = tree_at(level);
+        apply_as(&mut tree, &[HOST, ALICE], opening())
+            .result
+            .unwrap();
+        assert_eq!(admits(&mut tree, &[HOST]), !binds);
+        assert_eq!(admits(&mut tree, &[("x509", "CN=alic")]), !binds);
+        assert_eq!(admits(&mut tree, &[("digest", "CN=alice")]), !binds);
+        assert!(
+            admits(&mut tree, &[BOB, ALICE]),
+            "from another address, too"
+        );
+        assert_eq!(tree.bound_to(SESSION).len(), usize::from(binds));
+    }
+    // A session of before stays as it was.
+    let mut tree = tree_at(FormatLevel::Members);
+    apply_as(&mut tree, &[ALICE], opening()).result.unwrap();
+    apply_as(
+        &mut tree,
+        &[],
+        Command::SetLevel(FormatLevel::BoundSessions),
+    );
+    assert!(admits(&mut tree, &[HOST]));
+    // Who takes it over binds it to nothing.
+    assert!(admits(&mut tree, &[("x509", "CN=eve")]));
+    assert!(admits(&mut tree, &[HOST]));
+}
+
+#[test]
+fn a19_what_sasl_proves_binds_the_session_once_and_takes_no_zxid() {
+    let mut tree = tree_at(FormatLevel::BoundSessions);
+    apply_as(&mut tree, &[HOST], opening()).result.unwrap();
+    let (zxid, before) = (tree.zxid(), tree.digest());
+    let answer = sasl(&mut tree, &[HOST, BOB]);
+    assert_eq!(
+        answer.result,
+        Ok(Response::Sasl(Some(b"rspauth"[..].into())))
+    );
+    assert_eq!((answer.zxid, tree.zxid()), (zxid, zxid));
+    assert_ne!(tree.digest(), before);
+    let bound = tree.digest();
+    sasl(&mut tree, &[HOST, BOB, ("sasl", "eve")])
+        .result
+        .unwrap();
+    assert_eq!(tree.digest(), bound);
+    let [owner] = tree.bound_to(SESSION) else {
+        panic!("one");
+    };
+    assert_eq!((owner.scheme.as_str(), owner.id.as_str()), BOB);
+    // It comes after the attachment, so that does not ask for it.
+    assert!(admits(&mut tree, &[HOST]));
+    // A replica that begins with a snapshot knows it, too.
+    tree.begin_snapshot().unwrap();
+    let restored = restore(&drain(&mut tree, MAX_CHUNK_BYTES)).unwrap();
+    assert_eq!(restored.bound_to(SESSION), tree.bound_to(SESSION));
+    assert_eq!(restored.digest(), tree.digest());
+    // Earlier levels know no such command.
+    let mut tree = raised();
+    apply_as(&mut tree, &[HOST], opening()).result.unwrap();
+    let zxid = tree.zxid();
+    let refused = sasl(&mut tree, &[HOST, BOB]);
+    assert_eq!(refused.result, Err(ErrorCode::Unimplemented));
+    assert_eq!(tree.zxid(), zxid + 1);
+    assert_eq!(tree.bound_to(SESSION), []);
+}
+
+#[test]
+fn the_bytes_of_snapshot_version_3_stay_as_they_are() {
+    let mut tree = tree_at(FormatLevel::BoundSessions);
+    apply_as(&mut tree, &[HOST, ALICE], opening())
+        .result
+        .unwrap();
+    sasl(&mut tree, &[HOST, ALICE, BOB]).result.unwrap();
+    open(&mut tree, SESSION + 1, 9);
+    tree.begin_snapshot().unwrap();
+    let chunks = drain(&mut tree, MAX_CHUNK_BYTES);
+    let expected_head = "0103040404025d1ca14ce826a89504d00f";
+    let expected_sessions = concat!(
+        "02",
+        "010000000000000103000000000000030000000000000000a09c01",
+        "00000000000000000000",
+        "02047835303908434e3d616c696365",
+        "047361736c03626f62",
+        "020000000000000106000000000000030000000000000000a09c01",
+        "0900000000000000000000",
+    );
+    assert_eq!(hex(&chunks[0]), expected_head);
+    assert_eq!(hex(&chunks[1]), expected_sessions);
+    assert_eq!(dump(&restore(&chunks).unwrap()), dump(&tree));
 }

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_proto::{
     DecodeError, Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, Response, frame,
 };
-use baton_tree::Identity;
+use baton_tree::{FormatLevel, Identity};
 
 use super::Connection;
 use crate::audit::line::{Ending, Fields, Operation};
 use crate::audit::record::Who;
 use crate::auth::attempts::Judgement;
 use crate::auth::credentials::{self, Refusal};
+use crate::connections::inbox::Kind;
 use crate::net::class;
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
@@ -22,12 +23,27 @@ use crate::report::shown::Shown;
 type Refused = (ErrorCode, String);
 
 impl Connection {
-    /// Whether the client has to prove first who it is, by a scheme that the settings require.
+    /// Takes note of whom the session is bound to, once the connection is attached to it. What a
+    /// certificate proves was asked for before that; what SASL proves comes after it.
+    pub(super) fn learn_binding(&mut self) {
+        if let Some(attached) = self.conn.attached() {
+            let tree = self.state.tree.read();
+            self.bound_to = tree.bound_to(attached.session).into();
+        }
+    }
+
+    /// Whether the client has proved everything to which its session is bound.
+    fn owns_session(&self, identity: &Identity) -> bool {
+        self.bound_to.iter().all(|id| identity.ids().contains(id))
+    }
+
+    /// Whether the client has to prove first who it is: by a scheme that the settings require, or
+    /// that the session which it has taken over is its own.
     pub(super) fn must_authenticate(&self, op: i32, identity: &Identity) -> bool {
         let required = &self.state.options.required_schemes;
-        !required.is_empty()
-            && class::proof(op).is_none()
-            && !required.iter().any(|scheme| identity.has(scheme))
+        let lacks_scheme =
+            !required.is_empty() && !required.iter().any(|scheme| identity.has(scheme));
+        (lacks_scheme || !self.owns_session(identity)) && class::proof(op).is_none()
     }
 
     /// Answers a client that has to prove first who it is, and closes its connection. How many
@@ -39,17 +55,28 @@ impl Connection {
     ) -> u64 {
         let state = &self.state;
         state.stats.auth_failed.fetch_add(1, Relaxed);
-        let schemes = state.options.required_schemes.join(" or ");
+        let (proved, missing) = if self.owns_session(identity) {
+            let schemes = state.options.required_schemes.join(" or ");
+            (
+                format!("authenticated by {schemes}"),
+                format!("it did not authenticate by {schemes}"),
+            )
+        } else {
+            (
+                "proved to be the user to whom its session is bound".to_owned(),
+                "it did not prove to be the user to whom its session is bound".to_owned(),
+            )
+        };
         state.notice(
             Notice::BadCredentials,
             Some(&self.conn.peer),
             format_args!(
-                "connection closed: it asked for op {} before it authenticated by {schemes}",
+                "connection closed: it asked for op {} before it {proved}",
                 header.op
             ),
         );
         self.record(Operation::Connect, Ending::Failure, identity, |fields| {
-            fields.sentence("reason", &format!("it did not authenticate by {schemes}"));
+            fields.sentence("reason", &missing);
         });
         let code = ErrorCode::SessionClosedRequireSaslAuth;
         self.in_turn(header.xid, 0, code, true, identity)
@@ -133,17 +160,26 @@ impl Connection {
         };
         match answer {
             Ok(answer) => {
+                let token = answer.token.into_bytes();
                 if let Some(more) = answer.identity {
                     state.password_attempts.succeeded(&self.conn.peer);
                     self.identify(more, identity);
                     self.record_login(Ending::Success, "sasl", None, identity);
+                    if self.must_be_bound() {
+                        // All servers have to know before the client does.
+                        let mut body = Vec::new();
+                        let token = Some(token.as_slice());
+                        Request::Sasl { token }.encode(&mut body);
+                        self.queue(xid, Kind::Write(OpCode::Sasl), &body, identity);
+                        return 0;
+                    }
                 }
                 let header = ReplyHeader {
                     xid,
                     zxid: 0,
                     err: 0,
                 };
-                let token = Response::Sasl(Some(answer.token.into_bytes().into()));
+                let token = Response::Sasl(Some(token.into()));
                 let mut frame = Vec::new();
                 frame::write_reply(&mut frame, header, Some(&token));
                 self.frame_in_turn(xid, &frame, false, identity)
@@ -154,6 +190,17 @@ impl Connection {
                 self.in_turn(xid, state.zxid(), code, true, identity)
             }
         }
+    }
+
+    /// Whether the servers have yet to write down to whom the session is bound, now that the client
+    /// has proved who it is by SASL. In read-only mode nobody can.
+    fn must_be_bound(&self) -> bool {
+        if self.is_read_only {
+            return false;
+        }
+        let tree = self.state.tree.read();
+        let bound_to = tree.bound_to(self.conn.session());
+        tree.level() >= FormatLevel::BoundSessions && bound_to.iter().all(|id| id.scheme != "sasl")
     }
 
     /// From now on the connection is `more`; what was queued before keeps the identity that it came

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use baton_proto::{AuthPacket, ErrorCode, Request};
 use baton_server::{
-    AuditOptions, AuditTo, EnsembleOptions, Options, PeerTlsOptions, Server, Storage, StorageChoice,
+    AuditOptions, AuditTo, EnsembleOptions, Options, PeerTlsOptions, SaslUsers, Server, Storage,
+    StorageChoice,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -38,6 +39,8 @@ pub struct Ensemble {
     pub read_only_mode: bool,
     /// TLS to the other servers of a server that is started.
     pub tls: Option<PeerTlsOptions>,
+    /// Who may authenticate by SASL at a server that is started.
+    pub sasl_users: SaslUsers,
 }
 
 /// Ports that are free, and not among those that the system gives to outgoing connections: a server
@@ -87,6 +90,7 @@ impl Ensemble {
             audit: false,
             read_only_mode: false,
             tls: None,
+            sasl_users: SaslUsers::default(),
             folder: tempfile::tempdir().unwrap(),
             addresses: (1..=size).map(|id| (id, ports.address())).collect(),
             ports,
@@ -166,6 +170,7 @@ impl Ensemble {
             server_id: u8::try_from(id).unwrap(),
             snapshot_every_entries: self.snapshot_every_entries,
             super_digest: Some(baton_tree::digest_id(b"super:secret")),
+            sasl_users: self.sasl_users.clone(),
             ensemble: Some(ensemble),
             ..Options::default()
         }

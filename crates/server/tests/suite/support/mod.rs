@@ -104,13 +104,21 @@ impl Wire {
     pub async fn open_on(
         socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Option<Wire> {
+        Wire::ask_on(socket, &no_session()).await
+    }
+
+    /// As [`Wire::open_on`], with this request.
+    pub async fn ask_on(
+        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        request: &ConnectRequest<'_>,
+    ) -> Option<Wire> {
         let wire = Wire {
             socket: Box::new(socket),
             input: BytesMut::new(),
             next_xid: 1,
             session: ConnectResponse::refused(None),
         };
-        wire.ask_for_session(&no_session()).await
+        wire.ask_for_session(request).await
     }
 
     async fn ask_for_session(self, request: &ConnectRequest<'_>) -> Option<Wire> {

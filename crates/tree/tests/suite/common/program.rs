@@ -273,6 +273,7 @@ pub fn level() -> impl Strategy<Value = FormatLevel> {
         FormatLevel::Initial,
         FormatLevel::Attachments,
         FormatLevel::Members,
+        FormatLevel::BoundSessions,
     ])
 }
 
