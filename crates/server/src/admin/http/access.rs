@@ -196,8 +196,8 @@ impl Caller {
     }
 }
 
-/// Whether the identity is more than a claim: the superuser's, or one that the ACL of `/` names with
-/// every permission that the wish needs. What everybody may do there is no matter.
+/// Whether the identity is more than a claim: the superuser's, or one that the ACL of `/` names
+/// with every permission that the wish needs. What everybody may do there is no matter.
 fn is_named(state: &ServerState, identity: &Identity, wish: Wish) -> bool {
     if identity.is_super() {
         return true;
