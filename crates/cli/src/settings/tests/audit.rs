@@ -55,7 +55,7 @@ fn the_audit_record_has_a_place_a_form_and_a_size() {
         ("audit = \"\"", "write off, log or a file"),
         (
             "audit = \"/\"",
-            "audit = \"/\" (baton.toml:1 audit) must be off, log or the path of a file",
+            "baton.toml:1 audit) must be off, log or the path of a file",
         ),
         (
             "audit_format = \"xml\"",
@@ -63,7 +63,7 @@ fn the_audit_record_has_a_place_a_form_and_a_size() {
         ),
         (
             "audit_max_bytes = 65535",
-            "audit_max_bytes = 65535 (baton.toml:1 audit_max_bytes) must be at least 65,536",
+            "baton.toml:1 audit_max_bytes) must be at least 65,536",
         ),
         ("audit_files = 0", "must lie between 1 and 1,000"),
         ("audit_files = 1001", "must lie between 1 and 1,000"),
