@@ -1,8 +1,11 @@
-//! What is fuzzed of the tree: any bytes as the payload of a log entry. Decoding never panics;
-//! what decodes applies without a panic to a tree of each format level, and the tree is then the
-//! one that its own snapshot restores.
+//! What is fuzzed of the tree: texts of identities, and any bytes as the payload of a log entry.
+//! Decoding never panics; what decodes applies without a panic to a tree of each format level, and
+//! the tree is then the one that its own snapshot restores.
 
-use baton_tree::{Batch, BatchBuilder, FormatLevel, MAX_CHUNK_BYTES, Restore, Tree};
+use baton_proto::{Acl, Create, CreateMode, Perms, Request};
+use baton_tree::{
+    Batch, BatchBuilder, Command, FormatLevel, Identity, MAX_CHUNK_BYTES, Restore, Tree,
+};
 
 /// The payload of a log entry.
 pub fn batch(bytes: &[u8]) {
@@ -33,6 +36,78 @@ pub fn batch(bytes: &[u8]) {
             restored(&mut tree).map(|tree| tree.digest()),
             Some(tree.digest())
         );
+    }
+}
+
+const SESSION: i64 = 7;
+const CREATOR: &str = "creator:hash";
+
+/// The texts of identities: whom an ACL names, and who asks. A scheme, the two texts and a zero
+/// byte between them. Only who has this very id may read (of addresses, who is in the range), and
+/// who may not set the ACL never sees a hash.
+pub fn identity(bytes: &[u8]) {
+    let Some((scheme, texts)) = bytes.split_first() else {
+        return;
+    };
+    let scheme = ["digest", "ip", "sasl", "x509"][usize::from(*scheme) % 4];
+    let Ok(texts) = std::str::from_utf8(texts) else {
+        return;
+    };
+    let (named, asks) = texts.split_once('\0').unwrap_or((texts, texts));
+    if [named, asks].contains(&CREATOR) {
+        return;
+    }
+    let mut creator = Identity::anonymous();
+    creator.add("digest", CREATOR);
+    let acl = vec![
+        Acl::new(Perms::READ, scheme, named),
+        Acl::new(Perms::ALL, "auth", ""),
+    ];
+    let create = Request::Create(Create::new("/n", None, acl, CreateMode::Persistent));
+    let mut body = Vec::new();
+    create.encode(&mut body);
+    let mut builder = BatchBuilder::new(FormatLevel::Initial, 0);
+    builder.begin(SESSION, &creator, None);
+    let open = Command::OpenSession {
+        session_id: SESSION,
+        password: [7; 16],
+        timeout_ms: 1_000,
+    };
+    builder.push(0, open);
+    let op = create.op();
+    builder.push(1, Command::Write { op, body: &body });
+    let mut tree = Tree::new();
+    let payload = builder.finish();
+    let Ok(batch) = Batch::decode(&payload) else {
+        return;
+    };
+    tree.apply_batch(&batch, &mut (), |_, _| {});
+    if tree.peek("/n").is_none() {
+        return;
+    }
+    let mut asker = Identity::anonymous();
+    asker.add(scheme, asks);
+    let mut other = Identity::anonymous();
+    for another in ["digest", "sasl", "x509"] {
+        if another != scheme {
+            other.add(another, named);
+        }
+    }
+    let may_read = |identity: &Identity| tree.get_data("/n", identity).is_ok();
+    assert!(may_read(&creator));
+    assert!(!may_read(&other), "{scheme}: {named:?} of another scheme");
+    if scheme != "ip" {
+        assert_eq!(
+            may_read(&asker),
+            named == asks,
+            "{scheme}: {named:?} {asks:?}"
+        );
+    }
+    if let Ok((shown, _)) = tree.get_acl("/n", &asker) {
+        let digests = shown.iter().filter(|entry| entry.scheme == "digest");
+        for entry in digests {
+            assert!(entry.id.ends_with(":x"), "{entry:?}");
+        }
     }
 }
 

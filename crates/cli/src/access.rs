@@ -4,14 +4,20 @@
 
 use std::path::PathBuf;
 
-use baton_client::{ClientTls, Config};
+use baton_client::{Acl, ClientTls, Config};
 
+use crate::acl_words::AclEntry;
 use crate::context::Globals;
 use crate::exit::Failure;
 use crate::secret_file;
 
 /// The keys of `config.toml` that name files, and the ids of their flags.
 pub(crate) const KEYS: [&str; 4] = ["tls_ca", "tls_cert", "tls_key", "auth_file"];
+/// The key of the ACL of what verbs create, and the id of its flag.
+pub(crate) const ACL: &str = "acl";
+
+/// The scheme of users who prove to know their password by SASL, and do not send it.
+const SASL: &str = "sasl";
 
 /// A file, and who has named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,33 +27,59 @@ pub(crate) struct NamedFile {
     pub(crate) origin: String,
 }
 
-/// The files that were named.
+/// The entries of an ACL, and who has named them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedAcl {
+    pub(crate) entries: Vec<String>,
+    /// As in [`NamedFile`].
+    pub(crate) origin: String,
+}
+
+impl NamedAcl {
+    fn read(&self) -> Result<Vec<Acl<'static>>, Failure> {
+        let entries = self.entries.iter();
+        let entries = entries.map(|entry| entry.parse().map(|AclEntry(acl)| acl));
+        let read: Result<_, String> = entries.collect();
+        read.map_err(|what| Failure::usage(format!("{}: {what}", self.origin)))
+    }
+}
+
+/// The files that were named, and the ACL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AccessFiles {
     tls_ca: Option<NamedFile>,
     tls_cert: Option<NamedFile>,
     tls_key: Option<NamedFile>,
     auth_file: Option<NamedFile>,
+    pub(crate) acl: Option<NamedAcl>,
 }
 
 impl AccessFiles {
     /// Those that flags and variables name.
     pub(crate) fn of(globals: &Globals) -> Self {
-        let named = |name: &'static str, path: &Option<PathBuf>| {
-            let flag = name.replace('_', "-");
-            let origin = if globals.from_variables.contains(&name) {
+        let origin = |name: &'static str| {
+            if globals.from_variables.contains(&name) {
                 format!("BATON_{} in the environment", name.to_ascii_uppercase())
             } else {
-                format!("--{flag}")
-            };
+                format!("--{}", name.replace('_', "-"))
+            }
+        };
+        let named = |name: &'static str, path: &Option<PathBuf>| {
             let path = path.clone()?;
+            let origin = origin(name);
             Some(NamedFile { path, origin })
         };
+        let entries = globals.acl.iter().filter(|entry| !entry.trim().is_empty());
+        let entries: Vec<_> = entries.cloned().collect();
         Self {
             tls_ca: named("tls_ca", &globals.tls_ca),
             tls_cert: named("tls_cert", &globals.tls_cert),
             tls_key: named("tls_key", &globals.tls_key),
             auth_file: named("auth_file", &globals.auth_file),
+            acl: (!entries.is_empty()).then(|| NamedAcl {
+                entries,
+                origin: origin(ACL),
+            }),
         }
     }
 
@@ -75,6 +107,7 @@ impl AccessFiles {
             tls_cert,
             tls_key,
             auth_file: self.auth_file.or(other.auth_file),
+            acl: self.acl.or(other.acl),
         }
     }
 
@@ -111,13 +144,16 @@ impl AccessFiles {
                 Some((tls, ca.origin.clone()))
             }
         };
-        let credentials = match &self.auth_file {
+        let Credentials { presented, sasl } = match &self.auth_file {
             Some(file) => read_credentials(file)?,
-            None => Vec::new(),
+            None => Credentials::default(),
         };
+        let acl = self.acl.as_ref().map(NamedAcl::read).transpose()?;
         Ok(Access {
             tls,
-            credentials,
+            acl,
+            credentials: presented,
+            sasl,
             auth_origin: self.auth_file.as_ref().map(|file| file.origin.clone()),
         })
     }
@@ -130,12 +166,28 @@ struct Credential {
     data: String,
 }
 
+/// A user of SASL.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct SaslUser {
+    pub(crate) name: String,
+    pub(crate) password: String,
+}
+
+/// The credentials of a file.
+#[derive(Default)]
+struct Credentials {
+    presented: Vec<Credential>,
+    sasl: Option<SaslUser>,
+}
+
 /// What a session needs to reach servers and to be let in.
 #[derive(Default)]
 pub(crate) struct Access {
     /// How servers are trusted, and who has named the authorities.
     tls: Option<(ClientTls, String)>,
     credentials: Vec<Credential>,
+    sasl: Option<SaslUser>,
+    acl: Option<Vec<Acl<'static>>>,
     auth_origin: Option<String>,
 }
 
@@ -159,12 +211,25 @@ impl Access {
         for Credential { scheme, data } in &self.credentials {
             config = config.auth(scheme, data.as_bytes());
         }
+        if let Some(SaslUser { name, password }) = &self.sasl {
+            config = config.sasl(name, password);
+        }
         Ok(config)
     }
 
     /// How servers are trusted, if TLS is used.
     pub(crate) fn tls(&self) -> Option<&ClientTls> {
         self.tls.as_ref().map(|(tls, _)| tls)
+    }
+
+    /// The ACL of what the verb creates, if one is asked for.
+    pub(crate) fn acl(&self) -> Option<&[Acl<'static>]> {
+        self.acl.as_deref()
+    }
+
+    /// Who authenticates by SASL, before the credentials are presented.
+    pub(crate) fn sasl(&self) -> Option<&SaslUser> {
+        self.sasl.as_ref()
     }
 
     /// The credentials: schemes and what is presented.
@@ -194,7 +259,7 @@ impl Access {
 
 /// Reads the credentials of a file: a line each, `SCHEME:CREDENTIAL`. Empty lines and those that
 /// begin with `#` are passed over.
-fn read_credentials(file: &NamedFile) -> Result<Vec<Credential>, Failure> {
+fn read_credentials(file: &NamedFile) -> Result<Credentials, Failure> {
     let shown = file.path.display();
     let text = secret_file::read(&file.path);
     let text = text.map_err(|what| Failure::usage(format!("{}: {what}", file.origin)))?;
@@ -202,8 +267,8 @@ fn read_credentials(file: &NamedFile) -> Result<Vec<Credential>, Failure> {
     parse(&text).map_err(|complaint| Failure::usage(format!("{shown}{complaint}")))
 }
 
-fn parse(text: &str) -> Result<Vec<Credential>, String> {
-    let mut credentials = Vec::new();
+fn parse(text: &str) -> Result<Credentials, String> {
+    let mut credentials = Credentials::default();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
@@ -217,17 +282,33 @@ fn parse(text: &str) -> Result<Vec<Credential>, String> {
             .ok_or_else(|| {
                 format!(":{number}: not SCHEME:CREDENTIAL; write lines like digest:USER:PASSWORD")
             })?;
+        if scheme == SASL {
+            let user = data.split_once(':').filter(|(name, _)| !name.is_empty());
+            let (name, password) = user.ok_or_else(|| {
+                format!(":{number}: no USER:PASSWORD behind sasl; write sasl:USER:PASSWORD")
+            })?;
+            let user = SaslUser {
+                name: name.to_owned(),
+                password: password.to_owned(),
+            };
+            if credentials.sasl.replace(user).is_some() {
+                return Err(format!(
+                    ":{number}: a second user of sasl; a session has one, so leave one such line"
+                ));
+            }
+            continue;
+        }
         if scheme == "digest" && !data.contains(':') {
             return Err(format!(
                 ":{number}: no USER:PASSWORD behind digest; write digest:USER:PASSWORD"
             ));
         }
-        credentials.push(Credential {
+        credentials.presented.push(Credential {
             scheme: scheme.to_owned(),
             data: data.to_owned(),
         });
     }
-    if credentials.is_empty() {
+    if credentials.presented.is_empty() && credentials.sasl.is_none() {
         return Err(" has no credentials; write lines like digest:USER:PASSWORD".to_owned());
     }
     Ok(credentials)
@@ -241,6 +322,7 @@ mod tests {
     fn credentials_are_a_line_each() {
         let read = parse("# ours\n\ndigest:super:a:b\r\nmy-scheme:x y\n").unwrap();
         let read: Vec<_> = read
+            .presented
             .iter()
             .map(|one| (one.scheme.as_str(), one.data.as_str()))
             .collect();
@@ -253,11 +335,23 @@ mod tests {
             ("digest:", ":1: not SCHEME:CREDENTIAL"),
             ("a b:secret", ":1: not SCHEME:CREDENTIAL"),
             ("digest:secret", ":1: no USER:PASSWORD"),
+            ("sasl:secret", ":1: no USER:PASSWORD behind sasl"),
+            ("sasl::secret", ":1: no USER:PASSWORD behind sasl"),
+            ("sasl:a:b\n\nsasl:b:secret", ":3: a second user of sasl"),
         ] {
             let error = parse(text).err().unwrap();
             assert!(error.contains(complaint), "{text}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_user_of_sasl_is_no_credential_to_present() {
+        let read = parse("sasl:bob:se:cret\ndigest:u:p\n").unwrap();
+        assert_eq!(read.presented.len(), 1);
+        let user = read.sasl.unwrap();
+        assert_eq!((&*user.name, &*user.password), ("bob", "se:cret"));
+        assert!(parse("sasl:bob:\n").is_ok());
     }
 
     #[test]
@@ -269,6 +363,22 @@ mod tests {
         };
         let failure = read_credentials(&file).err().unwrap();
         assert!(failure.text.starts_with("--auth-file: "), "{failure}");
+    }
+
+    #[test]
+    fn an_acl_that_cannot_be_read_is_named_with_whoever_named_it() {
+        let acl = |entries: &[&str]| AccessFiles {
+            acl: Some(NamedAcl {
+                entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+                origin: "--acl".to_owned(),
+            }),
+            ..AccessFiles::default()
+        };
+        let access = acl(&["creator", "everyone=read"]).read().unwrap();
+        assert_eq!(access.acl().unwrap().len(), 2);
+        let failure = acl(&["creator", "bob"]).read().err().unwrap();
+        assert!(failure.text.starts_with("--acl: 'bob'"), "{failure}");
+        assert!(AccessFiles::default().read().unwrap().acl().is_none());
     }
 
     #[test]

@@ -54,6 +54,9 @@ impl Cli {
                 globals.from_variables.push(name);
             }
         }
+        if is_variable("acl") {
+            globals.from_variables.push("acl");
+        }
         Ok(cli)
     }
 }

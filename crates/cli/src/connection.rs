@@ -107,7 +107,10 @@ impl Connection {
             tls: access.tls_origin(&config).map(str::to_owned),
             credentials: access.auth_origin().map(str::to_owned),
         };
-        let client = Client::lazy(config);
+        let client = match access.acl() {
+            Some(acl) => Client::lazy(config).with_acl(acl),
+            None => Client::lazy(config),
+        };
         let keeper = local.map(|local| {
             let keeping = keep(local, client.clone(), context.output.clone());
             tokio::spawn(keeping).abort_handle()
@@ -191,7 +194,7 @@ impl Hints {
                     text.push_str(&format!("; TLS is used because of {origin}"));
                 }
             }
-            ConnectError::AuthFailed { .. } => {
+            ConnectError::AuthFailed { .. } | ConnectError::Sasl { .. } => {
                 if let Some(origin) = &self.credentials {
                     text.push_str(&format!("; the credentials come from {origin}"));
                 }

@@ -77,7 +77,7 @@ pub(crate) struct Globals {
     )]
     pub(crate) tls_key: Option<PathBuf>,
     /// Present the credentials in this file, one SCHEME:CREDENTIAL a line, like
-    /// digest:USER:PASSWORD. Other users must not be able to read it.
+    /// digest:USER:PASSWORD or sasl:USER:PASSWORD. Other users must not be able to read it.
     #[arg(
         long,
         global = true,
@@ -87,7 +87,19 @@ pub(crate) struct Globals {
         value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     pub(crate) auth_file: Option<PathBuf>,
-    /// Which of the files above are named by variables, by their ids.
+    /// Who may do what with the znodes that the verb creates, missing parents included: entries
+    /// WHO=PERMISSIONS with ; between, like creator=all;everyone=read, as for `acl set`. May be
+    /// repeated [default: everyone=all].
+    #[arg(
+        long,
+        global = true,
+        value_name = "ENTRY",
+        value_delimiter = ';',
+        env = "BATON_ACL",
+        hide_env_values = true
+    )]
+    pub(crate) acl: Vec<String>,
+    /// Which of the files above, and the ACL, are named by variables, by their ids.
     #[arg(skip)]
     pub(crate) from_variables: Vec<&'static str>,
     /// How long to try to reach a server before giving up.

@@ -19,12 +19,14 @@
 //! | `settings/` | the settings of `baton serve`: flags, `baton.toml`, `zoo.cfg` |
 //! | `context` | the options of every verb, the output, the runtime |
 //! | `folders`, `paths`, `duration` | this user's folders; paths and durations as arguments |
+//! | `acl_words` | ACLs in words |
 //! | `unfinished` | a folder under way, removed when the user stops the command |
 //! | `signals` | the signals that `baton` receives |
 //! | `output/` | results, notices, errors, questions, the server's log |
 //! | `exit` | exit codes and the error of a verb |
 
 mod access;
+mod acl_words;
 mod bench;
 mod cli;
 mod commands;

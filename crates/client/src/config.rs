@@ -69,6 +69,8 @@ pub struct Config {
     pub(crate) connect_within: Duration,
     pub(crate) new_session_within: Option<Duration>,
     pub(crate) auth: Vec<AuthInfo>,
+    /// Who authenticates by SASL.
+    pub(crate) sasl: Option<baton_sasl::Client>,
     pub(crate) lease: LeaseOptions,
     pub(crate) max_pending: usize,
     pub(crate) max_pending_bytes: usize,
@@ -115,6 +117,7 @@ impl Config {
             connect_within: Duration::from_secs(15),
             new_session_within: None,
             auth: Vec::new(),
+            sasl: None,
             lease: LeaseOptions::default(),
             max_pending: 16_384,
             max_pending_bytes: 64 << 20,
@@ -209,6 +212,20 @@ impl Config {
             scheme: scheme.to_owned(),
             data: data.to_owned(),
         });
+        self
+    }
+
+    /// Authenticates by SASL DIGEST-MD5 as this user of a ZooKeeper or a Baton, on every
+    /// connection, before anything else of the session is sent. ACLs name the user as `sasl:USER`.
+    /// Where that fails, the session ends ([`ConnectError::Sasl`](crate::ConnectError::Sasl),
+    /// [`State::AuthFailed`](crate::State::AuthFailed)); so it does if the server does not prove
+    /// that it knows the password too.
+    ///
+    /// The password itself is not sent, but whoever records the exchange can try passwords at
+    /// leisure: use TLS too ([`Config::tls`]).
+    #[must_use]
+    pub fn sasl(mut self, user: &str, password: &str) -> Self {
+        self.sasl = Some(baton_sasl::Client::of_zookeeper(user, password));
         self
     }
 
@@ -333,6 +350,7 @@ impl fmt::Debug for Config {
             .field("chroot", &self.chroot)
             .field("session_timeout", &self.session_timeout)
             .field("credentials", &self.auth.len())
+            .field("sasl", &self.sasl)
             .finish_non_exhaustive()
     }
 }

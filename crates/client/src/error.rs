@@ -148,8 +148,13 @@ fn attempt(op: OpCode, path: &str) -> String {
     }
 }
 
-/// The permission that the operation lacks, for people.
+/// The permission that the operation lacks, or what is wrong with its ACL, for people.
 fn missing(op: OpCode, path: &str, code: ErrorCode) -> String {
+    if code == ErrorCode::InvalidAcl {
+        return "; an entry names a scheme that the server does not have, no possible id, or the creator, who has shown no \
+                credentials"
+            .to_owned();
+    }
     if code != ErrorCode::NoAuth {
         return String::new();
     }
@@ -344,6 +349,16 @@ pub enum ConnectError {
         /// The server list.
         servers: String,
     },
+    /// SASL failed on a server: see [`Config::sasl`](crate::Config::sasl).
+    #[error("{server}: {failure}")]
+    Sasl {
+        /// The server list.
+        servers: String,
+        /// The server.
+        server: String,
+        /// Why. Boxed so that other errors stay small.
+        failure: Box<SaslFailure>,
+    },
     /// The session to resume is not alive any more.
     #[error("session 0x{id:x} has expired on {servers}; open a new one")]
     Expired {
@@ -368,6 +383,33 @@ pub enum ConnectError {
     /// The supervisor has been closed.
     #[error("the client is closed; make a new one")]
     Closed,
+}
+
+/// Why SASL failed on a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SaslFailure {
+    /// The server begins no exchange: it has no users, or another mechanism.
+    #[error(
+        "it does not authenticate by SASL DIGEST-MD5; give the server users (sasl_users, in a ZooKeeper a JAAS file), or \
+         use other credentials"
+    )]
+    NotOffered,
+    /// The server does not know the user, or knows another password.
+    #[error("it refused the user or the password of SASL; correct them")]
+    WrongPassword,
+    /// The server refused the exchange for another reason.
+    #[error("it refused SASL: {0}; its log says why")]
+    Refused(ErrorCode),
+    /// The server's challenge cannot be answered.
+    #[error("its challenge cannot be answered: {0}; check that it is a ZooKeeper with DIGEST-MD5")]
+    BadChallenge(String),
+    /// The server let us in without proof that it knows the password too.
+    #[error(
+        "it does not prove that it knows the password: it is not the server it claims to be, or does not know the user and \
+         lets everybody in (allowSaslFailedClients); correct the server list or the user"
+    )]
+    ServerUnproven,
 }
 
 /// [`Session::close`](crate::Session::close) ended without the server's confirmation.

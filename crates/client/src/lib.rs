@@ -45,7 +45,9 @@ pub use baton_proto::{
 pub use baton_tls::{ClientTls, TlsError, TlsFailure};
 pub use clock::{BootInstant, BoxFuture, Clock, SystemClock};
 pub use config::{Config, ConfigError, DEFAULT_PORT};
-pub use error::{CloseError, ConnectError, Error, LeaseError, Reason, ReconfigError, SessionLost};
+pub use error::{
+    CloseError, ConnectError, Error, LeaseError, Reason, ReconfigError, SaslFailure, SessionLost,
+};
 pub use lease::{LeaseMode, LeaseOptions};
 pub use session::{
     Applied, Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Pending,

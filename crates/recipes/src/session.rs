@@ -4,7 +4,8 @@
 //! one session, with every operation on the tree. [`crate::tree`] has what these operations take
 //! and yield, [`crate::lease`] until when a session is known to live. [`EnsembleConfig`] says
 //! which servers are members, and [`Session::change_members`] changes that. [`Config::tls`]
-//! encrypts the connections, as [`ClientTls`] says.
+//! encrypts the connections, as [`ClientTls`] says; [`Config::auth`] and [`Config::sasl`] prove who
+//! the client is.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), baton::Error> {
@@ -24,7 +25,7 @@ pub use baton_client::{
     BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientAddress, ClientInfo, ClientTls,
     CloseError, Config, ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint,
     EnsembleConfig, EnsembleConfigError, EnsembleMember, Error, Host, MemberError, MemberRole,
-    MembershipChange, PeerAddress, Pending, PendingApplied, Reason, ReconfigError, Session,
-    SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, TlsError, TlsFailure,
-    Transport,
+    MembershipChange, PeerAddress, Pending, PendingApplied, Reason, ReconfigError, SaslFailure,
+    Session, SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, TlsError,
+    TlsFailure, Transport,
 };

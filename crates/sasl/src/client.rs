@@ -5,6 +5,7 @@ use std::fmt;
 use crate::digest::{Exchange, NONCE_COUNT, QOP, is_same};
 use crate::directives::{Directives, quoted, text};
 use crate::error::SaslError;
+use crate::{ZOOKEEPER_REALM, ZOOKEEPER_SERVICE};
 
 /// The client's side: a user, and the service that the user is known to.
 #[derive(Clone)]
@@ -20,8 +21,13 @@ pub struct Client {
 pub struct Proof(String);
 
 impl Client {
-    /// A user with this password, and the service: for ZooKeeper's servers `zookeeper` and
-    /// `zk-sasl-md5`.
+    /// A user of a ZooKeeper or a Baton with this password.
+    #[must_use]
+    pub fn of_zookeeper(user: &str, password: &str) -> Self {
+        Self::new(user, password, ZOOKEEPER_SERVICE, ZOOKEEPER_REALM)
+    }
+
+    /// A user with this password, and the service.
     #[must_use]
     pub fn new(user: &str, password: &str, service: &str, host: &str) -> Self {
         Self {

@@ -28,5 +28,10 @@ pub use client::{Client, Proof};
 pub use error::SaslError;
 pub use server::{Accepted, Server};
 
+/// The service that ZooKeeper's servers are.
+pub const ZOOKEEPER_SERVICE: &str = "zookeeper";
+/// The realm of the users of a ZooKeeper, and its name in the client's response.
+pub const ZOOKEEPER_REALM: &str = "zk-sasl-md5";
+
 /// The name of the mechanism.
 pub const DIGEST_MD5: &str = "DIGEST-MD5";

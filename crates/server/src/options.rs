@@ -139,6 +139,8 @@ pub struct Options {
     /// The users that may authenticate by SASL DIGEST-MD5, with their passwords: each is the
     /// identity `sasl:NAME`. Default: none, and SASL is refused.
     pub sasl_users: SaslUsers,
+    /// The users of SASL to whom every ACL is open. Default: none.
+    pub sasl_super_users: Vec<String>,
     /// Schemes of which a client has to prove an identity before it may ask for anything. Default:
     /// none, and nobody has to.
     pub required_schemes: Vec<String>,
@@ -522,6 +524,7 @@ impl Default for Options {
                 .collect(),
             super_digest: None,
             sasl_users: SaslUsers::default(),
+            sasl_super_users: Vec::new(),
             required_schemes: Vec::new(),
             audit: AuditOptions::default(),
             server_id: 1,
@@ -673,9 +676,15 @@ impl Options {
                     return refuse("must not be sasl without the users of sasl_users");
                 }
                 "sasl" => {}
+                "x509" => {
+                    let tls = self.tls.as_ref();
+                    if tls.is_none_or(|tls| tls.files.authorities.is_none()) {
+                        return refuse("must not be x509 without the authorities of tls_ca");
+                    }
+                }
                 _ => {
                     return refuse(
-                        "must name digest or sasl: clients authenticate by nothing else",
+                        "must name digest, sasl or x509: clients authenticate by nothing else",
                     );
                 }
             }

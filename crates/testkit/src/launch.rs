@@ -150,6 +150,10 @@ pub struct ServerOptions {
     /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default
     /// none.
     pub java_args: Vec<String>,
+    /// Users of SASL DIGEST-MD5, with their passwords. Default none, and no SASL.
+    pub sasl_users: Vec<(String, String)>,
+    /// Whether the server serves only who has authenticated by SASL. Default false.
+    pub requires_sasl: bool,
     /// The `baton` command of servers that run as processes. Default `None`: that of
     /// [`baton_binary`].
     pub baton: Option<PathBuf>,
@@ -196,6 +200,8 @@ impl Default for ServerOptions {
             max_session_timeout: Duration::from_secs(60),
             sync_limit: 20,
             java_args: Vec::new(),
+            sasl_users: Vec::new(),
+            requires_sasl: false,
             baton: None,
             has_wires: true,
             reap_interval: Duration::from_secs(60),

@@ -97,7 +97,7 @@ fn crates_depend_downwards_only() {
                 "baton-tls",
             ][..],
         ),
-        ("client", &["baton-proto", "baton-tls"][..]),
+        ("client", &["baton-proto", "baton-sasl", "baton-tls"][..]),
         (
             "recipes",
             &["baton-client", "baton-proto", "baton-server"][..],
@@ -131,6 +131,7 @@ fn crates_depend_downwards_only() {
                 "baton",
                 "baton-client",
                 "baton-proto",
+                "baton-sasl",
                 "baton-server",
                 "baton-tls",
                 "baton-wal",

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use baton_proto::{
-    AuthPacket, ConnectRequest, ConnectResponse, ErrorCode, Limits, PASSWORD_BYTES, ReplyHeader,
-    Request, frame, xid,
+    AuthPacket, ConnectRequest, ConnectResponse, ErrorCode, Limits, OpCode, PASSWORD_BYTES,
+    ReplyHeader, Request, Response, frame, xid,
 };
 use baton_tls::ClientTls;
 use baton_tls::tokio_rustls::client::TlsStream;
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 use super::BenchError;
-use crate::access::Access;
+use crate::access::{Access, SaslUser};
 
 const READ_BUFFER_BYTES: usize = 128 * 1024;
 
@@ -264,10 +264,40 @@ impl Connection {
                 Some(Err(error)) => return Err(this.protocol(error.to_string())),
             }
         }
+        if let Some(user) = access.sasl() {
+            this.log_in(user).await?;
+        }
         for (scheme, data) in access.credentials() {
             this.present(scheme, data).await?;
         }
         Ok(this)
+    }
+
+    /// Authenticates by SASL.
+    async fn log_in(&mut self, user: &SaslUser) -> Result<(), BenchError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| self.protocol(error.to_string()))?;
+        let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let client = baton_sasl::Client::of_zookeeper(&user.name, &user.password);
+        let challenge = self.sasl_step(1, &[]).await?;
+        let (response, proof) = client
+            .respond(&challenge, &nonce)
+            .map_err(|error| self.protocol(error.to_string()))?;
+        let last = self.sasl_step(2, &response).await?;
+        proof
+            .verify(&last)
+            .map_err(|error| self.protocol(error.to_string()))
+    }
+
+    async fn sasl_step(&mut self, xid: i32, token: &[u8]) -> Result<Vec<u8>, BenchError> {
+        let request = Request::Sasl { token: Some(token) };
+        frame::write_request(&mut self.outbox.bytes, xid, &request);
+        let body = self.answer_to_credentials().await?;
+        match Response::decode(OpCode::Sasl, &body.into(), &Limits::default()) {
+            Ok(Response::Sasl(token)) => Ok(token.unwrap_or_default().to_vec()),
+            Ok(_) => Err(self.protocol("no answer of SASL".to_owned())),
+            Err(error) => Err(self.protocol(error.to_string())),
+        }
     }
 
     async fn present(&mut self, scheme: &str, data: &[u8]) -> Result<(), BenchError> {
@@ -277,10 +307,15 @@ impl Connection {
             auth: Some(data),
         };
         frame::write_request(&mut self.outbox.bytes, xid::AUTH, &Request::Auth(packet));
+        self.answer_to_credentials().await.map(drop)
+    }
+
+    /// Sends what was pushed, and returns the body of the answer, which must be no refusal.
+    async fn answer_to_credentials(&mut self) -> Result<Vec<u8>, BenchError> {
         self.flush().await?;
         loop {
             match self.inbox.reply() {
-                Ok(Some(reply)) if reply.err == 0 => return Ok(()),
+                Ok(Some(reply)) if reply.err == 0 => return Ok(reply.body.to_vec()),
                 Ok(Some(reply)) => {
                     return Err(BenchError::Refused {
                         addr: self.addr.clone(),

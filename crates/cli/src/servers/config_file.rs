@@ -8,7 +8,7 @@ use std::path::Path;
 use baton_client::Config;
 use toml::Value;
 
-use crate::access::{self, AccessFiles, NamedFile};
+use crate::access::{self, AccessFiles, NamedAcl, NamedFile};
 use crate::exit::Failure;
 use crate::settings::SETTINGS;
 use crate::settings::toml_file::{LocatedKey, kind, located_keys};
@@ -69,6 +69,20 @@ fn parse(name: &str, folder: &Path, text: &str) -> Result<ConfigFile, String> {
             });
             continue;
         }
+        if key == access::ACL {
+            let entries = texts(&value).ok_or_else(|| {
+                format!(
+                    "{at}: the value is {}; write lines like acl = [\"creator=all\", \"everyone=read\"]",
+                    kind(&value)
+                )
+            })?;
+            let entries = entries.iter().flat_map(|text| text.split(';'));
+            read.access.acl = Some(NamedAcl {
+                entries: entries.map(str::to_owned).collect(),
+                origin: at,
+            });
+            continue;
+        }
         if key != SERVERS {
             let belongs = SETTINGS.iter().any(|setting| setting.name == key);
             return Err(if belongs {
@@ -77,10 +91,12 @@ fn parse(name: &str, folder: &Path, text: &str) -> Result<ConfigFile, String> {
                 )
             } else {
                 let others = access::KEYS.join(", ");
-                format!("{at}: unknown key; the keys here are {SERVERS}, {others}")
+                let acl = access::ACL;
+                format!("{at}: unknown key; the keys here are {SERVERS}, {others}, {acl}")
             });
         }
-        let list = list(&value).ok_or_else(|| {
+        let list = texts(&value).map(|servers| servers.join(","));
+        let list = list.ok_or_else(|| {
             format!(
                 "{at}: the value is {}; write lines like {EXAMPLE}",
                 kind(&value)
@@ -92,13 +108,13 @@ fn parse(name: &str, folder: &Path, text: &str) -> Result<ConfigFile, String> {
     Ok(read)
 }
 
-/// The servers of a text, or of a list of texts.
-fn list(value: &Value) -> Option<String> {
+/// A text, or a list of texts.
+fn texts(value: &Value) -> Option<Vec<String>> {
     match value {
-        Value::String(list) => Some(list.clone()),
-        Value::Array(servers) => {
-            let servers: Option<Vec<&str>> = servers.iter().map(Value::as_str).collect();
-            Some(servers?.join(","))
+        Value::String(text) => Some(vec![text.clone()]),
+        Value::Array(texts) => {
+            let texts = texts.iter().map(|text| text.as_str().map(str::to_owned));
+            texts.collect()
         }
         _ => None,
     }
@@ -130,6 +146,20 @@ mod tests {
         }
         let nothing = parse("config.toml", "# nothing yet\n");
         assert_eq!(nothing, Ok(ConfigFile::default()));
+    }
+
+    #[test]
+    fn a_file_names_an_acl_in_text_or_in_a_list() {
+        for text in [
+            "acl = \"creator=all;everyone=read\"",
+            "acl = [\"creator=all\", \"everyone=read\"]",
+        ] {
+            let acl = parse("config.toml", text).unwrap().access.acl.unwrap();
+            assert_eq!(acl.entries, ["creator=all", "everyone=read"]);
+            assert_eq!(acl.origin, "config.toml:1 acl");
+        }
+        let refused = parse("config.toml", "acl = 7").unwrap_err();
+        assert!(refused.starts_with("config.toml:1 acl: "), "{refused}");
     }
 
     #[test]

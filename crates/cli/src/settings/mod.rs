@@ -10,7 +10,7 @@
 //! | `flags` | the settings as flags |
 //! | `toml_file` | `baton.toml` |
 //! | `zoo_cfg` | ZooKeeper's `zoo.cfg` |
-//! | `zoo_tls` | its keys about TLS |
+//! | `zoo_tls`, `zoo_auth` | its keys about TLS; about who clients are |
 //! | `server_line` | one line `server.N` of it |
 //! | `address` | hosts and ports as it writes them |
 //! | `table` | the one definition of every setting |
@@ -30,6 +30,7 @@ mod sasl_users;
 mod server_line;
 mod table;
 pub(crate) mod toml_file;
+mod zoo_auth;
 mod zoo_cfg;
 mod zoo_keys;
 mod zoo_tls;
@@ -136,6 +137,8 @@ pub(crate) struct FromFile {
     conf_lines: Vec<(String, String)>,
     /// Whether it is a zoo.cfg, which has to name a folder and a port.
     is_zoo_cfg: bool,
+    /// The line that asks for SASL, which needs users.
+    sasl: Option<String>,
 }
 
 /// All settings, with their origins.
@@ -166,9 +169,11 @@ impl Settings {
             advice: None,
         };
         let mut is_zoo_cfg = false;
+        let mut sasl = None;
         if let Some(file) = file {
             let said = read(file, flags.last("server_id"))?;
             is_zoo_cfg = said.is_zoo_cfg;
+            sasl = said.sasl;
             settings.warning = warning(file, &said.instead);
             settings.target.options.conf_lines = said.conf_lines;
             for given in said.given {
@@ -184,6 +189,13 @@ impl Settings {
         }
         for given in flags.given() {
             settings.put(given)?;
+        }
+        if let Some(origin) = sasl.filter(|_| !settings.is_given("sasl_users")) {
+            return Err(Failure::usage(format!(
+                "{origin}: clients authenticate by SASL, and nothing names the users; name the JAAS file that \
+                 the server's -Djava.security.auth.login.config names with --sasl-users, or a file with lines \
+                 NAME:PASSWORD"
+            )));
         }
         settings.settle(is_zoo_cfg)?;
         Ok(settings)
@@ -240,6 +252,11 @@ impl Settings {
             let users = sasl_users::read(&text)
                 .map_err(|what| Failure::usage(format!("{}: {what}", file.display())))?;
             self.target.options.sasl_users = users.into_iter().collect();
+        } else if !self.target.options.sasl_super_users.is_empty() {
+            let named = self.named("sasl_super_users");
+            return Err(Failure::usage(format!(
+                "{named} has no meaning without sasl_users; give --sasl-users FILE"
+            )));
         }
         if self.target.options.unix_socket_group.is_some() && !self.is_given("unix_socket_mode") {
             self.target.options.unix_socket_mode = GROUP_SOCKET_MODE;

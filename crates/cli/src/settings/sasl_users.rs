@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 /// The section of a JAAS file that ZooKeeper's servers read.
 const SECTION: &str = "Server";
+/// How the class of the module is called that authenticates by Kerberos.
+const KERBEROS: &str = "Krb5LoginModule";
 /// How the options of users begin there.
 const USER: &str = "user_";
 
@@ -85,6 +87,12 @@ fn from_jaas(text: &str) -> Result<BTreeMap<String, String>, String> {
                     if let Some(name) = key.strip_prefix(USER).filter(|_| is_wanted) {
                         add(&mut users, name, &value, line)?;
                     }
+                }
+                Some((line, Token::Word(class))) if is_wanted && class.ends_with(KERBEROS) => {
+                    return Err(format!(
+                        "line {line}: the section {SECTION} asks for Kerberos, which baton serve does not have; give \
+                         clients passwords (DigestLoginModule with user_NAME=\"PASSWORD\"), or certificates"
+                    ));
                 }
                 // The class of the module, its flag, and the end of it.
                 Some(_) => {}
@@ -233,6 +241,10 @@ mod tests {
                 "no section Server",
             ),
             ("Server { x required; };", "names no user"),
+            (
+                "Server {\n com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true; };",
+                "line 2: the section Server asks for Kerberos",
+            ),
             (
                 "Server { x required user_bob=\"secret\";",
                 "the section Server in line 1 has no end",

@@ -341,16 +341,23 @@ pub(crate) static SETTINGS: &[Setting] = &[
     Setting {
         name: "sasl_users",
         flag: Flag::Own("FILE"),
-        zoo: None,
+        zoo: Some(("java.security.auth.login.config", Unit::Text)),
         field: Field::Path(|to| &mut to.sasl_users),
         help: "The users that may authenticate by SASL DIGEST-MD5: a file with lines NAME:PASSWORD, or the JAAS file of a ZooKeeper server",
     },
     Setting {
+        name: "sasl_super_users",
+        flag: Flag::Named("sasl-super-user", "NAME"),
+        zoo: Some(("superUser", Unit::Text)),
+        field: Field::Texts(|to| &mut to.options.sasl_super_users),
+        help: "A user of sasl_users to whom every ACL is open. May be repeated",
+    },
+    Setting {
         name: "require_auth",
         flag: Flag::Own("SCHEME"),
-        zoo: None,
+        zoo: Some(("enforce.auth.schemes", Unit::Text)),
         field: Field::Texts(|to| &mut to.options.required_schemes),
-        help: "Close a client that asks for anything before it has authenticated by one of these schemes: digest, sasl. May be repeated",
+        help: "Close a client that asks for anything before it has authenticated by one of these schemes: digest, sasl, x509. May be repeated",
     },
     Setting {
         name: "audit",

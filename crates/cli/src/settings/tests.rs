@@ -1,6 +1,7 @@
 //! The settings as a whole: precedence, both kinds of file, and the tables in the documents.
 
 mod audit;
+mod auth;
 mod peer_tls;
 mod tls;
 
@@ -288,14 +289,14 @@ fn a_number_that_is_not_possible_becomes_the_nearest_and_is_named() {
 #[test]
 fn a_zoo_cfg_that_asks_for_protection_stops_the_start_and_names_every_such_line() {
     let text = format!(
-        "{ZOO}enforce.auth.enabled=true\nenforce.auth.schemes=sasl\n# c\nsessionRequireClientSASLAuth=true\n\
+        "{ZOO}ensembleAuthName=mine\nznodeGroupAcl.setX509ClientIdAsAcl=true\n# c\nkerberos.removeHostFromPrincipal=true\n\
          quorum.auth.enableSasl=true\nmetricsProvider.ssl.keyStore.password=hunter2\nskipACL=yes\n"
     );
     let refused = load("zoo.cfg", &text, &[]).unwrap_err();
     for part in [
-        "zoo.cfg:3 enforce.auth.enabled",
-        "zoo.cfg:4 enforce.auth.schemes (clients need not authenticate)",
-        "zoo.cfg:6 sessionRequireClientSASLAuth (clients are known by ip, digest and x509 only)",
+        "zoo.cfg:3 ensembleAuthName, ",
+        "zoo.cfg:4 znodeGroupAcl.setX509ClientIdAsAcl (clients are known by ip, digest, x509 and SASL DIGEST-MD5 only)",
+        "zoo.cfg:6 kerberos.removeHostFromPrincipal (there is no Kerberos; ",
         "zoo.cfg:7 quorum.auth.enableSasl (servers authenticate each other by certificates (sslQuorum), not by SASL)",
         "zoo.cfg:8 metricsProvider.ssl.keyStore.password",
         "then remove these lines",
@@ -343,17 +344,13 @@ fn each_protecting_key_stops_the_start_by_itself_and_its_off_value_does_not() {
             "",
         ),
         ("ensembleAuthName", "mine", ""),
-        ("requireClientAuthScheme", "sasl", ""),
         ("sessionRequireClientSASLAuth", "true", "false"),
         ("enforce.auth.enabled", "true", "false"),
-        ("enforce.auth.schemes", "sasl", ""),
-        ("zookeeper.enforce.auth.enabled", "true", "false"),
         ("requireKerberosConfig", "true", "false"),
         ("kerberos.removeHostFromPrincipal", "true", "false"),
         ("kerberos.removeRealmFromPrincipal", "true", "false"),
         ("security.auth_to_local", "RULE:[1:$1]", ""),
-        ("jaasLoginRenew", "3600000", ""),
-        ("sasl.serverconfig", "Server", ""),
+        ("sasl.serverconfig", "ZkServer", "Server"),
         ("znodeGroupAcl.setX509ClientIdAsAcl", "true", "false"),
         ("DigestAuthenticationProvider.enabled", "false", "true"),
         ("DigestAuthenticationProvider.digestAlg", "SHA-256", "SHA1"),

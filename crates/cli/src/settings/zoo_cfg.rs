@@ -8,6 +8,7 @@ use super::address::{ANY, port, with_port};
 use super::properties::{Entry, entries};
 use super::protections::Asked;
 use super::server_line::ServerLine;
+use super::zoo_auth::ZooAuth;
 use super::zoo_keys::{ALONE, TOGETHER, Unit, instead};
 use super::zoo_tls::ZooTls;
 use super::{FromFile, Given, SETTINGS};
@@ -72,6 +73,7 @@ struct Reader {
     conf_lines: Vec<(String, String)>,
     http: Http,
     tls: ZooTls,
+    auth: ZooAuth,
     asked: Asked,
 }
 
@@ -139,7 +141,7 @@ impl Reader {
         let (key, value) = (entry.key.as_str(), entry.value.as_str());
         let place = format!("{name}:{}", entry.line);
         let origin = format!("{place} {key}");
-        if self.tls.take(key, value, &origin) {
+        if self.tls.take(key, value, &origin) || self.auth.take(key, value, &origin) {
             return Ok(());
         }
         if self.asked.take(key, value, place) {
@@ -282,7 +284,9 @@ impl Reader {
         }
         let tls = self.tls.settle(stands_alone)?;
         self.instead.extend(tls.instead);
-        for given in tls.given {
+        let auth = self.auth.settle()?;
+        self.instead.extend(auth.instead);
+        for given in tls.given.into_iter().chain(auth.given) {
             self.given.insert(given.setting, given);
         }
         if let Some(given) = std::mem::take(&mut self.http).given() {
@@ -309,6 +313,7 @@ impl Reader {
             instead: self.instead,
             conf_lines: self.conf_lines,
             is_zoo_cfg: true,
+            sasl: auth.sasl,
         })
     }
 

@@ -222,14 +222,19 @@ pub(crate) static WITHOUT: &[Without] = &[
         instead: "sessions find out that a peer is gone",
     },
     Without {
-        keys: &[
-            "superUser",
-            "X509AuthenticationProvider.",
-            "SASLAuthenticationProvider.",
-            "letAnySaslUserDoX",
-        ],
+        keys: &["X509AuthenticationProvider.", "letAnySaslUserDoX"],
         agreeing: &[],
-        instead: "the superuser is whom super_digest names, and nobody else",
+        instead: "superusers are whom super_digest, tls_super_subject and sasl_super_users name, and nobody else",
+    },
+    Without {
+        keys: &["SASLAuthenticationProvider."],
+        agreeing: &[],
+        instead: "the password of every user is in the file of sasl_users",
+    },
+    Without {
+        keys: &["requireClientAuthScheme", "jaasLoginRenew"],
+        agreeing: &[],
+        instead: "ZooKeeper does not read it either; require_auth says who has to authenticate",
     },
     Without {
         keys: &["allowSaslFailedClients"],

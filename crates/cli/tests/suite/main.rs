@@ -19,6 +19,7 @@ mod elect_http;
 mod groups;
 mod health;
 mod help;
+mod identities;
 mod import;
 mod local;
 mod locks;

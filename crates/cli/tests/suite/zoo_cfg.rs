@@ -112,8 +112,8 @@ fn a_zoo_cfg_that_asks_for_authentication_is_not_served_without_it() {
         let ran = home.run(&[&["serve", "--config", "zoo.cfg"], more].concat());
         assert_eq!(ran.code, 2, "{ran:?}");
         let said = ran.complaint();
-        assert!(said.contains("zoo.cfg:3 enforce.auth.enabled"), "{said}");
-        assert!(said.contains("then remove these lines"), "{said}");
+        assert!(said.contains("zoo.cfg:4 enforce.auth.schemes"), "{said}");
+        assert!(said.contains("--sasl-users"), "{said}");
     }
     assert!(!zk.exists(), "nothing was made");
 }

@@ -6,40 +6,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_proto::{ConnectRequest, ConnectResponse, Limits, Request, frame};
-use baton_tls::{ReloadOutcome, TlsFailure};
-use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use baton_proto::{Request, frame};
+use baton_tls::TlsFailure;
+use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
 
-use crate::clock::BootInstant;
 use crate::error::ConnectError;
 use crate::session::connection::Connection;
 use crate::session::core::{Closing, Core, Phase};
+use crate::session::handshake::{Attached, Attempt, handshake, write_whole};
 use crate::session::replies::Broken;
 use crate::state::EndReason;
-use crate::transport::{BoxStream, Endpoint, Host};
 
 /// The longest pause between two rounds through the server list; never more than a tenth of the
 /// timeout (`hazards.md` G12).
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-
-/// A handshake that a server accepted.
-struct Attached {
-    stream: BoxStream,
-    incoming: BytesMut,
-    /// Whether the stream has TLS.
-    encrypted: bool,
-    response: ConnectResponse,
-    sent: BootInstant,
-}
-
-enum Attempt {
-    Attached(Box<Attached>),
-    /// The server knows the session no more.
-    Gone,
-}
 
 /// The failure of an attempt, for whoever gives up.
 #[derive(Default)]
@@ -191,6 +173,15 @@ async fn establish(
             });
             Err(ConnectError::Expired { id, servers })
         }
+        Some(Attempt::Refused { server, failure }) => {
+            tracing::warn!(%server, %failure, "SASL failed");
+            core.end(EndReason::AuthFailed);
+            Err(ConnectError::Sasl {
+                servers,
+                server,
+                failure: Box::new(failure),
+            })
+        }
         None => {
             let waited = core.now().saturating_duration_since(started);
             core.end(EndReason::ExpiredLocally);
@@ -285,103 +276,6 @@ async fn within<T>(
             Err(std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {limit:?}")))
         }
     }
-}
-
-/// Writes all of it, through the buffers that a stream with TLS has.
-async fn write_whole(stream: &mut BoxStream, bytes: &[u8]) -> std::io::Result<()> {
-    stream.write_all(bytes).await?;
-    stream.flush().await
-}
-
-/// The first bytes of a server that answers a plain handshake by TLS: the head of an alert or of a
-/// handshake, as no answer begins.
-fn is_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x15 | 0x16, 0x03, ..])
-}
-
-fn closed_unanswered() -> std::io::Error {
-    std::io::Error::new(
-        std::io::ErrorKind::UnexpectedEof,
-        "the server closed the connection instead of answering the handshake; its log says why (a server may take TLS alone: tls://)",
-    )
-}
-
-/// Why the server has closed a stream with TLS, if it has said so: one that refuses this client's
-/// certificate does, after the handshake.
-async fn refusal_of_tls(stream: &mut BoxStream) -> Option<std::io::Error> {
-    let error = stream.read(&mut [0]).await.err()?;
-    TlsFailure::of(&error).is_some().then_some(error)
-}
-
-async fn handshake(core: &Core, host: &Host, endpoint: &Endpoint) -> std::io::Result<Attempt> {
-    let mut stream = core.config.transport.connect(endpoint).await?;
-    let tls = core.config.tls_of(host);
-    if let Some((tls, name)) = tls {
-        if let ReloadOutcome::Kept(error) = tls.reload() {
-            tracing::warn!(%error, "changed files of TLS are not used");
-        }
-        stream = Box::new(tls.connect(name, stream).await?);
-    }
-    let (identity, last_zxid) = {
-        let inner = core.inner.lock();
-        (inner.identity, inner.last_zxid)
-    };
-    let mut hello = Vec::with_capacity(64);
-    let request = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: last_zxid,
-        timeout_ms: i32::try_from(core.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
-        session_id: identity.id,
-        password: &identity.password,
-        read_only: Some(false),
-    };
-    frame::write_connect_request(&mut hello, &request);
-    let sent = core.now();
-    if let Err(error) = write_whole(&mut stream, &hello).await {
-        let said = match tls {
-            Some(_) => refusal_of_tls(&mut stream).await,
-            None => None,
-        };
-        return Err(said.unwrap_or(error));
-    }
-    let mut incoming = BytesMut::with_capacity(4096);
-    let limits = Limits::default();
-    let invalid = |e: &dyn std::fmt::Display| {
-        std::io::Error::new(std::io::ErrorKind::InvalidData, e.to_string())
-    };
-    let answer = loop {
-        if tls.is_none() && is_tls(&incoming) {
-            return Err(TlsFailure::TlsOnly.into());
-        }
-        if let Some(answer) =
-            frame::split_frame(&mut incoming, limits.max_frame_bytes).map_err(|e| invalid(&e))?
-        {
-            break answer;
-        }
-        match stream.read_buf(&mut incoming).await {
-            Ok(0) => return Err(closed_unanswered()),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                return Err(closed_unanswered());
-            }
-            Err(error) => return Err(error),
-        }
-    };
-    let response = ConnectResponse::decode(&answer, &limits).map_err(|e| invalid(&e))?;
-    let reattach = identity.id != 0;
-    if reattach && (response.is_refused() || response.session_id != identity.id) {
-        return Ok(Attempt::Gone);
-    }
-    if response.is_refused() || response.session_id == 0 {
-        return Err(invalid(&"the server refused to open a session"));
-    }
-    Ok(Attempt::Attached(Box::new(Attached {
-        stream,
-        incoming,
-        encrypted: tls.is_some(),
-        response,
-        sent,
-    })))
 }
 
 impl Core {

@@ -6,6 +6,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `driver` | connect, run, reconnect until the session is over |
+//! | `handshake` | the first frames of a connection: TLS, the session, SASL |
 //! | `connection` | one connection's bytes and timers |
 //! | `replies` | strict matching of replies to operations; what a lost connection means |
 //! | `membership` | the members of the ensemble, changed while it runs |
@@ -40,6 +41,7 @@ mod decode;
 mod driver;
 mod entry;
 mod event_queue;
+mod handshake;
 mod membership;
 mod ops;
 mod outcome;
@@ -159,8 +161,9 @@ impl Session {
     ///
     /// # Errors
     /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::AuthFailed`]
-    /// when the configured credentials are refused, [`ConnectError::NoChroot`] where the configured
-    /// chroot does not exist, [`ConnectError::NoRuntime`] outside a tokio runtime.
+    /// when the configured credentials are refused, [`ConnectError::Sasl`] when SASL fails,
+    /// [`ConnectError::NoChroot`] where the configured chroot does not exist,
+    /// [`ConnectError::NoRuntime`] outside a tokio runtime.
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
         let session = Self::start(
             config,

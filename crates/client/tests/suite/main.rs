@@ -12,6 +12,7 @@ mod lifetime;
 mod live;
 mod membership;
 mod outcomes;
+mod sasl;
 mod supervisor;
 mod support;
 mod tls;

@@ -1,16 +1,11 @@
 //! SASL DIGEST-MD5 in ZooKeeper's framing (op 102, protocol.md §6): the exchange of one connection.
 //! Owns what is asked and accepted; what an identity may do is the ACLs' matter.
 
-use baton_sasl::Server;
+use baton_sasl::{Server, ZOOKEEPER_REALM, ZOOKEEPER_SERVICE};
 use baton_tree::Identity;
 
 use super::credentials::{Refusal, within_bound};
-use crate::sasl_users::SaslUsers;
-
-/// What ZooKeeper's clients name as the service.
-const SERVICE: &str = "zookeeper";
-/// What ZooKeeper's servers name as the realm of their users.
-const REALM: &str = "zk-sasl-md5";
+use crate::options::Options;
 
 /// The exchange of one connection: a challenge that waits for its response, or none.
 #[derive(Debug, Default)]
@@ -38,8 +33,9 @@ impl Exchange {
         &mut self,
         token: &[u8],
         identity: &Identity,
-        users: &SaslUsers,
+        options: &Options,
     ) -> Result<Answer, Refusal> {
+        let users = &options.sasl_users;
         if users.is_empty() {
             return Err(Refusal::NoSasl);
         }
@@ -47,7 +43,7 @@ impl Exchange {
             let mut bytes = [0; size_of::<u128>()];
             getrandom::fill(&mut bytes).map_err(|_| Refusal::NoRandom)?;
             let nonce = format!("{:032x}", u128::from_ne_bytes(bytes));
-            let server = Server::new(SERVICE, REALM, &nonce);
+            let server = Server::new(ZOOKEEPER_SERVICE, ZOOKEEPER_REALM, &nonce);
             let token = server.challenge();
             self.0 = Some(Box::new(server));
             return Ok(Answer {
@@ -58,6 +54,9 @@ impl Exchange {
         let server = self.0.take().ok_or(Refusal::NoChallenge)?;
         let accepted = server.judge(token, |user| users.password(user))?;
         let mut more = identity.clone();
+        if options.sasl_super_users.contains(&accepted.user) {
+            more.add("super", "");
+        }
         more.add("sasl", accepted.user);
         Ok(Answer {
             token: accepted.message,
@@ -71,25 +70,30 @@ mod tests {
     use baton_sasl::{Client, SaslError};
 
     use super::*;
+    use crate::sasl_users::SaslUsers;
 
-    fn users() -> SaslUsers {
-        let bob = ("bob".to_owned(), "secret".to_owned());
-        SaslUsers::from_iter([bob])
+    fn options() -> Options {
+        let users = ["bob", "root"].map(|name| (name.to_owned(), "secret".to_owned()));
+        Options {
+            sasl_users: SaslUsers::from_iter(users),
+            sasl_super_users: vec!["root".to_owned()],
+            ..Options::default()
+        }
     }
 
-    fn respond(exchange: &mut Exchange, password: &str) -> Result<Answer, Refusal> {
+    fn respond(exchange: &mut Exchange, user: &str, password: &str) -> Result<Answer, Refusal> {
         let nobody = Identity::anonymous();
-        let challenge = exchange.step(b"", &nobody, &users()).unwrap();
+        let challenge = exchange.step(b"", &nobody, &options()).unwrap();
         assert_eq!(challenge.identity, None);
-        let client = Client::new("bob", password, SERVICE, REALM);
+        let client = Client::of_zookeeper(user, password);
         let (response, _) = client.respond(challenge.token.as_bytes(), "c1").unwrap();
         assert!(exchange.is_judged(&response) && !exchange.is_judged(b""));
-        exchange.step(&response, &nobody, &users())
+        exchange.step(&response, &nobody, &options())
     }
 
     #[test]
     fn who_knows_the_password_is_the_user() {
-        let accepted = respond(&mut Exchange::default(), "secret").unwrap();
+        let accepted = respond(&mut Exchange::default(), "bob", "secret").unwrap();
         let identity = accepted.identity.unwrap();
         let ids: Vec<_> = identity
             .ids()
@@ -98,16 +102,18 @@ mod tests {
             .collect();
         assert_eq!(ids, [("sasl", "bob")]);
         assert!(!identity.is_super());
+        let accepted = respond(&mut Exchange::default(), "root", "secret").unwrap();
+        assert!(accepted.identity.unwrap().is_super());
     }
 
     #[test]
-    fn a05_a_challenge_is_answered_once() {
+    fn a61_a_challenge_is_answered_once() {
         let mut exchange = Exchange::default();
-        let refused = respond(&mut exchange, "guess").unwrap_err();
+        let refused = respond(&mut exchange, "bob", "guess").unwrap_err();
         assert_eq!(refused, Refusal::Sasl(SaslError::Credentials));
         let nobody = Identity::anonymous();
         assert!(!exchange.is_judged(b"x"));
-        let refused = exchange.step(b"x", &nobody, &users()).unwrap_err();
+        let refused = exchange.step(b"x", &nobody, &options()).unwrap_err();
         assert_eq!(refused, Refusal::NoChallenge);
     }
 
@@ -116,10 +122,10 @@ mod tests {
         let mut known = Identity::anonymous();
         known.add("digest", "x".repeat((64 << 10) - 10));
         let mut exchange = Exchange::default();
-        let challenge = exchange.step(b"", &known, &users()).unwrap();
-        let client = Client::new("bob", "secret", SERVICE, REALM);
+        let challenge = exchange.step(b"", &known, &options()).unwrap();
+        let client = Client::of_zookeeper("bob", "secret");
         let (response, _) = client.respond(challenge.token.as_bytes(), "c1").unwrap();
-        let refused = exchange.step(&response, &known, &users()).unwrap_err();
+        let refused = exchange.step(&response, &known, &options()).unwrap_err();
         assert_eq!(refused, Refusal::TooMany);
     }
 
@@ -128,7 +134,7 @@ mod tests {
         let nobody = Identity::anonymous();
         let challenge = || {
             Exchange::default()
-                .step(b"", &nobody, &users())
+                .step(b"", &nobody, &options())
                 .unwrap()
                 .token
         };
@@ -137,7 +143,7 @@ mod tests {
 
     #[test]
     fn without_users_there_is_no_sasl() {
-        let none = SaslUsers::default();
+        let none = Options::default();
         let refused = Exchange::default().step(b"", &Identity::anonymous(), &none);
         assert_eq!(refused.unwrap_err(), Refusal::NoSasl);
     }

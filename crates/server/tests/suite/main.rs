@@ -12,6 +12,7 @@ mod bad_input;
 mod bounds;
 mod durability;
 mod ensemble;
+mod first_bytes;
 mod full_disk;
 mod hostile;
 mod http;

@@ -35,7 +35,7 @@ async fn step(wire: &mut Wire, token: &[u8]) -> Result<Vec<u8>, ErrorCode> {
 /// A response to a new challenge, and what proves that the server knows the password.
 async fn response(wire: &mut Wire, user: &str, password: &str) -> (Vec<u8>, Proof) {
     let challenge = step(wire, b"").await.unwrap();
-    let client = Client::new(user, password, "zookeeper", "zk-sasl-md5");
+    let client = Client::of_zookeeper(user, password);
     client.respond(&challenge, "c0ffee").unwrap()
 }
 
@@ -75,7 +75,7 @@ async fn who_proves_to_know_the_password_has_what_the_acl_gives() {
 }
 
 #[tokio::test]
-async fn a05_a_wrong_password_ends_the_connection() {
+async fn a60_a_wrong_password_ends_the_connection() {
     let server = with_users().await;
     for (user, password) in [("bob", "guess"), ("nobody", "secret"), ("", "")] {
         let mut wire = Wire::open(&server.connect_string()).await;
@@ -86,7 +86,7 @@ async fn a05_a_wrong_password_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a05_a_response_that_was_recorded_opens_nothing() {
+async fn a61_a_response_that_was_recorded_opens_nothing() {
     let server = with_users().await;
     let mut bob = Wire::open(&server.connect_string()).await;
     let (response, _) = response(&mut bob, "bob", "secret").await;

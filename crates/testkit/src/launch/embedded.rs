@@ -165,6 +165,10 @@ async fn start(
                 all.secure_listen
                     .extend(secure_addr.map(|addr| addr.to_string()));
                 all.tls = tls.map(TlsOptions::of_baton);
+                all.sasl_users = options.sasl_users.iter().cloned().collect();
+                if options.requires_sasl {
+                    all.required_schemes = vec!["sasl".to_owned()];
+                }
                 if let Some(member) = member {
                     all.server_id = member.id;
                     all.ensemble = Some(EnsembleOptions {

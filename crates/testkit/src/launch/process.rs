@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -276,11 +276,31 @@ pub(super) fn baton(
             "--tls-client-auth=optional".to_owned(),
         ]);
     }
+    if !options.sasl_users.is_empty() {
+        let users = options.sasl_users.iter();
+        let lines = users.map(|(name, password)| format!("{name}:{password}\n"));
+        let file = dir.path().join("users");
+        write_secret(&file, &lines.collect::<String>())?;
+        args.push(format!("--sasl-users={}", file.display()));
+    }
+    if options.requires_sasl {
+        args.push("--require-auth=sasl".to_owned());
+    }
     let program = match &options.baton {
         Some(program) => program.clone(),
         None => baton_binary()?,
     };
     Ok(Process::new("baton", program, args, dir, secure_addr))
+}
+
+/// Writes a file that nobody else may read.
+pub(super) fn write_secret(file: &Path, text: &str) -> Result<(), LaunchError> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::write(file, text)
+        .and_then(|()| std::fs::set_permissions(file, private))
+        .map_err(LaunchError::io("cannot write a file of passwords"))
 }
 
 pub(super) fn temp_dir() -> Result<TempDir, LaunchError> {

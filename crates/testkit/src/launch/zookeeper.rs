@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::process::{Process, temp_dir};
+use super::process::{Process, temp_dir, write_secret};
 use super::{LaunchError, ServerOptions, TlsOptions, free_addr};
 
 const JARS: &str = "/usr/share/java";
@@ -195,6 +195,23 @@ fn build(
     .map(str::to_owned)
     .into();
     args.extend(options.java_args.iter().cloned());
+    if !options.sasl_users.is_empty() {
+        let users = options.sasl_users.iter();
+        let users = users.map(|(name, password)| format!(" user_{name}=\"{password}\""));
+        let login = "org.apache.zookeeper.server.auth.DigestLoginModule required";
+        let text = format!("Server {{ {login}{}; }};\n", users.collect::<String>());
+        let jaas = dir.path().join("jaas.conf");
+        write_secret(&jaas, &text)?;
+        let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+        args.push(format!(
+            "-Djava.security.auth.login.config={}",
+            jaas.display()
+        ));
+        args.push(format!("-Dzookeeper.authProvider.1={provider}"));
+    }
+    if options.requires_sasl {
+        args.push("-Dzookeeper.sessionRequireClientSASLAuth=true".to_owned());
+    }
     args.extend([
         "-cp".to_owned(),
         classpath,

@@ -84,6 +84,36 @@ fn mutated(seed: &[u8], rng: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 #[test]
+fn a64_texts_of_identities_let_nobody_else_in() {
+    const PARTS: [&str; 16] = [
+        "bob",
+        "CN=",
+        "CN=bob,O=Example",
+        "10.0.0.1",
+        "/8",
+        "::1",
+        ":",
+        "=",
+        ",",
+        "\\",
+        "\"",
+        "\n",
+        "\0",
+        "\u{e9}",
+        "hash",
+        " ",
+    ];
+    let mut rng = fastrand::Rng::with_seed(3);
+    for _ in 0..20_000 {
+        let mut bytes = vec![rng.u8(..4)];
+        for _ in 0..rng.usize(..8) {
+            bytes.extend_from_slice(PARTS[rng.usize(..PARTS.len())].as_bytes());
+        }
+        tree_targets::identity(&bytes);
+    }
+}
+
+#[test]
 fn any_bytes_as_the_payload_of_a_log_entry() {
     let mut rng = fastrand::Rng::with_seed(1);
     for level in [FormatLevel::Initial, FormatLevel::Attachments] {

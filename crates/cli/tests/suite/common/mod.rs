@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use baton_testkit::{Target, TestServer};
+use baton_testkit::{ServerOptions, Target, TestServer};
 
 /// Longer than anything here takes on a slow machine; only a broken test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,6 +67,7 @@ impl Home {
             .env_remove("BATON_AUTH_FILE")
             .env_remove("BATON_HTTP_TOKEN_FILE")
             .env_remove("BATON_INSECURE")
+            .env_remove("BATON_ACL")
             .stdin(Stdio::null())
             .current_dir(self.dir.path());
         command
@@ -105,7 +106,11 @@ pub struct ServedHome {
 
 impl ServedHome {
     pub async fn new() -> Self {
-        let server = TestServer::start(Target::from_env().unwrap())
+        Self::with(ServerOptions::default()).await
+    }
+
+    pub async fn with(options: ServerOptions) -> Self {
+        let server = TestServer::start_with(Target::from_env().unwrap(), options)
             .await
             .unwrap();
         Self {

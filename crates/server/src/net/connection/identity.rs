@@ -152,8 +152,8 @@ impl Connection {
                 Err(refused(Refusal::TooOften))
             }
             Ok(Request::Sasl { token }) => {
-                let users = &state.options.sasl_users;
-                let answer = self.sasl.step(token.unwrap_or_default(), identity, users);
+                let options = &state.options;
+                let answer = self.sasl.step(token.unwrap_or_default(), identity, options);
                 answer.map_err(refused)
             }
             other => Err(undecodable(other.err())),

@@ -1,0 +1,227 @@
+//! The first frames of a connection: TLS, the request for a session, SASL.
+//!
+//! Owns what goes to a server before the session is attached to the connection, and so before
+//! anything else of the session. It must never count an answer of SASL as evidence that the session
+//! lives: the lease rests on the request for the session.
+
+use std::fmt;
+use std::io;
+
+use baton_proto::{
+    ConnectRequest, ConnectResponse, Decoder, ErrorCode, Limits, OpCode, ReplyHeader, Request,
+    Response, frame,
+};
+use baton_tls::{ReloadOutcome, TlsFailure};
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::clock::BootInstant;
+use crate::error::SaslFailure;
+use crate::session::core::Core;
+use crate::transport::{BoxStream, Endpoint, Host};
+
+/// Random bytes of a client's nonce, which is hexadecimal.
+const NONCE_BYTES: usize = 16;
+
+/// A handshake that a server accepted.
+pub(crate) struct Attached {
+    pub(crate) stream: BoxStream,
+    /// What was read behind the handshake.
+    pub(crate) incoming: BytesMut,
+    /// Whether the stream has TLS.
+    pub(crate) encrypted: bool,
+    pub(crate) response: ConnectResponse,
+    /// When the session was asked for.
+    pub(crate) sent: BootInstant,
+}
+
+/// What came of a connection to a server that answered.
+pub(crate) enum Attempt {
+    Attached(Box<Attached>),
+    /// The server knows the session no more.
+    Gone,
+    /// The session is open, and SASL failed on this server.
+    Refused {
+        server: String,
+        failure: SaslFailure,
+    },
+}
+
+/// Writes all of it, through the buffers that a stream with TLS has.
+pub(crate) async fn write_whole(stream: &mut BoxStream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+/// The next frame; `None` if the server has closed the connection.
+async fn next_frame(stream: &mut BoxStream, incoming: &mut BytesMut) -> io::Result<Option<Bytes>> {
+    let limits = Limits::default();
+    loop {
+        let frame =
+            frame::split_frame(incoming, limits.max_frame_bytes).map_err(|e| invalid(&e))?;
+        if frame.is_some() {
+            return Ok(frame);
+        }
+        match stream.read_buf(incoming).await {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The first bytes of a server that answers a plain handshake by TLS: the head of an alert or of a
+/// handshake, as no answer begins.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 0x03, ..])
+}
+
+fn invalid(why: &dyn fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+}
+
+fn closed_unanswered() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the server closed the connection instead of answering the handshake; its log says why (a server may take TLS alone: tls://)",
+    )
+}
+
+/// Why the server has closed a stream with TLS, if it has said so: one that refuses this client's
+/// certificate does, after the handshake.
+async fn refusal_of_tls(stream: &mut BoxStream) -> Option<io::Error> {
+    let error = stream.read(&mut [0]).await.err()?;
+    TlsFailure::of(&error).is_some().then_some(error)
+}
+
+/// Connects to a server, and asks it for the session, or for one.
+pub(crate) async fn handshake(
+    core: &Core,
+    host: &Host,
+    endpoint: &Endpoint,
+) -> io::Result<Attempt> {
+    let mut stream = core.config.transport.connect(endpoint).await?;
+    let tls = core.config.tls_of(host);
+    if let Some((tls, name)) = tls {
+        if let ReloadOutcome::Kept(error) = tls.reload() {
+            tracing::warn!(%error, "changed files of TLS are not used");
+        }
+        stream = Box::new(tls.connect(name, stream).await?);
+    }
+    let (identity, last_zxid) = {
+        let inner = core.inner.lock();
+        (inner.identity, inner.last_zxid)
+    };
+    let mut hello = Vec::with_capacity(64);
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: last_zxid,
+        timeout_ms: i32::try_from(core.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
+        session_id: identity.id,
+        password: &identity.password,
+        read_only: Some(false),
+    };
+    frame::write_connect_request(&mut hello, &request);
+    let sent = core.now();
+    if let Err(error) = write_whole(&mut stream, &hello).await {
+        let said = match tls {
+            Some(_) => refusal_of_tls(&mut stream).await,
+            None => None,
+        };
+        return Err(said.unwrap_or(error));
+    }
+    let mut incoming = BytesMut::with_capacity(4096);
+    let answer = next_frame(&mut stream, &mut incoming).await;
+    if tls.is_none() && is_tls(&incoming) {
+        return Err(TlsFailure::TlsOnly.into());
+    }
+    let answer = answer?.ok_or_else(closed_unanswered)?;
+    let response = ConnectResponse::decode(&answer, &Limits::default()).map_err(|e| invalid(&e))?;
+    let reattach = identity.id != 0;
+    if reattach && (response.is_refused() || response.session_id != identity.id) {
+        return Ok(Attempt::Gone);
+    }
+    if response.is_refused() || response.session_id == 0 {
+        return Err(invalid(&"the server refused to open a session"));
+    }
+    if let Some(user) = &core.config.sasl
+        && let Err(failure) = authenticate(&mut stream, &mut incoming, user).await?
+    {
+        let server = core.config.shown(host);
+        return Ok(Attempt::Refused { server, failure });
+    }
+    Ok(Attempt::Attached(Box::new(Attached {
+        stream,
+        incoming,
+        encrypted: tls.is_some(),
+        response,
+        sent,
+    })))
+}
+
+/// Proves who the user is, and has the server prove that it knows the password too. A connection
+/// that is lost says nothing of the credentials.
+async fn authenticate(
+    stream: &mut BoxStream,
+    incoming: &mut BytesMut,
+    user: &baton_sasl::Client,
+) -> io::Result<Result<(), SaslFailure>> {
+    let mut random = [0; NONCE_BYTES];
+    getrandom::fill(&mut random).map_err(|error| invalid(&error))?;
+    let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let challenge = match step(stream, incoming, 1, &[]).await? {
+        Ok(token) if !token.is_empty() => token,
+        // A ZooKeeper without SASL answers with no token.
+        Ok(_) | Err(ErrorCode::AuthFailed | ErrorCode::Unimplemented) => {
+            return Ok(Err(SaslFailure::NotOffered));
+        }
+        Err(code) => return Ok(Err(SaslFailure::Refused(code))),
+    };
+    let (response, proof) = match user.respond(&challenge, &nonce) {
+        Ok(both) => both,
+        Err(error) => return Ok(Err(SaslFailure::BadChallenge(error.to_string()))),
+    };
+    Ok(match step(stream, incoming, 2, &response).await? {
+        Ok(token) => proof
+            .verify(&token)
+            .map_err(|_| SaslFailure::ServerUnproven),
+        Err(ErrorCode::AuthFailed) => Err(SaslFailure::WrongPassword),
+        Err(code) => Err(SaslFailure::Refused(code)),
+    })
+}
+
+/// Sends a token and returns what the server answers.
+async fn step(
+    stream: &mut BoxStream,
+    incoming: &mut BytesMut,
+    xid: i32,
+    token: &[u8],
+) -> io::Result<Result<Bytes, ErrorCode>> {
+    let mut out = Vec::with_capacity(64 + token.len());
+    frame::write_request(&mut out, xid, &Request::Sasl { token: Some(token) });
+    write_whole(stream, &out).await?;
+    let Some(mut frame) = next_frame(stream, incoming).await? else {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the server closed the connection during SASL",
+        ));
+    };
+    let limits = Limits::default();
+    let header =
+        ReplyHeader::decode(&mut Decoder::new(&frame, &limits)).map_err(|e| invalid(&e))?;
+    if header.xid != xid {
+        let (due, got) = (xid, header.xid);
+        return Err(invalid(&format_args!(
+            "reply with xid {got} where {due} of SASL was due"
+        )));
+    }
+    if header.err != 0 {
+        return Ok(Err(header.error()));
+    }
+    frame.advance(ReplyHeader::BYTES);
+    match Response::decode(OpCode::Sasl, &frame, &limits).map_err(|e| invalid(&e))? {
+        Response::Sasl(token) => Ok(Ok(token.unwrap_or_default())),
+        _ => Err(invalid(&"no answer of SASL")),
+    }
+}
