@@ -45,11 +45,11 @@ pub(super) fn run(
         .enable_all()
         .build()?;
     let mut rows = Vec::new();
-    for kind in [Kind::ZooKeeper, Kind::Baton(baton.to_owned())] {
+    for kind in [Kind::Baton(baton.to_owned()), Kind::ZooKeeper] {
         eprintln!("storm of {count} on {}", kind.name());
         let server = credentials.start(&kind, &dir.join("storm"), "want")?;
         let outcome = runtime.block_on(storm(usize::from(count), &server, credentials))?;
-        rows.push(vec![
+        let row = vec![
             kind.name().to_owned(),
             count.to_string(),
             format!("{} s", show(outcome.seconds)),
@@ -58,7 +58,9 @@ pub(super) fn run(
             BYSTANDERS.to_string(),
             outcome.bystanders_lost.to_string(),
             format!("{} ms", show(outcome.slowest.as_secs_f64() * 1e3)),
-        ]);
+        ];
+        eprintln!("{}", row.join(", "));
+        rows.push(row);
     }
     let head = [
         "storm on",
@@ -126,7 +128,15 @@ async fn storm(count: usize, server: &Server, credentials: &Credentials) -> Resu
         let (way, turns) = (secure.clone(), Arc::clone(&turns));
         opening.spawn(async move {
             let _turn = turns.acquire_owned().await;
-            way.connect(LONG_SESSION, None).await
+            // A server may refuse some of these handshakes.
+            let mut attempts_left = 20;
+            loop {
+                match way.connect(LONG_SESSION, None).await {
+                    Err(_) if attempts_left > 0 => attempts_left -= 1,
+                    opened => return opened,
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
         });
     }
     while let Some(opened) = opening.join_next().await {
