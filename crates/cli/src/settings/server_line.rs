@@ -31,8 +31,8 @@ impl ServerLine {
         };
         if parts.any(|secure| !secure.is_empty()) {
             return Err(format!(
-                "{value} asks for a port with TLS behind the second ;, and there is no TLS; \
-                 remove that part, and protect the other port"
+                "{value} names a port with TLS behind the second ;, which is not read here; \
+                 remove that part, and name the port in secureClientPort"
             ));
         }
         if servers.contains('|') {
@@ -142,7 +142,7 @@ mod tests {
             ("zk1:2888:3888:observer:x", "too many parts"),
             ("zk1:2888:3888;x", "has no client port"),
             ("zk1:2888:3888;:2181", "has no host before"),
-            ("zk1:2888:3888;2181;2281", "there is no TLS"),
+            ("zk1:2888:3888;2181;2281", "secureClientPort"),
             ("zk1:2888:3888|zk2:2888:3888", "leave one"),
         ] {
             let refused = ServerLine::read(value).unwrap_err();

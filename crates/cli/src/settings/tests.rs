@@ -587,7 +587,7 @@ fn a_list_of_servers_that_cannot_be_is_refused_with_its_lines_and_the_remedy() {
         (
             Some("1"),
             "clientPort=1\nserver.1=127.0.0.1:1:2;2181;2281\nserver.2=127.0.0.1:2:3\n",
-            "there is no TLS",
+            "name the port in secureClientPort",
         ),
         (
             Some("1"),
