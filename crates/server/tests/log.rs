@@ -169,7 +169,7 @@ async fn each_bad_input_has_its_line_with_peer_and_cause() {
             .0,
         403
     );
-    line("refused the command stat_reset: ").await;
+    line("refused stat_reset over HTTP: ").await;
     assert!(lines("hush").is_empty());
 
     let mut held = Vec::new();
