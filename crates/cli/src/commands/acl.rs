@@ -31,9 +31,11 @@ enum Act {
 /// Replace who may do what with a znode. Its children keep their ACLs.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "WHO is everyone; creator, for whom this command has shown credentials of; or SCHEME:ID, like sasl:bob,\n\
-                  digest:bob:HASH, ip:10.0.0.0/8 or x509:CN=bob,O=Example. PERMISSIONS are read, write, create (children),\n\
-                  delete (children) and admin (set the ACL), with + between, or all. ZooKeeper's form, sasl:bob:cdrwa, will do.\n\n\
+    after_help = "WHO is everyone; creator, for whom this command has shown credentials of; or\n\
+                  SCHEME:ID, like sasl:bob, digest:bob:HASH, ip:10.0.0.0/8 or\n\
+                  x509:CN=bob,O=Example. PERMISSIONS are read, write, create (children),\n\
+                  delete (children) and admin (set the ACL), with + between, or all.\n\
+                  ZooKeeper's form, sasl:bob:cdrwa, will do.\n\n\
                   Examples:\n  baton acl set /app creator=all everyone=read\n  baton acl set /app sasl:bob=read+write sasl:eve=all"
 )]
 struct SetArgs {
