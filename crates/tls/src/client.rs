@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::sign::CertifiedKey;
@@ -17,7 +16,8 @@ use tokio_rustls::client::TlsStream;
 use crate::error::TlsError;
 use crate::failure::TlsFailure;
 use crate::pem::{read_authorities, read_identity};
-use crate::reload::{FileStamps, ReloadOutcome};
+use crate::provider::provider;
+use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
 /// Which servers a client trusts, and the certificate that it shows them. Cheap to clone; clones
 /// share what was read.
@@ -39,7 +39,7 @@ pub struct ClientTls {
     files: ClientFiles,
     /// Whether a certificate may be for any name.
     any_host: bool,
-    current: Arc<Mutex<Current>>,
+    current: Arc<Reloading<Current>>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,10 +59,10 @@ impl ClientFiles {
     }
 }
 
+#[derive(Clone)]
 struct Current {
     config: Arc<ClientConfig>,
     verifier: Arc<WebPkiServerVerifier>,
-    stamps: FileStamps,
 }
 
 impl ClientTls {
@@ -101,51 +101,36 @@ impl ClientTls {
     /// place.
     #[must_use]
     pub fn without_hostname_check(mut self) -> Self {
-        let current = {
-            let current = self.current.lock();
-            Current {
-                config: Arc::new(accepting_any_host(&current.config, &current.verifier)),
-                verifier: Arc::clone(&current.verifier),
-                stamps: current.stamps.clone(),
-            }
-        };
+        let current = self.current.map(|current| Current {
+            config: Arc::new(accepting_any_host(&current.config, &current.verifier)),
+            ..current
+        });
         self.any_host = true;
-        self.current = Arc::new(Mutex::new(current));
+        self.current = Arc::new(current);
         self
     }
 
     fn load(files: ClientFiles, any_host: bool) -> Result<Self, TlsError> {
-        let current = read(&files, any_host)?;
+        let current = Reloading::load(|| files.stamps(), || read(&files, any_host))?;
         Ok(Self {
             files,
             any_host,
-            current: Arc::new(Mutex::new(current)),
+            current: Arc::new(current),
         })
     }
 
     /// The configuration for a new connection.
     #[must_use]
     pub fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.current.lock().config)
+        self.current.current().config
     }
 
     /// Reads the files again if they have changed, for new connections. Files that are refused
     /// change nothing, and are reported once.
     pub fn reload(&self) -> ReloadOutcome {
         let stamps = self.files.stamps();
-        if self.current.lock().stamps == stamps {
-            return ReloadOutcome::Unchanged;
-        }
-        match read(&self.files, self.any_host) {
-            Ok(read) => {
-                *self.current.lock() = read;
-                ReloadOutcome::Reloaded
-            }
-            Err(error) => {
-                self.current.lock().stamps = stamps;
-                ReloadOutcome::Kept(error)
-            }
-        }
+        self.current
+            .reload(stamps, || read(&self.files, self.any_host))
     }
 
     /// Does the handshake on a connected stream. `name` is the host name or address by which the
@@ -179,9 +164,7 @@ impl fmt::Debug for ClientTls {
 
 fn read(files: &ClientFiles, any_host: bool) -> Result<Current, TlsError> {
     let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
-    // Taken first: a file that changes while it is read is read again.
-    let stamps = files.stamps();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = provider();
     let roots = read_authorities(&files.authorities)?;
     let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
         .build()
@@ -203,7 +186,6 @@ fn read(files: &ClientFiles, any_host: bool) -> Result<Current, TlsError> {
     Ok(Current {
         config: Arc::new(config),
         verifier,
-        stamps,
     })
 }
 

@@ -17,6 +17,7 @@
 //! | `failure` | why a connection with TLS failed, and the remedy |
 //! | `subject` | the subject of a certificate as ZooKeeper writes it |
 //! | `pem` | certificates, keys and authorities in PEM files |
+//! | `provider` | the provider of cryptography |
 //! | `error` | why a file or a setting is refused |
 
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod error;
 pub mod failure;
 mod peer;
 pub mod pem;
+mod provider;
 mod reload;
 mod server;
 pub mod subject;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{
     Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
@@ -24,8 +23,8 @@ use crate::client::{accepting_any_host, server_name};
 use crate::error::TlsError;
 use crate::failure::TlsFailure;
 use crate::pem::{Files, read_authorities, read_identity};
-use crate::reload::{FileStamps, ReloadOutcome};
-use crate::server::provider;
+use crate::provider::provider;
+use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
 /// What a server needs to connect to the other servers of its ensemble, and to accept them. Its
 /// files are read again when they have changed.
@@ -37,14 +36,13 @@ use crate::server::provider;
 pub struct PeerTls {
     files: Files,
     checks_hosts: bool,
-    current: Mutex<Current>,
+    current: Reloading<Current>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Current {
     accepting: Arc<ServerConfig>,
     connecting: Arc<ClientConfig>,
-    stamps: FileStamps,
 }
 
 impl PeerTls {
@@ -55,24 +53,24 @@ impl PeerTls {
     /// [`TlsError`] names the file and the remedy; so a certificate is refused that the other
     /// servers would refuse.
     pub fn load(files: Files, checks_hosts: bool) -> Result<Self, TlsError> {
-        let current = read(&files, checks_hosts)?;
+        let current = Reloading::load(|| FileStamps::of(&files), || read(&files, checks_hosts))?;
         Ok(Self {
             files,
             checks_hosts,
-            current: Mutex::new(current),
+            current,
         })
     }
 
     /// The configuration for a new connection of another server.
     #[must_use]
     pub fn accepting(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.current.lock().accepting)
+        self.current.current().accepting
     }
 
     /// The configuration for a new connection to another server.
     #[must_use]
     pub fn connecting(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.current.lock().connecting)
+        self.current.current().connecting
     }
 
     /// Whether the certificate is for this host, where hosts are checked: for a server that has
@@ -98,26 +96,13 @@ impl PeerTls {
     /// are open stay as they are. Files that are refused change nothing, and are reported once.
     pub fn reload(&self) -> ReloadOutcome {
         let stamps = FileStamps::of(&self.files);
-        if self.current.lock().stamps == stamps {
-            return ReloadOutcome::Unchanged;
-        }
-        match read(&self.files, self.checks_hosts) {
-            Ok(read) => {
-                *self.current.lock() = read;
-                ReloadOutcome::Reloaded
-            }
-            Err(error) => {
-                self.current.lock().stamps = stamps;
-                ReloadOutcome::Kept(error)
-            }
-        }
+        self.current
+            .reload(stamps, || read(&self.files, self.checks_hosts))
     }
 }
 
 fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
     let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
-    // Taken first: a file that changes while it is read is read again.
-    let stamps = FileStamps::of(files);
     let authorities = files.authorities.as_deref();
     let authorities = authorities.ok_or(TlsError::NoAuthorities)?;
     let roots = read_authorities(authorities)?;
@@ -147,7 +132,6 @@ fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
     Ok(Current {
         accepting: Arc::new(accepting),
         connecting: Arc::new(connecting),
-        stamps,
     })
 }
 

@@ -1,7 +1,10 @@
-//! Notices that files have changed. Reading them again is the matter of their owner.
+//! Notices that files have changed, and keeps what was read of them. How they are read is the
+//! matter of their owner.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use parking_lot::Mutex;
 
 use crate::error::TlsError;
 use crate::pem::Files;
@@ -15,6 +18,55 @@ pub enum ReloadOutcome {
     Reloaded,
     /// The files have changed and are refused; what was read before stays in use.
     Kept(TlsError),
+}
+
+/// What was read from files, until they change.
+#[derive(Debug)]
+pub(crate) struct Reloading<T>(Mutex<(T, FileStamps)>);
+
+impl<T: Clone> Reloading<T> {
+    /// Reads the files whose stamps `stamps` takes. They are taken first: a file that changes while
+    /// it is read is read again.
+    pub(crate) fn load(
+        stamps: impl FnOnce() -> FileStamps,
+        read: impl FnOnce() -> Result<T, TlsError>,
+    ) -> Result<Self, TlsError> {
+        let stamps = stamps();
+        Ok(Self(Mutex::new((read()?, stamps))))
+    }
+
+    /// What was read last.
+    pub(crate) fn current(&self) -> T {
+        self.0.lock().0.clone()
+    }
+
+    /// The same files, with something else made of what was read.
+    pub(crate) fn map(&self, change: impl FnOnce(T) -> T) -> Self {
+        let (current, stamps) = self.0.lock().clone();
+        Self(Mutex::new((change(current), stamps)))
+    }
+
+    /// Reads the files again if they have changed. Files that are refused change nothing, and are
+    /// reported once.
+    pub(crate) fn reload(
+        &self,
+        stamps: FileStamps,
+        read: impl FnOnce() -> Result<T, TlsError>,
+    ) -> ReloadOutcome {
+        if self.0.lock().1 == stamps {
+            return ReloadOutcome::Unchanged;
+        }
+        let read = read();
+        let mut current = self.0.lock();
+        current.1 = stamps;
+        match read {
+            Ok(read) => {
+                current.0 = read;
+                ReloadOutcome::Reloaded
+            }
+            Err(error) => ReloadOutcome::Kept(error),
+        }
+    }
 }
 
 /// What the system says of each file: two of them differ when a file was changed or replaced.

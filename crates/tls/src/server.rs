@@ -4,15 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustls::ServerConfig;
-use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 
 use crate::error::TlsError;
 use crate::pem::{Files, read_authorities, read_identity};
-use crate::reload::{FileStamps, ReloadOutcome};
+use crate::provider::provider;
+use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
 /// Whether clients have to show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,13 +56,7 @@ impl fmt::Display for ClientAuth {
 pub struct ServerTls {
     files: Files,
     client_auth: ClientAuth,
-    current: Mutex<Current>,
-}
-
-#[derive(Debug)]
-struct Current {
-    config: Arc<ServerConfig>,
-    stamps: FileStamps,
+    current: Reloading<Arc<ServerConfig>>,
 }
 
 impl ServerTls {
@@ -72,20 +65,18 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`] names the file and the remedy.
     pub fn load(files: Files, client_auth: ClientAuth) -> Result<Self, TlsError> {
-        // Taken first: a file that changes while it is read is read again.
-        let stamps = FileStamps::of(&files);
-        let config = config(&files, client_auth)?;
+        let current = Reloading::load(|| FileStamps::of(&files), || config(&files, client_auth))?;
         Ok(Self {
             files,
             client_auth,
-            current: Mutex::new(Current { config, stamps }),
+            current,
         })
     }
 
     /// The configuration for a new connection.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.current.lock().config)
+        self.current.current()
     }
 
     /// Whether clients are asked for a certificate.
@@ -98,25 +89,9 @@ impl ServerTls {
     /// are open stay as they are. Files that are refused change nothing, and are reported once.
     pub fn reload(&self) -> ReloadOutcome {
         let stamps = FileStamps::of(&self.files);
-        if self.current.lock().stamps == stamps {
-            return ReloadOutcome::Unchanged;
-        }
-        let read = config(&self.files, self.client_auth);
-        let mut current = self.current.lock();
-        current.stamps = stamps;
-        match read {
-            Ok(config) => {
-                current.config = config;
-                ReloadOutcome::Reloaded
-            }
-            Err(error) => ReloadOutcome::Kept(error),
-        }
+        self.current
+            .reload(stamps, || config(&self.files, self.client_auth))
     }
-}
-
-/// The provider of cryptography.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 fn config(files: &Files, client_auth: ClientAuth) -> Result<Arc<ServerConfig>, TlsError> {

@@ -281,20 +281,12 @@ impl Fields<'_> {
 
     /// Text that a client may have sent.
     pub(crate) fn text(&mut self, name: &'static str, value: &str) {
-        self.name(name);
-        self.quote();
-        let shown = self.cut(value);
-        self.escaped(shown, &VALUE);
-        self.quote();
+        self.quoted(name, value, &VALUE);
     }
 
     /// A sentence of the server's own. Text of a client in it makes no field.
     pub(crate) fn sentence(&mut self, name: &'static str, value: &str) {
-        self.name(name);
-        self.quote();
-        let shown = self.cut(value);
-        self.escaped(shown, &SENTENCE);
-        self.quote();
+        self.quoted(name, value, &SENTENCE);
     }
 
     /// An address; `None`: a process on this machine, over a unix socket.
@@ -421,6 +413,15 @@ impl Fields<'_> {
         let shown = end.and_then(|end| text.get(..end)).unwrap_or_default();
         self.cut_bytes += text.len() - shown.len();
         shown
+    }
+
+    /// A field of text, of which the bytes of `plain` need no escape.
+    fn quoted(&mut self, name: &'static str, value: &str, plain: &Plain) {
+        self.name(name);
+        self.quote();
+        let shown = self.cut(value);
+        self.escaped(shown, plain);
+        self.quote();
     }
 
     fn escaped(&mut self, text: &str, plain: &Plain) {

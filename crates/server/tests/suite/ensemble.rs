@@ -26,6 +26,16 @@ async fn children(wire: &mut Wire, path: &str) -> BTreeSet<String> {
     found.into_iter().map(|name| name.to_string()).collect()
 }
 
+/// Every server shows these znodes below the root, behind a sync.
+async fn assert_all_have(ensemble: &Ensemble, acknowledged: &BTreeSet<String>) {
+    for id in ensemble.ids() {
+        let mut wire = ensemble.open(id).await;
+        sync(&mut wire).await;
+        let found = children(&mut wire, "/").await;
+        assert!(acknowledged.is_subset(&found), "server {id}: {found:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_at_any_server_is_seen_at_every_other_after_a_sync() {
     let ensemble = Ensemble::start(3).await;
@@ -122,12 +132,7 @@ async fn the_others_go_on_when_any_one_server_is_killed_and_nothing_acknowledged
         wire.create(&name, b"", 0).await.unwrap();
         acknowledged.insert(name[1..].to_owned());
         ensemble.start_all(&[killed]).await;
-        for id in ensemble.ids() {
-            let mut wire = ensemble.open(id).await;
-            sync(&mut wire).await;
-            let found = children(&mut wire, "/").await;
-            assert!(acknowledged.is_subset(&found), "server {id}: {found:?}");
-        }
+        assert_all_have(&ensemble, &acknowledged).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use baton_server::{PeerTlsOptions, Server, StartError};
 
-use super::children;
+use super::{assert_all_have, children};
 use crate::support::ensemble::{Ensemble, sync};
 use crate::support::tls::{Fleet, SOON};
 
@@ -51,12 +51,7 @@ async fn an_ensemble_with_tls_elects_replicates_and_survives_the_end_of_any_serv
         }
         // The log is cut: what the server missed comes to it as a snapshot.
         ensemble.start_all(&[leader]).await;
-        for id in ensemble.ids() {
-            let mut wire = ensemble.open(id).await;
-            sync(&mut wire).await;
-            let found = children(&mut wire, "/").await;
-            assert!(acknowledged.is_subset(&found), "server {id}: {found:?}");
-        }
+        assert_all_have(&ensemble, &acknowledged).await;
     }
 }
 
