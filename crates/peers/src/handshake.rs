@@ -45,6 +45,8 @@ pub struct LocalServer {
     pub level: u32,
     /// The members of its cluster; empty before it has one.
     pub members: Vec<KnownMember>,
+    /// Where other servers reach it; empty: not known.
+    pub address: String,
 }
 
 impl LocalServer {
@@ -61,6 +63,7 @@ impl LocalServer {
             last_index: 0,
             level: 1,
             members: Vec::new(),
+            address: String::new(),
         }
     }
 
@@ -81,6 +84,7 @@ impl LocalServer {
             last_index: self.last_index,
             wall_ms,
             level: self.level,
+            address: self.address.clone(),
         }
     }
 
@@ -110,6 +114,16 @@ impl LocalServer {
     /// Whether the server that said this when it connected may stay, by the membership of now.
     pub fn still_admits(&self, hello: &Hello) -> bool {
         self.check_membership(hello).is_ok()
+    }
+
+    /// Whether this server is to connect to the one that says this at the address that it says,
+    /// because it cannot know that server yet: the other one has applied a newer membership. It may
+    /// lead, and needs answers before this server can know of it (R41).
+    pub fn calls_back(&self, hello: &Hello) -> bool {
+        let is_known = self.member(hello.from).is_some_and(|member| {
+            member.incarnation == 0 || member.incarnation == hello.incarnation
+        });
+        hello.membership_index > self.membership_index && !is_known && !hello.address.is_empty()
     }
 
     fn check_ids(&self, hello: &Hello) -> Result<(), Refusal> {

@@ -195,7 +195,10 @@ impl Frame {
 
     fn write(&self, out: &mut Body) {
         match self {
-            Frame::Hello(hello) => hello.write(out),
+            Frame::Hello(hello) => {
+                hello.write(out);
+                hello.write_address(out);
+            }
             Frame::Welcome(welcome) => welcome.write(out),
             Frame::Confirm(confirm) => confirm.write(out),
             Frame::Refused(refusal) => refusal.write(out),
@@ -245,7 +248,7 @@ impl Frame {
 
     fn read(kind: FrameType, input: &mut Input) -> Result<Frame, Malformed> {
         Ok(match kind {
-            FrameType::Hello => Frame::Hello(Hello::read(input)?),
+            FrameType::Hello => Frame::Hello(Hello::read_with_address(input)?),
             FrameType::Welcome => Frame::Welcome(Welcome::read(input)?),
             FrameType::Confirm => Frame::Confirm(Confirm::read(input)?),
             FrameType::Refused => Frame::Refused(Refusal::read(input)?),

@@ -66,7 +66,12 @@ pub struct Hello {
     pub wall_ms: i64,
     /// The highest format level that it can read.
     pub level: u32,
+    /// Where others reach it; empty: it does not say, as in every welcome.
+    pub address: String,
 }
+
+/// The longest address, in bytes.
+const MAX_ADDRESS: usize = 1024;
 
 impl Hello {
     pub(crate) fn write(&self, out: &mut Body) {
@@ -87,6 +92,31 @@ impl Hello {
         out.i64(self.wall_ms);
         out.u32(self.level);
         out.zeros(4);
+    }
+
+    /// The end of a hello, which a welcome does not have. An address that is too long is not told.
+    pub(crate) fn write_address(&self, out: &mut Body) {
+        let address = Some(self.address.as_bytes()).filter(|it| it.len() <= MAX_ADDRESS);
+        let address = address.unwrap_or_default();
+        out.u16(u16::try_from(address.len()).unwrap_or(0));
+        out.slice(address);
+    }
+
+    pub(crate) fn read_with_address(input: &mut Input) -> Result<Hello, Malformed> {
+        let hello = Hello::read(input)?;
+        let length = input.u16()?;
+        if usize::from(length) > MAX_ADDRESS {
+            return Err("its address is too long");
+        }
+        let address = input.bytes(length.into())?;
+        let address = std::str::from_utf8(&address).map_err(|_| "its address is not UTF-8")?;
+        if address.chars().any(char::is_control) {
+            return Err("its address has a control character");
+        }
+        Ok(Hello {
+            address: address.to_owned(),
+            ..hello
+        })
     }
 
     pub(crate) fn read(input: &mut Input) -> Result<Hello, Malformed> {
@@ -114,6 +144,7 @@ impl Hello {
             last_index: input.u64()?,
             wall_ms: input.i64()?,
             level: input.u32()?,
+            address: String::new(),
         };
         input.zeros(4)?;
         if hello.incarnation == 0 {

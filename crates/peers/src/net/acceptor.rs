@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::codec::{Hello, Refusal};
 use crate::net::connection;
 use crate::net::counters::add;
+use crate::net::dialling::Dialling;
 use crate::net::events::{Direction, EndCause, PeerEvent, RefusedBy};
 use crate::net::exchange::{self, HandshakeError};
 use crate::net::shared::Shared;
@@ -65,6 +66,7 @@ fn take_place(handshakes: &Arc<Mutex<Handshakes>>, limit: usize) -> (Place, ones
 /// Accepts until the transport stops. Each task holds a clone of `token` while it runs.
 pub(crate) async fn accept<A: Acceptor>(
     shared: Arc<Shared>,
+    dialling: Arc<Dialling>,
     acceptor: Arc<A>,
     token: mpsc::Sender<()>,
 ) {
@@ -82,6 +84,7 @@ pub(crate) async fn accept<A: Acceptor>(
                     take_place(&handshakes, shared.options.limits.handshakes);
                 let serve = serve(
                     Arc::clone(&shared),
+                    Arc::clone(&dialling),
                     Arc::clone(&acceptor),
                     incoming,
                     remote,
@@ -106,6 +109,7 @@ pub(crate) async fn accept<A: Acceptor>(
 /// The whole life of one accepted connection.
 async fn serve<A: Acceptor>(
     shared: Arc<Shared>,
+    dialling: Arc<Dialling>,
     acceptor: Arc<A>,
     incoming: A::Incoming,
     remote: String,
@@ -135,6 +139,8 @@ async fn serve<A: Acceptor>(
     match outcome {
         Ok(Ok(opened)) => {
             let peer = shared.peer(opened.hello.from);
+            dialling.connected_from(&opened.hello);
+            drop(dialling);
             connection::run(&shared, &peer, opened, Direction::Inbound, || true).await;
         }
         Ok(Err(HandshakeError::ByUs(refusal, hello))) => {

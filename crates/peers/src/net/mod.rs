@@ -12,7 +12,9 @@
 //! | module | owns |
 //! |---|---|
 //! | `transport` | the owner's handle: start, send, stop |
-//! | `dialler`, `acceptor` | opening connections, again and again; accepting them, with a limit |
+//! | `acceptor` | accepting connections, with a limit |
+//! | `dialling` | which servers are dialled, and where |
+//! | `dialler` | opening the connection of one lane, again and again |
 //! | `connection` | one connection after its handshake: its reader, and how it ends |
 //! | `writer` | the writing half of a connection: its task, and writing on the sender's thread |
 //! | `exchange` | the handshake over a stream |
@@ -34,6 +36,7 @@ mod backoff;
 mod connection;
 mod counters;
 mod dialler;
+mod dialling;
 mod events;
 mod exchange;
 mod options;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use baton_consensus::{MessageKind, PeerMessage};
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -14,7 +13,8 @@ use crate::handshake::LocalServer;
 use crate::net::acceptor;
 use crate::net::counters::{PeerCounters, TransportCounters};
 use crate::net::dialler::Dialler;
-use crate::net::events::{Direction, PeerEvents};
+use crate::net::dialling::Dialling;
+use crate::net::events::PeerEvents;
 use crate::net::options::Options;
 use crate::net::outbound::SendError;
 use crate::net::peer::Peer;
@@ -36,20 +36,11 @@ pub struct Unsent {
     pub error: SendError,
 }
 
-/// Starts the diallers of one peer.
-type Dial = dyn Fn(Arc<Peer>, &str, &watch::Receiver<bool>) + Send + Sync;
-
-/// A peer that is to be connected to.
-struct Dialled {
-    address: String,
-    removed: watch::Sender<bool>,
-}
-
 /// The connections to all other servers. Its calls do not block and may come from any thread.
 pub struct Peers {
     shared: Arc<Shared>,
-    dial: Box<Dial>,
-    dialled: Mutex<BTreeMap<u64, Dialled>>,
+    /// `None` once it stops.
+    dialling: Option<Arc<Dialling>>,
     /// Ends when all tasks have ended.
     ended: mpsc::Receiver<()>,
 }
@@ -79,18 +70,9 @@ impl Peers {
         let shared = Arc::new(Shared::new(options, local, events));
         let (token, ended) = mpsc::channel(1);
         let runtime = Handle::current();
-        let accepting = {
-            let token = token.clone();
-            let accept = acceptor::accept(Arc::clone(&shared), Arc::new(acceptor), token.clone());
-            async move {
-                accept.await;
-                drop(token);
-            }
-        };
-        runtime.spawn(accepting);
         let connector = Arc::new(connector);
         let dial = {
-            let shared = Arc::clone(&shared);
+            let (shared, token, runtime) = (Arc::clone(&shared), token.clone(), runtime.clone());
             move |peer: Arc<Peer>, address: &str, removed: &watch::Receiver<bool>| {
                 for lane in Lane::ALL {
                     let dialler = Dialler {
@@ -109,45 +91,30 @@ impl Peers {
                 }
             }
         };
+        let dialling = Arc::new(Dialling::new(Arc::clone(&shared), Box::new(dial)));
+        let accepting = {
+            let (shared, dialling) = (Arc::clone(&shared), Arc::clone(&dialling));
+            let accept = acceptor::accept(shared, dialling, Arc::new(acceptor), token.clone());
+            async move {
+                accept.await;
+                drop(token);
+            }
+        };
+        runtime.spawn(accepting);
         Peers {
             shared,
-            dial: Box::new(dial),
-            dialled: Mutex::default(),
+            dialling: Some(dialling),
             ended,
         }
     }
 
     /// The servers to connect to, by id, with their addresses. Connections to others are ended,
-    /// and those to a server whose address has changed.
+    /// and those to a server whose address has changed. A server that connects, and whose
+    /// membership says that this one's is too old to know it, is called back all the same, as long
+    /// as that is so.
     pub fn set_addresses(&self, addresses: &BTreeMap<u64, String>) {
-        let own = self.shared.local.lock().id;
-        self.shared.set_addresses(addresses);
-        let mut dialled = self.dialled.lock();
-        dialled.retain(|id, known| {
-            if addresses.get(id) == Some(&known.address) {
-                return true;
-            }
-            let _ = known.removed.send(true);
-            if let Some(peer) = self.shared.known_peer(*id) {
-                peer.end_where(Bye::Removed, |link, _| {
-                    link.direction == Direction::Outbound
-                });
-            }
-            false
-        });
-        for (id, address) in addresses {
-            if *id == own || dialled.contains_key(id) {
-                continue;
-            }
-            let removed = watch::Sender::new(false);
-            (self.dial)(self.shared.peer(*id), address, &removed.subscribe());
-            dialled.insert(
-                *id,
-                Dialled {
-                    address: address.clone(),
-                    removed,
-                },
-            );
+        if let Some(dialling) = &self.dialling {
+            dialling.name(addresses);
         }
     }
 
@@ -161,6 +128,9 @@ impl Peers {
         };
         for peer in self.shared.all_peers() {
             peer.end_where(Bye::Removed, |_, hello| !local.still_admits(hello));
+        }
+        if let Some(dialling) = &self.dialling {
+            dialling.members_changed();
         }
     }
 
@@ -239,7 +209,7 @@ impl Peers {
     pub async fn stop(mut self) {
         let _ = self.shared.stop.send_replace(true);
         // What starts diallers counts as a task.
-        self.dial = Box::new(|_, _, _| {});
+        self.dialling = None;
         let limit = self.shared.options.timing.last_words_timeout * 2;
         let _ = timeout(limit, self.ended.recv()).await;
     }

@@ -702,6 +702,67 @@ async fn r17_a_replaced_member_loses_its_connections() {
     assert!(matches!(refusal, Refusal::OtherIncarnation { id: 2, .. }));
 }
 
+/// A server that lags behind its addition does not know who leads, and has to answer it.
+#[tokio::test(start_paused = true)]
+async fn r41_a_server_that_knows_of_newer_members_is_called_back_until_the_members_are_known() {
+    let network = Network::default();
+    let mut lagging = Server::start_as(&network, member(1), options(1), 0);
+    let mut leader = member(4);
+    leader.membership_index = 9;
+    leader.address = name(4);
+    leader.members.push(KnownMember {
+        id: 4,
+        incarnation: incarnation(4),
+        acknowledged_index: 0,
+    });
+    let mut leader = Server::start_as(&network, leader, options(4), 1);
+    lagging.connected(4).await;
+    leader.connected(1).await;
+    // What the owner names meanwhile does not end it.
+    lagging.peers.set_addresses(&[(2, name(2))].into());
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(lagging.peers.open_lanes(4), BTreeSet::from(Lane::ALL));
+    // It has caught up, and the other one is no member any more.
+    lagging
+        .peers
+        .update_local(|local| local.membership_index = 9);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(lagging.peers.open_lanes(4), BTreeSet::new());
+}
+
+/// A folder was exchanged: the member with that id is another one now, at another address.
+#[tokio::test(start_paused = true)]
+async fn r41_a_replaced_member_is_called_back_at_its_new_address() {
+    let network = Network::default();
+    let mut lagging = Server::start_as(&network, member(1), options(1), 0);
+    lagging.peers.set_addresses(&[(3, name(7))].into());
+    let mut replaced = member(3);
+    replaced.membership_index = 9;
+    replaced.incarnation = 0xbeef;
+    replaced.address = name(3);
+    replaced.members[2].incarnation = 0xbeef;
+    let mut replaced = Server::start_as(&network, replaced, options(3), 1);
+    lagging.connected(3).await;
+    replaced.connected(1).await;
+}
+
+#[test]
+fn r41_only_who_knows_of_newer_members_is_called_back() {
+    let local = member(1);
+    let said = |id: u64, incarnation: u128, index: u64, address: &str| {
+        let mut other = LocalServer::new(id, incarnation, 1);
+        other.cluster = local.cluster;
+        other.membership_index = index;
+        address.clone_into(&mut other.address);
+        local.calls_back(&other.hello(1, Lane::Log, 7, 0))
+    };
+    assert!(said(4, 44, 2, "four:1"));
+    assert!(!said(4, 44, 1, "four:1"), "no newer membership");
+    assert!(!said(4, 44, 2, ""), "no address");
+    assert!(said(3, 44, 2, "three:1"), "of another folder");
+    assert!(!said(3, incarnation(3), 2, "three:1"), "a member");
+}
+
 /// Also when the membership changes in the middle of a handshake.
 #[tokio::test(start_paused = true)]
 async fn r17_a_member_that_is_replaced_during_its_handshake_does_not_stay() {

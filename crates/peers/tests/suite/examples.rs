@@ -26,6 +26,7 @@ pub fn hello() -> Hello {
         last_index: 99,
         wall_ms: 1_795_000_000_000,
         level: 1,
+        address: "server1:2888".to_owned(),
     }
 }
 
@@ -88,6 +89,7 @@ pub fn all() -> Vec<(&'static str, Frame)> {
                     from: 2,
                     to: 1,
                     nonce: 0x4142_4344_4546_4748,
+                    address: String::new(),
                     ..hello()
                 },
                 echo: 0x1112_1314_1516_1718,

@@ -293,6 +293,36 @@ fn a_hello_without_an_incarnation_or_a_process_is_refused() {
 }
 
 #[test]
+fn an_address_that_no_server_can_have_is_refused_or_not_told() {
+    let whole = encoded(&Frame::Hello(Hello {
+        address: String::new(),
+        ..examples::hello()
+    }));
+    let with_address = |length: u16, address: &[u8]| {
+        let mut body = whole[HEAD_BYTES..whole.len() - 2].to_vec();
+        body.extend(length.to_le_bytes());
+        body.extend(address);
+        Frame::decode(FrameType::Hello, body.into())
+    };
+    assert!(with_address(3, b"a:1").is_ok());
+    for (length, address, what) in [
+        (3, b"a:".as_slice(), "a length goes beyond its end"),
+        (2, b"a:1", "bytes follow its last field"),
+        (2, b"\xff\xfe", "its address is not UTF-8"),
+        (2, b"a\n", "its address has a control character"),
+        (1025, &[b'a'; 1025], "its address is too long"),
+    ] {
+        let error = with_address(length, address).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    let long = Hello {
+        address: "a".repeat(1025),
+        ..examples::hello()
+    };
+    assert_eq!(encoded(&Frame::Hello(long)), whole);
+}
+
+#[test]
 fn a_hello_of_a_later_version_may_have_more_fields() {
     let mut hello = examples::hello();
     let mut body = encoded(&Frame::Hello(hello.clone()))[HEAD_BYTES..].to_vec();

@@ -116,11 +116,11 @@ pub(crate) fn join(
     }
 }
 
-/// What this server knows of each member. What a member has acknowledged stays known.
-pub(crate) fn known_members(membership: &Membership, before: &[KnownMember]) -> Vec<KnownMember> {
+/// What this server says and knows by this membership. What a member has acknowledged stays known.
+pub(crate) fn describe_members(local: &mut LocalServer, membership: &Membership) {
     let acknowledged = |id, incarnation| {
         let same = |known: &&KnownMember| known.id == id && known.incarnation == incarnation;
-        let known = before.iter().find(same);
+        let known = local.members.iter().find(same);
         known.map_or(0, |known| known.acknowledged_index)
     };
     let known = membership.members.iter().map(|member| KnownMember {
@@ -128,7 +128,11 @@ pub(crate) fn known_members(membership: &Membership, before: &[KnownMember]) -> 
         incarnation: member.incarnation,
         acknowledged_index: acknowledged(member.id, member.incarnation),
     });
-    known.collect()
+    local.members = known.collect();
+    let own = membership.members.iter().find(|it| it.id == local.id);
+    if let Some(own) = own.filter(|own| !own.address.is_empty()) {
+        own.address.clone_into(&mut local.address);
+    }
 }
 
 /// One start.
@@ -262,7 +266,7 @@ impl Start<'_> {
                         peers.update_local(|local| {
                             local.cluster = birth.cluster;
                             local.membership_index = FIRST_INDEX;
-                            local.members = known_members(&birth.membership, &[]);
+                            describe_members(local, &birth.membership);
                         });
                         bootstrap.birth_stored()
                     }
@@ -327,8 +331,10 @@ impl Start<'_> {
 
     fn local(&self, identity: &Identity) -> Result<LocalServer, StartError> {
         let level = u32::try_from(FormatLevel::NEWEST.number()).unwrap_or(u32::MAX);
+        let address = self.ensemble.servers.get(&self.id);
         Ok(LocalServer {
             level,
+            address: address.cloned().unwrap_or_default(),
             ..LocalServer::new(self.id, identity.incarnation, draw_number()?)
         })
     }
@@ -412,7 +418,7 @@ pub(crate) fn describe(local: &mut LocalServer, cluster: u64, begun: &Begun) {
     local.term = begun.consensus.status().term;
     local.membership_index = begun.snapshot_index;
     local.last_index = begun.wal.last_index();
-    local.members = known_members(begun.consensus.membership(), &local.members);
+    describe_members(local, begun.consensus.membership());
 }
 
 /// Sends frames of the bootstrap. What cannot be sent now is sent with the next connection.

@@ -255,18 +255,32 @@ async fn r16_a_follower_that_is_removed_serves_nobody_and_disturbs_nobody() {
     assert_eq!(ensemble.leader().await, leader);
 }
 
+/// Asks a server to hand its leadership over.
+async fn transfer(ensemble: &Ensemble, id: u64, to: u64) -> (u16, String) {
+    let root = "Authorization: digest super:secret\r\n";
+    let http = ensemble.server(id).http_addr().unwrap();
+    let target = format!("/commands/transfer?to={to}");
+    ask(http, "POST", &target, root, "").await
+}
+
+/// Waits until this server leads.
+async fn leads(ensemble: &Ensemble, id: u64) {
+    let moved = async {
+        while ensemble.leader().await != id {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let moved = tokio::time::timeout(PATIENCE, moved).await;
+    moved.expect("the other server leads");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_moves_where_an_operator_wants_it() {
     let ensemble = Ensemble::start(3).await;
     let leader = ensemble.leader().await;
     let next = (1..=3).find(|id| *id != leader).unwrap();
     let mut wire = ensemble.open(next).await;
-    let root = "Authorization: digest super:secret\r\n";
-    let post = async |id: u64, to: u64| {
-        let http = ensemble.server(id).http_addr().unwrap();
-        let target = format!("/commands/transfer?to={to}");
-        ask(http, "POST", &target, root, "").await
-    };
+    let post = async |id: u64, to: u64| transfer(&ensemble, id, to).await;
     for (id, to, why) in [
         (leader, leader, "leads already"),
         (leader, 9, "does not vote"),
@@ -278,14 +292,31 @@ async fn leadership_moves_where_an_operator_wants_it() {
     }
     let (status, shown) = post(leader, next).await;
     assert_eq!(status, 200, "{shown}");
-    let moved = async {
-        while ensemble.leader().await != next {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let moved = tokio::time::timeout(PATIENCE, moved).await;
-    moved.expect("the other server leads");
+    leads(&ensemble, next).await;
     wire.create("/same-session", b"", 0).await.unwrap();
+}
+
+/// With an empty folder a server begins with the first membership, which lacks that leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn r41_an_added_server_catches_up_with_a_leader_that_was_added_itself() {
+    let mut ensemble = Ensemble::start(3).await;
+    let mut wire = superuser(&ensemble, 1).await;
+    for id in [4, 5] {
+        let named = ensemble.name(id, "participant");
+        let waiting = ensemble.start_waiting(id);
+        add(&mut wire, &named).await;
+        ensemble.admitted(id, waiting).await;
+        wire.create(&format!("/with-{id}"), b"", 0).await.unwrap();
+        let mut joined = ensemble.open(id).await;
+        sync(&mut joined).await;
+        assert!(joined.exists(&format!("/with-{id}")).await);
+        if id == 4 {
+            let leader = ensemble.leader().await;
+            let (status, shown) = transfer(&ensemble, leader, 4).await;
+            assert_eq!(status, 200, "{shown}");
+            leads(&ensemble, 4).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,6 +77,8 @@ impl Cluster {
             seat.ends_when_it_sends = false;
             seat.progress = None;
             seat.peers.clear();
+            seat.named.clear();
+            seat.unknown.clear();
             seat.dialled.clear();
             seat.local = LocalServer {
                 level: u32::try_from(FormatLevel::NEWEST.number()).unwrap_or(u32::MAX),
@@ -478,6 +480,7 @@ impl Surroundings for Port {
             change(&mut seat.local);
         }
         self.cluster.state().end_not_admitted(self.id);
+        self.cluster.members_changed((self.id, self.life));
     }
 
     fn set_peers(&self, ids: &[u64]) {

@@ -38,6 +38,8 @@ pub(crate) const SNAPSHOT_INSTALLED: &str = "a server installs a snapshot of ano
 pub(crate) const READ_ONLY_MODE: &str = "a server goes into read-only mode";
 /// A client that asks for it reads there (R31).
 pub(crate) const READ_ONLY_READ: &str = "a client reads in read-only mode";
+/// R41.
+pub(crate) const CALLED_BACK: &str = "a server calls back one that it does not know yet";
 /// A process with an empty folder becomes one of a member (R17).
 pub(crate) const ADMITTED: &str = "a server with an empty folder is admitted";
 pub(crate) const MEMBER_ADDED: &str = "a server is added while the others run";

@@ -41,14 +41,54 @@ enum Dialled {
 }
 
 impl Cluster {
-    /// From now on a process connects to these servers, and to no others.
-    pub(super) fn connect_to(&self, (id, life): (u64, u64), mut ids: BTreeSet<u64>) {
-        ids.remove(&id);
+    /// From now on a process connects to these servers, and to no others but those that it calls
+    /// back (R41).
+    pub(super) fn connect_to(&self, (id, life): (u64, u64), ids: BTreeSet<u64>) {
+        if let Some(seat) = self.state().seats.get_mut(&id)
+            && seat.life == life
+        {
+            seat.named = ids;
+        }
+        self.dial_listed((id, life));
+    }
+
+    /// A server has connected to this process, and said this.
+    fn connected_from(&self, (id, life): (u64, u64), hello: Hello) {
+        if let Some(seat) = self.state().seats.get_mut(&id)
+            && seat.life == life
+            && seat.local.calls_back(&hello)
+        {
+            seat.unknown.insert(hello.from, hello);
+            self.0.recorder.mark(mark::CALLED_BACK);
+        }
+        self.dial_listed((id, life));
+    }
+
+    /// What this process knows of the members has changed.
+    pub(super) fn members_changed(&self, (id, life): (u64, u64)) {
+        let state = self.state();
+        let has_unknown = state
+            .seats
+            .get(&id)
+            .is_some_and(|seat| !seat.unknown.is_empty());
+        drop(state);
+        if has_unknown {
+            self.dial_listed((id, life));
+        }
+    }
+
+    /// Dials who is listed, and ends the connections to others.
+    fn dial_listed(&self, (id, life): (u64, u64)) {
         let (process, new) = {
             let mut state = self.state();
             let Some(seat) = state.seats.get_mut(&id).filter(|seat| seat.life == life) else {
                 return;
             };
+            let local = &seat.local;
+            seat.unknown.retain(|_, hello| local.calls_back(hello));
+            let mut ids = seat.named.clone();
+            ids.extend(seat.unknown.keys());
+            ids.remove(&id);
             seat.peers.clone_from(&ids);
             let all = ids.iter().flat_map(|to| Lane::ALL.map(|lane| (*to, lane)));
             let new: Vec<(u64, Lane)> = all.filter(|key| seat.dialled.insert(*key)).collect();
@@ -184,6 +224,7 @@ impl Cluster {
             clock_offset_ms: 0,
         };
         state.notify(from, lives.0, outbound);
+        let said = hello.clone();
         let inbound = PeerEvent::Connected {
             link: link(from, Direction::Inbound),
             hello,
@@ -191,6 +232,7 @@ impl Cluster {
         };
         state.notify(to, lives.1, inbound);
         drop(state);
+        self.connected_from((to, lives.1), said);
         tokio::spawn(self.clone().carry(generation, frames));
         Dialled::Connected(ends)
     }

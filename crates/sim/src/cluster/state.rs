@@ -66,8 +66,11 @@ pub(super) struct Seat {
     /// A process waits so.
     pub(super) waits: bool,
     pub(super) server: Option<Arc<SimulatedServer>>,
-    /// The servers that the process connects to.
+    /// The servers that the process connects to: those that it names, and those to call back.
     pub(super) peers: BTreeSet<u64>,
+    pub(super) named: BTreeSet<u64>,
+    /// What servers have said that it does not know yet.
+    pub(super) unknown: BTreeMap<u64, Hello>,
     /// Those for which a task of it does that, by lane.
     pub(super) dialled: BTreeSet<(u64, Lane)>,
     /// Counts its processes. What an earlier one has begun goes no further.
@@ -204,6 +207,8 @@ impl Cluster {
                 waits: false,
                 server: None,
                 peers: BTreeSet::new(),
+                named: BTreeSet::new(),
+                unknown: BTreeMap::new(),
                 dialled: BTreeSet::new(),
                 life: 0,
                 local: LocalServer::new(id, incarnation(id), 1),

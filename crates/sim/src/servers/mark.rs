@@ -5,7 +5,7 @@ use crate::cluster::mark;
 use crate::network;
 
 /// Every such situation.
-pub const MARKS: [&str; 28] = [
+pub const MARKS: [&str; 29] = [
     mark::TWO_LEADERS,
     mark::LEADER_CHANGED,
     mark::LEADER_CRASHED,
@@ -30,6 +30,7 @@ pub const MARKS: [&str; 28] = [
     mark::READ_ONLY_MODE,
     mark::READ_ONLY_READ,
     mark::ADMITTED,
+    mark::CALLED_BACK,
     mark::MEMBER_ADDED,
     mark::MEMBER_PROMOTED,
     mark::MEMBER_REMOVED,

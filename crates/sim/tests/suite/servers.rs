@@ -7,11 +7,13 @@ use baton_sim::servers::{MARKS, ServerBug, ServersSettings, explore, run};
 /// Seeds of the short form.
 const SEEDS: u64 = 17;
 /// Situations that the short form comes to rarely, or never.
-const RARE: [&str; 3] = [
+const RARE: [&str; 4] = [
+    CALLED_BACK,
     "a command is refused because one before it is missing",
     "a server ends in the middle of a write of its log",
     "the leader is removed",
 ];
+const CALLED_BACK: &str = "a server calls back one that it does not know yet";
 
 #[test]
 fn a_history_makes_sense_whatever_befalls_the_servers() {
@@ -27,6 +29,16 @@ fn a_history_makes_sense_whatever_befalls_the_servers() {
     let is_missed = |mark: &&str| !summary.marks.contains_key(mark) && !RARE.contains(mark);
     let missed: Vec<&str> = MARKS.into_iter().filter(is_missed).collect();
     assert_eq!(missed, [] as [&str; 0], "marks that no run comes to");
+}
+
+/// One is added while a server leads that was added itself.
+#[test]
+fn r41_a_server_that_lags_behind_its_addition_answers_the_leader() {
+    let summary = match explore(&scenario::history(), 63, 1, None) {
+        Ok(summary) => summary,
+        Err(failure) => panic!("{failure}"),
+    };
+    assert!(summary.marks.contains_key(CALLED_BACK), "{summary:?}");
 }
 
 #[test]

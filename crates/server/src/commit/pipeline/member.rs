@@ -39,7 +39,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, Role, RoleChange};
-use baton_peers::handshake::KnownMember;
 use baton_peers::net::Held;
 use baton_tree::{FormatLevel, Origin};
 use baton_wal::SnapshotStore;
@@ -52,6 +51,7 @@ use self::proposed::Proposed;
 use self::transfers::Installing;
 use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
+use crate::commit::join::describe_members;
 use crate::commit::log::Log;
 use crate::commit::outstanding::Outstanding;
 use crate::connections::inbox::{Kind, Work};
@@ -388,7 +388,7 @@ impl CommitPipeline {
             .into_iter()
             .map(|peer| (peer.id, peer.matched.min(commit)))
             .collect();
-        let members = &self.consensus.membership().members;
+        let membership = self.consensus.membership();
         let term = member.role.term;
         let applied = self.consensus.applied_index();
         member.links.wire.update_local(&mut |local| {
@@ -396,20 +396,11 @@ impl CommitPipeline {
             // Of two servers, the one that has applied more judges by its membership.
             local.membership_index = local.membership_index.max(applied);
             local.last_index = last;
-            let known = members.iter().map(|known| KnownMember {
-                id: known.id,
-                incarnation: known.incarnation,
-                acknowledged_index: progress.get(&known.id).copied().unwrap_or(0).max(
-                    local
-                        .members
-                        .iter()
-                        .find(|before| {
-                            before.id == known.id && before.incarnation == known.incarnation
-                        })
-                        .map_or(0, |before| before.acknowledged_index),
-                ),
-            });
-            local.members = known.collect();
+            describe_members(local, membership);
+            for known in &mut local.members {
+                let matched = progress.get(&known.id).copied().unwrap_or(0);
+                known.acknowledged_index = known.acknowledged_index.max(matched);
+            }
         });
     }
 

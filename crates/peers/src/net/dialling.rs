@@ -1,0 +1,109 @@
+//! Which servers are dialled, and where: those that the owner names, and for a time those that have
+//! connected and that this server does not know yet, because its membership lags (R41).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::codec::{Bye, Hello};
+use crate::net::events::Direction;
+use crate::net::peer::Peer;
+use crate::net::shared::Shared;
+
+/// Starts the diallers of one peer, which end when the receiver says so.
+pub(crate) type Dial = dyn Fn(Arc<Peer>, &str, &watch::Receiver<bool>) + Send + Sync;
+
+/// Owns the diallers.
+pub(crate) struct Dialling {
+    shared: Arc<Shared>,
+    dial: Box<Dial>,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Default)]
+struct Lists {
+    /// By the owner.
+    named: BTreeMap<u64, String>,
+    /// What servers that this one may have to call back have said; at most one for each id.
+    unknown: BTreeMap<u64, Hello>,
+    dialled: BTreeMap<u64, Dialled>,
+}
+
+/// A peer that is connected to.
+struct Dialled {
+    address: String,
+    removed: watch::Sender<bool>,
+}
+
+impl Dialling {
+    /// Dials nobody yet.
+    pub(crate) fn new(shared: Arc<Shared>, dial: Box<Dial>) -> Dialling {
+        Dialling {
+            shared,
+            dial,
+            lists: Mutex::default(),
+        }
+    }
+
+    /// The owner names the servers to connect to.
+    pub(crate) fn name(&self, addresses: &BTreeMap<u64, String>) {
+        self.shared.set_addresses(addresses);
+        let mut lists = self.lists.lock();
+        addresses.clone_into(&mut lists.named);
+        self.dial_listed(&mut lists);
+    }
+
+    /// A server has connected, and said this.
+    pub(crate) fn connected_from(&self, hello: &Hello) {
+        if !self.shared.local.lock().calls_back(hello) {
+            return;
+        }
+        let mut lists = self.lists.lock();
+        lists.unknown.insert(hello.from, hello.clone());
+        self.dial_listed(&mut lists);
+    }
+
+    /// What this server knows of the members has changed.
+    pub(crate) fn members_changed(&self) {
+        let mut lists = self.lists.lock();
+        if !lists.unknown.is_empty() {
+            self.dial_listed(&mut lists);
+        }
+    }
+
+    /// Dials who is listed, and ends the connections to others, and to addresses of before.
+    fn dial_listed(&self, lists: &mut Lists) {
+        let own = {
+            let local = self.shared.local.lock();
+            lists.unknown.retain(|_, hello| local.calls_back(hello));
+            local.id
+        };
+        let mut addresses = lists.named.clone();
+        for (id, hello) in &lists.unknown {
+            addresses.insert(*id, hello.address.clone());
+        }
+        addresses.remove(&own);
+        lists.dialled.retain(|id, known| {
+            if addresses.get(id) == Some(&known.address) {
+                return true;
+            }
+            let _ = known.removed.send(true);
+            if let Some(peer) = self.shared.known_peer(*id) {
+                peer.end_where(Bye::Removed, |link, _| {
+                    link.direction == Direction::Outbound
+                });
+            }
+            false
+        });
+        for (id, address) in addresses {
+            if lists.dialled.contains_key(&id) {
+                continue;
+            }
+            let removed = watch::Sender::new(false);
+            (self.dial)(self.shared.peer(id), &address, &removed.subscribe());
+            lists.dialled.insert(id, Dialled { address, removed });
+        }
+    }
+}
