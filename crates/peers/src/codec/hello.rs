@@ -94,7 +94,7 @@ impl Hello {
         out.zeros(4);
     }
 
-    /// The end of a hello, which a welcome does not have. An address that is too long is not told.
+    /// The end of a hello, which a welcome does not have. An address that is too long is left out.
     pub(crate) fn write_address(&self, out: &mut Body) {
         let address = Some(self.address.as_bytes()).filter(|it| it.len() <= MAX_ADDRESS);
         let address = address.unwrap_or_default();

@@ -293,7 +293,7 @@ fn a_hello_without_an_incarnation_or_a_process_is_refused() {
 }
 
 #[test]
-fn an_address_that_no_server_can_have_is_refused_or_not_told() {
+fn an_address_that_no_server_can_have_is_refused_or_left_out() {
     let whole = encoded(&Frame::Hello(Hello {
         address: String::new(),
         ..examples::hello()
