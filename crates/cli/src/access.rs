@@ -83,6 +83,21 @@ impl AccessFiles {
         }
     }
 
+    /// Whether they name a file that nobody else may read: it would be sent to, or used for, the
+    /// servers that are named beside it.
+    pub(crate) fn names_secrets(&self) -> bool {
+        [&self.auth_file, &self.tls_cert, &self.tls_key]
+            .iter()
+            .any(|file| file.is_some())
+    }
+
+    /// The files that are named, by their keys.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &NamedFile)> {
+        let files = [&self.tls_ca, &self.tls_cert, &self.tls_key, &self.auth_file];
+        let named = KEYS.into_iter().zip(files);
+        named.filter_map(|(key, file)| Some((key, file.as_ref()?)))
+    }
+
     /// Where the file of this key stands; `None`: there is no such key.
     pub(crate) fn of_key(&mut self, key: &str) -> Option<&mut Option<NamedFile>> {
         match key {

@@ -42,6 +42,10 @@ impl Cli {
             globals.servers_origin = "BATON_SERVERS in the environment";
             globals.servers.take_if(|list| list.trim().is_empty());
         }
+        if is_variable("context") {
+            globals.context.take_if(|name| name.trim().is_empty());
+            globals.from_variables.push("context");
+        }
         for (name, file) in [
             ("data_dir", &mut globals.data_dir),
             ("tls_ca", &mut globals.tls_ca),
@@ -75,6 +79,7 @@ pub(crate) enum Verb {
     Server(commands::server::Args),
     Dev(commands::dev::Args),
     Cert(commands::cert::Args),
+    Context(commands::context::Args),
     Ls(commands::ls::Args),
     Get(commands::get::Args),
     Set(commands::set::Args),
@@ -117,6 +122,7 @@ impl Verb {
             Self::Server(args) => commands::server::run(&args, context),
             Self::Dev(args) => commands::dev::run(&args, context),
             Self::Cert(args) => commands::cert::run(&args, context),
+            Self::Context(args) => commands::context::run(&args, context),
             Self::Bench(args) => bench::run(&args, context),
             Self::Completions(args) => commands::completions::run(&args, Cli::command(), context),
             Self::Man(args) => commands::man::run(&args, Cli::command(), context),

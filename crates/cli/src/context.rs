@@ -7,7 +7,10 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::duration;
 use crate::exit::Failure;
-use crate::output::{Level, Output};
+use crate::output::{Level, Output, Style, UseColor};
+
+/// The origin of a list of servers on the command line.
+pub(crate) const SERVERS_FLAG: &str = "--servers";
 
 /// Options that every verb understands.
 #[derive(Debug, Clone, clap::Args)]
@@ -16,7 +19,7 @@ pub(crate) struct Globals {
     /// The servers to use: host:port,host:port[/chroot], or unix:/path/to.sock.
     ///
     /// tls:// before the first host means TLS to all of them. Baton's server and Apache ZooKeeper
-    /// both do. Without it, the first of these counts: servers
+    /// both do. Without it, the first of these counts: the context of that name; servers
     /// = "LIST" in ~/.config/baton/config.toml, then in /etc/baton/config.toml; the machine's
     /// server, if one answers at /run/baton/baton.sock; a local server of your own, which is
     /// started if it does not run. --data-dir is for the last alone.
@@ -29,8 +32,17 @@ pub(crate) struct Globals {
     )]
     pub(crate) servers: Option<String>,
     /// Where `servers` comes from, for messages about it.
-    #[arg(skip = "--servers")]
+    #[arg(skip = SERVERS_FLAG)]
     pub(crate) servers_origin: &'static str,
+    /// Use the servers of this context: [context.NAME] in config.toml (see `baton context`).
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "BATON_CONTEXT",
+        hide_env_values = true
+    )]
+    pub(crate) context: Option<String>,
     /// The folder of the local server, and of `serve` [default: $XDG_STATE_HOME/baton].
     #[arg(
         long,
@@ -99,7 +111,7 @@ pub(crate) struct Globals {
         hide_env_values = true
     )]
     pub(crate) acl: Vec<String>,
-    /// Which of the files above, and the ACL, are named by variables, by their ids.
+    /// Which of the files above, the context and the ACL are named by variables, by their ids.
     #[arg(skip)]
     pub(crate) from_variables: Vec<&'static str>,
     /// How long to try to reach a server before giving up.
@@ -118,6 +130,20 @@ pub(crate) struct Globals {
     /// Write nothing on standard error but errors: no notices, and nothing while it waits.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
+    /// When to use colour on standard output: auto (on terminals, unless NO_COLOR is set), always
+    /// or never.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub(crate) color: UseColor,
+    /// Print tables as wide as they are, also where the terminal is narrower.
+    #[arg(long, global = true)]
+    pub(crate) wide: bool,
 }
 
 /// The context of a verb: the shared options and the output.
@@ -136,7 +162,11 @@ impl Context {
             Globals { verbose: true, .. } => Level::Verbose,
             _ => Level::Usual,
         };
-        let output = Output::new(globals.json, level);
+        let style = Style {
+            color: globals.color,
+            wide: globals.wide,
+        };
+        let output = Output::new(globals.json, level).with_style(style);
         Self { globals, output }
     }
 

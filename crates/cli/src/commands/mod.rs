@@ -12,6 +12,7 @@
 //! | `serve`, `wal` | a server; its data folder, printed and checked |
 //! | `server/` | the members of an ensemble |
 //! | `dev/` | servers on this machine to try things out |
+//! | `context` | the contexts of `config.toml` |
 //! | `cert` | a private authority and its certificates |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions`, `man` | texts for the shell and for `man` |
@@ -20,6 +21,7 @@ pub(crate) mod acl;
 pub(crate) mod barrier;
 pub(crate) mod cert;
 pub(crate) mod completions;
+pub(crate) mod context;
 pub(crate) mod counter;
 pub(crate) mod create;
 pub(crate) mod dev;

@@ -9,6 +9,8 @@ pub(crate) mod bytes;
 pub(crate) mod confirm;
 pub(crate) mod log;
 pub(crate) mod passed_over;
+mod table;
+pub(crate) mod width;
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +21,64 @@ use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
+use crate::output::width::cut;
+
+/// When colour is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum UseColor {
+    /// On terminals, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl UseColor {
+    fn is_used(self, is_terminal: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                let variable = std::env::var_os("NO_COLOR");
+                variable.is_none_or(|value| value.is_empty()) && !is_dumb() && is_terminal()
+            }
+        }
+    }
+}
+
+/// Whether the terminal knows no control sequences.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|name| name == "dumb")
+}
+
+/// How results look.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Style {
+    pub(crate) color: UseColor,
+    /// Whether tables may be wider than the terminal.
+    pub(crate) wide: bool,
+}
+
+/// What a text means, shown by its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// A title.
+    Title,
+    Good,
+    Bad,
+}
+
+impl Tone {
+    const fn sequence(self) -> &'static str {
+        match self {
+            Self::Title => "\x1b[1m",
+            Self::Good => "\x1b[32m",
+            Self::Bad => "\x1b[31m",
+        }
+    }
+}
 
 /// The messages that are written on standard error besides errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +97,7 @@ pub(crate) enum Level {
 pub(crate) struct Output {
     json: bool,
     level: Level,
+    style: Style,
     /// Whether a status line is on the terminal.
     status: Arc<Mutex<bool>>,
 }
@@ -47,8 +108,15 @@ impl Output {
         Self {
             json,
             level,
+            style: Style::default(),
             status: Arc::default(),
         }
+    }
+
+    /// The same output with results that look so.
+    pub(crate) fn with_style(mut self, style: Style) -> Self {
+        self.style = style;
+        self
     }
 
     /// Whether results are JSON.
@@ -66,7 +134,6 @@ impl Output {
     pub(crate) fn has_status(&self) -> bool {
         let error = std::io::stderr();
         let in_front = || tcgetpgrp(&error).is_ok_and(|group| group == getpgrp());
-        let is_dumb = || std::env::var_os("TERM").is_none_or(|name| name == "dumb");
         !self.json && !self.quiet() && error.is_terminal() && in_front() && !is_dumb()
     }
 
@@ -109,6 +176,56 @@ impl Output {
             text.push('\n');
             self.raw(text.as_bytes());
         }
+    }
+
+    /// The columns into which results have to fit, if there is a limit.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        let out = std::io::stdout();
+        if self.style.wide || self.json || !out.is_terminal() {
+            return None;
+        }
+        let size = tcgetwinsize(out).ok()?;
+        Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    }
+
+    /// `text` in the colour of `tone`, where colour is used. Whatever others chose in it is
+    /// escaped already.
+    pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
+        let is_terminal = || std::io::stdout().is_terminal();
+        if self.json || !self.style.color.is_used(is_terminal) {
+            return text.to_owned();
+        }
+        format!("{}{text}\x1b[0m", tone.sequence())
+    }
+
+    /// Writes a table of results, each with its record for JSON and the tone of its line.
+    pub(crate) fn table<T: Serialize, const N: usize>(
+        &self,
+        titles: [&str; N],
+        rows: impl IntoIterator<Item = (T, Option<Tone>, [String; N])>,
+    ) {
+        let mut tones = vec![Some(Tone::Title)];
+        let mut cells = Vec::new();
+        for (record, tone, row) in rows {
+            if self.json {
+                self.raw(json_line(&record).as_bytes());
+            }
+            tones.push(tone);
+            cells.push(row.map(|cell| OneLine(&cell).to_string()));
+        }
+        if self.json {
+            return;
+        }
+        let mut text = String::new();
+        let lines = table::lines(titles, &cells, self.columns());
+        for (line, tone) in lines.iter().zip(tones) {
+            match tone {
+                Some(tone) => text.push_str(&self.paint(tone, line)),
+                None => text.push_str(line),
+            }
+            text.push('\n');
+        }
+        self.raw(text.as_bytes());
     }
 
     /// Writes bytes to standard output as they are, and flushes.
@@ -209,31 +326,4 @@ fn json_line<T: Serialize>(record: &T) -> String {
 /// Writes to standard error in one call, so that lines of several processes do not mix.
 fn write_error(bytes: &[u8]) {
     let _ = std::io::stderr().lock().write_all(bytes);
-}
-
-/// The beginning of `text` that fits into this number of columns. Letters from U+1100 on count as
-/// two: many of them are that wide.
-fn cut(text: &str, columns: usize) -> &str {
-    let mut used = 0;
-    for (at, letter) in text.char_indices() {
-        used += if letter < '\u{1100}' { 1 } else { 2 };
-        if used > columns {
-            return text.get(..at).unwrap_or_default();
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cut;
-
-    #[test]
-    fn a_status_line_is_cut_at_the_edge_whatever_it_is_written_in() {
-        assert_eq!(cut("held", 4), "held");
-        assert_eq!(cut("held", 3), "hel");
-        assert_eq!(cut("häl\u{6c34}d", 4), "häl");
-        assert_eq!(cut("häl\u{6c34}d", 5), "häl\u{6c34}");
-        assert_eq!(cut("x", 0), "");
-    }
 }

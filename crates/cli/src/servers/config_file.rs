@@ -1,8 +1,11 @@
 //! Reads `config.toml`, which names the servers that commands use, and the files with which they
-//! reach them: a user's file, or the machine's. One that is wrong is refused and never passed over:
-//! the command would use other servers than its neighbours, and they would share no lock.
+//! reach them: a user's file, or the machine's. It may name several sets of servers, the contexts.
+//! A file that is wrong is refused and never passed over: the command would use other servers than
+//! its neighbours, and they would share no lock.
 
-use std::io::ErrorKind;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use baton_client::Config;
@@ -11,15 +14,21 @@ use toml::Value;
 use crate::access::{self, AccessFiles, NamedAcl, NamedFile};
 use crate::exit::Failure;
 use crate::settings::SETTINGS;
-use crate::settings::toml_file::{LocatedKey, kind, located_keys};
+use crate::settings::toml_file::{LocatedKey, kind, located_keys, nearest};
 
-/// The key of the servers. The others are those of [`access`].
+/// The key of the servers. The others that a context may have are those of [`access`].
 const SERVERS: &str = "servers";
+/// The key of the context that counts where none is asked for.
+const CURRENT: &str = "current";
+/// The table of the contexts.
+const CONTEXT: &str = "context";
 /// An example line, for error messages.
 const EXAMPLE: &str = "servers = \"host:2181\"";
+/// Permissions with which others than the owner could change a file.
+const CHANGED_BY_OTHERS: u32 = 0o022;
 
 /// Servers that a file names.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedServers {
     /// The list, in the form of `--servers`.
     pub(crate) list: String,
@@ -27,85 +36,264 @@ pub(crate) struct NamedServers {
     pub(crate) origin: String,
 }
 
-/// What a file says.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct ConfigFile {
-    pub(crate) servers: Option<NamedServers>,
+/// A set of servers under a name, with all that is needed to reach them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedContext {
+    pub(crate) name: String,
+    pub(crate) servers: NamedServers,
     pub(crate) access: AccessFiles,
 }
 
-/// Reads this file; where there is none, it says nothing.
+/// The name of a context, and who asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Selected {
+    pub(crate) name: String,
+    /// The flag, the variable, or the file and line, for people.
+    pub(crate) origin: String,
+}
+
+/// What a file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ConfigFile {
+    pub(crate) servers: Option<NamedServers>,
+    pub(crate) access: AccessFiles,
+    pub(crate) current: Option<Selected>,
+    /// In the file's order.
+    pub(crate) contexts: Vec<NamedContext>,
+}
+
+/// The text of this file, and what it says; `None`: there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read, or is wrong, with its line.
-pub(crate) fn read(file: &Path) -> Result<ConfigFile, Failure> {
-    let name = file.display();
+/// A file that cannot be read, or is wrong, with its line; one that names secrets and that others
+/// may change.
+pub(crate) fn read_existing(file: &Path) -> Result<Option<(String, ConfigFile)>, Failure> {
+    let name = file.display().to_string();
     let folder = file.parent().unwrap_or(Path::new(""));
-    match std::fs::read_to_string(file) {
-        Ok(text) => parse(&name.to_string(), folder, &text).map_err(Failure::usage),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(ConfigFile::default())
+    let load = || {
+        let mut opened = File::open(file)?;
+        // Of the file that was opened, which its name may not mean any more.
+        let about = opened.metadata()?;
+        let mut text = String::new();
+        opened.read_to_string(&mut text)?;
+        Ok((text, about))
+    };
+    match load() {
+        Ok((text, about)) => {
+            let config = parse(&name, folder, &text).map_err(Failure::usage)?;
+            refuse_changed_by_others(&name, &about, &config)?;
+            Ok(Some((text, config)))
         }
+        Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(Failure::usage(format!(
             "{name}: {error}; make it readable for this user, or name the servers with --servers"
         ))),
     }
 }
 
+/// The text of a file with this context as the current one; all else in it stays as it is. The text
+/// is one that [`read_existing`] has read.
+pub(crate) fn with_current(text: &str, name: Option<&str>) -> String {
+    let keys = located_keys("", text, EXAMPLE, &|_| false).unwrap_or_default();
+    let current = keys.iter().find(|located| located.key == CURRENT);
+    let line = name.map(|name| format!("{CURRENT} = {}\n", Value::from(name)));
+    let (start, end) = match current {
+        Some(located) => {
+            let start = text.get(..located.span.start).unwrap_or_default();
+            let start = start.rfind('\n').map_or(0, |at| at + 1);
+            let rest = text.get(located.span.end..).unwrap_or_default();
+            let length = rest.find('\n').map_or(rest.len(), |at| at + 1);
+            (start, located.span.end + length)
+        }
+        // A key behind a table's header would be one of the table.
+        None => (0, 0),
+    };
+    let before = text.get(..start).unwrap_or_default();
+    let after = text.get(end..).unwrap_or_default();
+    format!("{before}{}{after}", line.unwrap_or_default())
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Refuses a file that names secrets and that other users may change: they could have the secrets
+/// sent to servers of their own.
+fn refuse_changed_by_others(
+    name: &str,
+    about: &Metadata,
+    config: &ConfigFile,
+) -> Result<(), Failure> {
+    let contexts = config.contexts.iter().map(|context| &context.access);
+    let mut all = contexts.chain([&config.access]);
+    let mode = about.permissions().mode() & 0o7777;
+    if !all.any(AccessFiles::names_secrets) || mode & CHANGED_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{name} names files with secrets, and other users may change it (mode {mode:04o}): they could have the \
+         secrets sent to servers of their own; run: chmod go-w {name}"
+    )))
+}
+
 /// Paths in the file are relative to its folder.
 fn parse(name: &str, folder: &Path, text: &str) -> Result<ConfigFile, String> {
     let mut read = ConfigFile::default();
-    for LocatedKey { key, value, at } in located_keys(name, text, EXAMPLE, None)? {
-        if let Some(file) = read.access.of_key(&key) {
-            let Value::String(path) = &value else {
+    let is_opened = |path: &[String]| match path {
+        [table] | [table, _] => table == CONTEXT,
+        _ => false,
+    };
+    let mut contexts: Vec<(String, String, Keys)> = Vec::new();
+    let mut whole = Keys::default();
+    for located in located_keys(name, text, EXAMPLE, &is_opened)? {
+        let path: Vec<&str> = located.path.iter().map(String::as_str).collect();
+        match path.as_slice() {
+            [CONTEXT] => {
+                let example = "write tables like [context.prod]";
+                return Err(format!("{}: names no context; {example}", located.at));
+            }
+            [CONTEXT, context] => {
+                let what = match located.value {
+                    Value::Table(_) => "names no servers".to_owned(),
+                    other => format!("the value is {}", kind(&other)),
+                };
+                let at = located.at;
+                return Err(format!(
+                    "{at}: {what}; write [context.{context}] and below it lines like {EXAMPLE}"
+                ));
+            }
+            [CONTEXT, context, key] => {
+                check_name(&located.at, context)?;
+                let known = contexts.iter().position(|(known, ..)| known == context);
+                let index = known.unwrap_or_else(|| {
+                    let at = located.at.trim_end_matches(key).trim_end_matches('.');
+                    contexts.push(((*context).to_owned(), at.to_owned(), Keys::default()));
+                    contexts.len() - 1
+                });
+                if let Some((.., keys)) = contexts.get_mut(index)
+                    && !keys.take(key, &located, folder)?
+                {
+                    return Err(unknown_key(key, &located.at, &[]));
+                }
+            }
+            [CURRENT] => {
+                let Value::String(name) = &located.value else {
+                    let value = kind(&located.value);
+                    return Err(format!(
+                        "{}: the value is {value}; write the name of a context in quotes",
+                        located.at
+                    ));
+                };
+                read.current = Some(Selected {
+                    name: name.clone(),
+                    origin: located.at,
+                });
+            }
+            _ => {
+                if !whole.take(&located.key, &located, folder)? {
+                    return Err(unknown_key(&located.key, &located.at, &[CURRENT, CONTEXT]));
+                }
+            }
+        }
+    }
+    for (name, at, Keys { servers, access }) in contexts {
+        let servers = servers.ok_or_else(|| {
+            format!("{at}: names no servers; write below [context.{name}] a line like {EXAMPLE}")
+        })?;
+        read.contexts.push(NamedContext {
+            name,
+            servers,
+            access,
+        });
+    }
+    (read.servers, read.access) = (whole.servers, whole.access);
+    Ok(read)
+}
+
+/// A context's name stands in commands and variables, and is completed by shells.
+fn check_name(at: &str, name: &str) -> Result<(), String> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "{at}: {name:?} is not a name of a context; use letters, digits and -_. alone"
+    ))
+}
+
+/// The keys that a context may have, and the file outside of all contexts.
+#[derive(Default)]
+struct Keys {
+    servers: Option<NamedServers>,
+    access: AccessFiles,
+}
+
+impl Keys {
+    /// Takes the value of a key; false: there is no such key.
+    fn take(&mut self, key: &str, located: &LocatedKey, folder: &Path) -> Result<bool, String> {
+        let LocatedKey { value, at, .. } = located;
+        if let Some(file) = self.access.of_key(key) {
+            let Value::String(path) = value else {
                 return Err(format!(
                     "{at}: the value is {}; write the path of a file in quotes",
-                    kind(&value)
+                    kind(value)
                 ));
             };
             *file = Some(NamedFile {
                 path: folder.join(path),
-                origin: at,
+                origin: at.clone(),
             });
-            continue;
+            return Ok(true);
         }
         if key == access::ACL {
-            let entries = texts(&value).ok_or_else(|| {
+            let entries = texts(value).ok_or_else(|| {
                 format!(
                     "{at}: the value is {}; write lines like acl = [\"creator=all\", \"everyone=read\"]",
-                    kind(&value)
+                    kind(value)
                 )
             })?;
             let entries = entries.iter().flat_map(|text| text.split(';'));
-            read.access.acl = Some(NamedAcl {
+            self.access.acl = Some(NamedAcl {
                 entries: entries.map(str::to_owned).collect(),
-                origin: at,
+                origin: at.clone(),
             });
-            continue;
+            return Ok(true);
         }
         if key != SERVERS {
-            let belongs = SETTINGS.iter().any(|setting| setting.name == key);
-            return Err(if belongs {
-                format!(
-                    "{at}: a setting of the server; write it in the file of baton serve --config"
-                )
-            } else {
-                let others = access::KEYS.join(", ");
-                let acl = access::ACL;
-                format!("{at}: unknown key; the keys here are {SERVERS}, {others}, {acl}")
-            });
+            return Ok(false);
         }
-        let list = texts(&value).map(|servers| servers.join(","));
+        let list = texts(value).map(|servers| servers.join(","));
         let list = list.ok_or_else(|| {
             format!(
                 "{at}: the value is {}; write lines like {EXAMPLE}",
-                kind(&value)
+                kind(value)
             )
         })?;
         Config::new(&list).map_err(|error| format!("{at}: {error}"))?;
-        read.servers = Some(NamedServers { list, origin: at });
+        self.servers = Some(NamedServers {
+            list,
+            origin: at.clone(),
+        });
+        Ok(true)
     }
-    Ok(read)
+}
+
+/// The message for a key that is neither among those of a context nor among `others`.
+fn unknown_key(key: &str, at: &str, others: &[&str]) -> String {
+    if SETTINGS.iter().any(|setting| setting.name == key) {
+        return format!(
+            "{at}: a setting of the server; write it in the file of baton serve --config"
+        );
+    }
+    let mut known = vec![SERVERS];
+    known.extend(access::KEYS);
+    known.push(access::ACL);
+    known.extend(others);
+    let similar = nearest(key, known.iter().copied())
+        .map(|name| format!(" a similar one exists: {name};"))
+        .unwrap_or_default();
+    let known = known.join(", ");
+    format!("{at}: unknown key;{similar} the keys here are {known}")
 }
 
 /// A text, or a list of texts.
@@ -122,6 +310,7 @@ fn texts(value: &Value) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     use super::{ConfigFile, NamedServers};
@@ -178,12 +367,136 @@ mod tests {
     }
 
     #[test]
+    fn contexts_have_the_keys_of_the_file_and_stand_for_themselves() {
+        let text = "current = \"prod\"\nauth_file = \"auth\"\n\n[context.prod]\nservers = [\"a:1\", \"b:2\"]\n\
+                    tls_ca = \"ca.pem\"\n[context.\"eu.test\"]\nacl = \"creator\"\nservers = \"c:3\"\n";
+        let read = parse("config.toml", text).unwrap();
+        let current = read.current.unwrap();
+        assert_eq!(
+            (&*current.name, &*current.origin),
+            ("prod", "config.toml:1 current")
+        );
+        let [prod, test] = &read.contexts[..] else {
+            panic!("{:?}", read.contexts)
+        };
+        assert_eq!((&*prod.name, &*prod.servers.list), ("prod", "a:1,b:2"));
+        assert_eq!(prod.servers.origin, "config.toml:5 context.prod.servers");
+        let mut access = prod.access.clone();
+        let ca = access.of_key("tls_ca").unwrap().take().unwrap();
+        assert_eq!(ca.path, Path::new("/etc/baton/ca.pem"));
+        // Credentials of the file are not those of the context.
+        assert_eq!(access, Default::default());
+        assert_eq!((&*test.name, &*test.servers.list), ("eu.test", "c:3"));
+        assert_eq!(read.servers, None);
+    }
+
+    #[test]
+    fn the_current_context_is_written_and_all_else_stays() {
+        let context = "[context.a]\nservers = \"h:1\"\ncurrent_not = 1\n";
+        for (text, name, expected) in [
+            ("", Some("a"), "current = \"a\"\n".to_owned()),
+            ("", None, String::new()),
+            (context, Some("a"), format!("current = \"a\"\n{context}")),
+            (
+                "# ours\ncurrent = 'b' # was c\nacl = \"creator\"\n",
+                Some("a"),
+                "# ours\ncurrent = \"a\"\nacl = \"creator\"\n".to_owned(),
+            ),
+            ("# ours\ncurrent = \"b\"", None, "# ours\n".to_owned()),
+        ] {
+            assert_eq!(super::with_current(text, name), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_context_is_refused_with_its_line() {
+        for (text, complaint) in [
+            ("[context]\n", "config.toml:1 context: names no context"),
+            ("context = 1", "config.toml:1 context: names no context"),
+            (
+                "\n[context.a]",
+                "config.toml:2 context.a: names no servers; write [context.a]",
+            ),
+            (
+                "[context]\na = \"h:1\"",
+                "config.toml:2 context.a: the value is text; write [context.a]",
+            ),
+            (
+                "[context.a]\nacl = \"creator\"",
+                "config.toml:2 context.a: names no servers",
+            ),
+            (
+                "[context.a]\nserver = \"h:1\"",
+                "config.toml:2 context.a.server: unknown key; a similar one exists: servers; the keys here \
+                 are servers, tls_ca, tls_cert, tls_key, auth_file, acl",
+            ),
+            (
+                "[context.a]\nservers = \"h:1\"\ncurrent = \"a\"",
+                "config.toml:3 context.a.current: unknown key",
+            ),
+            (
+                "[context.\"a b\"]\nservers = \"h:1\"",
+                "config.toml:2 context.a b.servers: \"a b\" is not a name",
+            ),
+            (
+                "[context.a]\ntls-ca = \"c\"",
+                "config.toml:2 context.a.tls-ca: unknown key; a similar one exists: tls_ca",
+            ),
+            (
+                "[context.a.b]\nservers = \"h:1\"",
+                "config.toml:1 context.a.b: unknown key",
+            ),
+            (
+                "currnt = \"a\"",
+                "config.toml:1 currnt: unknown key; a similar one exists: current",
+            ),
+            (
+                "current = 1",
+                "config.toml:1 current: the value is a number",
+            ),
+            (
+                "[context.a]\ntick = 1",
+                "config.toml:2 context.a.tick: a setting of",
+            ),
+        ] {
+            let error = parse("config.toml", text).unwrap_err();
+            assert!(error.starts_with(complaint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_secrets_that_others_may_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let plain = "servers = \"a:1\"\ntls_ca = \"ca\"\n";
+        let whole = "servers = \"a:1\"\nauth_file = \"auth\"\n";
+        let context = "[context.a]\nservers = \"a:1\"\ntls_cert = \"c\"\n";
+        for (text, mode, is_fine) in [
+            (plain, 0o666, true),
+            (whole, 0o644, true),
+            (whole, 0o664, false),
+            (whole, 0o602, false),
+            (context, 0o644, true),
+            (context, 0o620, false),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            match super::read_existing(&path) {
+                Ok(_) => assert!(is_fine, "{mode:o}: {text}"),
+                Err(failure) => {
+                    assert!(!is_fine && failure.text.contains("chmod go-w"), "{failure}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_wrong_file_is_refused_with_its_line() {
         for (text, complaint) in [
             ("\nservers", "config.toml:2:"),
             (
                 "server = \"a\"",
-                "config.toml:1 server: unknown key; the keys here are servers, tls_ca, tls_cert",
+                "config.toml:1 server: unknown key; a similar one exists: servers; the keys here are servers, tls_ca",
             ),
             (
                 "\ntick = \"1s\"",

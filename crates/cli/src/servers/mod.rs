@@ -4,7 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `lookup` | the order in which servers are searched for |
-//! | `config_file` | `config.toml`, which names servers |
+//! | `config_file` | `config.toml`, which names servers and contexts |
 //! | `probe` | one server asked what it is, by a four-letter word |
 //! | `local` | the local server of this user, and its start |
 //! | `unshared_locks` | the notice that other users of the machine use other servers |

@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::mode::Mode;
 use self::plan::{Place, Plan};
 use self::server_process::ServerProcess;
-use crate::context::Context;
+use crate::context::{Context, SERVERS_FLAG};
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
 
@@ -71,7 +71,7 @@ pub(crate) struct Args {
 /// Runs the servers until a signal comes or all have ended.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     // A list in the environment is for other verbs.
-    let from_flag = context.globals.servers_origin == "--servers";
+    let from_flag = context.globals.servers_origin == SERVERS_FLAG;
     let count = args.servers.as_deref().filter(|_| from_flag);
     let folder = context.globals.data_dir.as_deref();
     let plan = Plan::make(folder, count, args.port_base)?;

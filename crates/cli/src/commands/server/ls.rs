@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::Ensemble;
 use crate::exit::{self, Failure};
+use crate::output::Tone;
 use crate::servers::probe::{self, Probe, Summary};
 
 /// One server.
@@ -90,16 +91,9 @@ pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
         members(ensemble, &config).await
     };
     let output = &ensemble.context.output;
-    let mut rows = vec![TITLES.map(str::to_owned)];
-    rows.extend(all.iter().map(Shown::cells));
-    let mut lines = lines(&rows).into_iter();
-    let titles = lines.next().unwrap_or_default();
-    if !output.json() {
-        output.result(&(), titles);
-    }
-    for (shown, line) in all.iter().zip(lines) {
-        output.result(shown, line);
-    }
+    let tone = |shown: &Shown| (!shown.answers).then_some(Tone::Bad);
+    let rows = all.iter().map(|shown| (shown, tone(shown), shown.cells()));
+    output.table(TITLES, rows);
     for shown in &all {
         if let Some(why) = &shown.why {
             let id = shown
@@ -145,22 +139,6 @@ async fn alone(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
     shown.collect()
 }
 
-/// Rows with their columns aligned.
-fn lines(rows: &[[String; 7]]) -> Vec<String> {
-    let mut widths = [0; 7];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let lines = rows.iter().map(|row| {
-        let cells = row.iter().zip(widths);
-        let cells = cells.map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    });
-    lines.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,22 +152,14 @@ mod tests {
             zxid: Some("0x2a".to_owned()),
             version: Some("0.1.0".to_owned()),
         };
-        let rows = [
-            TITLES.map(str::to_owned),
-            shown(Some(Probe::Answered(summary))),
-            shown(Some(Probe::Answered(Summary::default()))),
-            shown(Some(Probe::Silent)),
-            shown(None),
-        ];
-        assert_eq!(
-            lines(&rows),
-            [
-                "ID  ROLE  MODE         ZXID  VERSION  ADDRESS  CLIENTS",
-                "-   -     leader       0x2a  0.1.0    -        -",
-                "-   -     not serving  -     -        -        -",
-                "-   -     no answer    -     -        -        -",
-                "-   -     no answer    -     -        -        -",
-            ]
-        );
+        let mode = |probe| {
+            let [_, _, mode, zxid, ..] = shown(probe);
+            [mode, zxid]
+        };
+        assert_eq!(mode(Some(Probe::Answered(summary))), ["leader", "0x2a"]);
+        let away = mode(Some(Probe::Answered(Summary::default())));
+        assert_eq!(away, ["not serving", "-"]);
+        assert_eq!(mode(Some(Probe::Silent)), ["no answer", "-"]);
+        assert_eq!(mode(None), ["no answer", "-"]);
     }
 }

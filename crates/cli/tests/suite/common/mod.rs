@@ -60,6 +60,8 @@ impl Home {
             .env("BATON_IDLE", "1s")
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("BATON_SERVERS")
+            .env_remove("BATON_CONFIG")
+            .env_remove("BATON_CONTEXT")
             .env_remove("BATON_DATA_DIR")
             .env_remove("BATON_TLS_CA")
             .env_remove("BATON_TLS_CERT")
