@@ -131,10 +131,13 @@ pub(crate) enum Outcome {
     Unknown(Error),
 }
 
+/// What the path of the folder of receipts has after that of its recipe.
+pub(crate) const RECEIPTS_SUFFIX: &str = "-__receipts__";
+
 /// Where the receipts for a path are: beside it, so that other libraries do not take them for
 /// items.
 pub(crate) fn folder_of_receipts(path: &str) -> String {
-    format!("{path}-__receipts__")
+    format!("{path}{RECEIPTS_SUFFIX}")
 }
 
 impl Receipt {

@@ -102,6 +102,7 @@ fn crates_depend_downwards_only() {
             "recipes",
             &["baton-client", "baton-proto", "baton-server"][..],
         ),
+        ("console", &["baton", "baton-client"][..]),
         (
             "testkit",
             &[
@@ -130,6 +131,7 @@ fn crates_depend_downwards_only() {
             &[
                 "baton",
                 "baton-client",
+                "baton-console",
                 "baton-proto",
                 "baton-sasl",
                 "baton-server",
@@ -240,6 +242,7 @@ fn banned_calls_stay_out() {
         "crates/consensus/src",
         "crates/peers/src",
         "crates/tls/src",
+        "crates/console/src",
     ] {
         for (name, text) in sources(dir) {
             for (number, line) in production_lines(&text) {

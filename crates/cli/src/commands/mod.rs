@@ -14,6 +14,7 @@
 //! | `dev/` | servers on this machine to try things out |
 //! | `context` | the contexts of `config.toml` |
 //! | `cert` | a private authority and its certificates |
+//! | `console/`, `deadlocks` | who holds, who waits and why; sessions that wait for each other |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions`, `man` | texts for the shell and for `man` |
 
@@ -21,9 +22,11 @@ pub(crate) mod acl;
 pub(crate) mod barrier;
 pub(crate) mod cert;
 pub(crate) mod completions;
+pub(crate) mod console;
 pub(crate) mod context;
 pub(crate) mod counter;
 pub(crate) mod create;
+pub(crate) mod deadlocks;
 pub(crate) mod dev;
 pub(crate) mod elect;
 pub(crate) mod export;

@@ -6,13 +6,15 @@ use std::time::Duration;
 use baton_client::{BoxStream, ClientTls, TlsFailure};
 use baton_proto::{EnsembleConfig, EnsembleMember};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
 /// How long an answer may take. A server that is stopped gives none.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of an answer.
 const MAX_BYTES: u64 = 16 << 10;
+/// Bytes of an answer that lists connections.
+const MAX_LISTING: u64 = 8 << 20;
 
 /// What became of the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +101,7 @@ async fn probe(address: &str, tls: Option<&ClientTls>) -> Probe {
         Ok(Err(error)) => return Probe::Unreachable(error.to_string()),
         Err(_) => return Probe::Unreachable("no connection in time".to_owned()),
     };
-    match tokio::time::timeout(PATIENCE, answer(stream, "srvr")).await {
+    match tokio::time::timeout(PATIENCE, answer(stream, "srvr", MAX_BYTES)).await {
         Ok(Ok(answer)) if !answer.is_empty() => Probe::Answered(Summary::of(&answer)),
         Ok(Err(error)) => Probe::Unreachable(error.to_string()),
         Ok(Ok(_)) | Err(_) => Probe::Silent,
@@ -129,9 +131,39 @@ pub(crate) async fn probe_all(
     found
 }
 
+/// The answer of the server at this `HOST:PORT`, or `unix:PATH`, to one word.
+pub(crate) async fn ask(
+    address: &str,
+    word: &str,
+    tls: Option<&ClientTls>,
+) -> Result<String, String> {
+    let asking = async {
+        let stream: BoxStream = match address.strip_prefix("unix:") {
+            Some(path) => Box::new(UnixStream::connect(path).await?),
+            None => connect(address, tls).await?,
+        };
+        answer(stream, word, MAX_LISTING).await
+    };
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+/// The addresses `HOST:PORT` of a connect string.
+pub(crate) fn addresses(connect_string: &str) -> Vec<String> {
+    let servers = connect_string.split(',').map(str::trim);
+    let plain = servers.filter(|server| !server.starts_with("unix:"));
+    plain
+        .map(|server| server.strip_prefix("tls://").unwrap_or(server))
+        .map(|server| server.split('/').next().unwrap_or(server).to_owned())
+        .filter(|server| server.contains(':'))
+        .collect()
+}
+
 /// The id of the server at this `HOST:PORT`, if it says so.
 async fn id_of(address: &str, tls: Option<&ClientTls>) -> Option<u64> {
-    let asking = async { answer(connect(address, tls).await?, "conf").await };
+    let asking = async { answer(connect(address, tls).await?, "conf", MAX_BYTES).await };
     let answer = tokio::time::timeout(PATIENCE, asking).await.ok()?.ok()?;
     let id = answer
         .lines()
@@ -139,11 +171,11 @@ async fn id_of(address: &str, tls: Option<&ClientTls>) -> Option<u64> {
     id?.trim().parse().ok()
 }
 
-async fn answer(mut stream: BoxStream, word: &str) -> std::io::Result<String> {
+async fn answer(mut stream: BoxStream, word: &str, most: u64) -> std::io::Result<String> {
     stream.write_all(word.as_bytes()).await?;
     stream.flush().await?;
     let mut answer = Vec::new();
-    match stream.take(MAX_BYTES).read_to_end(&mut answer).await {
+    match stream.take(most).read_to_end(&mut answer).await {
         // A server may close a connection with TLS without TLS's own end.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof && !answer.is_empty() => {}
         read => {

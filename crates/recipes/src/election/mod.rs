@@ -58,6 +58,7 @@ use crate::time_limit::at_most;
 use crate::wait_queue::Step;
 use stage::Announcer;
 use term::TermRecord;
+pub(crate) use term::{TERM_SUFFIX, term_in, term_node};
 
 /// An election on a path of the tree.
 ///

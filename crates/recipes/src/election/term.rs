@@ -54,10 +54,22 @@ impl TermRecord {
     }
 }
 
+/// The term that the data of a term node names.
+pub(crate) fn term_in(data: &[u8]) -> Option<Term> {
+    let record = TermRecord::from_bytes(data)?;
+    Some(Term {
+        epoch: record.epoch,
+        token: record.token,
+    })
+}
+
+/// What a term node's path has after that of its election.
+pub(crate) const TERM_SUFFIX: &str = "-__term__";
+
 /// Where the terms of the election at `path` are counted: beside it, so that other libraries never
 /// meet it in the wait queue.
-pub(super) fn term_node(path: &str) -> String {
-    format!("{path}-__term__")
+pub(crate) fn term_node(path: &str) -> String {
+    format!("{path}{TERM_SUFFIX}")
 }
 
 #[cfg(test)]

@@ -46,6 +46,27 @@ pub struct GroupSnapshot {
     pub unreadable: Vec<Unreadable>,
 }
 
+impl GroupSnapshot {
+    /// The group at `path`, from its children as they were read, sorted by name: for callers that
+    /// keep what they have read.
+    #[must_use]
+    pub fn of_children(path: &str, layout: GroupLayout, children: &[(&str, Data)]) -> Self {
+        let mut snapshot = Self {
+            path: path.to_owned(),
+            members: Vec::new(),
+            others: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        for (name, data) in children {
+            match member(&join(path, name), data, layout) {
+                Some(member) => snapshot.members.push(member),
+                None => snapshot.others.push((*name).to_owned()),
+            }
+        }
+        snapshot
+    }
+}
+
 impl Inspector {
     /// The members of the group at `path`, whose nodes have the names and data of `layout`. No
     /// members where there is no node.

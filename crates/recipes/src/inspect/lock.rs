@@ -3,21 +3,23 @@
 //! Owns who counts as a holder. Must never count a permit that was asked for and not granted, nor
 //! say that a node waits for one of another naming scheme.
 
-use baton_client::{Error, Session};
+use std::collections::HashMap;
+
+use baton_client::{Data, Error, Session};
 use baton_proto::path::{join, name, parent};
 use serde::Serialize;
 
 use super::children::{Candidate, Children, ForeignChild, NodeMode, Scheme};
 use super::error::InspectError;
 use super::inspector::Inspector;
-use super::lock_node::{LockNode, read_in_order};
+use super::lock_node::{LockNode, PlacedNode, read_in_order};
 use super::node_info::{NodeInfo, Unreadable, answer, children, readable};
 use crate::naming::{Refusal, is_kazoo_lease};
 use crate::rendering::OneLine;
 use crate::semaphore::{LEASES, LOCKS};
 
 /// What kazoo appends to a semaphore's path for the folder of those who wait.
-const KAZOO_WAITERS: &str = "-__lock__";
+pub(super) const KAZOO_WAITERS: &str = "-__lock__";
 
 /// What kind of lock the nodes at a path make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -99,6 +101,71 @@ impl LockSnapshot {
             others: Vec::new(),
             unreadable: Vec::new(),
         }
+    }
+
+    /// The wait queue that these children of `path` make, by their names and as they were read.
+    ///
+    /// For callers that keep what they have read, as a survey of a whole tree does;
+    /// [`Inspector::lock`] reads the children itself. A child whose data is not known counts with
+    /// empty data. Permits of a semaphore are no wait queue: see
+    /// [`of_semaphore`](Self::of_semaphore).
+    #[must_use]
+    pub fn of_children(path: &str, children: &[(&str, Data)]) -> Self {
+        let mut snapshot = Self::empty(path);
+        snapshot.exists = true;
+        let names = children.iter().map(|(name, _)| (*name).to_owned());
+        let found = Children::of_lock(path, names.collect());
+        let nodes = placed(&found.candidates, children, &mut snapshot.unowned);
+        snapshot.set_nodes(nodes);
+        snapshot.foreign = found.foreign;
+        snapshot.others = found.others;
+        snapshot
+    }
+
+    /// The semaphore at `path`, from its own data, which may be the number of permits, and the
+    /// children of its folders of permits and of waiters, as they were read. `is_kazoo`: in the
+    /// layout of kazoo, where permits are children of `path` itself.
+    #[must_use]
+    pub fn of_semaphore(
+        path: &str,
+        data: &[u8],
+        is_kazoo: bool,
+        leases: &[(&str, Data)],
+        waiters: &[(&str, Data)],
+    ) -> Self {
+        let permits = permits_in(data);
+        let mut snapshot = Self::empty(path);
+        snapshot.exists = true;
+        let [folder, queue] = semaphore_folders(path, is_kazoo);
+        let names = leases.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let (candidates, uncounted) = if is_kazoo {
+            let mut found = Children::of_lock(&folder, names);
+            (found.take_kazoo_permits(&folder), Vec::new())
+        } else {
+            let found = Children::of_permits(&folder, names);
+            (found.candidates, found.foreign)
+        };
+        let leased = placed(&candidates, leases, &mut snapshot.unowned);
+        let names = waiters.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let waiting = exclusive(Children::of_lock(&queue, names).candidates);
+        let waiting = placed(&waiting, waiters, &mut snapshot.unowned);
+        let bound = permits.filter(|_| !is_kazoo);
+        let (holders, pending) = granted_and_pending(leased, bound, uncounted.len());
+        Self {
+            kind: LockKind::Semaphore,
+            permits,
+            holders,
+            pending,
+            waiters: waiting,
+            foreign: uncounted,
+            ..snapshot
+        }
+    }
+
+    /// Sets holders, waiters and kind from the nodes of a wait queue, in their order.
+    fn set_nodes(&mut self, nodes: Vec<LockNode>) {
+        self.kind = kind_of(&nodes);
+        (self.holders, self.waiters) = holders_and_waiters(nodes);
     }
 
     /// Whether anybody holds or waits.
@@ -212,12 +279,39 @@ async fn read(session: &Session, path: &str) -> Result<LockSnapshot, Error> {
     if !read_semaphore(session, &mut found, &mut snapshot).await? {
         let (unowned, unreadable) = (&mut snapshot.unowned, &mut snapshot.unreadable);
         let nodes = read_in_order(session, &found.candidates, unowned, unreadable).await?;
-        snapshot.kind = kind_of(&nodes);
-        (snapshot.holders, snapshot.waiters) = holders_and_waiters(nodes);
+        snapshot.set_nodes(nodes);
     }
     snapshot.foreign.extend(found.foreign);
     snapshot.others = found.others;
     Ok(snapshot)
+}
+
+/// The nodes of `candidates`, in their order, from the children of one folder as they were read.
+fn placed(
+    candidates: &[Candidate],
+    children: &[(&str, Data)],
+    unowned: &mut Vec<NodeInfo>,
+) -> Vec<LockNode> {
+    let read: HashMap<&str, &Data> = children.iter().map(|(name, data)| (*name, data)).collect();
+    let nodes = candidates
+        .iter()
+        .filter_map(|child| Some(PlacedNode::new(child, read.get(child.name())?)));
+    PlacedNode::in_order(nodes.collect(), unowned)
+}
+
+/// The folders of a semaphore at `path`: of its permits, and of those who wait.
+#[must_use]
+pub fn semaphore_folders(path: &str, is_kazoo: bool) -> [String; 2] {
+    match is_kazoo {
+        // Permits are children of the path, and who waits has a folder beside it.
+        true => [path.to_owned(), format!("{path}{KAZOO_WAITERS}")],
+        false => [join(path, LEASES), join(path, LOCKS)],
+    }
+}
+
+/// How many permits the data of a semaphore's node names, if it does.
+pub(super) fn permits_in(data: &[u8]) -> Option<u32> {
+    std::str::from_utf8(data).ok()?.trim().parse().ok()
 }
 
 fn kind_of(nodes: &[LockNode]) -> LockKind {
@@ -267,15 +361,10 @@ async fn read_semaphore(
 ) -> Result<bool, Error> {
     let path = snapshot.path.clone();
     let in_folders = found.others.iter().any(|name| name == LEASES);
-    let (leases, waiters) = if in_folders {
-        // Curator's and ours: permits and waiters have folders of their own.
-        (join(&path, LEASES), join(&path, LOCKS))
-    } else if found.others.iter().any(|name| is_kazoo_lease(name)) {
-        // kazoo's: permits are children of the path, and who waits has a folder beside it.
-        (path.clone(), format!("{path}{KAZOO_WAITERS}"))
-    } else {
+    if !in_folders && !found.others.iter().any(|name| is_kazoo_lease(name)) {
         return Ok(false);
-    };
+    }
+    let [leases, waiters] = semaphore_folders(&path, !in_folders);
     let sent = (
         session.get_data(&path),
         session.children(&waiters),
@@ -283,8 +372,7 @@ async fn read_semaphore(
     );
     let mut unreadable = Vec::new();
     let number = answer(session, sent.0, || session.get_data(&path)).await;
-    let permits = readable(&path, number, &mut unreadable)?
-        .and_then(|read| std::str::from_utf8(&read.data).ok()?.trim().parse().ok());
+    let permits = readable(&path, number, &mut unreadable)?.and_then(|read| permits_in(&read.data));
     if permits.is_none() && !in_folders {
         // Curator does not store the number; kazoo does, and others name other things by 32 hex
         // digits.

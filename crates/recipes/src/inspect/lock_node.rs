@@ -81,36 +81,55 @@ pub(super) async fn read_in_order(
 ) -> Result<Vec<LockNode>, Error> {
     let paths: Vec<_> = candidates.iter().map(|child| child.path.clone()).collect();
     let read = read_all(session, &paths, unreadable, |at, data| {
-        let child = candidates.get(at)?;
-        let node = LockNode {
-            info: NodeInfo::new(&child.path, data),
-            scheme: child.scheme,
-            mode: child.mode,
-            token: None,
-            asked: is_release_request(&data.data),
-        };
-        let position = SequentialChild {
-            name: child.name().to_owned(),
-            number: child.number,
-            czxid: Some(rank(child.scheme, child.name(), data)),
-        };
-        Some((position, node))
+        Some(PlacedNode::new(candidates.get(at)?, data))
     });
-    let mut positions = Vec::with_capacity(candidates.len());
-    let mut nodes = HashMap::with_capacity(candidates.len());
-    for (position, node) in read.await?.into_iter().flatten() {
-        // For example a folder that has the name of a waiter node.
-        if node.info.session_id == 0 {
-            unowned.push(node.info);
-        } else {
-            nodes.insert(position.name.clone(), node);
-            positions.push(position);
+    let read = read.await?.into_iter().flatten().collect();
+    Ok(PlacedNode::in_order(read, unowned))
+}
+
+/// A node of a wait queue, and what its position follows from.
+pub(super) struct PlacedNode {
+    position: SequentialChild,
+    node: LockNode,
+}
+
+impl PlacedNode {
+    /// The node of `child`, of which `data` was read.
+    pub(super) fn new(child: &Candidate, data: &Data) -> Self {
+        Self {
+            position: SequentialChild {
+                name: child.name().to_owned(),
+                number: child.number,
+                czxid: Some(rank(child.scheme, child.name(), data)),
+            },
+            node: LockNode {
+                info: NodeInfo::new(&child.path, data),
+                scheme: child.scheme,
+                mode: child.mode,
+                token: None,
+                asked: is_release_request(&data.data),
+            },
         }
     }
-    // Every czxid is known, so the order is.
-    let _ = order::arrange(&mut positions);
-    Ok(positions
-        .iter()
-        .filter_map(|position| nodes.remove(&position.name))
-        .collect())
+
+    /// The nodes in their order. Those that no session owns are added to `unowned`.
+    pub(super) fn in_order(read: Vec<Self>, unowned: &mut Vec<NodeInfo>) -> Vec<LockNode> {
+        let mut positions = Vec::with_capacity(read.len());
+        let mut nodes = HashMap::with_capacity(read.len());
+        for Self { position, node } in read {
+            // For example a folder that has the name of a waiter node.
+            if node.info.session_id == 0 {
+                unowned.push(node.info);
+            } else {
+                nodes.insert(position.name.clone(), node);
+                positions.push(position);
+            }
+        }
+        // Every czxid is known, so the order is.
+        let _ = order::arrange(&mut positions);
+        positions
+            .iter()
+            .filter_map(|position| nodes.remove(&position.name))
+            .collect()
+    }
 }

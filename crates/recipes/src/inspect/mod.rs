@@ -17,6 +17,10 @@
 //!
 //! An election is a wait queue as well: its leader is the holder.
 //!
+//! Callers that have read a tree themselves find out with [`recognise`] what a folder is, and make
+//! the same snapshots of it: [`LockSnapshot::of_children`], [`LockSnapshot::of_semaphore`],
+//! [`GroupSnapshot::of_children`].
+//!
 //! Two methods change something, each only the node that was seen: [`Inspector::revoke`] asks a
 //! holder to release, and [`Inspector::break_holder`] deletes a holder's node.
 //!
@@ -46,6 +50,8 @@
 //
 // | module | owns |
 // |---|---|
+// | `recognise` | which recipe a folder is, by its data and its children |
+// | `waits` | who waits for whom in a wait queue |
 // | `lock` | locks, semaphores and elections: holders, waiters in order |
 // | `ahead` | the part of a wait queue before one node |
 // | `change` | asking a holder to release, and deleting its node |
@@ -70,6 +76,8 @@ mod lock;
 mod lock_node;
 mod node_info;
 mod queue;
+mod recognise;
+mod waits;
 mod work_queue;
 
 pub use crate::queue::QueueKind;
@@ -79,8 +87,13 @@ pub use children::{ForeignChild, NodeMode, Scheme};
 pub use error::InspectError;
 pub use group::{GroupMember, GroupSnapshot};
 pub use inspector::Inspector;
-pub use lock::{Folder, LockKind, LockSnapshot};
+pub use lock::{Folder, LockKind, LockSnapshot, semaphore_folders};
 pub use lock_node::LockNode;
 pub use node_info::{NodeInfo, Unreadable};
 pub use queue::{ItemClaim, LockingQueueSnapshot, QueueSnapshot};
+pub use recognise::{
+    RoundInfo, Shape, beside, is_part_of_locking_queue, is_ready_mark, is_receipts, latch_in,
+    locking_queue_folders, newest_round_in, oldest_items, recognise, round_in, term_in, term_path,
+};
+pub use waits::Wait;
 pub use work_queue::WorkQueueSnapshot;

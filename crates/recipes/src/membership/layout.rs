@@ -36,6 +36,21 @@ pub(crate) struct Said {
 const PARTY: &str = "__party__";
 
 impl GroupLayout {
+    /// The layout that these names of members have; the native one where no other is certain.
+    pub(crate) fn of_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let is_shallow = |name: &str| {
+            let marker = name.split_once('-').map_or("", |(marker, _)| marker);
+            marker.len() == 32 && marker.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        if names.clone().any(|name| name.ends_with(PARTY)) {
+            Self::Party
+        } else if names.clone().next().is_some() && names.clone().all(is_shallow) {
+            Self::ShallowParty
+        } else {
+            Self::Native
+        }
+    }
+
     /// The name of a new member's node.
     pub(super) fn name(self, id: &str) -> Result<String, MemberError> {
         let marker = Uuid::new_v4().simple();

@@ -327,6 +327,11 @@ pub(crate) fn sequence_number(text: &str) -> Option<i64> {
     }
 }
 
+/// The number that ends `child`, whatever precedes it; a `-` before it is read as part of the name.
+pub(crate) fn trailing_number(child: &str) -> Option<i64> {
+    Tail::of(child)?.number(false)
+}
+
 /// The number of a semaphore's lease `lease-#`, whatever precedes it, or `None` for a child of
 /// another kind.
 pub(crate) fn lease_number(child: &str) -> Option<i64> {

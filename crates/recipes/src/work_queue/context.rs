@@ -42,6 +42,12 @@ impl Terms {
         }
     }
 
+    /// Reads the data of a queue's own node; `None` for data of another form.
+    pub(super) fn from_bytes(data: &[u8]) -> Option<Self> {
+        let terms: Self = serde_json::from_slice(data).ok()?;
+        (terms.work_queue == FORM).then_some(terms)
+    }
+
     pub(super) fn to_bytes(self) -> Vec<u8> {
         // Numbers always have a JSON form.
         serde_json::to_vec(&self).unwrap_or_default()
@@ -185,8 +191,8 @@ impl QueueContext {
             Err(error) => return Err(error.into()),
         };
         let version = read.stat.version;
-        match serde_json::from_slice::<Terms>(&read.data) {
-            Ok(terms) if terms.work_queue == FORM => Ok(Some(Agreed { terms, version })),
+        match Terms::from_bytes(&read.data) {
+            Some(terms) => Ok(Some(Agreed { terms, version })),
             _ if read.data.is_empty() && self.is_bare(session, &read.stat).await? => Ok(None),
             _ => Err(WorkError::NotAWorkQueue {
                 path: self.path(),

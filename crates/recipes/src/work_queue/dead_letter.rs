@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
-use super::layout::{MAX_PRIORITY, READY_PREFIX};
+use super::layout::{DEAD_PREFIX, MAX_PRIORITY, READY_PREFIX};
 use super::offer::PutOutcome;
 use super::queue::WorkQueue;
 use super::read_ahead::ClaimableItem;
@@ -107,7 +107,7 @@ impl QueueContext {
         let mut envelope = envelope.noting(reason);
         envelope.since_ms = Some(since_ms);
         envelope.claim = None;
-        let path = baton_proto::path::join(&self.layout.dead, "d-");
+        let path = baton_proto::path::join(&self.layout.dead, DEAD_PREFIX);
         Op::create(
             path,
             envelope.seal(payload),

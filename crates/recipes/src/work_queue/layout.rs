@@ -124,6 +124,9 @@ pub(super) enum ItemName {
 /// The start of a ready item's name; the server appends a number.
 pub(super) const READY_PREFIX: &str = "i-";
 
+/// The start of a dead letter's name; the server appends a number.
+pub(super) const DEAD_PREFIX: &str = "d-";
+
 /// The start of the name of a claim's node, which is a child of its item.
 pub(super) const CLAIM_PREFIX: &str = "claim-";
 

@@ -19,6 +19,7 @@
 // | `claim` | `Claim`: a claimed item in a consumer's hands |
 // | `settle` | the one multi that ends a claim, by its owner or by its token |
 // | `claims` | the list of claims: who works on what |
+// | `outside` | what the nodes say to somebody who takes no part |
 // | `purge` | removing all items, or all dead letters |
 // | `depth` | how much is in the queue |
 // | `dead_letter` | dead letters: made, listed, replayed, discarded |
@@ -58,6 +59,7 @@ mod layout;
 mod missing_nodes;
 mod notice;
 mod offer;
+pub(crate) mod outside;
 mod purge;
 mod queue;
 mod read_ahead;
@@ -78,6 +80,7 @@ pub use dead_letter::DeadLetter;
 pub use depth::Depth;
 pub use error::WorkError;
 pub use item::WorkItem;
+pub use outside::{ItemNote, WorkFolders, is_claim};
 pub use purge::Purged;
 pub use queue::WorkQueue;
 pub use runner::RunSummary;

@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::secret_file;
+use crate::servers::probe;
 use crate::znode::{self, on_connection};
 
 /// The variable that may hold credentials where `--auth-file` names none.
@@ -156,7 +157,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let ensemble = Ensemble {
             context,
             session,
-            known: addresses(&connection.servers),
+            known: probe::addresses(&connection.servers),
             tls: connection.tls(),
             credentials: from_variable.as_deref().or(connection.digest()),
         };
@@ -240,17 +241,6 @@ fn refusal(error: &ReconfigError) -> Failure {
         _ => (exit::BATON, "baton"),
     };
     Failure::new(exit_code, kind, error.to_string())
-}
-
-/// The addresses `HOST:PORT` of a connect string.
-fn addresses(connect_string: &str) -> Vec<String> {
-    let servers = connect_string.split(',').map(str::trim);
-    let plain = servers.filter(|server| !server.starts_with("unix:"));
-    plain
-        .map(|server| server.strip_prefix("tls://").unwrap_or(server))
-        .map(|server| server.split('/').next().unwrap_or(server).to_owned())
-        .filter(|server| server.contains(':'))
-        .collect()
 }
 
 /// `USER:PASSWORD` from the environment.
@@ -361,12 +351,12 @@ mod tests {
     #[test]
     fn the_addresses_of_a_list_are_those_that_a_word_can_be_sent_to() {
         assert_eq!(
-            addresses("zk1:2181, [::1]:2182,unix:/run/b.sock,zk3:2183/app"),
+            probe::addresses("zk1:2181, [::1]:2182,unix:/run/b.sock,zk3:2183/app"),
             ["zk1:2181", "[::1]:2182", "zk3:2183"]
         );
-        assert_eq!(addresses("unix:/run/b.sock/x"), [""; 0]);
+        assert_eq!(probe::addresses("unix:/run/b.sock/x"), [""; 0]);
         assert_eq!(
-            addresses("tls://zk1:2281,tls://zk2:2282/app"),
+            probe::addresses("tls://zk1:2281,tls://zk2:2282/app"),
             ["zk1:2281", "zk2:2282"]
         );
     }

@@ -1,0 +1,157 @@
+//! `baton console`: the page that shows who holds, who waits and why.
+//!
+//! The page is `baton_console`'s; here are its address, its session, and who may see it. It is
+//! served to this machine alone. Whoever has the link sees what the session's credentials may read:
+//! other users of the machine do not have it.
+
+mod words;
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use baton_console::http::{Host, Refusal, Seat, router};
+use baton_console::{Console, Words};
+use baton_server::http;
+use serde::Serialize;
+
+use self::words::ServerWords;
+use crate::connection::{Connection, LASTING};
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::signals::{self, Signals};
+
+/// Show who holds, who waits and why, on a page in the browser.
+///
+/// Locks, elections, queues, semaphores, barriers, members, sessions, who waits for whom with every
+/// deadlock, the servers, and the tree: live, until Ctrl-C. Works with Baton and with Apache
+/// ZooKeeper.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton console
+  baton console --servers zk1:2181,zk2:2181 --auth-file ops.auth
+  ssh -L 7181:127.0.0.1:7181 host baton console    of another machine
+
+Open the link that it prints. Its token lets whoever has it see what the
+credentials of this command may read, and change what they may change: ask a
+holder to let go, break a lock, requeue or delete dead letters. Each says first
+what it will do. It is a new one at each start.
+Exit codes: 130 ended by Ctrl-C   125 baton failed   2 usage")]
+pub(crate) struct Args {
+    /// Serve the page here: an address of this machine; port 0 is a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7181")]
+    listen: SocketAddr,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if !args.listen.ip().is_loopback() {
+        return Err(Failure::usage(format!(
+            "--listen {}: the page is served to this machine alone; use 127.0.0.1, and reach it from elsewhere through ssh -L",
+            args.listen
+        )));
+    }
+    context.block_on(async {
+        let mut signals = Signals::new()?;
+        let connection = Connection::open(context, LASTING).await?;
+        let outcome = serve(args, context, &connection, &mut signals).await;
+        connection.close().await;
+        outcome
+    })?
+}
+
+async fn serve(
+    args: &Args,
+    context: &Context,
+    connection: &Connection,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Opened<'a> {
+        url: &'a str,
+        servers: &'a str,
+    }
+    let listening = http::bind(&args.listen.to_string()).await;
+    let (listener, local) = listening.map_err(|error| {
+        Failure::baton(format!(
+            "--listen: {error}; --listen {}:0 takes a free port",
+            args.listen.ip()
+        ))
+    })?;
+    let token = new_token()?;
+    let words: Arc<dyn Words> = Arc::new(ServerWords::new(connection));
+    let gate = Gate {
+        console: Console::new(&connection.client, &connection.servers, Some(words)),
+        token: token.clone(),
+    };
+    let url = format!("http://{local}/#token={token}");
+    let text = format!("console of {} on {url}", connection.servers);
+    let servers = &connection.servers;
+    context.output.result(&Opened { url: &url, servers }, text);
+    let number = tokio::select! {
+        () = http::serve(router(Arc::new(gate)), listener) => return Ok(exit::OK),
+        number = signals.stop() => number,
+    };
+    Ok(signals::exit_code(number))
+}
+
+/// Sixteen random bytes in hexadecimal.
+fn new_token() -> Result<String, Failure> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| {
+        Failure::baton(format!(
+            "cannot draw random bytes for the link: {error}; report this"
+        ))
+    })?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Lets those in who have the link.
+struct Gate {
+    console: Console,
+    token: String,
+}
+
+impl Host for Gate {
+    fn seat(
+        &self,
+        authorization: Option<&str>,
+    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + '_>> {
+        let shown = authorization.and_then(|header| header.strip_prefix("Bearer "));
+        let is_known = shown.is_some_and(|shown| is_same(shown, &self.token));
+        Box::pin(async move {
+            if is_known {
+                return Ok(Seat {
+                    console: self.console.clone(),
+                    may_act: true,
+                    who: "this command's identity".to_owned(),
+                });
+            }
+            Err(Refusal {
+                status: StatusCode::UNAUTHORIZED,
+                text: "open the link that baton console has printed: it has the token of this run"
+                    .to_owned(),
+            })
+        })
+    }
+}
+
+/// Compares in a time that does not depend on where the texts differ.
+fn is_same(one: &str, other: &str) -> bool {
+    let pairs = one.bytes().zip(other.bytes());
+    one.len() == other.len() && pairs.fold(0, |all, (one, other)| all | (one ^ other)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_of_its_own_each_time_and_only_the_whole_of_it_counts() {
+        let (one, other) = (new_token().unwrap(), new_token().unwrap());
+        assert_eq!(one.len(), 32);
+        assert!(is_same(&one, &one) && !is_same(&one, &other));
+        assert!(!is_same(&one, &one[..31]) && !is_same("", &one));
+    }
+}

@@ -1,0 +1,96 @@
+//! `baton deadlocks`: sessions that wait for each other.
+
+use baton_console::{Deadlock, Limits, SessionReader, Step, Surveyor};
+use baton_proto::OneLine;
+
+use crate::connection::{BRIEF, Connection};
+use crate::context::Context;
+use crate::exit::{self, Failure};
+
+/// Print the deadlocks: sessions that wait for each other, over all locks.
+///
+/// Each was read twice, so all of it stood at one instant. Locks, read/write locks, elections and
+/// semaphores of Baton, Curator, kazoo and zookeeper-recipes count.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton deadlocks
+  baton deadlocks --json | jq .steps[].lock
+  baton deadlocks --quiet || notify-operators
+
+For each deadlock: who waits for whom, and whom to ask to let go. A process that
+does several things at once under one session may end its wait by itself.
+Exit codes: 0 none   1 there is one, or more   125 baton failed   2 usage")]
+pub(crate) struct Args {}
+
+/// Runs the verb.
+pub(crate) fn run(_: &Args, context: &Context) -> Result<u8, Failure> {
+    context.block_on(async {
+        let connection = Connection::open(context, BRIEF).await?;
+        let outcome = find(context, &connection).await;
+        connection.close().await;
+        outcome
+    })?
+}
+
+async fn find(context: &Context, connection: &Connection) -> Result<u8, Failure> {
+    let failed = |error: baton_console::SurveyError| Failure::baton(error.to_string());
+    let reader = SessionReader::of(&connection.client)
+        .await
+        .map_err(failed)?;
+    let mut surveyor = Surveyor::new(Limits::default());
+    surveyor.update(&reader).await.map_err(failed)?;
+    if surveyor.tree().is_partial {
+        context.output.note(
+            "the tree is larger than a survey's bounds: a deadlock in the rest of it is not seen",
+        );
+    }
+    for deadlock in surveyor.deadlocks() {
+        // Names of others in it are escaped.
+        context.output.paragraph(deadlock, text(deadlock));
+    }
+    let found = surveyor.deadlocks().len();
+    if found == 0 {
+        context
+            .output
+            .verbose(|| format!("no deadlock among {} recipes", surveyor.recipes().len()));
+        return Ok(exit::OK);
+    }
+    Ok(exit::NOTHING)
+}
+
+fn who(node: &baton_console::WaitNode) -> String {
+    match &node.process {
+        Some(process) => format!("{} (session 0x{:x})", OneLine(process), node.session),
+        None => format!("session 0x{:x}", node.session),
+    }
+}
+
+fn text(deadlock: &Deadlock) -> String {
+    let mut lines = vec![format!(
+        "deadlock of {}: {} sessions wait for each other",
+        deadlock.id(),
+        deadlock.steps.len()
+    )];
+    let step = |step: &Step| {
+        let how = if step.holds {
+            "held by"
+        } else {
+            "where before it waits"
+        };
+        format!(
+            "  {} waits for {}, {how} {}",
+            who(&step.waiter),
+            OneLine(&step.lock),
+            who(&step.blocker)
+        )
+    };
+    lines.extend(deadlock.steps.iter().map(step));
+    if let Some(step) = deadlock.steps.get(deadlock.ask) {
+        let path = OneLine(&step.lock);
+        lines.push(format!(
+            "  shortest way out: ask {} to let go of {path}: baton lock show {path}",
+            who(&step.blocker)
+        ));
+    }
+    lines.join("\n")
+}

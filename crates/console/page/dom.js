@@ -1,0 +1,166 @@
+// Elements, times and tables. Everything that comes from the tree goes through `text`: it is never
+// markup, and characters that turn the direction of writing or cannot be seen are shown by number.
+
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+export function text(value) {
+  return String(value).replace(UNSEEN, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
+}
+
+// An element with attributes and children; strings become text.
+export function h(name, attributes, ...children) {
+  const [tag, ...classes] = name.split(".");
+  const element = document.createElement(tag);
+  if (classes.length) element.className = classes.join(" ");
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : text(value));
+  }
+  put(element, children);
+  return element;
+}
+
+export function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes ?? {})) element.setAttribute(key, text(value));
+  put(element, children);
+  return element;
+}
+
+function put(element, children) {
+  for (const child of children.flat()) {
+    if (child === undefined || child === null || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(text(child)));
+  }
+}
+
+let ahead = 0;
+// The page's clock runs by that of the console.
+export function setNow(now) { ahead = now - Date.now(); }
+export function now() { return Date.now() + ahead; }
+
+export function age(since) {
+  if (since === undefined || since === null) return "–";
+  const seconds = Math.max(0, (now() - since) / 1000);
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+export function moment(at) {
+  return at === undefined || at === null ? "unknown" : new Date(at).toISOString().replace("T", " ").slice(0, 19) + " UTC";
+}
+
+export function number(value) { return Number(value).toLocaleString("en-US"); }
+
+// Who a node belongs to: command, host and process, or what else it says.
+export function who(party) {
+  if (!party) return "–";
+  if (party.id) return party.id;
+  if (party.host) return `${party.command ? party.command + " · " : ""}${party.host}:${party.pid}`;
+  return party.text ?? `session ${party.session}`;
+}
+
+export function empty(title, advice) {
+  return h("div.empty", {}, h("b", {}, title), advice);
+}
+
+// A table of any length: only the rows that can be seen are in the document.
+export class Grid {
+  constructor({ label, columns, key, onopen, sort, rowHeight = 30, blank }) {
+    Object.assign(this, { columns, key, onopen, rowHeight, blank });
+    this.sort = sort ?? { by: 0, down: false };
+    this.rows = [];
+    this.selected = null;
+    this.template = columns.map((column) => column.width).join(" ");
+    this.head = h("div.gridhead.cols", { role: "row" });
+    this.head.style.gridTemplateColumns = this.template;
+    this.space = h("div.space", { role: "rowgroup" });
+    this.element = h("div.grid", { role: "grid", "aria-label": label, tabindex: 0, onscroll: () => this.draw(), onkeydown: (event) => this.press(event) }, this.head, this.space);
+    this.drawHead();
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.element);
+  }
+
+  drawHead() {
+    this.head.replaceChildren(...this.columns.map((column, at) => {
+      const isSorted = this.sort.by === at;
+      const order = isSorted ? (this.sort.down ? "descending" : "ascending") : "none";
+      const arrow = isSorted ? (this.sort.down ? " ↓" : " ↑") : "";
+      const choose = () => {
+        this.sort = { by: at, down: isSorted ? !this.sort.down : Boolean(column.down) };
+        this.drawHead();
+        this.set(this.rows);
+      };
+      return h("div" + (column.right ? ".right" : ""), { role: "columnheader", "aria-sort": order }, h("button", { type: "button", tabindex: -1, onclick: choose }, column.label + arrow));
+    }));
+  }
+
+  set(rows) {
+    const { by, down } = this.sort;
+    const value = this.columns[by].sort;
+    const keyed = rows.map((row) => [value(row), row]);
+    const order = (one, other) => (one[0] < other[0] ? -1 : one[0] > other[0] ? 1 : this.key(one[1]) < this.key(other[1]) ? -1 : 1);
+    keyed.sort((one, other) => {
+      const isBlank = (entry) => entry[0] === undefined || entry[0] === null;
+      if (isBlank(one) || isBlank(other)) return isBlank(one) - isBlank(other);
+      return down ? order(other, one) : order(one, other);
+    });
+    this.rows = keyed.map((entry) => entry[1]);
+    this.element.setAttribute("aria-rowcount", this.rows.length + 1);
+    this.draw();
+  }
+
+  draw() {
+    this.space.style.height = `${this.rows.length * this.rowHeight}px`;
+    const first = Math.max(0, Math.floor(this.element.scrollTop / this.rowHeight) - 6);
+    const count = Math.ceil((this.element.clientHeight || 600) / this.rowHeight) + 12;
+    const seen = this.rows.slice(first, first + count);
+    this.space.replaceChildren(...(seen.length || !this.blank ? seen.map((row, at) => this.row(row, first + at)) : [this.blank()]));
+    const chosen = this.space.querySelector('[aria-selected="true"]');
+    if (chosen) this.element.setAttribute("aria-activedescendant", chosen.id);
+    else this.element.removeAttribute("aria-activedescendant");
+  }
+
+  row(row, at) {
+    const key = this.key(row);
+    const cells = this.columns.map((column) => {
+      const cell = column.cell(row);
+      const made = h("div" + (column.right ? ".right" : "") + (column.mono ? ".mono" : ""), { role: "gridcell" }, cell);
+      if (!(cell instanceof Node)) made.title = text(cell ?? "");
+      return made;
+    });
+    const made = h("div.row.cols", { role: "row", id: `row-${at}`, "aria-rowindex": at + 2, "aria-selected": String(key === this.selected), onclick: () => this.choose(at, true) }, cells);
+    made.style.gridTemplateColumns = this.template;
+    made.style.top = `${at * this.rowHeight}px`;
+    made.style.height = `${this.rowHeight}px`;
+    return made;
+  }
+
+  choose(at, open) {
+    const row = this.rows[at];
+    if (!row) return;
+    this.selected = this.key(row);
+    const top = at * this.rowHeight;
+    const view = this.element.clientHeight - 2 * this.rowHeight;
+    if (top < this.element.scrollTop) this.element.scrollTop = top;
+    else if (top > this.element.scrollTop + view) this.element.scrollTop = top - view;
+    this.draw();
+    if (open) this.onopen?.(row);
+  }
+
+  press(event) {
+    const at = this.rows.findIndex((row) => this.key(row) === this.selected);
+    const page = Math.max(1, Math.floor(this.element.clientHeight / this.rowHeight) - 2);
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity, j: 1, k: -1 };
+    if (event.key === "Enter") return this.choose(at, true);
+    if (!(event.key in steps) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    this.choose(Math.min(this.rows.length - 1, Math.max(0, at + steps[event.key])), false);
+  }
+}

@@ -1,0 +1,385 @@
+// The views: what each row shows, and what its details say.
+
+import { age, empty, Grid, h, moment, now, number, svg, text, who } from "./dom.js";
+import { ask, kind, rows, state } from "./store.js";
+
+const path = (row) => row.path;
+const tag = (label, level) => h(level ? `span.tag.${level}` : "span.tag", {}, label);
+const stuck = () => new Set([...kind("deadlock").values()].flatMap((cycle) => cycle.steps.flatMap((step) => [step.waiter.session, step.blocker.session])));
+
+function named(row, ...tags) {
+  return h("span", { title: row.path }, h("span.mono", {}, row.path), tags);
+}
+
+function heldSince(row) {
+  const seen = row.past?.held_since_ms;
+  return seen ?? row.holders[0]?.since_ms;
+}
+
+// Since when somebody holds is only known if the survey has seen the hand-over; else it is at most
+// as long as the holder's node has existed.
+function heldFor(row) {
+  if (!row.holders.length) return h("span.soft", {}, "–");
+  const seen = row.past?.held_since_ms;
+  const title = seen ? `seen to hold since ${moment(seen)}` : `its node exists since ${moment(row.holders[0].since_ms)}; it may hold for less`;
+  return h("span", { title }, (seen ? "" : "≤ ") + age(heldSince(row)));
+}
+
+const waitingBar = (row, most) => {
+  const bar = h("i");
+  bar.style.width = `${Math.min(100, (100 * row.waiting) / Math.max(1, most))}%`;
+  return h("span", {}, row.waiting ? h("span.bar", { "aria-hidden": "true" }, bar) : null, number(row.waiting));
+};
+
+let mostWaiting = 1;
+
+const holderCell = (row) => {
+  if (!row.held) return h("span.soft", {}, row.waiting ? "nobody yet" : "free");
+  const more = row.held > 1 ? h("span.soft", {}, ` +${number(row.held - 1)}`) : null;
+  return h("span", { title: row.holders.map(who).join("\n") }, who(row.holders[0]), more);
+};
+
+const lockColumns = [
+  { label: "Path", width: "minmax(220px, 2.2fr)", sort: path, cell: (row) => named(row, row.holders[0]?.asked && tag("asked to let go", "warn"), row.mixed && tag("mixed", "bad"), row.foreign && tag(`${row.foreign} foreign`, "warn"), row.holders.some((holder) => stuckNow.has(holder.session)) && row.waiting && tag("deadlock", "bad")) },
+  { label: "Holder", width: "minmax(150px, 1.6fr)", sort: (row) => (row.held ? who(row.holders[0]) : undefined), cell: holderCell },
+  { label: "Held for", width: "104px", right: true, down: true, sort: (row) => (row.held ? now() - heldSince(row) : undefined), cell: heldFor },
+  { label: "Waiting", width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
+  { label: "Next waits for", width: "104px", right: true, down: true, sort: (row) => (row.next ? now() - row.next.since_ms : undefined), cell: (row) => (row.next ? age(row.next.since_ms) : h("span.soft", {}, "–")) },
+  { label: "Token", width: "84px", right: true, mono: true, sort: (row) => Number(row.holders[0]?.token ?? -1), cell: (row) => row.holders[0]?.token ?? h("span.soft", {}, "–") },
+  { label: "Names", width: "110px", sort: (row) => row.dialect, cell: (row) => h("span.soft", {}, (row.kind === "read_write" ? "rw · " : "") + (row.dialect ?? "–")) },
+];
+
+let stuckNow = new Set();
+
+const semaphoreColumns = [
+  lockColumns[0],
+  { label: "Kind", width: "110px", sort: (row) => row.kind, cell: (row) => (row.kind === "double" ? "double barrier" : row.kind) },
+  { label: "State", width: "minmax(170px, 1fr)", sort: (row) => standing(row), cell: (row) => standing(row) },
+  { label: "Who is there", width: "minmax(170px, 1.6fr)", sort: (row) => row.held, down: true, cell: holderCell },
+  { label: "Waiting", width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
+];
+
+function standing(row) {
+  if (row.kind === "semaphore") return row.permits === undefined ? `${number(row.held)} permits held` : `${number(row.held)} of ${number(row.permits)} permits held`;
+  if (row.kind === "members") return `${number(row.held)} members`;
+  const barrier = row.barrier;
+  if (!barrier) return "–";
+  if (row.kind === "latch") return barrier.left ? `${number(barrier.left)} of ${number(barrier.count)} to come` : "open";
+  if (row.kind === "double") return `${barrier.phase}${barrier.count === null ? "" : `, ${number(row.held)} of ${number(barrier.count)} there`}`;
+  return barrier.phase;
+}
+
+const electionColumns = [
+  lockColumns[0],
+  { label: "Leader", width: "minmax(150px, 1.6fr)", sort: (row) => who(row.holders[0]), cell: holderCell },
+  { label: "Leads for", width: "112px", right: true, down: true, sort: lockColumns[2].sort, cell: heldFor },
+  { label: "Term", width: "70px", right: true, down: true, sort: (row) => row.term, cell: (row) => row.term ?? h("span.soft", {}, "–") },
+  { label: "Token", width: "84px", right: true, mono: true, sort: lockColumns[5].sort, cell: lockColumns[5].cell },
+  { label: "Candidates", width: "100px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => number(row.waiting) },
+  { label: "Changes seen", width: "110px", right: true, down: true, sort: (row) => row.past?.hand_overs ?? 0, cell: (row) => number(row.past?.hand_overs ?? 0) },
+];
+
+const queueColumns = [
+  { ...lockColumns[0], cell: (row) => named(row, row.queue.dead > 0 && tag(`${number(row.queue.dead)} dead`, "bad")) },
+  { label: "Depth", width: "120px", right: true, down: true, sort: (row) => row.queue.depth, cell: (row) => (row.queue.capacity === null ? number(row.queue.depth) : `${number(row.queue.depth)} of ${number(row.queue.capacity)}`) },
+  { label: "Oldest", width: "104px", right: true, down: true, sort: (row) => (row.queue.oldest_since_ms === null ? undefined : now() - row.queue.oldest_since_ms), cell: (row) => age(row.queue.oldest_since_ms) },
+  { label: "Put /s", width: "80px", right: true, down: true, sort: (row) => row.past?.rates?.put ?? 0, cell: (row) => (row.past?.rates?.put ?? 0).toFixed(2) },
+  { label: "Taken /s", width: "80px", right: true, down: true, sort: (row) => row.past?.rates?.taken ?? 0, cell: (row) => (row.past?.rates?.taken ?? 0).toFixed(2) },
+  { label: "Claimed", width: "84px", right: true, down: true, sort: (row) => row.queue.claimed, cell: (row) => (row.queue.partly_read ? "≥ " : "") + number(row.queue.claimed) },
+  { label: "Retried", width: "80px", right: true, down: true, sort: (row) => row.queue.retried, cell: (row) => number(row.queue.retried) },
+  { label: "Dead", width: "70px", right: true, down: true, sort: (row) => row.queue.dead, cell: (row) => (row.queue.dead ? h("span.bad", {}, number(row.queue.dead)) : h("span.soft", {}, "0")) },
+  { label: "Layout", width: "104px", sort: (row) => row.dialect, cell: (row) => h("span.soft", {}, row.dialect) },
+];
+
+const uses = (list, count) => (count ? h("span", { title: list.map((use) => text(use.path)).join("\n") }, h("span.mono", {}, list[0].path), count > 1 && h("span.soft", {}, ` +${number(count - 1)}`)) : h("span.soft", {}, "–"));
+
+const sessionColumns = [
+  { label: "Session", width: "170px", mono: true, sort: (row) => row.session, cell: (row) => row.session },
+  { label: "Process", width: "minmax(130px, 1.2fr)", sort: (row) => row.process ?? undefined, cell: (row) => h("span", { title: row.process ?? "" }, row.process ?? h("span.soft", {}, "–"), stuckNow.has(row.session) && tag("deadlock", "bad")) },
+  { label: "Client", width: "170px", mono: true, sort: (row) => row.client?.client, cell: (row) => row.client?.client ?? h("span.soft", {}, "–") },
+  { label: "Timeout", width: "80px", right: true, down: true, sort: (row) => row.client?.timeout_ms ?? undefined, cell: (row) => (row.client?.timeout_ms ? `${row.client.timeout_ms / 1000} s` : h("span.soft", {}, "–")) },
+  { label: "Last heard", width: "96px", right: true, down: true, sort: (row) => row.client?.last_heard_ms ?? undefined, cell: (row) => (row.client?.last_heard_ms ? age(row.client.last_heard_ms) : h("span.soft", {}, "–")) },
+  { label: "Holds", width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.held, cell: (row) => uses(row.holds, row.held) },
+  { label: "Waits for", width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.waiting, cell: (row) => uses(row.waits, row.waiting) },
+];
+
+function sessionRows() {
+  const all = new Map();
+  for (const [id, client] of kind("client")) all.set(id, { session: `0x${id}`, holds: [], held: 0, waits: [], waiting: 0, nodes: 0, process: null, client });
+  for (const [id, row] of kind("session")) all.set(id, { ...row, client: kind("client").get(id) });
+  return [...all.values()];
+}
+
+const recipesOf = (...kinds) => () => kinds.flatMap((name) => [...kind(name).values()]);
+
+export const tables = {
+  locks: {
+    title: "Locks", columns: lockColumns, sort: { by: 3, down: true },
+    rows: () => [...kind("lock").values()].filter((row) => row.kind !== "semaphore"),
+    blank: () => empty("No locks", "Nobody holds or waits. Take one: baton lock /demo -- sleep 60, and its line appears here within a second."),
+    summary: (all) => [`${number(all.length)} locks`, `${number(all.filter((row) => row.held).length)} held`, `${number(all.reduce((sum, row) => sum + row.waiting, 0))} waiting`],
+  },
+  elections: {
+    title: "Elections", columns: electionColumns, sort: { by: 0, down: false }, rows: recipesOf("election"),
+    blank: () => empty("No elections", "No process stands for one. Try: baton elect /leader -- sleep 60."),
+    summary: (all) => [`${number(all.length)} elections`, `${number(all.filter((row) => row.held).length)} with a leader`],
+  },
+  queues: {
+    title: "Queues", columns: queueColumns, sort: { by: 2, down: true }, rows: recipesOf("queue"),
+    blank: () => empty("No queues", "A queue appears with its first item. Try: baton queue work put /jobs hello."),
+    summary: (all) => [`${number(all.length)} queues`, `${number(all.reduce((sum, row) => sum + row.queue.depth, 0))} items`, `${number(all.reduce((sum, row) => sum + row.queue.dead, 0))} dead letters`],
+  },
+  groups: {
+    title: "Semaphores, barriers, members", columns: semaphoreColumns, sort: { by: 0, down: false },
+    rows: () => [...[...kind("lock").values()].filter((row) => row.kind === "semaphore"), ...kind("barrier").values(), ...kind("members").values()],
+    blank: () => empty("No semaphores, barriers or groups", "Try: baton sem /licences --permits 3 -- sleep 60, or baton member join /web."),
+    summary: (all) => [`${number(all.length)} in all`],
+  },
+  sessions: {
+    title: "Sessions", columns: sessionColumns, sort: { by: 6, down: true }, rows: sessionRows, key: (row) => row.session,
+    blank: () => empty("No sessions", "No session owns a node, and no server has named its connections."),
+    summary: (all) => [`${number(all.length)} sessions`, `${number(all.filter((row) => row.waiting).length)} wait`, kind("client").size ? null : "no server names its connections: on Apache ZooKeeper, allow the word cons (4lw.commands.whitelist)"],
+  },
+};
+
+export function prepare(name, all) {
+  stuckNow = stuck();
+  mostWaiting = all.reduce((most, row) => Math.max(most, row.waiting ?? 0), 1);
+}
+
+export function matches(row, needle) {
+  if (!needle) return true;
+  const parts = [row.path, row.dialect, row.session, row.process, row.client?.client, ...(row.holders ?? []).flatMap((party) => [who(party), party.session, party.node]), row.next && who(row.next), ...(row.holds ?? []).map((use) => use.path), ...(row.waits ?? []).map((use) => use.path)];
+  return parts.some((part) => part && String(part).toLowerCase().includes(needle));
+}
+
+// Details of one row.
+
+const fact = (name, value) => (value === undefined || value === null || value === "" ? [] : [h("dt", {}, name), h("dd", {}, value)]);
+const toSession = (id) => h("a.link.mono", { href: `#/sessions?at=${encodeURIComponent(id)}` }, id);
+const toTree = (node) => h("a.link.mono", { href: `#/tree?at=${encodeURIComponent(node)}` }, node);
+
+function party(one, buttons) {
+  return h("div", {}, h("div.grow", {}, h("div", {}, who(one), one.asked && tag("asked to let go", "warn")), h("div.soft", {}, toSession(one.session), one.token !== undefined && ` · token ${one.token}`, one.mode && one.mode !== "exclusive" && ` · ${one.mode}`, ` · node since ${age(one.since_ms)}`, one.item && h("div", {}, "item ", toTree(one.item)))), buttons);
+}
+
+export async function recipeDetail(row, act, isCurrent) {
+  const found = await ask("recipe", { path: row.path });
+  if (!isCurrent()) return null;
+  const parts = [];
+  const isQueue = Boolean(found.queue);
+  const mayBreak = !found.barrier && found.kind !== "members" && !isQueue;
+  parts.push(h("dl", {}, fact("Node", toTree(found.path)), fact("Kind", found.kind), fact("Names of", found.dialect), fact("Permits", found.permits), fact("Term", found.term), fact("Hand-overs seen", found.past?.hand_overs),
+    isQueue && [fact("Depth", number(found.queue.depth)), fact("Oldest item", found.queue.oldest && h("span", {}, toTree(found.queue.oldest), ` since ${moment(found.queue.oldest_since_ms)}`)), fact("Consumers that wait", number(found.queue.consumers))],
+    found.barrier && [fact("State", standing(found)), fact("Round", found.barrier.round || null)]));
+  const title = isQueue ? "Claims" : found.barrier || found.kind === "members" ? "There" : found.term !== undefined ? "Leader" : found.held === 1 ? "Holder" : "Holders";
+  parts.push(h("h3", {}, `${title} · ${number(found.held)}`));
+  if (found.holders.length) {
+    parts.push(h("div.list", {}, found.holders.map((holder) => party(holder, mayBreak && state.mayAct && h("span", {},
+      h("button", { type: "button", onclick: () => act("Ask to let go", { action: "ask", path: found.path, node: holder.node, czxid: Number(holder.czxid) }) }, "Ask to let go"), " ",
+      holder.token !== undefined && h("button.danger", { type: "button", onclick: () => act(`Break the hold with token ${holder.token}`, { action: "break", path: found.path, node: holder.node, czxid: Number(holder.czxid), token: Number(holder.token) }, true) }, "Break"))))));
+    if (found.held > found.holders.length) parts.push(h("p.soft", {}, `and ${number(found.held - found.holders.length)} more`));
+  } else parts.push(h("p.soft", {}, isQueue ? "Nobody works on an item that was read." : "Nobody."));
+  if (found.waiting) {
+    parts.push(h("h3", {}, `Waiting, in order · ${number(found.waiting)}`));
+    parts.push(waiterList(found));
+  }
+  if (isQueue && (found.letters?.length || found.queue.dead)) parts.push(...letters(found, act));
+  if (found.past?.past?.length) {
+    parts.push(h("h3", {}, "Before"));
+    parts.push(h("div.list", {}, [...found.past.past].reverse().map((past) => h("div", {}, h("div.grow", {}, past.process ?? past.node, h("div.soft", {}, `${past.from_ms ? moment(past.from_ms) : "before the survey"} – ${moment(past.until_ms)}`)), past.token !== null && h("span.soft.mono", {}, `token ${past.token}`)))));
+  }
+  return parts;
+}
+
+function waiterList(found) {
+  const all = new Array(found.waiting);
+  found.waiters.forEach((waiter, at) => { all[at] = { ...waiter, at }; });
+  const asked = new Set([0]);
+  const page = found.waiters.length || 1;
+  const load = async (from) => {
+    if (asked.has(from)) return;
+    asked.add(from);
+    const more = await ask("recipe", { path: found.path, from });
+    more.waiters.forEach((waiter, at) => { all[from + at] = { ...waiter, at: from + at }; });
+    grid.set([...all.keys()].map((at) => all[at] ?? { at }));
+  };
+  const cell = (row, read) => {
+    if (row.node) return read(row);
+    load(Math.floor(row.at / page) * page).catch(() => {});
+    return "…";
+  };
+  const grid = new Grid({
+    label: "Waiting, in order",
+    columns: [
+      { label: "#", width: "48px", right: true, sort: (row) => row.at, cell: (row) => row.at + 1 },
+      { label: "Who", width: "minmax(120px, 1fr)", sort: (row) => row.at, cell: (row) => cell(row, who) },
+      { label: "Mode", width: "70px", sort: (row) => row.at, cell: (row) => cell(row, (row) => row.mode) },
+      { label: "Waits for", width: "96px", right: true, sort: (row) => row.at, cell: (row) => cell(row, (row) => age(row.since_ms)) },
+    ],
+    key: (row) => row.at,
+    onopen: (row) => { if (row.session) location.hash = `#/sessions?at=${encodeURIComponent(row.session)}`; },
+  });
+  grid.element.classList.add("waiters");
+  grid.set([...all.keys()].map((at) => all[at] ?? { at }));
+  return grid.element;
+}
+
+function letters(found, act) {
+  const button = (label, what, danger) => h(danger ? "button.danger" : "button", { type: "button", onclick: () => act(label, { ...what, path: found.path }, danger) }, label);
+  return [
+    h("h3", {}, `Dead letters · ${number(found.queue.dead)}`),
+    h("div.list", {}, (found.letters ?? []).map((letter) => h("div", {}, h("div.grow", {}, h("div", {}, letter.note?.id ?? letter.name), h("div.soft", {}, `${letter.note ? `${letter.note.attempts} attempts · ${letter.note.reason ?? "no reason noted"} · ` : ""}dead for ${age(letter.since_ms)}`)), state.mayAct && h("span", {}, button("Requeue", { action: "requeue", name: letter.name }), " ", button("Delete", { action: "discard", name: letter.name }, true))))),
+    state.mayAct && h("div.buttons", {}, button("Delete all dead letters", { action: "purge" }, true)),
+  ];
+}
+
+export function sessionDetail(row) {
+  const places = (list, count) => h("div.list", {}, list.map((use) => h("div", {}, h("div.grow", {}, h("a.link.mono", { href: `#/${viewOf(use.path)}?at=${encodeURIComponent(use.path)}` }, use.path), h("div.soft", {}, `node since ${moment(use.since_ms)}`)))), count > list.length && h("div.soft", {}, `and ${number(count - list.length)} more`));
+  return [
+    h("dl", {}, fact("Process", row.process), fact("Client", row.client?.client), fact("Server", row.client?.server), fact("Timeout", row.client?.timeout_ms && `${row.client.timeout_ms / 1000} s`), fact("Last heard", row.client?.last_heard_ms && `${age(row.client.last_heard_ms)} ago`), fact("Nodes", number(row.nodes))),
+    h("h3", {}, `Holds · ${number(row.held)}`), row.held ? places(row.holds, row.held) : h("p.soft", {}, "Nothing."),
+    h("h3", {}, `Waits for · ${number(row.waiting)}`), row.waiting ? places(row.waits, row.waiting) : h("p.soft", {}, "Nothing."),
+  ];
+}
+
+export function viewOf(at) {
+  if (kind("election").has(at)) return "elections";
+  if (kind("queue").has(at)) return "queues";
+  if (kind("barrier").has(at) || kind("members").has(at) || kind("lock").get(at)?.kind === "semaphore") return "groups";
+  return "locks";
+}
+
+// The wait-for graph.
+
+export async function graphView(isCurrent) {
+  const graph = await ask("graph");
+  if (!isCurrent()) return null;
+  const cycles = [...kind("deadlock").values()];
+  const parts = [];
+  for (const cycle of cycles) {
+    const out = cycle.steps[cycle.ask];
+    parts.push(h("h2.bad", {}, `${cycle.steps.length} sessions wait for each other`));
+    parts.push(h("p", {}, "Shortest way out: ask ", h("b", {}, out.blocker.process ?? `session ${out.blocker.session}`), " to let go of ", h("a.link.mono", { href: `#/${viewOf(out.lock)}?at=${encodeURIComponent(out.lock)}` }, out.lock), out.holds ? "." : ", where it waits."));
+    parts.push(drawCycle(cycle));
+  }
+  if (!graph.edges.length) return [...parts, empty("Nobody waits", "The graph shows each session that waits, and the sessions that it waits for. Cycles come first, in red.")];
+  parts.push(h("h2", {}, "Who waits for whom"), graph.left_out ? h("p.soft", {}, `The busiest ${number(graph.edges.length)} of ${number(graph.edges.length + graph.left_out)} waits are drawn.`) : null, drawGraph(graph, cycles));
+  return parts;
+}
+
+function clip(value, most) {
+  const letters = [...text(value)];
+  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join("");
+}
+
+function box(x, y, label, session, classes) {
+  const width = 176;
+  const group = svg("g", { class: classes }, svg("title", {}, `${label} ${session}`), svg("rect", { class: "node", x: x - width / 2, y: y - 17, width, height: 34, rx: 7 }), svg("text", { x, y: y - 2, "text-anchor": "middle" }, clip(label, 26)), svg("text", { class: "lock", x, y: y + 11, "text-anchor": "middle" }, session));
+  return group;
+}
+
+function arrow(from, to, label, classes, radius) {
+  const [dx, dy] = [to[0] - from[0], to[1] - from[1]];
+  const length = Math.hypot(dx, dy) || 1;
+  const [ux, uy] = [dx / length, dy / length];
+  const cut = radius ?? Math.min(Math.abs(92 / (ux || 1e-9)), Math.abs(20 / (uy || 1e-9)));
+  const [x1, y1] = [from[0] + ux * cut, from[1] + uy * cut];
+  const [x2, y2] = [to[0] - ux * (cut + 6), to[1] - uy * (cut + 6)];
+  const head = `M${x2 + ux * 6},${y2 + uy * 6} L${x2 - uy * 4},${y2 + ux * 4} L${x2 + uy * 4},${y2 - ux * 4} Z`;
+  return [svg("path", { class: `edge ${classes}`, d: `M${x1},${y1} L${x2},${y2}` }), svg("path", { class: `head ${classes}`, d: head }), label && svg("text", { class: "lock", x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5, "text-anchor": "middle" }, clip(label, 34))].filter(Boolean);
+}
+
+function drawCycle(cycle) {
+  const count = cycle.steps.length;
+  const radius = Math.max(105, count * 36);
+  const [width, height] = [2 * radius + 420, 2 * radius + 70];
+  const at = cycle.steps.map((_, nth) => {
+    const angle = (2 * Math.PI * nth) / count - Math.PI / 2;
+    return [width / 2 + radius * 1.5 * Math.cos(angle), height / 2 + radius * Math.sin(angle)];
+  });
+  const asked = cycle.steps[cycle.ask].blocker.session;
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Deadlock: ${cycle.steps.map((step) => `${step.waiter.process ?? step.waiter.session} waits for ${step.lock}`).join(", ")}` });
+  cycle.steps.forEach((step, nth) => drawing.append(...arrow(at[nth], at[(nth + 1) % count], step.lock, "in-cycle")));
+  cycle.steps.forEach((step, nth) => drawing.append(box(...at[nth], step.waiter.process ?? "session", step.waiter.session, `in-cycle${step.waiter.session === asked ? " asked" : ""}`)));
+  return drawing;
+}
+
+// Sessions in columns: to the right those that others wait for.
+function drawGraph(graph, cycles) {
+  const red = new Set(cycles.flatMap((cycle) => cycle.steps.map((step) => `${step.waiter.session} ${step.blocker.session}`)));
+  const out = new Map();
+  for (const edge of graph.edges) out.set(edge.from, [...(out.get(edge.from) ?? []), edge.to]);
+  const depth = new Map();
+  const deep = (id, seen) => {
+    if (depth.has(id)) return depth.get(id);
+    if (seen.has(id)) return 0;
+    const below = (out.get(id) ?? []).map((to) => deep(to, new Set([...seen, id])) + 1);
+    const own = Math.min(8, Math.max(0, ...below));
+    depth.set(id, own);
+    return own;
+  };
+  const ids = [...new Set(graph.edges.flatMap((edge) => [edge.to, edge.from]))];
+  ids.forEach((id) => deep(id, new Set()));
+  const columns = [];
+  for (const id of ids) (columns[depth.get(id)] ??= []).push(id);
+  const tall = Math.max(...columns.map((column) => column?.length ?? 0));
+  const [width, height] = [columns.length * 330 - 90, tall * 46 + 20];
+  const at = new Map();
+  columns.forEach((column, nth) => column?.forEach((id, row) => at.set(id, [width - 100 - nth * 330, 26 + (row + (tall - column.length) / 2) * 46])));
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${graph.edges.length} waits between ${ids.length} sessions` });
+  for (const edge of graph.edges) drawing.append(...arrow(at.get(edge.from), at.get(edge.to), edge.count > 1 ? `${edge.count} locks` : edge.locks[0], red.has(`${edge.from} ${edge.to}`) ? "in-cycle" : ""));
+  for (const id of ids) drawing.append(box(...at.get(id), graph.sessions[id] ?? "session", id, cycles.some((cycle) => cycle.steps.some((step) => step.waiter.session === id)) ? "in-cycle" : ""));
+  return h("div", {}, drawing);
+}
+
+// The servers.
+
+export function ensembleView() {
+  const servers = [...kind("server").values()];
+  if (!servers.length) return [empty("No server was asked yet", "Servers are asked for their role by the words srvr, mntr and cons, at the addresses that the console was given.")];
+  const zxid = (row) => (row.zxid ? BigInt(row.zxid) : null);
+  const newest = servers.reduce((most, row) => (zxid(row) !== null && zxid(row) > most ? zxid(row) : most), 0n);
+  const shown = [["zk_outstanding_requests", "Requests under way"], ["zk_num_alive_connections", "Connections"], ["zk_znode_count", "Znodes"], ["zk_watch_count", "Watches"], ["zk_avg_latency", "Latency, average", "ms"], ["zk_p99_fsynctime", "Disk sync, p99", "ms"], ["zk_avg_fsynctime", "Disk sync, average", "ms"], ["zk_max_fsynctime", "Disk sync, longest", "ms"]];
+  return [h("div.cards", {}, servers.map((row) => {
+    const metric = ([name, label, unit]) => fact(label, row.metrics[name] && `${row.metrics[name]}${unit ? ` ${unit}` : ""}`);
+    const own = Object.entries(row.metrics).filter(([name]) => name.startsWith("baton_") && /term|fsync|disk|lag/.test(name)).slice(0, 8);
+    const role = row.role ?? (row.error ? "not reached" : "says nothing");
+    return h(row.error ? "section.card.bad" : "section.card", { "aria-label": row.address }, h("h3", {}, h("span.mono", {}, row.address), h(row.error ? "span.bad" : row.role === "leader" ? "span.good" : "span.soft", {}, role)),
+      row.error ? h("p.bad", {}, row.error) : h("dl", {}, fact("Version", row.version), fact("Newest change", row.zxid && h("span.mono", {}, row.zxid)), fact("Behind", zxid(row) === null ? null : zxid(row) === newest ? "nothing" : `${newest - zxid(row)} changes, at the moment of asking`), fact("Connections", row.connections), shown.map(metric), own.map(([name, value]) => fact(h("span.mono", {}, name), value))));
+  }))];
+}
+
+// The tree.
+
+export async function treeView(at, go, isCurrent) {
+  const node = await ask("node", { path: at });
+  if (!isCurrent()) return null;
+  const crumbs = at === "/" ? [] : at.slice(1).split("/");
+  const here = (nth) => "/" + crumbs.slice(0, nth + 1).join("/");
+  const link = (to, label) => h("a", { class: "link mono", href: `#/tree?at=${encodeURIComponent(to)}` }, label);
+  const list = h("div", { role: "list", "aria-label": "Children" });
+  const add = (names) => list.append(...names.map((name) => h("div", { role: "listitem" }, h("a.mono", { href: `#/tree?at=${encodeURIComponent((at === "/" ? "" : at) + "/" + name)}` }, name))));
+  add(node.children);
+  let from = node.children.length;
+  const more = h("button", { type: "button", onclick: async () => {
+    const next = await ask("node", { path: at, from });
+    add(next.children);
+    from += next.children.length;
+    more.hidden = from >= node.count || !next.children.length;
+  } }, `More of ${number(node.count)}`);
+  more.hidden = from >= node.count;
+  if (!node.count) list.append(h("p.soft", { style: null }, "\u00a0\u00a0\u00a0\u00a0No children."));
+  const stat = node.stat;
+  return [
+    h("p.crumbs", {}, link("/", "/"), crumbs.map((name, nth) => [" ", link(here(nth), name), nth < crumbs.length - 1 ? " /" : ""])),
+    h("div.tree", {}, h("div", { tabindex: 0, role: "region", "aria-label": "Children" }, list, h("p", {}, more)), h("div", { tabindex: 0, role: "region", "aria-label": "Node" },
+      h("dl", {}, fact("Created", `${moment(stat.ctime)}, zxid 0x${BigInt(stat.czxid).toString(16)}`), fact("Written", `${moment(stat.mtime)}, version ${stat.version}`), fact("Owner", stat.owner === "0x0" ? "none: it stays until it is deleted" : toSession(stat.owner)), fact("Children", `${number(node.count)}, changed ${number(stat.cversion)} times`), fact("Data", `${number(stat.data_length)} bytes`)),
+      node.forbidden ? h("p.warn", {}, `Its ACL does not let this console's identity read it: ${node.forbidden}`) : null,
+      node.data ? [h("h3", {}, node.binary ? "Data, in hexadecimal" : "Data"), h("pre.mono", { tabindex: 0 }, node.data), node.cut && h("p.soft", {}, "The rest is left out.")] : null)),
+  ];
+}
+
+export function totals() {
+  return { deadlocks: kind("deadlock").size, meta: rows.get("meta")?.get("") };
+}

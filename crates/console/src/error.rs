@@ -1,0 +1,23 @@
+//! Why a tree could not be surveyed, or something on it not be changed.
+
+use baton::inspect::InspectError;
+use baton::work_queue::WorkError;
+use baton_client::{ConnectError, Error};
+
+/// Why a survey or an action failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SurveyError {
+    /// There is no session, and none could be opened.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A server refused an operation, or the connection was lost.
+    #[error(transparent)]
+    Client(#[from] Error),
+    /// A recipe could not be read or changed.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
+    /// A work queue could not be changed.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+}

@@ -1,0 +1,139 @@
+//! The survey as a whole: one round after the other.
+//!
+//! Owns the order in which a round's parts follow each other. A round that found no change costs
+//! one read.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::SurveyError;
+use crate::history::{Changed, History};
+use crate::reader::TreeReader;
+use crate::recipes::{self, Recipe};
+use crate::sessions::{self, SessionUse};
+use crate::tree::{self, KnownTree, Limits};
+use crate::waits::{self, Deadlock, WaitGraph};
+
+/// What a round has changed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Updated {
+    /// The paths of recipes that are new, gone or different.
+    pub recipes: BTreeSet<String>,
+    /// Whether sessions or deadlocks may be different.
+    pub others: bool,
+}
+
+/// Keeps a survey of a tree. Make a new one for a new session.
+#[derive(Debug)]
+pub struct Surveyor {
+    limits: Limits,
+    tree: KnownTree,
+    recipes: BTreeMap<String, Recipe>,
+    sessions: BTreeMap<i64, SessionUse>,
+    deadlocks: Vec<Deadlock>,
+    history: History,
+    watched: HashSet<String>,
+    /// How far the servers' clock is known to be ahead of this machine's.
+    ahead_ms: i64,
+}
+
+impl Surveyor {
+    /// A survey with these bounds. Nothing is read.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            tree: KnownTree::default(),
+            recipes: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            deadlocks: Vec::new(),
+            history: History::default(),
+            watched: HashSet::new(),
+            ahead_ms: 0,
+        }
+    }
+
+    /// Reads what has changed since the last call. Always give it the same reader.
+    ///
+    /// # Errors
+    /// [`SurveyError`]; the next call goes on from there.
+    pub async fn update(&mut self, reader: &impl TreeReader) -> Result<Updated, SurveyError> {
+        let round = self.tree.round(reader, &self.limits, &self.watched).await?;
+        let newest = round.changed.iter().filter_map(|path| self.tree.get(path));
+        let newest = newest
+            .map(|node| node.stat.ctime.max(node.stat.mtime))
+            .max();
+        if let Some(newest) = newest {
+            self.ahead_ms = self.ahead_ms.max(newest - local_ms());
+        }
+        let now_ms = self.now_ms();
+        let mut updated = Updated::default();
+        if !round.changed.is_empty() {
+            let touched = tree::touched(&round.changed);
+            updated.recipes = recipes::update(&mut self.recipes, &self.tree, &touched);
+            updated.others = true;
+            self.sessions = sessions::of(&self.tree, &self.recipes);
+            self.watched = self
+                .recipes
+                .values()
+                .flat_map(Recipe::holders)
+                .map(|info| info.path.clone())
+                .collect();
+            self.history.note(&self.recipes, &updated.recipes, now_ms);
+        }
+        updated.recipes.extend(self.history.measure(now_ms));
+        if round.walked {
+            let tree = &self.tree;
+            let written = |path: &str| tree.get(path).map(|node| node.stat.mzxid);
+            let cycles = WaitGraph::of(&self.recipes, written).cycles();
+            let before = std::mem::take(&mut self.deadlocks);
+            self.deadlocks = waits::verified(reader, cycles).await?;
+            updated.others |= before != self.deadlocks;
+        }
+        Ok(updated)
+    }
+
+    /// The recipes, by path.
+    #[must_use]
+    pub fn recipes(&self) -> &BTreeMap<String, Recipe> {
+        &self.recipes
+    }
+
+    /// What is known of a recipe's past.
+    #[must_use]
+    pub fn past(&self, path: &str) -> Option<&Changed> {
+        self.history.of(path)
+    }
+
+    /// The sessions that own a node.
+    #[must_use]
+    pub fn sessions(&self) -> &BTreeMap<i64, SessionUse> {
+        &self.sessions
+    }
+
+    /// The cycles of the wait-for graph. Each of them stood at one instant of the last round.
+    #[must_use]
+    pub fn deadlocks(&self) -> &[Deadlock] {
+        &self.deadlocks
+    }
+
+    /// What is known of the tree.
+    #[must_use]
+    pub fn tree(&self) -> &KnownTree {
+        &self.tree
+    }
+
+    /// Milliseconds since 1970, by this machine's clock or that of the servers, whichever is known
+    /// to be ahead: no node that was seen is newer.
+    #[must_use]
+    pub fn now_ms(&self) -> i64 {
+        local_ms() + self.ahead_ms
+    }
+}
+
+/// Milliseconds since 1970 by this machine's clock.
+pub(crate) fn local_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0))
+}

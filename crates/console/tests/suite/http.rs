@@ -1,0 +1,305 @@
+//! The page over HTTP: headers, access, events, actions.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use baton::embedded::Embedded;
+use baton::{Mutex, WorkQueue};
+use baton_client::{Acl, CreateMode, Perms};
+use baton_console::Console;
+use baton_console::http::{Host, Refusal, Seat, router};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use super::scene;
+
+/// Lets `Bearer act` act, `Bearer look` look, and nobody else in.
+struct Gate(Console);
+
+impl Host for Gate {
+    fn seat(
+        &self,
+        authorization: Option<&str>,
+    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + '_>> {
+        let may_act = match authorization {
+            Some("Bearer act") => Some(true),
+            Some("Bearer look") => Some(false),
+            _ => None,
+        };
+        Box::pin(async move {
+            let may_act = may_act.ok_or(Refusal {
+                status: StatusCode::UNAUTHORIZED,
+                text: "who are you?".to_owned(),
+            })?;
+            Ok(Seat {
+                console: self.0.clone(),
+                may_act,
+                who: "tester".to_owned(),
+            })
+        })
+    }
+}
+
+struct Site {
+    server: Embedded,
+    address: String,
+    serving: AbortHandle,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Site {
+    async fn start() -> Self {
+        let server = Embedded::in_memory().await.unwrap();
+        let console = Console::new(server.client(), "test", None);
+        let (listener, address) = baton_server::http::bind("127.0.0.1:0").await.unwrap();
+        let routes = router(Arc::new(Gate(console)));
+        let serving = tokio::spawn(baton_server::http::serve(routes, listener)).abort_handle();
+        Self {
+            server,
+            address: address.to_string(),
+            serving,
+        }
+    }
+
+    async fn send(&self, head: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let length = body.len();
+        let request =
+            format!("{head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Status, headers in small letters, and body.
+    async fn answer(&self, head: &str, body: &str) -> (u16, String, String) {
+        let mut text = String::new();
+        let mut stream = self.send(head, body).await;
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), body.to_owned())
+    }
+
+    async fn get(&self, path: &str, token: &str) -> (u16, String) {
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}");
+        let (status, _, body) = self.answer(&head, "").await;
+        (status, body)
+    }
+
+    async fn act(&self, token: &str, what: &str, confirmed: bool) -> (u16, String) {
+        let head = format!(
+            "POST /console/api/act HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}"
+        );
+        let body = format!(r#"{{"confirmed":{confirmed},"what":{what}}}"#);
+        let (status, _, body) = self.answer(&head, &body).await;
+        (status, body)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_answer_has_the_headers_and_no_file_loads_anything_from_elsewhere() {
+    let site = Site::start().await;
+    for path in [
+        "/",
+        "/console/page.css",
+        "/console/page.js",
+        "/console/dom.js",
+        "/console/store.js",
+        "/console/views.js",
+        "/console/api/who",
+        "/console/api/nothing",
+    ] {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:7181");
+        let (_, headers, body) = site.answer(&head, "").await;
+        assert!(headers.contains("content-security-policy: default-src 'none'; script-src 'self'"));
+        assert!(
+            headers.contains("x-content-type-options: nosniff"),
+            "{path}"
+        );
+        assert!(headers.contains("cache-control: no-store"), "{path}");
+        // The one other address is the name of a language, which nothing loads.
+        let elsewhere = body.replace("http://www.w3.org/2000/svg", "");
+        assert!(!elsewhere.contains("://"), "{path}");
+        for markup in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+        ] {
+            assert!(!body.contains(markup), "{path}: {markup}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_the_tree_is_handed_out_without_a_seat_or_under_a_foreign_name() {
+    let site = Site::start().await;
+    for path in ["who", "events", "recipe?path=/", "graph", "node?path=/"] {
+        let head = format!("GET /console/api/{path} HTTP/1.1\r\nHost: localhost");
+        assert_eq!(site.answer(&head, "").await.0, 401, "{path}");
+        let head = format!("GET /console/api/{path} HTTP/1.1\r\nHost: rebound.example");
+        assert_eq!(site.answer(&head, "").await.0, 421, "{path}");
+    }
+    let nobody = "POST /console/api/act HTTP/1.1\r\nHost: localhost";
+    assert_eq!(site.answer(nobody, "{}").await.0, 401);
+    assert_eq!(
+        site.act("look", r#"{"action":"purge","path":"/q"}"#, true)
+            .await
+            .0,
+        403
+    );
+    assert_eq!(site.act("act", r#"{"action":"reboot"}"#, true).await.0, 400);
+    let long = format!(r#"{{"action":"purge","path":"/{}"}}"#, "x".repeat(20_000));
+    assert_eq!(site.act("act", &long, true).await.0, 400);
+    assert_eq!(
+        site.get("/console/api/node?path=nonsense", "look").await.0,
+        400
+    );
+    assert_eq!(
+        site.get("/console/api/node?path=/absent", "look").await.0,
+        404
+    );
+    assert_eq!(
+        site.get("/console/api/recipe?path=/absent", "look").await.0,
+        404
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_bring_every_row_and_then_what_changes() {
+    let site = Site::start().await;
+    let name = "</script><img src=x onerror=alert(1)>".replace('/', "");
+    let lock = Mutex::new(site.server.client(), &format!("/{name}")).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let head = "GET /console/api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer look";
+    let mut lines = BufReader::new(site.send(head, "").await).lines();
+    let mut seen = String::new();
+    let mut until = async |wanted: &str| {
+        while !seen.contains(wanted) {
+            let line = lines.next_line().await.unwrap().unwrap();
+            seen.push_str(&line);
+        }
+    };
+    until(r#""anew":true"#).await;
+    until(&format!(r#""token":{}"#, guard.token())).await;
+    until(&name).await;
+    guard.release().await.unwrap();
+    until(r#""gone":{"lock":["#).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn viewers_have_a_bound_and_a_place_is_given_back() {
+    let site = Site::start().await;
+    let head = "GET /console/api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer look";
+    let mut open = Vec::new();
+    loop {
+        let mut stream = site.send(head, "").await;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        if start.ends_with(b"503") {
+            break;
+        }
+        open.push(stream);
+        assert!(open.len() < 40);
+    }
+    assert_eq!(open.len(), 16);
+    open.clear();
+    // The places are free once the server has seen that they have gone.
+    loop {
+        let mut stream = site.send(head, "").await;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        if start.ends_with(b"200") {
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_action_says_what_it_will_do_and_meets_only_what_was_seen() {
+    let site = Site::start().await;
+    let guard = Mutex::new(site.server.client(), "/deploy")
+        .unwrap()
+        .name("deploy")
+        .acquire()
+        .await
+        .unwrap();
+    let other = scene::client(&site.server).await;
+    let waiting = Mutex::new(&other, "/deploy").unwrap();
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    let (node, token) = (guard.node().to_owned(), guard.token());
+    let czxid = token;
+    let what = |token: u64| {
+        format!(
+            r#"{{"action":"break","path":"/deploy","node":"{node}","czxid":{czxid},"token":{token}}}"#
+        )
+    };
+    let (status, text) = site.act("act", &what(token), false).await;
+    assert_eq!(status, 200);
+    assert!(
+        text.contains("cannot be taken back") && text.contains("(deploy)"),
+        "{text}"
+    );
+    assert!(guard.check().is_ok());
+    assert_eq!(site.act("act", &what(token + 1), true).await.0, 409);
+    assert!(guard.check().is_ok());
+    let ask = format!(r#"{{"action":"ask","path":"/deploy","node":"{node}","czxid":{czxid}}}"#);
+    assert_eq!(site.act("act", &ask, true).await.0, 200);
+    assert_eq!(site.act("act", &what(token), true).await.0, 200);
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.token() > token);
+    assert_eq!(site.act("act", &what(token), true).await.0, 409);
+
+    let queue = WorkQueue::new(site.server.client(), "/jobs").unwrap();
+    for _ in 0..2 {
+        queue.offer(b"x".to_vec()).await.unwrap();
+        let claim = queue.take().await.unwrap();
+        claim.dead_letter("broken").await.unwrap();
+    }
+    let name = queue.dead_letters(9).await.unwrap()[0].name.clone();
+    let requeue = format!(r#"{{"action":"requeue","path":"/jobs","name":"{name}"}}"#);
+    assert_eq!(site.act("act", &requeue, false).await.0, 200);
+    assert_eq!(queue.dead_letters(9).await.unwrap().len(), 2);
+    assert_eq!(site.act("act", &requeue, true).await.0, 200);
+    let purge = r#"{"action":"purge","path":"/jobs"}"#;
+    assert_eq!(site.act("act", purge, true).await.0, 200);
+    assert_eq!(queue.dead_letters(9).await.unwrap().len(), 0);
+    assert_eq!(queue.depth().await.unwrap().unwrap().items, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_identity_may_not_read_is_not_shown() {
+    let site = Site::start().await;
+    let session = scene::client(&site.server).await.session().await.unwrap();
+    session.add_auth("digest", b"owner:secret").await.unwrap();
+    let own = [Acl::new(Perms::ALL, "auth", "")];
+    let secret = session.with_acl(&own);
+    secret
+        .create_with_acl("/vault", b"the combination", CreateMode::Persistent, &own)
+        .await
+        .unwrap();
+    let node = scene::waiter("/vault");
+    secret
+        .create_with_acl(&node, b"who", CreateMode::EphemeralSequential, &own)
+        .await
+        .unwrap();
+    let (status, body) = site.get("/console/api/node?path=/vault", "look").await;
+    assert_eq!(status, 403, "{body}");
+    assert!(
+        !body.contains("combination") && !body.contains("lock-"),
+        "{body}"
+    );
+    assert_eq!(
+        site.get("/console/api/recipe?path=/vault", "look").await.0,
+        404
+    );
+}

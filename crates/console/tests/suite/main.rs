@@ -1,0 +1,13 @@
+//! The survey against a tree that changes between any two reads, and against a server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod churn;
+mod http;
+mod model;
+mod scene;
+mod survey;
