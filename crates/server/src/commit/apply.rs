@@ -325,7 +325,9 @@ impl Applier {
         }
     }
 
-    /// Answers a change of the servers that was applied before.
+    /// Answers a change of the servers that was applied before. Since then its client may have seen
+    /// later zxids, in events and answers to pings: the answer has that of now, so that no client
+    /// goes back.
     pub(crate) fn answer_reconfigure(
         &mut self,
         state: &ServerState,
@@ -349,7 +351,11 @@ impl Applier {
                         audit.reconfigured(group, body, outcome);
                         audit.finish();
                     }
-                    self.reply(state, &group.conn, request, &command, outcome);
+                    let answered = Outcome {
+                        zxid: state.zxid(),
+                        result: outcome.result.clone(),
+                    };
+                    self.reply(state, &group.conn, request, &command, &answered);
                 }
                 (group, _, Err(why)) => self.refuse(group, *why),
                 _ => {}
@@ -578,7 +584,7 @@ impl Applier {
                     tally.answer(bytes);
                 }
                 Kind::Ready { close_after } => {
-                    out.extend_from_slice(asked.body);
+                    write_ready(out, asked.body, tree.zxid());
                     if close_after {
                         flow = Flow::Close;
                     }
@@ -592,6 +598,19 @@ impl Applier {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
         }
         bytes
+    }
+}
+
+/// Writes a finished reply, with the zxid of its turn if it has one: that of when its request came
+/// may be behind the replies before it.
+fn write_ready(out: &mut Vec<u8>, reply: &[u8], zxid: i64) {
+    let zxid_at = out.len() + frame::LENGTH_BYTES + size_of::<i32>();
+    out.extend_from_slice(reply);
+    let behind = out.get_mut(zxid_at..).unwrap_or_default();
+    if let Some(field) = behind.first_chunk_mut()
+        && i64::from_be_bytes(*field) > 0
+    {
+        *field = zxid.to_be_bytes();
     }
 }
 
@@ -665,4 +684,51 @@ pub(crate) fn count_answers(state: &ServerState, work: &Work) {
         group.conn.stats.answered(answered, micros, zxid, now_ms);
     }
     state.stats.sent.fetch_add(sent, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use baton_proto::{Decoder, Limits, OpCode};
+
+    use super::*;
+    use crate::commit::in_flight::Step;
+    use crate::connections::conn::tests::conn;
+    use crate::options::Options;
+    use crate::state::tests::state;
+
+    /// It waits until the new members are in force; pings are answered meanwhile.
+    #[test]
+    fn r32_the_answer_to_a_change_of_the_servers_is_not_behind_what_its_client_has_seen() {
+        const APPLIED_AT: i64 = 28;
+        const SINCE: i64 = 35;
+        let state = state(Options::default());
+        let conn = conn(1);
+        let mut applier = Applier::new(FormatLevel::NEWEST, &state);
+        for result in [Ok(Response::Empty), Err(ErrorCode::BadVersion)] {
+            let mut work = Work::default();
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::Reconfig), b"");
+            let step = Step {
+                group: Some(0),
+                ..Step::UNASKED
+            };
+            let requested = Requested {
+                work: Arc::new(work),
+                steps: vec![step],
+            };
+            let zxid = APPLIED_AT;
+            let expected = result.as_ref().map_or_else(|code| *code, |_| ErrorCode::Ok);
+            state.last_zxid.store(SINCE, Release);
+            applier.answer_reconfigure(&state, &requested, &Ok(Outcome { zxid, result }));
+            let mut out = Vec::new();
+            conn.take(&mut out, false);
+            let limits = Limits::default();
+            let mut body = Decoder::new(&out[frame::LENGTH_BYTES..], &limits);
+            let header = ReplyHeader::decode(&mut body).unwrap();
+            assert_eq!((header.xid, header.error()), (7, expected));
+            assert_eq!(header.zxid, SINCE);
+        }
+    }
 }

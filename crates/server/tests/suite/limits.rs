@@ -43,6 +43,7 @@ async fn a_request_over_the_limit_is_answered_in_its_turn_and_the_connection_goe
     let to = server.connect_string();
     let mut wire = Wire::open(&to).await;
     wire.create("/a", b"before", 0).await.unwrap();
+    let mut highest = 0;
     for length in [1_048_576_usize, 1_100_000, 2_097_000] {
         let large = vec![b'x'; length];
         let first = wire
@@ -58,6 +59,8 @@ async fn a_request_over_the_limit_is_answered_in_its_turn_and_the_connection_goe
                 (first + i32::try_from(offset).unwrap(), code),
                 "{length}"
             );
+            assert!(header.zxid >= highest, "zxids never fall: {header:?}");
+            highest = header.zxid;
         }
     }
     assert_eq!(wire.get("/a").await.unwrap(), b"kept");
