@@ -453,7 +453,7 @@ pub enum ReconfigError {
     /// The servers cannot make this change: a line that they cannot read, an address that another
     /// server has, an id that is no member's, too many servers, or no server that votes.
     #[error(
-        "the servers refuse this change of members: BadArguments; check its ids and addresses, and change one server at a time (the leader's log has the reason)"
+        "the servers refuse this change of members: BadArguments; check its ids and addresses, and that one of the voters stays (the leader's log has the reason)"
     )]
     BadArguments,
     /// This session may not write `/zookeeper/config`.

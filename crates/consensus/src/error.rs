@@ -154,16 +154,6 @@ pub enum ChangeError {
     /// There is no joint configuration to leave.
     #[error("not changed: no change is under way that could be completed")]
     NotJoint,
-    /// More than one voter would come, or go, at once.
-    #[error(
-        "not changed: {added} voters would be added and {removed} removed; change at most one of each at a time"
-    )]
-    TooMany {
-        /// Voters that would be added.
-        added: usize,
-        /// Voters that would be removed.
-        removed: usize,
-    },
     /// No voter would be left.
     #[error("not changed: no voter would be left; add another one first")]
     LastVoter,
@@ -176,8 +166,8 @@ pub enum ChangeError {
     /// A node has the id 0.
     #[error("not changed: 0 is no id of a node; give each node its own id from 1 on")]
     ZeroId,
-    /// The node votes already.
-    #[error("not changed: node {id} votes already")]
+    /// The node votes already, at this address.
+    #[error("not changed: node {id} votes already, at this address")]
     AlreadyVotes {
         /// The node.
         id: u64,

@@ -41,7 +41,8 @@ pub struct Membership {
 /// One part of a [`MembershipChange`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The member votes from now on; it must be a learner already.
+    /// The member votes from now on; it must be a learner already, or vote and be at another
+    /// address.
     AddVoter(Member),
     /// The member receives the log and does not vote; a voter stops voting by this.
     AddLearner(Member),
@@ -163,9 +164,9 @@ impl Membership {
         input.0.is_empty().then_some(membership)
     }
 
-    /// Whether a leader may propose this change now. A change passes through a joint configuration
-    /// and touches at most one voter each way, so that the quorums of any two configurations that
-    /// follow one another meet, and one lost server cannot stop both.
+    /// Whether a leader may propose this change now. A change passes through a joint configuration,
+    /// so the quorums of any two configurations that follow one another meet, however many voters
+    /// come and go. Whether enough of the new voters are there, the caller has to know.
     ///
     /// # Errors
     /// [`ChangeError`] names the part that is not sound.
@@ -194,7 +195,11 @@ impl Membership {
             self.check_incarnation(part)?;
             let votes = self.voters.contains(&id);
             match part {
-                Change::AddVoter(_) if votes => return Err(ChangeError::AlreadyVotes { id }),
+                Change::AddVoter(new) if votes => {
+                    if !self.is_elsewhere(new) {
+                        return Err(ChangeError::AlreadyVotes { id });
+                    }
+                }
                 Change::AddVoter(_) if !self.learners.contains(&id) => {
                     return Err(ChangeError::NotALearner { id });
                 }
@@ -205,13 +210,16 @@ impl Membership {
                 Change::AddLearner(_) | Change::Remove(_) => removed += usize::from(votes),
             }
         }
-        if added > 1 || removed > 1 {
-            return Err(ChangeError::TooMany { added, removed });
-        }
         if self.voters.len() + added == removed {
             return Err(ChangeError::LastVoter);
         }
         Ok(())
+    }
+
+    /// Whether this member is known at another address: it moves then, with its data.
+    fn is_elsewhere(&self, moved: &Member) -> bool {
+        let known = self.members.iter().find(|known| known.id == moved.id);
+        known.is_some_and(|known| known.address != moved.address)
     }
 
     /// A member keeps its incarnation: the engine would go on counting what the one before had

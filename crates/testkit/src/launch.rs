@@ -157,6 +157,8 @@ pub struct ServerOptions {
     /// The `baton` command of servers that run as processes. Default `None`: that of
     /// [`baton_binary`].
     pub baton: Option<PathBuf>,
+    /// Further arguments for `baton serve`, of servers that run as processes. Default none.
+    pub baton_args: Vec<String>,
     /// In an ensemble: whether there are wires between the servers, which can be cut. Over a wire a
     /// server whose process has ended does not refuse connections as it would without, so the
     /// others take longer to be sure of its end. Default true.
@@ -203,6 +205,7 @@ impl Default for ServerOptions {
             sasl_users: Vec::new(),
             requires_sasl: false,
             baton: None,
+            baton_args: Vec::new(),
             has_wires: true,
             reap_interval: Duration::from_secs(60),
             tls: None,

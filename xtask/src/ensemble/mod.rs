@@ -13,6 +13,7 @@
 //! | `chaos` | faults of every kind in random order |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
 //! | `busy` | servers without a fault on a machine that has more to do than it can |
+//! | `members` | several servers that join and leave at once, while one is killed |
 //! | `folders` | servers that are started with an empty folder, or an older one |
 //! | `lock` | `baton lock` held, and handed on, through every fault |
 //! | `stage` | what every trial has: servers, clients, rounds |
@@ -33,6 +34,7 @@ mod gaps;
 mod history;
 mod load;
 mod lock;
+mod members;
 mod stage;
 mod throughput;
 
@@ -116,6 +118,8 @@ enum Trial {
     WipedFolder,
     /// A follower is started with an older copy of its folder.
     OlderFolder,
+    /// Seven servers: two of them leave, join and are swapped at once, while one is killed.
+    Members,
     /// No fault, on a busy machine, for ten minutes or --seconds: how many elections there are.
     BusyMachine,
     /// Servers are killed, paused, cut off, restarted, and started with an empty folder, in random
@@ -129,7 +133,7 @@ enum Trial {
 
 /// All but the one that takes long, and what is taken for the page. Those that only Baton can take
 /// part in come last.
-const ALL: [Trial; 10] = [
+const ALL: [Trial; 11] = [
     Trial::KillLeader,
     Trial::PauseLeader,
     Trial::CutLeader,
@@ -139,6 +143,7 @@ const ALL: [Trial; 10] = [
     Trial::LockHandedOn,
     Trial::WipedFolder,
     Trial::OlderFolder,
+    Trial::Members,
     Trial::Chaos,
 ];
 
@@ -158,6 +163,7 @@ impl Trial {
             Self::CutLeader
                 | Self::WipedFolder
                 | Self::OlderFolder
+                | Self::Members
                 | Self::BusyMachine
                 | Self::Chaos
         )
@@ -189,6 +195,7 @@ impl Trial {
             Self::LockHandedOn => lock::handed_on(settings).await,
             Self::WipedFolder => folders::wiped_folder(settings).await,
             Self::OlderFolder => folders::older_folder(settings).await,
+            Self::Members => members::change_several(settings).await,
             Self::BusyMachine => busy::busy_machine(settings).await,
             Self::Chaos => chaos::faults_of_every_kind(settings).await,
             Self::Figures | Self::Throughput => {

@@ -150,12 +150,34 @@ impl Stage {
         Ok(stage)
     }
 
+    /// Starts this number of servers with further arguments, and as many clients that connect to
+    /// any.
+    pub(super) async fn of_size(settings: &Settings, size: usize, args: &[&str]) -> Result<Self> {
+        let options = ServerOptions {
+            baton_args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            ..settings.options(false)
+        };
+        let mut stage = Self::with_options(settings, size, options).await?;
+        let servers = stage.ensemble.connect_string();
+        for index in 0..size {
+            stage.clients.push(Client::connect(index, &servers).await?);
+        }
+        Ok(stage)
+    }
+
     /// Starts the servers.
     pub(super) async fn without_clients(settings: &Settings, has_wires: bool) -> Result<Self> {
-        let options = settings.options(has_wires);
+        Self::with_options(settings, SERVERS, settings.options(has_wires)).await
+    }
+
+    async fn with_options(
+        settings: &Settings,
+        size: usize,
+        options: ServerOptions,
+    ) -> Result<Self> {
         Ok(Self {
             settings: settings.clone(),
-            ensemble: Ensemble::start_processes(settings.target, SERVERS, options).await?,
+            ensemble: Ensemble::start_processes(settings.target, size, options).await?,
             clients: Vec::new(),
             clock: RunClock::start(),
             rng: Rng::with_seed(settings.seed),

@@ -81,6 +81,11 @@ async fn r19_a_server_with_an_older_copy_of_its_folder_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn r15_nothing_acknowledged_is_lost_when_several_members_change_at_once() {
+    passes(Trial::Members, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn elections_on_a_busy_machine_are_counted() {
     passes(Trial::BusyMachine, 1).await;
 }

@@ -220,10 +220,11 @@ fn answer(request: &Request<'_>, state: &Mutex<State>) -> Result<Response, Error
                 Some(code) => return Err(code),
             }
             let members = &mut state.config.members;
-            if let Ok(id) = leaving.parse::<u64>() {
+            for id in leaving.split(',').filter_map(|id| id.parse::<u64>().ok()) {
                 members.retain(|member| member.id != id);
             }
-            if let Ok(member) = joining.parse::<EnsembleMember>() {
+            let joining = joining.split(',').filter_map(|line| line.parse().ok());
+            for member in joining.collect::<Vec<EnsembleMember>>() {
                 members.retain(|known| known.id != member.id);
                 members.push(member);
             }
@@ -294,7 +295,7 @@ fn add_goes_on_until_the_server_has_caught_up() {
     let ran = servers.run(&["add", "4=127.0.0.1:2004:3004;2181"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(ran.out, "server 4 added; voters: 1, 2, 3, 4\n");
-    assert!(ran.err.contains("has not caught up; trying"), "{ran:?}");
+    assert!(ran.err.contains("not caught up; trying"), "{ran:?}");
     assert!(ran.err.contains("an odd number is better"), "{ran:?}");
     let wanted = "+server.4=127.0.0.1:2004:3004:participant;0.0.0.0:2181 --";
     assert_eq!(servers.changes(), [wanted; 4]);
@@ -310,7 +311,14 @@ fn add_goes_on_until_the_server_has_caught_up() {
     assert!(observer.out.ends_with("; observers: 4\n"), "{observer:?}");
     let moved = servers.run(&["add", "4=127.0.0.1:2005:3004"]);
     assert_eq!(moved.code, 1, "{moved:?}");
-    assert!(moved.complaint().contains("remove it first"), "{moved:?}");
+    assert!(moved.complaint().contains("baton server move"), "{moved:?}");
+    assert_eq!(servers.changes().len(), 1);
+    let moved = servers.run(&["move", "4=127.0.0.1:2005:3004"]);
+    assert_eq!(moved.code, 0, "{moved:?}");
+    assert_eq!(moved.out, "server 4 moved; voters: 1, 2, 3; observers: 4\n");
+    assert!(moved.err.contains("move its folder"), "{moved:?}");
+    let wanted = "+server.4=127.0.0.1:2005:3004:observer --";
+    assert_eq!(servers.changes(), [wanted]);
     let taken = servers.run(&["add", "5=127.0.0.1:2001:3005"]);
     assert_eq!(taken.code, 1, "{taken:?}");
     assert!(
@@ -320,13 +328,72 @@ fn add_goes_on_until_the_server_has_caught_up() {
 }
 
 #[test]
+fn several_servers_come_and_go_with_one_change() {
+    let servers = Servers::new(3);
+    let four = "4=127.0.0.1:2004:3004;2181";
+    let five = "5=127.0.0.1:2005:3005;2181";
+    let added = servers.run(&["add", four, five, "--json"]);
+    assert_eq!(added.code, 0, "{added:?}");
+    let shown: Value = serde_json::from_str(&added.out).unwrap();
+    assert_eq!(shown["servers"], serde_json::json!([4, 5]));
+    assert_eq!(shown.get("server"), None);
+    assert_eq!(servers.ids(), [1, 2, 3, 4, 5]);
+    assert_eq!(servers.changes().len(), 1);
+    // Those who are members already are not named to the servers.
+    let six = "6=127.0.0.1:2006:3006;2181";
+    let added = servers.run(&["add", four, six]);
+    assert_eq!(
+        added.out, "servers 4, 6 added; voters: 1, 2, 3, 4, 5, 6\n",
+        "{added:?}"
+    );
+    assert!(added.err.contains("server 4 is a member already"));
+    assert_eq!(
+        servers.changes(),
+        ["+server.6=127.0.0.1:2006:3006:participant;0.0.0.0:2181 --"]
+    );
+    for twice in [&["add", four, four][..], &["remove", "4", "4"]] {
+        let ran = servers.run(twice);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.complaint().contains("named twice"), "{ran:?}");
+    }
+    let shared = ["add", "7=127.0.0.1:2007:1", "8=127.0.0.1:2007:2"];
+    let ran = servers.run(&shared);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(
+        ran.complaint().contains("server 8 has the address"),
+        "{ran:?}"
+    );
+    // Three of those that stay do not serve.
+    let ran = servers.run(&["remove", "1", "2"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(
+        ran.complaint()
+            .contains("without servers 1, 2, at least 3 of the servers 3, 4, 5, 6 must serve"),
+        "{ran:?}"
+    );
+    let ran = servers.run(&["remove", "1", "2", "3", "4", "5", "6"]);
+    assert!(ran.complaint().contains("are all that vote"), "{ran:?}");
+    assert_eq!(servers.changes(), [""; 0]);
+    let removed = servers.run(&["remove", "4", "5", "6"]);
+    assert_eq!(
+        removed.out, "servers 4, 5, 6 removed; voters: 1, 2, 3\n",
+        "{removed:?}"
+    );
+    assert_eq!(servers.changes(), ["+- -4,5,6"]);
+}
+
+#[test]
 fn what_the_servers_refuse_has_a_kind_and_a_remedy() {
     let servers = Servers::new(3);
     let add = ["add", "4=127.0.0.1:2004:3004", "--json", "--wait", "0"];
     for (code, kind, remedy) in [
         (ErrorCode::ReconfigDisabled, "disabled", "reconfigEnabled"),
         (ErrorCode::NoAuth, "not_allowed", "superuser"),
-        (ErrorCode::BadArguments, "rejected", "one server at a time"),
+        (
+            ErrorCode::BadArguments,
+            "rejected",
+            "one of the voters stays",
+        ),
         (ErrorCode::NewConfigNoQuorum, "no_quorum", "start those"),
         (ErrorCode::ReconfigInProgress, "in_progress", "try again"),
     ] {
@@ -521,7 +588,10 @@ fn transfer_asks_the_leader_at_its_http_port() {
 fn command_lines_that_make_no_sense_are_refused_in_one_line() {
     let home = Home::new();
     for args in [
-        &["server", "add", "4"][..],
+        &["server", "add"][..],
+        &["server", "add", "4"],
+        &["server", "remove"],
+        &["server", "move", "4"],
         &["server", "add", "4=zk4:2888"],
         &["server", "add", "0=zk4:2888:3888"],
         &["server", "remove", "x"],

@@ -15,7 +15,7 @@
 //! | `campaign N`, `forget-leader N`, `transfer N M`, `tick COUNT` | the call of that name |
 //! | `double N` | node N waits twice as long before it campaigns |
 //! | `propose N TEXT` | a command |
-//! | `change N +voter=4 +learner=4 -5` | a change of the membership |
+//! | `change N +voter=4 +learner=4 -5` | a change of the membership; `4@PLACE` is node 4 at that address |
 //! | `drain N`, `sync N` | what node N has to do; its oldest batch reaches the disk |
 //! | `deliver` | all messages on their way, without what comes of them |
 //! | `settle` | everything until nothing is left to do |
@@ -25,7 +25,9 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use baton_consensus::{Change, Entry, EntryKind, Membership, MembershipChange, PeerMessage, Role};
+use baton_consensus::{
+    Change, Entry, EntryKind, Member, Membership, MembershipChange, PeerMessage, Role,
+};
 use bytes::Bytes;
 
 use crate::cluster::{Cluster, member};
@@ -158,7 +160,11 @@ fn parsed(part: &str) -> Change {
         return Change::Remove(id.parse().unwrap());
     }
     let (kind, id) = part.split_once('=').unwrap();
-    let member = member(id.parse().unwrap());
+    let (id, place) = id.split_once('@').unwrap_or((id, ""));
+    let mut member = member(id.parse().unwrap());
+    if !place.is_empty() {
+        member.address = place.to_owned();
+    }
     match kind {
         "+voter" => Change::AddVoter(member),
         "+learner" => Change::AddLearner(member),
@@ -223,8 +229,8 @@ fn content(entry: &Entry) -> String {
                 " leave joint".to_owned()
             } else {
                 let part = |part: &Change| match part {
-                    Change::AddVoter(member) => format!(" +voter={}", member.id),
-                    Change::AddLearner(member) => format!(" +learner={}", member.id),
+                    Change::AddVoter(member) => format!(" +voter={}", named(member)),
+                    Change::AddLearner(member) => format!(" +learner={}", named(member)),
                     Change::Remove(id) => format!(" -{id}"),
                 };
                 change.changes.iter().map(part).collect()
@@ -234,6 +240,15 @@ fn content(entry: &Entry) -> String {
     format!("{index} of term {term}{what}")
 }
 
+/// The id, with the address where that is not the usual one.
+fn named(of: &Member) -> String {
+    if of.address == member(of.id).address {
+        of.id.to_string()
+    } else {
+        format!("{}@{}", of.id, of.address)
+    }
+}
+
 fn members(membership: &Membership) -> String {
     let mut shown = format!("voters {:?}", membership.voters);
     if membership.is_joint() {
@@ -241,6 +256,11 @@ fn members(membership: &Membership) -> String {
     }
     if !membership.learners.is_empty() {
         write!(shown, " learners {:?}", membership.learners).unwrap();
+    }
+    for of in &membership.members {
+        if of.address != member(of.id).address {
+            write!(shown, " {}", named(of)).unwrap();
+        }
     }
     shown
 }

@@ -120,7 +120,15 @@ async fn serve<A: Acceptor>(
         let stream = acceptor.secure(incoming).await?;
         let verify = |stream: &A::Stream, hello: &Hello| {
             let address = shared.address(hello.from);
-            acceptor.verify(stream, hello.from, address.as_deref())
+            let verified = acceptor.verify(stream, hello.from, address.as_deref());
+            let Some(former) = shared.former_address(hello.from) else {
+                return verified;
+            };
+            let as_former = acceptor.verify(stream, hello.from, Some(&former));
+            if verified.is_ok() && as_former.is_err() {
+                shared.has_moved(hello.from);
+            }
+            verified.or_else(|refusal| as_former.map_err(|_| refusal))
         };
         exchange::accept(&shared, stream, verify).await
     };

@@ -12,8 +12,10 @@ use crate::net::events::Direction;
 use crate::net::peer::Peer;
 use crate::net::shared::Shared;
 
-/// Starts the diallers of one peer, which end when the receiver says so.
-pub(crate) type Dial = dyn Fn(Arc<Peer>, &str, &watch::Receiver<bool>) + Send + Sync;
+/// Starts the diallers of one peer, at an address that may change; they end when the second
+/// receiver says so.
+pub(crate) type Dial =
+    dyn Fn(Arc<Peer>, &watch::Receiver<String>, &watch::Receiver<bool>) + Send + Sync;
 
 /// Owns the diallers.
 pub(crate) struct Dialling {
@@ -33,7 +35,7 @@ struct Lists {
 
 /// A peer that is connected to.
 struct Dialled {
-    address: String,
+    address: watch::Sender<String>,
     removed: watch::Sender<bool>,
 }
 
@@ -73,7 +75,7 @@ impl Dialling {
         }
     }
 
-    /// Dials who is listed, and ends the connections to others, and to addresses of before.
+    /// Dials who is listed, and ends the connections to others. Those to a server that moves stay.
     fn dial_listed(&self, lists: &mut Lists) {
         let own = {
             let local = self.shared.local.lock();
@@ -85,9 +87,18 @@ impl Dialling {
             addresses.insert(*id, hello.address.clone());
         }
         addresses.remove(&own);
+        let unknown = &lists.unknown;
         lists.dialled.retain(|id, known| {
-            if addresses.get(id) == Some(&known.address) {
-                return true;
+            if let Some(address) = addresses.get(id) {
+                let is_new = *known.address.borrow() != *address;
+                // Who has the id of a member and another data folder has not moved.
+                if !is_new || !unknown.contains_key(id) {
+                    known.address.send_if_modified(|known| {
+                        known.clone_from(address);
+                        is_new
+                    });
+                    return true;
+                }
             }
             let _ = known.removed.send(true);
             if let Some(peer) = self.shared.known_peer(*id) {
@@ -102,7 +113,9 @@ impl Dialling {
                 continue;
             }
             let removed = watch::Sender::new(false);
-            (self.dial)(self.shared.peer(id), &address, &removed.subscribe());
+            let address = watch::Sender::new(address);
+            let peer = self.shared.peer(id);
+            (self.dial)(peer, &address.subscribe(), &removed.subscribe());
             lists.dialled.insert(id, Dialled { address, removed });
         }
     }

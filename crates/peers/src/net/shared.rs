@@ -26,6 +26,9 @@ pub(crate) struct Shared {
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     /// Where the other servers are reached.
     addresses: Mutex<BTreeMap<u64, String>>,
+    /// Where servers that have another address now were before, until they show that they have
+    /// moved.
+    former: Mutex<BTreeMap<u64, String>>,
     rng: Mutex<fastrand::Rng>,
 }
 
@@ -41,6 +44,7 @@ impl Shared {
             started: Instant::now(),
             peers: Mutex::default(),
             addresses: Mutex::default(),
+            former: Mutex::default(),
         }
     }
 
@@ -71,8 +75,26 @@ impl Shared {
         self.addresses.lock().get(&id).cloned()
     }
 
+    /// Where this server was reached before: it may not have moved yet.
+    pub(crate) fn former_address(&self, id: u64) -> Option<String> {
+        self.former.lock().get(&id).cloned()
+    }
+
     pub(crate) fn set_addresses(&self, addresses: &BTreeMap<u64, String>) {
-        addresses.clone_into(&mut self.addresses.lock());
+        let before = std::mem::replace(&mut *self.addresses.lock(), addresses.clone());
+        let mut former = self.former.lock();
+        former.retain(|id, _| addresses.contains_key(id));
+        for (id, address) in before {
+            if addresses.get(&id).is_some_and(|now| *now != address) {
+                // It may never have been at an address that it had only for a moment.
+                former.entry(id).or_insert(address);
+            }
+        }
+    }
+
+    /// This server has shown that it is no longer where it was before.
+    pub(crate) fn has_moved(&self, id: u64) {
+        self.former.lock().remove(&id);
     }
 
     pub(crate) fn known_peer(&self, id: u64) -> Option<Arc<Peer>> {

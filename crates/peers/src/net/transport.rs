@@ -73,14 +73,16 @@ impl Peers {
         let connector = Arc::new(connector);
         let dial = {
             let (shared, token, runtime) = (Arc::clone(&shared), token.clone(), runtime.clone());
-            move |peer: Arc<Peer>, address: &str, removed: &watch::Receiver<bool>| {
+            move |peer: Arc<Peer>,
+                  address: &watch::Receiver<String>,
+                  removed: &watch::Receiver<bool>| {
                 for lane in Lane::ALL {
                     let dialler = Dialler {
                         shared: Arc::clone(&shared),
                         connector: Arc::clone(&connector),
                         peer: Arc::clone(&peer),
                         lane,
-                        address: address.to_owned(),
+                        address: address.clone(),
                         removed: removed.clone(),
                     };
                     let token = token.clone();
@@ -108,10 +110,11 @@ impl Peers {
         }
     }
 
-    /// The servers to connect to, by id, with their addresses. Connections to others are ended,
-    /// and those to a server whose address has changed. A server that connects, and whose
-    /// membership says that this one's is too old to know it, is called back all the same, as long
-    /// as that is so.
+    /// The servers to connect to, by id, with their addresses. Connections to others are ended.
+    /// Those to a server whose address has changed stay: the next ones are made to the new address,
+    /// or to the one before as long as the server is not reached at the new one. A server that
+    /// connects, and whose membership says that this one's is too old to know it, is called back
+    /// all the same, as long as that is so.
     pub fn set_addresses(&self, addresses: &BTreeMap<u64, String>) {
         if let Some(dialling) = &self.dialling {
             dialling.name(addresses);

@@ -806,6 +806,47 @@ async fn a_server_that_is_taken_off_the_list_is_no_longer_connected_to() {
     }
 }
 
+/// The connections that there are stay, and the next ones are made where the server is.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_moves_is_reached_at_either_address_until_it_has_moved() {
+    const ELSEWHERE: &str = "elsewhere:2888";
+    let network = Network::default();
+    let (mut one, two) = pair(&network).await;
+    one.peers.set_addresses(&[(2, ELSEWHERE.to_owned())].into());
+    sleep(Duration::from_secs(2)).await;
+    assert!(one.so_far().is_empty());
+    // It ends, which who looks for it at its old address notices, and starts again there.
+    two.peers.stop().await;
+    one.until(|event| matches!(event, PeerEvent::Gone { peer: 2 }).then_some(()))
+        .await;
+    let two = Server::start(&network, 2, 2);
+    one.connected(2).await;
+    // Another server listens where it is to be.
+    let three = LocalServer::new(3, incarnation(3), 1);
+    let mut stranger = Server::start_at(&network, ELSEWHERE, three, options(3), 0);
+    two.peers.stop().await;
+    let expected = Refusal::WrongServer {
+        expected: 2,
+        found: 3,
+    };
+    assert_eq!(stranger.until(refused).await, (RefusedBy::Us, expected));
+    stranger.peers.stop().await;
+    // It moves, and nobody looks for it at its old address any more.
+    network.close(&name(2));
+    let start = || {
+        let local = LocalServer::new(2, incarnation(2), 1);
+        Server::start_at(&network, ELSEWHERE, local, options(2), 2)
+    };
+    let two = start();
+    one.connected(2).await;
+    let dialled = network.dialled(&name(2)).len();
+    two.peers.stop().await;
+    sleep(Duration::from_secs(2)).await;
+    let _two = start();
+    one.connected(2).await;
+    assert_eq!(network.dialled(&name(2)).len(), dialled);
+}
+
 /// Generations grow, so the owner can order what it has received of two connections.
 #[tokio::test(start_paused = true)]
 async fn r11_generations_grow_with_each_connection() {

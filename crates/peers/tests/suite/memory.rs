@@ -223,12 +223,24 @@ impl Server {
 
     pub fn start_as(
         network: &Network,
+        local: LocalServer,
+        options: Options,
+        servers: u64,
+    ) -> Server {
+        let place = name(local.id);
+        Server::start_at(network, &place, local, options, servers)
+    }
+
+    /// As [`Server::start_as`], at another address than the usual one.
+    pub fn start_at(
+        network: &Network,
+        place: &str,
         mut local: LocalServer,
         options: Options,
         servers: u64,
     ) -> Server {
         local.run = network.next_run();
-        let acceptor = network.listen(&name(local.id));
+        let acceptor = network.listen(place);
         let (sender, events) = mpsc::unbounded_channel();
         let events_to = Arc::new(Channel(sender));
         let peers = Peers::start(options, local, network.clone(), acceptor, events_to);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_peers::codec::{Foreign, Forward, Frame, Lane, PREFACE, Refusal, Stage, take_frame};
 use baton_peers::net::{DialFailure, PeerEvent, RefusedBy};
-use baton_tls::rustls::{HandshakeKind, ServerConfig, crypto};
+use baton_tls::rustls::{ClientConfig, HandshakeKind, ServerConfig, crypto};
 use baton_tls::{PeerTls, ReloadOutcome, TlsFailure, tokio_rustls};
 use bytes::BytesMut;
 use rcgen::{ExtendedKeyUsagePurpose, date_time_ymd};
@@ -216,6 +216,36 @@ async fn a05_the_certificate_of_one_server_is_not_that_of_another() {
     let mut stream = dial(&lax.address, &host, &config).await.unwrap();
     let answered = answer(&mut stream).await.unwrap();
     assert!(matches!(answered, Frame::Welcome(_)), "{answered:?}");
+}
+
+#[tokio::test]
+async fn a05_a_server_that_moves_is_known_by_its_former_host_until_it_has_moved() {
+    let authority = Authority::new();
+    let (one, host) = one(&authority).await;
+    let of_host = |host: &str| stranger(&authority, Some(&authority.sign(&[host], |_| {})));
+    let answered = async |config: &Arc<ClientConfig>| {
+        let mut stream = dial(&one.address, &host, config).await.unwrap();
+        answer(&mut stream).await.unwrap()
+    };
+    let is_welcome = |answered: &Frame| matches!(answered, Frame::Welcome(_));
+    let refused = |shown: &str| {
+        Frame::Refused(Refusal::OtherHost {
+            id: 2,
+            names: format!("new.example, but for {shown}"),
+        })
+    };
+    // Its address is corrected before it moves.
+    for at in ["old.example", "mistake.example", "new.example"] {
+        let address = BTreeMap::from([(2, format!("{at}:9"))]);
+        one.peers.set_addresses(&address);
+    }
+    let (old, new) = (of_host("old.example"), of_host("new.example"));
+    let mistake = of_host("mistake.example");
+    assert!(is_welcome(&answered(&old).await));
+    assert_eq!(answered(&mistake).await, refused("mistake.example"));
+    assert!(is_welcome(&answered(&new).await));
+    assert_eq!(answered(&old).await, refused("old.example"), "it has moved");
+    assert!(is_welcome(&answered(&new).await));
 }
 
 /// A server of another authority, or for another host, or one whose certificate has expired.

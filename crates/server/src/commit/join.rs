@@ -188,7 +188,7 @@ impl Start<'_> {
         let peers = self.listen(local, &events)?;
         let addresses = self.addresses(&identity)?;
         let membership = begun.consensus.membership();
-        self.compare_lists(membership);
+        self.compare_lists(membership, &addresses);
         peers.set_addresses(&addresses.of(membership));
         Ok(Joined {
             begun,
@@ -395,9 +395,22 @@ impl Start<'_> {
         Ok(PeerAddresses::new(&first, &self.ensemble.servers))
     }
 
-    /// Warns where the configuration names other servers than the cluster has.
-    fn compare_lists(&self, membership: &Membership) {
+    /// Warns where the configuration names other servers than the cluster has, or has another
+    /// address of this server than the others look for it at.
+    fn compare_lists(&self, membership: &Membership, addresses: &PeerAddresses) {
         let listed = &self.ensemble.servers;
+        let own = listed.get(&self.id);
+        let known = addresses.of(membership);
+        if let (Some(own), Some(known)) = (own, known.get(&self.id))
+            && !own.eq_ignore_ascii_case(known)
+        {
+            tracing::warn!(
+                own,
+                known,
+                "the others look for this server at another address than that of its settings: correct the settings, \
+                 or give it this address with baton server move"
+            );
+        }
         let is_member = |id: &&u64| membership.contains(**id);
         let not_members: Vec<u64> = listed.keys().filter(|id| !is_member(id)).copied().collect();
         let members = membership.members.iter().map(|member| member.id);

@@ -1,4 +1,4 @@
-//! From a list of servers to a change of the consensus's members: which server becomes a learner
+//! From a list of servers to a change of the consensus's members: which servers become learners
 //! first, which parts the change has, and why there may be none. Pure.
 
 use std::collections::BTreeSet;
@@ -16,10 +16,12 @@ const MAX_ID: u64 = 127;
 pub(crate) struct MemberChanges {
     /// Voters of the list that this cluster does not know, and that have not asked to join.
     pub(crate) unknown_voters: Vec<u64>,
-    /// A voter of the list that has to become a learner first, and to catch up.
-    pub(crate) learner_first: Option<Member>,
+    /// Voters of the list that have to become learners first, and to catch up.
+    pub(crate) learners_first: Vec<Member>,
     /// Learners that vote by the list.
     pub(crate) promoted: Vec<u64>,
+    /// Voters that have another address by the list.
+    pub(crate) moved: Vec<u64>,
     /// The parts of the change.
     pub(crate) parts: Vec<Change>,
 }
@@ -35,7 +37,6 @@ pub(crate) fn member_changes(
     waiting: impl Fn(u64) -> Option<u128>,
 ) -> Result<MemberChanges, &'static str> {
     let mut changes = MemberChanges::default();
-    let (mut added, mut removed) = (0, 0);
     for (id, listed) in &next.servers {
         let id = *id;
         if !(1..=MAX_ID).contains(&id) {
@@ -43,11 +44,7 @@ pub(crate) fn member_changes(
         }
         let known = membership.members.iter().find(|member| member.id == id);
         let votes = membership.voters.contains(&id);
-        if votes && known.is_some_and(|known| is_elsewhere(known, listed)) {
-            return Err(
-                "a voter would have another address: remove it, then add it with the new one",
-            );
-        }
+        let moves = known.is_some_and(|known| is_elsewhere(known, listed));
         let member = |incarnation| Member {
             id,
             incarnation,
@@ -55,27 +52,29 @@ pub(crate) fn member_changes(
         };
         let incarnation = known.map(|known| known.incarnation);
         match (listed.is_observer, votes) {
-            (false, true) => {}
+            (false, true) => {
+                if let Some(incarnation) = incarnation.filter(|_| moves) {
+                    changes.moved.push(id);
+                    changes.parts.push(Change::AddVoter(member(incarnation)));
+                }
+            }
             (false, false) => {
-                added += 1;
                 if let Some(incarnation) = incarnation {
                     changes.promoted.push(id);
                     changes.parts.push(Change::AddVoter(member(incarnation)));
                 } else if let Some(incarnation) = waiting(id) {
-                    changes.learner_first = Some(member(incarnation));
+                    changes.learners_first.push(member(incarnation));
                 } else {
                     changes.unknown_voters.push(id);
                 }
             }
             (true, true) => {
-                removed += 1;
                 let same = member(incarnation.unwrap_or_default());
                 changes.parts.push(Change::AddLearner(same));
             }
             (true, false) => {
-                let is_as_listed = known.is_some_and(|known| !is_elsewhere(known, listed));
                 if let Some(incarnation) = incarnation.or_else(|| waiting(id))
-                    && !is_as_listed
+                    && (known.is_none() || moves)
                 {
                     changes.parts.push(Change::AddLearner(member(incarnation)));
                 }
@@ -90,15 +89,16 @@ pub(crate) fn member_changes(
         .collect();
     for id in members {
         if !next.servers.contains_key(&id) {
-            removed += usize::from(membership.voters.contains(&id));
             changes.parts.push(Change::Remove(id));
         }
     }
     if voters(next).count() > MAX_VOTERS {
         return Err("an ensemble has 7 voters at most: add an observer");
     }
-    if added > 1 || removed > 1 {
-        return Err("at most one voter joins and one leaves at a time: change them one by one");
+    if !voters(next).any(|id| membership.voters.contains(&id)) {
+        return Err(
+            "none of the voters would stay: change them in two steps, so that one leads on",
+        );
     }
     Ok(changes)
 }
@@ -159,8 +159,9 @@ mod tests {
     }
 
     fn changes(next: &ServerList) -> Result<MemberChanges, &'static str> {
-        // Server 5 waits to be admitted.
-        member_changes(&membership(), next, |id| (id == 5).then_some(50))
+        // Servers 5 and 7 wait to be admitted.
+        let waits = |id| [5, 7].contains(&id).then_some(u128::from(id) * 10);
+        member_changes(&membership(), next, waits)
     }
 
     #[test]
@@ -172,14 +173,20 @@ mod tests {
     }
 
     #[test]
-    fn r15_a_new_voter_is_a_learner_first() {
-        let learner = changes(&list(&[1, 2, 3, 5], &[4])).unwrap();
-        assert_eq!(learner.learner_first, Some(member(5, 50)));
+    fn r15_new_voters_are_learners_first() {
+        let learner = changes(&list(&[1, 2, 3, 5, 7], &[4])).unwrap();
+        assert_eq!(learner.learners_first, [member(5, 50), member(7, 70)]);
         assert_eq!(learner.parts, []);
         let voter = changes(&list(&[1, 2, 3, 4], &[])).unwrap();
-        assert_eq!(voter.learner_first, None);
+        assert_eq!(voter.learners_first, []);
         assert_eq!(voter.parts, [Change::AddVoter(member(4, 40))]);
         assert_eq!(voter.promoted, [4]);
+        // One of them has caught up before the other one has asked to join.
+        let both = changes(&list(&[1, 2, 3, 4, 5], &[])).unwrap();
+        assert_eq!(
+            (both.promoted, both.learners_first),
+            (vec![4], vec![member(5, 50)])
+        );
     }
 
     #[test]
@@ -204,23 +211,43 @@ mod tests {
         let next = changes(&list(&[1, 2, 4], &[])).unwrap();
         let swapped = [Change::AddVoter(member(4, 40)), Change::Remove(3)];
         assert_eq!(next.parts, swapped, "one in and one out");
+        let next = changes(&list(&[1], &[2])).unwrap();
+        let gone = [3, 4].map(Change::Remove);
+        let demoted = Change::AddLearner(member(2, 20));
+        assert_eq!(next.parts, [&[demoted][..], &gone].concat(), "two leave");
     }
 
     #[test]
-    fn what_takes_more_than_one_step_is_refused() {
-        assert!(changes(&list(&[1], &[4])).is_err(), "two leave");
-        assert!(changes(&list(&[1, 2, 3, 4, 5], &[])).is_err(), "two join");
-        assert!(changes(&list(&[1, 2, 3, 128], &[4])).is_err(), "no such id");
-        let mut moved = list(&[1, 2, 3], &[4]);
-        moved.servers.get_mut(&2).unwrap().address = "elsewhere:1".to_owned();
-        assert!(changes(&moved).is_err(), "another address");
-        let mut moved = list(&[1, 2, 3], &[4]);
-        moved.servers.get_mut(&4).unwrap().address = "elsewhere:1".to_owned();
-        let parts = changes(&moved).unwrap().parts;
-        let here = Member {
+    fn what_no_single_step_can_do_is_refused() {
+        let refused =
+            |voters: &[u64], observers: &[u64]| changes(&list(voters, observers)).unwrap_err();
+        assert!(refused(&[1, 2, 3, 128], &[4]).contains("between 1 and 127"));
+        let most: Vec<u64> = (1..=8).collect();
+        assert!(refused(&most, &[]).contains("7 voters at most"));
+        assert!(changes(&list(&most[..7], &[])).is_ok());
+        assert!(refused(&[4, 5], &[1, 2, 3]).contains("none of the voters would stay"));
+        assert!(changes(&list(&[3, 4, 5], &[])).is_ok());
+    }
+
+    #[test]
+    fn a_server_moves_with_its_incarnation() {
+        let elsewhere = |id: u64| Member {
             address: "elsewhere:1".to_owned(),
-            ..member(4, 40)
+            ..member(id, u128::from(id) * 10)
         };
-        assert_eq!(parts, [Change::AddLearner(here)], "an observer may move");
+        let moved = |id: u64| {
+            let mut moved = list(&[1, 2, 3], &[4]);
+            moved.servers.get_mut(&id).unwrap().address = "elsewhere:1".to_owned();
+            changes(&moved).unwrap()
+        };
+        let voter = moved(2);
+        assert_eq!(voter.parts, [Change::AddVoter(elsewhere(2))]);
+        assert_eq!((voter.moved, voter.promoted), (vec![2], vec![]));
+        let observer = moved(4);
+        assert_eq!(observer.parts, [Change::AddLearner(elsewhere(4))]);
+        assert!(observer.moved.is_empty());
+        let mut same = list(&[1, 2, 3], &[4]);
+        same.servers.get_mut(&2).unwrap().address = "HOST2:1".to_owned();
+        assert_eq!(changes(&same), Ok(MemberChanges::default()));
     }
 }

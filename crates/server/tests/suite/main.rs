@@ -20,6 +20,7 @@ mod limits;
 mod listings;
 mod operations;
 mod reconfig;
+mod reconfig_several;
 mod requests;
 mod restarts;
 mod sasl;

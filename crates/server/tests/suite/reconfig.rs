@@ -14,10 +14,10 @@ use crate::support::http::ask;
 use crate::support::{PATIENCE, Wire, create, set, watched, word};
 
 const CONFIG: &str = "/zookeeper/config";
-const SEQUENTIAL: i32 = 2;
+pub(crate) const SEQUENTIAL: i32 = 2;
 
 /// A change of the servers.
-fn change<'a>(joining: Option<&'a str>, leaving: Option<&'a str>) -> Request<'a> {
+pub(crate) fn change<'a>(joining: Option<&'a str>, leaving: Option<&'a str>) -> Request<'a> {
     Request::Reconfig {
         joining,
         leaving,
@@ -26,7 +26,7 @@ fn change<'a>(joining: Option<&'a str>, leaving: Option<&'a str>) -> Request<'a>
     }
 }
 
-async fn reconfig(wire: &mut Wire, request: Request<'_>) -> Result<String, ErrorCode> {
+pub(crate) async fn reconfig(wire: &mut Wire, request: Request<'_>) -> Result<String, ErrorCode> {
     match wire.call(request).await? {
         Response::Data { data, .. } => {
             Ok(String::from_utf8(data.unwrap_or_default().to_vec()).unwrap())
@@ -35,7 +35,7 @@ async fn reconfig(wire: &mut Wire, request: Request<'_>) -> Result<String, Error
     }
 }
 
-async fn superuser(ensemble: &Ensemble, id: u64) -> Wire {
+pub(crate) async fn superuser(ensemble: &Ensemble, id: u64) -> Wire {
     let mut wire = ensemble.open(id).await;
     be_superuser(&mut wire).await;
     wire
@@ -73,7 +73,7 @@ async fn remove(wire: &mut Wire, id: u64) -> String {
 }
 
 /// The list at this server, once it has one.
-async fn list_at(ensemble: &Ensemble, id: u64) -> String {
+pub(crate) async fn list_at(ensemble: &Ensemble, id: u64) -> String {
     let mut wire = ensemble.open(id).await;
     let listed = async {
         loop {
@@ -89,7 +89,7 @@ async fn list_at(ensemble: &Ensemble, id: u64) -> String {
     listed.expect("the leader lists the servers")
 }
 
-async fn children(wire: &mut Wire, path: &str) -> usize {
+pub(crate) async fn children(wire: &mut Wire, path: &str) -> usize {
     let list = Request::GetChildren { path, watch: false };
     match wire.call(list).await.unwrap() {
         Response::Children(found) => found.len(),
@@ -464,10 +464,8 @@ async fn bad_changes_are_refused_in_zookeepers_order() {
     assert_eq!(refused, Err(ErrorCode::NoAuth));
     for (joining, leaving) in [
         (Some(observer), None),
-        (None, Some("1,2")),
         (None, Some("1,2,3")),
         (None, Some("one")),
-        (Some("server.1=127.0.0.1:9:9:participant;9"), None),
         (Some("server.4=127.0.0.1:9:participant;9"), None),
     ] {
         let refused = reconfig(&mut wire, change(joining, leaving)).await;

@@ -45,5 +45,8 @@ pub(crate) const ADMITTED: &str = "a server with an empty folder is admitted";
 pub(crate) const MEMBER_ADDED: &str = "a server is added while the others run";
 pub(crate) const MEMBER_PROMOTED: &str = "a server that did not vote votes";
 pub(crate) const MEMBER_REMOVED: &str = "a server is removed while the others run";
+pub(crate) const MEMBER_MOVED: &str = "a voter changes its address";
+/// R15.
+pub(crate) const SEVERAL_CHANGED: &str = "several voters come, or go, with one change";
 /// R16.
 pub(crate) const LEADER_REMOVED: &str = "the leader is removed";

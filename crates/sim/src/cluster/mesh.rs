@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
+use baton_consensus::Role;
 use baton_peers::codec::{Bye, Frame, Hello, Lane, Refusal};
 use baton_peers::net::{Direction, EndCause, Held, Link, PeerEvent, RefusedBy, SendError};
 use tokio::sync::{mpsc, watch};
@@ -434,6 +435,11 @@ impl Cluster {
         found.map(|(id, _)| *id)
     }
 
+    /// How many batches of this server have come to one that did not lead.
+    pub(crate) fn ignored_batches(&self, id: u64) -> u64 {
+        self.state().ignored.get(&id).copied().unwrap_or(0)
+    }
+
     /// The ways to a server from all others.
     pub(crate) fn ways_to(&self, id: u64) -> Vec<(u64, u64)> {
         let others = self.ids().into_iter().filter(|other| *other != id);
@@ -565,13 +571,19 @@ impl State {
             return;
         };
         way.queued_bytes = way.queued_bytes.saturating_sub(frame.wire_bytes());
-        let (to, life) = (way.to, way.lives.1);
+        let (from, to, life) = (way.from, way.to, way.lives.1);
         let link = Link {
-            peer: way.from,
+            peer: from,
             lane: way.lane,
             direction: Direction::Inbound,
             generation,
         };
+        if matches!(frame, Frame::Forward(_)) {
+            let at = self.seats.get(&to).and_then(|seat| seat.progress);
+            if at.is_some_and(|at| at.role.role != Role::Leader) {
+                *self.ignored.entry(from).or_insert(0) += 1;
+            }
+        }
         let held = Held::nothing();
         self.notify(to, life, PeerEvent::Frame { link, frame, held });
     }

@@ -136,6 +136,8 @@ pub(super) struct State {
     pub(super) forwarded: BTreeSet<(u64, u64, u64)>,
     /// When each server has sent its two newest batches for the first time.
     pub(super) streams: BTreeMap<u64, (Instant, Instant)>,
+    /// How many batches of each server have come to one that did not lead.
+    pub(super) ignored: BTreeMap<u64, u64>,
     /// The members that the cluster was born with.
     pub(super) first: Membership,
     /// Folders that were emptied.
@@ -239,6 +241,7 @@ impl Cluster {
                 leaders: BTreeMap::new(),
                 forwarded: BTreeSet::new(),
                 streams: BTreeMap::new(),
+                ignored: BTreeMap::new(),
                 first: membership,
                 emptied: 0,
                 lives,

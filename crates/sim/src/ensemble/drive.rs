@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use baton_consensus::{
-    Effects, Entry, EntryKind, Membership, MembershipChange, MessageKind, PeerMessage, Role,
-    SnapshotPoint,
+    Effects, Entry, EntryKind, Member, Membership, MembershipChange, MessageKind, PeerMessage,
+    Role, SnapshotPoint,
 };
 use baton_tree::Batch as Commands;
 use baton_wal::{SnapshotMeta, WalError};
@@ -316,6 +316,23 @@ impl World {
         if now.is_joint() && !before.is_joint() {
             process.joint_term = entry.term;
             self.mark(Mark::JointEntered);
+            let lacks = |of: &[u64], others: &[u64]| {
+                of.iter().filter(|id| !others.contains(id)).count() > 1
+            };
+            if lacks(&now.voters, &before.voters) || lacks(&before.voters, &now.voters) {
+                self.mark(Mark::SeveralVotersChanged);
+            }
+            let moved = now.members.iter().any(|member| {
+                let same = |known: &&Member| known.id == member.id;
+                let known = before.members.iter().find(same);
+                let is_elsewhere = known.is_some_and(|known| known.address != member.address);
+                is_elsewhere
+                    && before.voters.contains(&member.id)
+                    && now.voters.contains(&member.id)
+            });
+            if moved {
+                self.mark(Mark::VoterMoved);
+            }
         }
         if before.is_joint() && !now.is_joint() {
             self.mark(Mark::JointLeft);

@@ -70,11 +70,15 @@ pub enum Mark {
     ChangeRefused,
     /// A majority has an entry of an older term, and its leader has committed none of its own.
     FigureEight,
+    /// Two voters or more came, or went, with one change.
+    SeveralVotersChanged,
+    /// A voter moved, and kept its vote.
+    VoterMoved,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Mark; 33] = [
+    pub const ALL: [Mark; 35] = [
         Mark::SnapshotInstalled,
         Mark::SnapshotLost,
         Mark::CrashInReceive,
@@ -108,5 +112,7 @@ impl Mark {
         Mark::ReadIndex,
         Mark::ChangeRefused,
         Mark::FigureEight,
+        Mark::SeveralVotersChanged,
+        Mark::VoterMoved,
     ];
 }

@@ -14,8 +14,9 @@ use super::world::World;
 /// Entries that a learner may lack when it is made a voter.
 const CAUGHT_UP_ENTRIES: u64 = 6;
 
-/// The most voters.
+/// The most voters, and where several come at once.
 const MOST_VOTERS: usize = 5;
+const MOST_VOTERS_AT_ONCE: usize = 7;
 
 impl World {
     pub(crate) fn operate(&mut self) {
@@ -98,7 +99,7 @@ impl World {
                 !membership.contains(*id) && self.nodes.get(id).is_some_and(|n| n.stopped.is_none())
             })
             .collect();
-        if let Some(member) = self.rng.choice(outside).and_then(|id| self.member(id)) {
+        if let Some(member) = self.rng.choice(&outside).and_then(|id| self.member(*id)) {
             wanted.push(vec![Change::AddLearner(member)]);
         }
         let ready: Vec<u64> = progress
@@ -111,8 +112,11 @@ impl World {
             })
             .map(|peer| peer.id)
             .collect();
+        if self.swarm.changes_several && self.percent(70) {
+            return self.large_change(membership, &outside, &ready);
+        }
         let voter = self.rng.choice(membership.voters.clone());
-        if let Some(member) = self.rng.choice(ready).and_then(|id| self.member(id)) {
+        if let Some(member) = self.rng.choice(&ready).and_then(|id| self.member(*id)) {
             if membership.voters.len() < MOST_VOTERS {
                 wanted.push(vec![Change::AddVoter(member.clone())]);
             }
@@ -129,6 +133,56 @@ impl World {
             }
         }
         self.rng.choice(wanted).unwrap_or_default()
+    }
+
+    /// Any of those that may, all at once: learners are added, vote, voters leave, stop voting and
+    /// move.
+    fn large_change(
+        &mut self,
+        membership: &Membership,
+        outside: &[u64],
+        ready: &[u64],
+    ) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut voters = membership.voters.len();
+        for id in ready {
+            if voters < MOST_VOTERS_AT_ONCE
+                && self.percent(80)
+                && let Some(member) = self.member(*id)
+            {
+                voters += 1;
+                changes.push(Change::AddVoter(member));
+            }
+        }
+        let leave_percent = *self.rng.choice(&[0, 30, 70]).unwrap_or(&0);
+        for id in &membership.voters {
+            let Some(mut member) = self.member(*id) else {
+                continue;
+            };
+            if voters > 1 && self.percent(leave_percent) {
+                voters -= 1;
+                changes.push(if self.percent(30) {
+                    Change::AddLearner(member)
+                } else {
+                    Change::Remove(*id)
+                });
+            } else if self.percent(10) {
+                // Its address is what it was, or this one.
+                member.address.push_str(".elsewhere");
+                let known = membership.members.iter().find(|known| known.id == *id);
+                if known.is_some_and(|known| known.address != member.address) {
+                    changes.push(Change::AddVoter(member));
+                }
+            }
+        }
+        for id in outside {
+            if self.percent(50)
+                && let Some(member) = self.member(*id)
+            {
+                changes.push(Change::AddLearner(member));
+            }
+        }
+        changes
     }
 
     /// Whether intact nodes can decide after a change, and half-way through it.

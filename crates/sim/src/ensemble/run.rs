@@ -71,6 +71,9 @@ impl World {
         let mut rng = Rng::with_seed(settings.seed);
         let mut swarm = Swarm::draw(&mut rng, settings.bug);
         let has_scene = Swarm::has_scene(settings.seed);
+        if Swarm::has_large_changes(settings.seed) {
+            swarm.suit_large_changes();
+        }
         if has_scene {
             swarm.suit_scene();
         }

@@ -9,6 +9,8 @@ use super::timeline::MS_US;
 
 /// One of this many seeds plays the scene.
 const SCENE_SHARE: u8 = 12;
+/// In one of this many seeds several members change at once.
+const LARGE_CHANGE_SHARE: u8 = 4;
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +89,8 @@ pub(crate) struct Swarm {
     pub(crate) faults: Vec<(FaultKind, u64)>,
     /// The mean time between two actions of the operator; `None` for none.
     pub(crate) operate_us: Option<u64>,
+    /// Whether the operator changes several voters at once, and has them move.
+    pub(crate) changes_several: bool,
     /// The mean time between two proposals.
     pub(crate) propose_us: u64,
     /// The least and the most time that a message takes.
@@ -123,6 +127,7 @@ impl Swarm {
             active_us: rng.u64(3_000..9_000) * MS_US,
             faults,
             operate_us: operates.then(|| one_of(rng, (100, 300, 800)) * MS_US),
+            changes_several: false,
             propose_us: one_of(rng, (8, 25, 80)) * MS_US,
             latency_us: one_of(rng, ((50, 200), (100, 5_000), (1_000, 30_000))),
             sync_us: one_of(rng, ((100, 300), (200, 8_000), (1_000, 60_000))),
@@ -141,11 +146,23 @@ impl Swarm {
         Rng::with_seed(seed ^ 0x0f16_0008).u8(..SCENE_SHARE) == 0
     }
 
+    /// Whether the operator of this seed changes several members at once.
+    pub(crate) fn has_large_changes(seed: u64) -> bool {
+        Rng::with_seed(seed ^ 0x5e4e_4a11).u8(..LARGE_CHANGE_SHARE) == 0
+    }
+
+    /// Several that come or go need some that are no members yet.
+    pub(crate) fn suit_large_changes(&mut self) {
+        self.changes_several = true;
+        self.nodes = self.nodes.max(self.voters + 2);
+        self.operate_us.get_or_insert(300 * MS_US);
+    }
+
     /// The scene needs nodes that come to rest between its steps.
     pub(crate) fn suit_scene(&mut self) {
         (self.voters, self.nodes) = (3, 3);
         self.faults.clear();
-        self.operate_us = None;
+        (self.operate_us, self.changes_several) = (None, false);
         self.active_us = 9_000 * MS_US;
         self.propose_us = 80 * MS_US;
         self.latency_us.1 = self.latency_us.1.min(2_000);

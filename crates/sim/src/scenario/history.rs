@@ -18,6 +18,8 @@ const ROUNDS: usize = 150;
 const TIMEOUTS_MS: &[u64] = &[1_000, 1_000, 1_500, 2_500, 4_000];
 /// The most operations that a client sends at once.
 const BURST: u64 = 6;
+/// The most writes of a stream, nearly: it goes on while leadership moves away and back.
+const STREAM: u64 = 24;
 /// After everything is whole again, until everything must have come to rest.
 const REST_MS: u64 = 14_000;
 
@@ -240,7 +242,7 @@ impl Actor {
     /// Appends that do not wait for each other, some time apart.
     async fn stream(&mut self, session: &Session) {
         let mut appends = Vec::new();
-        for _ in 0..2 + self.stage.below(10) {
+        for _ in 0..2 + self.stage.below(STREAM) {
             let tag = self.tag();
             let now = Instant::now();
             let asked = (self.number, session.id(), Kind::Append, tag.clone(), now);

@@ -18,6 +18,8 @@ const DEPOSED_LIMIT: Duration = Duration::from_secs(3);
 const UNNOTICED: Duration = Duration::from_millis(430);
 /// How long a hand-over may take.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(200);
+/// How long the next batch of a stream is waited for.
+const LOST_LIMIT: Duration = Duration::from_millis(120);
 /// How long a stream of writes is waited for.
 const STREAM_LIMIT: Duration = Duration::from_millis(1_500);
 /// A leader that is alone and makes few ticks leads no more after this long.
@@ -253,11 +255,20 @@ impl Target {
         };
         let ways = self.cluster.ways_to(unaware);
         self.cluster.cut(ways, UNNOTICED);
+        let before = self.cluster.ignored_batches(unaware);
         self.cluster.hand_over(leader, next);
         if !self.leads_soon(next).await {
             return;
         }
-        tokio::time::sleep(away).await;
+        // A batch that is lost because it comes while that one follows.
+        let lost = async {
+            while self.cluster.ignored_batches(unaware) == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if tokio::time::timeout(LOST_LIMIT, lost).await.is_err() {
+            tokio::time::sleep(away).await;
+        }
         self.cluster.hand_over(next, leader);
         if self.leads_soon(leader).await {
             self.network.mark(mark::LEADER_RETURNED);

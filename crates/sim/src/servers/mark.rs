@@ -5,7 +5,7 @@ use crate::cluster::mark;
 use crate::network;
 
 /// Every such situation.
-pub const MARKS: [&str; 29] = [
+pub const MARKS: [&str; 31] = [
     mark::TWO_LEADERS,
     mark::LEADER_CHANGED,
     mark::LEADER_CRASHED,
@@ -34,5 +34,7 @@ pub const MARKS: [&str; 29] = [
     mark::MEMBER_ADDED,
     mark::MEMBER_PROMOTED,
     mark::MEMBER_REMOVED,
+    mark::MEMBER_MOVED,
+    mark::SEVERAL_CHANGED,
     mark::LEADER_REMOVED,
 ];

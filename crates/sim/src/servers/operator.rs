@@ -1,5 +1,6 @@
 //! Who changes the members while the servers run: adds servers, with and without a vote, promotes
-//! and demotes them, swaps them, removes them. A client like any other asks for it.
+//! and demotes them, swaps them, moves them, removes them, one or several at once. A client like any
+//! other asks for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +25,9 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Servers remember for less than this that a server has asked to be admitted, and with which
 /// folder.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(6);
+
+/// Who joins, and who leaves.
+type Wanted = (Vec<EnsembleMember>, Vec<u64>);
 
 struct Operator {
     stage: Stage,
@@ -66,14 +70,16 @@ impl Operator {
         let known = tokio::time::timeout(LOOK_LIMIT, asked).await;
         if let Ok(Some((session, before))) = known
             && !self.stage.is_calm()
-            && let Some((joining, leaving)) = self.draw(&before)
         {
-            self.carry_out(&session, &before, (joining, leaving)).await;
+            let wanted = self.draw(&before);
+            if wanted != (Vec::new(), Vec::new()) {
+                self.carry_out(&session, &before, wanted).await;
+            }
         }
     }
 
     /// A change that an operator could want.
-    fn draw(&mut self, before: &EnsembleConfig) -> Option<(Option<EnsembleMember>, Option<u64>)> {
+    fn draw(&mut self, before: &EnsembleConfig) -> Wanted {
         let of = |role| {
             let members = before.members.iter().filter(|member| member.role == role);
             members.map(|member| member.id).collect::<Vec<u64>>()
@@ -84,37 +90,62 @@ impl Operator {
         let absent = absent.filter(|id| before.member(*id).is_none());
         let absent = absent.filter(|id| self.may_join.get(id).is_none_or(|from| now >= *from));
         let absent: Vec<u64> = absent.collect();
-        let has_spare = voters.len() > LEAST_VOTERS;
-        let newcomer = self.rng.choice(absent);
-        let voter = self.rng.choice(voters);
-        let observer = self.rng.choice(observers);
-        let line = |id: Option<u64>, role: &str| {
-            let text = format!("server.{0}=p{0}:1:1:{role};s{0}:1", id?);
+        let spare = voters.len().saturating_sub(LEAST_VOTERS);
+        let newcomer = self.rng.choice(absent.clone());
+        let voter = self.rng.choice(voters.clone());
+        let observer = self.rng.choice(observers.clone());
+        let line = |id: &u64, role: &str, place: &str| {
+            let text = format!("server.{id}={place}{id}:1:1:{role};s{id}:1");
             text.parse::<EnsembleMember>().ok()
         };
-        let change = match self.rng.u8(..10) {
-            0 | 1 => (line(newcomer, "participant"), None),
-            2 if newcomer.is_some() => (line(newcomer, "participant"), voter),
-            3 | 4 => (line(newcomer, "observer"), None),
-            5 | 6 => (line(observer, "participant"), None),
-            7 if has_spare => (line(voter, "observer"), None),
-            8 | 9 if has_spare => (None, voter),
-            8 => (None, observer),
-            _ => (None, None),
+        let lines = |ids: &[u64], role: &str| -> Vec<EnsembleMember> {
+            ids.iter().filter_map(|id| line(id, role, "p")).collect()
         };
-        (change != (None, None)).then_some(change)
+        let one = |id: Option<u64>| Vec::from_iter(id);
+        match self.rng.u8(..14) {
+            0 | 1 => (lines(&one(newcomer), "participant"), Vec::new()),
+            2 if newcomer.is_some() => (lines(&one(newcomer), "participant"), one(voter)),
+            3 | 4 => (lines(&one(newcomer), "observer"), Vec::new()),
+            5 | 6 => (lines(&one(observer), "participant"), Vec::new()),
+            7 if spare > 0 => (lines(&one(voter), "observer"), Vec::new()),
+            8 | 9 if spare > 0 => (Vec::new(), one(voter)),
+            8 => (Vec::new(), one(observer)),
+            // Several at once: all that may come, as many as come for others, and as many as may go.
+            10 => (
+                lines(&[&absent[..], &observers].concat(), "participant"),
+                Vec::new(),
+            ),
+            11 => {
+                let mut leaving = voters;
+                self.rng.shuffle(&mut leaving);
+                leaving.truncate(absent.len());
+                (lines(&absent, "participant"), leaving)
+            }
+            12 => {
+                let mut leaving = voters;
+                self.rng.shuffle(&mut leaving);
+                leaving.truncate(spare);
+                (Vec::new(), leaving)
+            }
+            13 => {
+                let place = self.rng.choice(["p", "q", "r"]).unwrap_or("p");
+                let moved = voter.and_then(|id| line(&id, "participant", place));
+                (Vec::from_iter(moved), Vec::new())
+            }
+            _ => (Vec::new(), Vec::new()),
+        }
     }
 
     async fn carry_out(
         &mut self,
         session: &Session,
         before: &EnsembleConfig,
-        (joining, leaving): (Option<EnsembleMember>, Option<u64>),
+        (joining, leaving): Wanted,
     ) {
         let leader = self.cluster.leader();
         let change = MembershipChange::Incremental {
-            joining: joining.iter().cloned().collect(),
-            leaving: leaving.iter().copied().collect(),
+            joining: joining.clone(),
+            leaving: leaving.clone(),
         };
         self.stage.note(|| format!("the operator asks: {change:?}"));
         let asked = session.change_members(&change, None);
@@ -130,16 +161,25 @@ impl Operator {
             }
             Err(_) => return self.stage.note(|| "the change takes too long".to_owned()),
         }
-        if let Some(member) = joining {
-            match before.member(member.id).map(|known| known.role) {
+        let (mut added, mut moved) = (0, false);
+        for member in &joining {
+            let known = before.member(member.id);
+            let votes = member.role == MemberRole::Participant;
+            match known.map(|known| known.role) {
                 None => self.stage.mark(mark::MEMBER_ADDED),
-                Some(MemberRole::Observer) if member.role == MemberRole::Participant => {
-                    self.stage.mark(mark::MEMBER_PROMOTED);
-                }
-                Some(_) => {}
+                Some(MemberRole::Observer) if votes => self.stage.mark(mark::MEMBER_PROMOTED),
+                Some(_) => moved |= known.is_some_and(|known| known.addresses != member.addresses),
             }
+            let voted = known.is_some_and(|known| known.role == MemberRole::Participant);
+            added += usize::from(votes && !voted);
         }
-        if let Some(id) = leaving {
+        if moved {
+            self.stage.mark(mark::MEMBER_MOVED);
+        }
+        if added > 1 || leaving.len() > 1 {
+            self.stage.mark(mark::SEVERAL_CHANGED);
+        }
+        for id in leaving {
             self.stage.mark(mark::MEMBER_REMOVED);
             if leader == Some(id) {
                 self.stage.mark(mark::LEADER_REMOVED);

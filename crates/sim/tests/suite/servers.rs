@@ -59,6 +59,8 @@ fn seeded_bugs_are_found() {
         // No seed before this one comes to a session that outlives the end that was decided.
         (ServerBug::B11, 7),
         (ServerBug::B12, 0),
+        // No seed before this one comes to a gap.
+        (ServerBug::B13, 10),
     ];
     for (bug, first_seed) in wanted {
         let found = explore(&scenario::history(), first_seed, 40, Some(bug));

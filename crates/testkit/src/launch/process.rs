@@ -286,6 +286,7 @@ pub(super) fn baton(
     if options.requires_sasl {
         args.push("--require-auth=sasl".to_owned());
     }
+    args.extend(options.baton_args.iter().cloned());
     let program = match &options.baton {
         Some(program) => program.clone(),
         None => baton_binary()?,

@@ -1,9 +1,10 @@
-//! `baton server add`, `remove` and `replace`: one server comes or goes at a time.
+//! `baton server add`, `remove`, `move` and `replace`: servers come, go, and change their address.
 //!
 //! Owns what is refused before the servers are asked, and for how long a change is tried. A change
 //! names the version of the members that it was decided on: if they have changed by then, it is
 //! decided anew.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use baton_client::{EnsembleConfig, EnsembleMember, MemberRole, MembershipChange, ReconfigError};
@@ -28,7 +29,10 @@ pub(super) struct Changes<'a> {
 /// What has changed, and the members since.
 #[derive(Serialize)]
 struct Changed<'a> {
-    server: u64,
+    /// Where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<u64>,
+    servers: &'a [u64],
     change: &'a str,
     voters: Vec<u64>,
     observers: Vec<u64>,
@@ -50,47 +54,73 @@ impl<'a> Changes<'a> {
         Self { ensemble, wait }
     }
 
-    /// Adds a server, or changes its part.
-    pub(super) async fn add(&self, member: &EnsembleMember) -> Result<u8, Failure> {
+    /// Adds servers, or changes their parts, all with one change.
+    pub(super) async fn add(&self, members: &[EnsembleMember]) -> Result<u8, Failure> {
+        let ids: Vec<u64> = members.iter().map(|member| member.id).collect();
+        refuse_named_twice(&ids)?;
         let before = self.ensemble.members().await?;
-        let known = before.member(member.id);
-        if known.is_some_and(|known| member.is_met_by(known)) {
-            self.note(format!("server {} is a member already", member.id));
-            self.show(member.id, "added", &before);
+        let mut joining = Vec::new();
+        let mut demoted = Vec::new();
+        for member in members {
+            let known = before.member(member.id);
+            if known.is_some_and(|known| member.is_met_by(known)) {
+                self.note(format!("server {} is a member already", member.id));
+                continue;
+            }
+            if let Some(known) = known {
+                refuse_other_address(known, member)?;
+                if member.role != MemberRole::Participant {
+                    demoted.push(known);
+                }
+            }
+            let others = before.members.iter().filter(|of| !ids.contains(&of.id));
+            refuse_shared_address(others.chain(members), member)?;
+            joining.push(member.clone());
+        }
+        if joining.is_empty() {
+            self.show(&ids, "added", &before);
             return Ok(exit::OK);
         }
-        if let Some(known) = known
-            && known.addresses != member.addresses
-        {
-            return Err(refused(
-                "exists",
-                format!(
-                    "server {} is a member at another address ({known}); remove it first, or give \
-                     the new server another id",
-                    member.id
-                ),
-            ));
-        }
-        refuse_shared_address(&before, member)?;
-        if let Some(known) = known.filter(|_| member.role != MemberRole::Participant) {
-            self.refuse_lost_majority(&before, known).await?;
-        }
-        let change = MembershipChange::add(member.clone());
-        let after = self.apply(member.id, &change, Quorum::Await).await?;
+        self.refuse_lost_majority(&before, &demoted).await?;
+        let change = MembershipChange::Incremental {
+            joining,
+            leaving: Vec::new(),
+        };
+        let after = self.apply(&ids, &change, Quorum::Await).await?;
         self.advise(&after);
-        self.show(member.id, "added", &after);
+        self.show(&ids, "added", &after);
         Ok(exit::OK)
     }
 
-    /// Removes a server.
-    pub(super) async fn remove(&self, id: u64) -> Result<u8, Failure> {
+    /// Removes servers, all with one change.
+    pub(super) async fn remove(&self, ids: &[u64]) -> Result<u8, Failure> {
+        refuse_named_twice(ids)?;
         let before = self.ensemble.members().await?;
-        let member = known_member(&before, id)?;
-        self.refuse_lost_majority(&before, member).await?;
-        let change = MembershipChange::remove(id);
-        let after = self.apply(id, &change, Quorum::Require).await?;
+        let leaving = ids.iter().map(|id| known_member(&before, *id));
+        let leaving = leaving.collect::<Result<Vec<_>, _>>()?;
+        self.refuse_lost_majority(&before, &leaving).await?;
+        let change = MembershipChange::Incremental {
+            joining: Vec::new(),
+            leaving: ids.to_vec(),
+        };
+        let after = self.apply(ids, &change, Quorum::Require).await?;
         self.advise(&after);
-        self.show(id, "removed", &after);
+        self.show(ids, "removed", &after);
+        Ok(exit::OK)
+    }
+
+    /// Gives a server another address; its data and its vote stay.
+    pub(super) async fn relocate(&self, id: u64, address: &str) -> Result<u8, Failure> {
+        let before = self.ensemble.members().await?;
+        let new = successor(known_member(&before, id)?, address)?;
+        refuse_shared_address(&before.members, &new)?;
+        let change = MembershipChange::add(new);
+        let after = self.apply(&[id], &change, Quorum::Require).await?;
+        self.note(format!(
+            "the others look for server {id} at its new address, and at the old one until they have \
+             reached it there: stop it, move its folder, and start it there with its new address in its list"
+        ));
+        self.show(&[id], "moved", &after);
         Ok(exit::OK)
     }
 
@@ -102,14 +132,14 @@ impl<'a> Changes<'a> {
             Some(address) => successor(old, address)?,
             None => old.clone(),
         };
-        refuse_shared_address(&before, &new)?;
+        refuse_shared_address(&before.members, &new)?;
         self.refuse_unless_waiting(&before, old, &new).await?;
-        self.refuse_lost_majority(&before, old).await?;
-        self.apply(id, &MembershipChange::remove(id), Quorum::Require)
+        self.refuse_lost_majority(&before, &[old]).await?;
+        self.apply(&[id], &MembershipChange::remove(id), Quorum::Require)
             .await?;
         self.note(format!("server {id} is removed with the data that it had"));
         let change = MembershipChange::add(new.clone());
-        let joined = self.apply(id, &change, Quorum::Await).await;
+        let joined = self.apply(&[id], &change, Quorum::Await).await;
         let after = joined.map_err(|failure| Failure {
             text: format!(
                 "{}; server {id} is removed and not yet back: when the new one runs with an empty \
@@ -118,7 +148,7 @@ impl<'a> Changes<'a> {
             ),
             ..failure
         })?;
-        self.show(id, "replaced", &after);
+        self.show(&[id], "replaced", &after);
         Ok(exit::OK)
     }
 
@@ -126,10 +156,11 @@ impl<'a> Changes<'a> {
     /// and so is one that was made although its answer was lost.
     async fn apply(
         &self,
-        id: u64,
+        ids: &[u64],
         change: &MembershipChange,
         quorum: Quorum,
     ) -> Result<EnsembleConfig, Failure> {
+        let named = named(ids);
         let until = Instant::now() + self.wait;
         let mut said = "";
         loop {
@@ -145,7 +176,7 @@ impl<'a> Changes<'a> {
             };
             let why = match error {
                 ReconfigError::NoQuorum if quorum == Quorum::Await => {
-                    "it is not connected to the leader, or has not caught up"
+                    "not connected to the leader, or not caught up"
                 }
                 ReconfigError::InProgress => "another change of members is in progress",
                 ReconfigError::BadVersion | ReconfigError::NotApplied(_) => {
@@ -157,7 +188,7 @@ impl<'a> Changes<'a> {
             if left.is_zero() {
                 return Err(Failure {
                     text: format!(
-                        "server {id}: {why} within {}: {error}",
+                        "{named}: {why} within {}: {error}",
                         duration::show(self.wait)
                     ),
                     ..refusal(&error)
@@ -166,35 +197,45 @@ impl<'a> Changes<'a> {
             if why != said {
                 said = why;
                 let left = duration::show(Duration::from_secs(left.as_secs().max(1)));
-                self.note(format!("server {id}: {why}; trying for {left} more"));
+                self.note(format!("{named}: {why}; trying for {left} more"));
             }
             tokio::time::sleep(RETRY.min(left)).await;
         }
     }
 
-    /// Refuses to take a vote away if too few of the others serve.
+    /// Refuses to take votes away if too few of the others serve.
     async fn refuse_lost_majority(
         &self,
         config: &EnsembleConfig,
-        leaving: &EnsembleMember,
+        leaving: &[&EnsembleMember],
     ) -> Result<(), Failure> {
-        if leaving.role != MemberRole::Participant {
+        let voters = leaving
+            .iter()
+            .filter(|it| it.role == MemberRole::Participant);
+        let leaving: Vec<u64> = voters.map(|member| member.id).collect();
+        if leaving.is_empty() {
             return Ok(());
         }
-        let id = leaving.id;
-        let others = config.voters().filter(|voter| voter.id != id).cloned();
+        let others = config.voters().filter(|voter| !leaving.contains(&voter.id));
         let others = EnsembleConfig {
-            members: others.collect(),
+            members: others.cloned().collect(),
             version: config.version,
         };
         let count = others.members.len();
         if count == 0 {
             return Err(refused(
                 "majority",
-                format!(
-                    "server {id} is the last one that votes, and an ensemble needs one; add \
-                     another one first"
-                ),
+                match leaving[..] {
+                    [id] => format!(
+                        "server {id} is the last one that votes, and an ensemble needs one; add \
+                         another one first"
+                    ),
+                    _ => format!(
+                        "{} are all that vote, and an ensemble needs one; add another one first, or \
+                         leave one of them out",
+                        named(&leaving)
+                    ),
+                },
             ));
         }
         let addresses =
@@ -215,8 +256,9 @@ impl<'a> Changes<'a> {
         Err(refused(
             "majority",
             format!(
-                "without server {id}, {needed} of the servers {} must serve, and {} of them do not \
+                "without {}, at least {needed} of the servers {} must serve, and {} of them do not \
                  ({}); start these first, or remove one of them instead",
+                named(&leaving),
                 ids.join(", "),
                 down.len(),
                 down.join(", ")
@@ -282,29 +324,30 @@ impl<'a> Changes<'a> {
         }
     }
 
-    fn show(&self, server: u64, change: &str, config: &EnsembleConfig) {
+    fn show(&self, servers: &[u64], change: &str, config: &EnsembleConfig) {
         let ids = |role: MemberRole| -> Vec<u64> {
             let members = config.members.iter();
             let members = members.filter(|member| member.role == role);
             members.map(|member| member.id).collect()
         };
         let changed = Changed {
-            server,
+            server: match servers {
+                [id] => Some(*id),
+                _ => None,
+            },
+            servers,
             change,
             voters: ids(MemberRole::Participant),
             observers: ids(MemberRole::Observer),
             members_version: format!("0x{:x}", config.version),
         };
-        let list = |ids: &[u64]| {
-            let ids: Vec<_> = ids.iter().map(u64::to_string).collect();
-            ids.join(", ")
-        };
         let mut text = format!(
-            "server {server} {change}; voters: {}",
-            list(&changed.voters)
+            "{} {change}; voters: {}",
+            named(servers),
+            joined(&changed.voters)
         );
         if !changed.observers.is_empty() {
-            text.push_str(&format!("; observers: {}", list(&changed.observers)));
+            text.push_str(&format!("; observers: {}", joined(&changed.observers)));
         }
         self.ensemble.context.output.result(&changed, text);
     }
@@ -319,10 +362,50 @@ fn refused(kind: &'static str, text: String) -> Failure {
     Failure::new(exit::NOTHING, kind, text)
 }
 
+/// `server 4`, or `servers 4, 5`.
+fn named(ids: &[u64]) -> String {
+    match ids {
+        [id] => format!("server {id}"),
+        _ => format!("servers {}", joined(ids)),
+    }
+}
+
+fn joined(ids: &[u64]) -> String {
+    let ids: Vec<_> = ids.iter().map(u64::to_string).collect();
+    ids.join(", ")
+}
+
+fn refuse_named_twice(ids: &[u64]) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    match ids.iter().find(|id| !seen.insert(**id)) {
+        Some(id) => Err(Failure::usage(format!(
+            "server {id} is named twice; name each server once"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A server that joins is another one than the member with its id.
+fn refuse_other_address(known: &EnsembleMember, member: &EnsembleMember) -> Result<(), Failure> {
+    if known.addresses == member.addresses {
+        return Ok(());
+    }
+    Err(refused(
+        "exists",
+        format!(
+            "server {} is a member at another address ({known}); baton server move gives it a new one \
+             and keeps its data; another server needs another id",
+            member.id
+        ),
+    ))
+}
+
 /// Two servers cannot be reached at one address.
-fn refuse_shared_address(config: &EnsembleConfig, member: &EnsembleMember) -> Result<(), Failure> {
-    let others = config.members.iter().filter(|other| other.id != member.id);
-    for other in others {
+fn refuse_shared_address<'a>(
+    others: impl IntoIterator<Item = &'a EnsembleMember>,
+    member: &EnsembleMember,
+) -> Result<(), Failure> {
+    for other in others.into_iter().filter(|other| other.id != member.id) {
         let is_shared = |port: u16, host: &str| {
             let places = other.addresses.iter();
             let mut places = places.filter(|at| at.host.eq_ignore_ascii_case(host));
@@ -383,7 +466,7 @@ mod tests {
     fn an_address_that_another_server_has_is_refused() {
         let config = EnsembleConfig::parse(b"server.1=zk1:1:2\nserver.2=zk2:1:2").unwrap();
         let check = |line: &str| {
-            let refused = refuse_shared_address(&config, &line.parse().unwrap());
+            let refused = refuse_shared_address(&config.members, &line.parse().unwrap());
             refused.map_err(|failure| failure.text)
         };
         assert_eq!(check("server.3=zk3:1:2"), Ok(()));

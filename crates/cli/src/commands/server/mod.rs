@@ -2,7 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `change` | servers that join, leave, and come back with an empty folder |
+//! | `change` | servers that join, leave, move, and come back with an empty folder |
 //! | `transfer` | which server leads |
 //! | `recover` | a new cluster with the data of a folder |
 //! | `ls` | what each member is, and whether it answers |
@@ -42,7 +42,9 @@ const AUTH_VARIABLE: &str = "BATON_AUTH";
   baton server ls --servers LIST            what each server is, and how far
   baton server add '4=zk4:2888:3888;2181'   it votes, once it has caught up
   baton server add '4=zk4:2888:3888:observer;2181'
-  baton server remove 4
+  baton server add '4=zk4:2888:3888;2181' '5=zk5:2888:3888;2181'
+  baton server remove 4 5
+  baton server move '3=zk8:2888:3888;2181'  its data goes with it
   baton server replace 3                    its data is lost, its machine is not
   baton server replace '3=zk7:2888:3888;2181'
   baton server transfer 2 --http zk1:8080   server 2 is to lead
@@ -52,7 +54,7 @@ A server is named as in a zoo.cfg: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT, where
 ROLE is participant (default) or observer, and CLIENT is PORT or HOST:PORT.
 Start a server that is to vote first, with an empty folder and all servers in
 its list, itself among them: it waits until it is added.
-Each change is one step: one server comes, or one goes.
+All servers that are named join, or leave, with one change, or none does.
 Exit codes: 0 done   1 refused, or (ls) a server does not answer   2 usage
             125 baton failed; what it said names what is not known")]
 pub(crate) struct Args {
@@ -64,18 +66,30 @@ pub(crate) struct Args {
 enum Act {
     /// Print each member: id, role, mode, newest change, version, addresses.
     Ls,
-    /// Add a server, or make an observer vote, or a voter an observer.
+    /// Add servers, or make observers vote, or voters observers.
     Add {
-        /// The server: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT.
-        #[arg(value_name = "ID=ADDRESS", value_parser = member)]
-        server: EnsembleMember,
+        /// Each server: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT.
+        #[arg(value_name = "ID=ADDRESS", value_parser = member, required = true)]
+        joining: Vec<EnsembleMember>,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Remove a server.
+    /// Remove servers.
     Remove {
-        /// The server's id.
-        id: u64,
+        /// The servers' ids.
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<u64>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Give a server another address, where it goes on with its data.
+    ///
+    /// Until the others have reached it there, they look for it at both addresses, so the change may
+    /// come before or after the move. A majority of voters that stay where they are has to serve.
+    Move {
+        /// The server and its new address; what the address leaves out stays as it is.
+        #[arg(value_name = "ID=ADDRESS", value_parser = relocation)]
+        server: Relocation,
         #[command(flatten)]
         limit: Limit,
     },
@@ -124,6 +138,14 @@ struct Limit {
     wait: Duration,
 }
 
+/// A server that moves.
+#[derive(Debug, Clone)]
+struct Relocation {
+    id: u64,
+    /// What is behind the `=`.
+    address: String,
+}
+
 /// A server to be replaced.
 #[derive(Debug, Clone)]
 struct Replacement {
@@ -165,8 +187,14 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             // It has no use for a connection, and was done above.
             Act::Recover(args) => recover::run(args, context),
             Act::Ls => ls::run(&ensemble).await,
-            Act::Add { server, limit } => Changes::within(&ensemble, limit.wait).add(server).await,
-            Act::Remove { id, limit } => Changes::within(&ensemble, limit.wait).remove(*id).await,
+            Act::Add { joining, limit } => {
+                Changes::within(&ensemble, limit.wait).add(joining).await
+            }
+            Act::Remove { ids, limit } => Changes::within(&ensemble, limit.wait).remove(ids).await,
+            Act::Move { server, limit } => {
+                let changes = Changes::within(&ensemble, limit.wait);
+                changes.relocate(server.id, &server.address).await
+            }
             Act::Replace { server, limit } => {
                 let changes = Changes::within(&ensemble, limit.wait);
                 changes.replace(server.id, server.address.as_deref()).await
@@ -300,6 +328,13 @@ fn with_possible_id(member: EnsembleMember) -> Result<EnsembleMember, String> {
     }
 }
 
+/// Reads `ID=ADDRESS`, where the address may leave out what stays.
+fn relocation(text: &str) -> Result<Relocation, String> {
+    let Replacement { id, address } = replacement(text)?;
+    let address = address.ok_or_else(|| format!("'{text}' has no address; write ID=ADDRESS"))?;
+    Ok(Relocation { id, address })
+}
+
 /// Reads `ID` or `ID=ADDRESS`.
 fn replacement(text: &str) -> Result<Replacement, String> {
     let text = text.strip_prefix("server.").unwrap_or(text);
@@ -346,6 +381,8 @@ mod tests {
         for text in ["", "0", "128", "-1", "x", "4=", "4=zk4"] {
             assert!(replacement(text).is_err(), "{text}");
         }
+        assert_eq!(relocation("4=zk4:1:2").unwrap().address, "zk4:1:2");
+        assert!(relocation("4").unwrap_err().contains("no address"));
     }
 
     #[test]

@@ -78,7 +78,8 @@ fn text_of(decision: &Decision, server: u64) -> String {
         Decision::Refuse(refuse) => refuse.to_string(),
         Decision::Join { cluster } => format!(
             "the data folder is empty, but the other servers are cluster {cluster:016x} already, so this server \
-             neither votes nor serves: start it with its own data folder, or admit it with `baton server replace {server}`"
+             neither votes nor serves: start it with its own data folder, or admit it with `baton server replace {server}`, \
+             or with `baton server add` if it is new"
         ),
         // They are handled at once.
         Decision::Promise { .. } | Decision::Store(_) | Decision::Member { .. } => {

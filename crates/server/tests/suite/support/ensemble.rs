@@ -120,6 +120,12 @@ impl Ensemble {
         format!("server.{id}={address}:{port}:{role};127.0.0.1:{port}")
     }
 
+    /// Gives a server another address: servers that are started from now on have it in their
+    /// settings.
+    pub fn move_away(&mut self, id: u64) {
+        self.addresses.insert(id, self.ports.address());
+    }
+
     /// Where the other servers reach this one.
     pub fn peer_address(&self, id: u64) -> String {
         self.addresses[&id].clone()

@@ -79,11 +79,11 @@ struct Underway {
     since: Instant,
     /// Whether the entry with the change is in the log.
     is_proposed: bool,
-    /// The entry that a new voter has to have.
+    /// The entry that the new voters have to have, and a majority of those who will vote.
     target: Option<u64>,
-    /// What the new voter was last known to have, and when that changed, or when it was last
-    /// receiving a snapshot.
-    caught_up: u64,
+    /// How far those were known to be, all together, and when that changed, or when one of them was
+    /// last receiving a snapshot.
+    reached: u64,
     advanced_at: Instant,
     next_hand_over: Option<Instant>,
 }
@@ -92,7 +92,7 @@ struct Underway {
 enum Step {
     Wait,
     Refuse(ErrorCode, &'static str),
-    AddLearner(ClusterMember),
+    AddLearners(Vec<ClusterMember>),
     HandOver(u64),
     Propose(Vec<Change>),
 }
@@ -223,7 +223,7 @@ impl CommitPipeline {
                     since: now,
                     is_proposed: false,
                     target: None,
-                    caught_up: 0,
+                    reached: 0,
                     advanced_at: now,
                     next_hand_over: None,
                 });
@@ -274,10 +274,11 @@ impl CommitPipeline {
                 self.refuse_reconfigure(&underway.payload, code, why);
                 false
             }
-            Step::AddLearner(new) => {
-                let (id, change) = (new.id, Change::AddLearner(new));
-                if self.propose_members(vec![change], Bytes::new()).is_ok() {
-                    tracing::info!(server = id, "a new server receives the log before it votes");
+            Step::AddLearners(new) => {
+                let servers: Vec<u64> = new.iter().map(|member| member.id).collect();
+                let changes = new.into_iter().map(Change::AddLearner).collect();
+                if self.propose_members(changes, Bytes::new()).is_ok() {
+                    tracing::info!(?servers, "new servers receive the log before they vote");
                     underway.advanced_at = now;
                 }
                 true
@@ -368,11 +369,20 @@ impl CommitPipeline {
         let waiting = |id| member.members.waiting(id, level, now);
         let changes = member_changes(membership, &next, waiting);
         let is_here = |id: u64| id == member.id || member.hears(id, now) || waiting(id).is_some();
-        let here = voters(&next).filter(|id| is_here(*id)).count();
         let unknown = changes.as_ref().map_or(&[][..], |it| &it.unknown_voters);
-        if here * 2 <= voters(&next).count() || !unknown.is_empty() {
+        let moved = changes.as_ref().map_or(&[][..], |it| &it.moved);
+        let is_majority = |count: usize| count * 2 > voters(&next).count();
+        let here = voters(&next).filter(|id| is_here(*id)).count();
+        if !is_majority(here) || !unknown.is_empty() {
             let why = "a new voter has not asked to join, or most voters would be out of reach: start the new \
-                       server with an empty folder and the list of the members";
+                       servers with empty folders and the list of the members";
+            return refuse(ErrorCode::NewConfigNoQuorum, why);
+        }
+        // Nobody knows yet whether a server is reached at its new address.
+        let stay = voters(&next).filter(|id| is_here(*id) && !moved.contains(id));
+        if !is_majority(stay.count()) {
+            let why =
+                "without the servers that move, too few voters are in reach: move fewer at a time";
             return refuse(ErrorCode::NewConfigNoQuorum, why);
         }
         if !is_permitted {
@@ -397,45 +407,49 @@ impl CommitPipeline {
         let Some(member) = &self.member else {
             return Step::Wait;
         };
-        if let Some(learner) = changes.learner_first {
-            return Step::AddLearner(learner);
+        if !changes.learners_first.is_empty() {
+            return Step::AddLearners(changes.learners_first);
         }
+        let commit = self.consensus.commit_index();
+        let target = *underway.target.get_or_insert(commit);
         let progress = self.consensus.progress();
         let matched = |id: u64| {
             let known = progress.iter().find(|peer| peer.id == id);
             known.map_or(0, |peer| peer.matched)
         };
-        if !changes.promoted.is_empty() {
-            let commit = self.consensus.commit_index();
-            let target = *underway.target.get_or_insert(commit);
-            if !changes.promoted.iter().all(|id| matched(*id) >= target) {
-                let least = changes.promoted.iter().map(|id| matched(*id)).min();
-                let has = least.unwrap_or_default();
-                // A transfer has limits of its own.
-                let receives = progress.iter().any(|peer| {
-                    peer.snapshot != 0
-                        && changes.promoted.contains(&peer.id)
-                        && member.connected.contains(&peer.id)
-                });
-                if receives || has > underway.caught_up {
-                    underway.caught_up = has;
-                    underway.advanced_at = now;
-                }
-                if now.saturating_duration_since(underway.advanced_at) > PATIENCE {
-                    let why =
-                        "the new server did not catch up: it is out of reach, or its disk hangs";
-                    return Step::Refuse(ErrorCode::NewConfigNoQuorum, why);
-                }
-                return Step::Wait;
+        let has = |id: u64| id == member.id || matched(id) >= target;
+        let is_up = |id: &u64| {
+            let is_heard = *id == member.id || member.hears(*id, now);
+            is_heard && has(*id) && !changes.moved.contains(id)
+        };
+        let up = voters(next).filter(is_up).count();
+        // Once the joint configuration is in force, nothing goes on without a majority of these.
+        if up * 2 <= voters(next).count() || !changes.promoted.iter().all(|id| has(*id)) {
+            let reached = voters(next).map(|id| matched(id).min(target)).sum();
+            // A transfer has limits of its own.
+            let receives = progress.iter().any(|peer| {
+                peer.snapshot != 0
+                    && voters(next).any(|id| id == peer.id)
+                    && member.connected.contains(&peer.id)
+            });
+            if receives || reached > underway.reached {
+                underway.reached = reached;
+                underway.advanced_at = now;
             }
+            if now.saturating_duration_since(underway.advanced_at) > PATIENCE {
+                let why = "a new voter, or most of those who would vote, did not catch up: they are out of \
+                           reach, or their disks hang";
+                return Step::Refuse(ErrorCode::NewConfigNoQuorum, why);
+            }
+            return Step::Wait;
         }
         if voters(next).any(|id| id == member.id) {
             return Step::Propose(changes.parts);
         }
         // Whoever leads afterwards carries it out: a leader that is no member could not (R16).
         let others = self.consensus.membership().voters.iter().copied();
-        let stays = |id: &u64| *id != member.id && voters(next).any(|voter| voter == *id);
-        let others = others.filter(|id| stays(id) && member.hears(*id, now));
+        let others = others.filter(|id| *id != member.id && voters(next).any(|voter| voter == *id));
+        let others = others.filter(is_up);
         match others.max_by_key(|id| matched(*id)) {
             Some(best) => Step::HandOver(best),
             None => Step::Refuse(
