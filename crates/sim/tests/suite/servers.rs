@@ -1,44 +1,35 @@
 //! Whole servers that are one: plain operations whose history is judged, and every recipe; runs
 //! that repeat, rare situations that runs come to, and mistakes that are found.
 
+use std::collections::BTreeSet;
+
 use baton_sim::scenario;
 use baton_sim::servers::{MARKS, ServerBug, ServersSettings, explore, run};
 
-/// Seeds of the short form.
-const SEEDS: u64 = 17;
-/// Situations that the short form comes to rarely, or never.
-const RARE: [&str; 4] = [
-    CALLED_BACK,
-    "a command is refused because one before it is missing",
-    "a server ends in the middle of a write of its log",
-    "the leader is removed",
-];
-const CALLED_BACK: &str = "a server calls back one that it does not know yet";
+/// Seeds of the short form, as ranges: together they come to each mark. Where a change of the
+/// simulator moves the marks, `baton-sim servers --seeds 100 --each` shows others.
+const SEEDS: [(u64, u64); 3] = [(0, 18), (20, 1), (42, 1)];
 
 #[test]
 fn a_history_makes_sense_whatever_befalls_the_servers() {
-    let summary = match explore(&scenario::history(), 0, SEEDS, None) {
-        Ok(summary) => summary,
-        Err(failure) => panic!("{failure}"),
-    };
-    assert_eq!(summary.runs, SEEDS);
-    assert!(
-        summary.entries > 100 * SEEDS,
-        "runs come to nothing: {summary:?}"
-    );
-    let is_missed = |mark: &&str| !summary.marks.contains_key(mark) && !RARE.contains(mark);
-    let missed: Vec<&str> = MARKS.into_iter().filter(is_missed).collect();
+    let mut reached = BTreeSet::new();
+    for (first_seed, seeds) in SEEDS {
+        let summary = match explore(&scenario::history(), first_seed, seeds, None) {
+            Ok(summary) => summary,
+            Err(failure) => panic!("{failure}"),
+        };
+        assert_eq!(summary.runs, seeds);
+        assert!(
+            summary.entries > 100 * seeds,
+            "runs come to nothing: {summary:?}"
+        );
+        reached.extend(summary.marks.into_keys());
+    }
+    let missed: Vec<&str> = MARKS
+        .into_iter()
+        .filter(|mark| !reached.contains(mark))
+        .collect();
     assert_eq!(missed, [] as [&str; 0], "marks that no run comes to");
-}
-
-/// One is added while a server leads that was added itself.
-#[test]
-fn r41_a_server_that_lags_behind_its_addition_answers_the_leader() {
-    let summary = match explore(&scenario::history(), 63, 1, None) {
-        Ok(summary) => summary,
-        Err(failure) => panic!("{failure}"),
-    };
-    assert!(summary.marks.contains_key(CALLED_BACK), "{summary:?}");
 }
 
 #[test]
@@ -58,7 +49,8 @@ fn seeded_bugs_are_found() {
         (ServerBug::B09, 0),
         // No seed before this one comes to a session that outlives the end that was decided.
         (ServerBug::B11, 7),
-        (ServerBug::B12, 0),
+        // No seed before this one comes to a duplicate.
+        (ServerBug::B12, 42),
         // No seed before this one comes to a gap.
         (ServerBug::B13, 10),
     ];
