@@ -324,29 +324,34 @@ impl Tree {
         })
     }
 
+    /// The change of the servers that a `reconfig` with this body asks for.
+    ///
+    /// # Errors
+    /// [`ErrorCode::MarshallingError`]: it is not one.
+    pub fn list_change(body: &[u8]) -> Result<ListChange<'_>, ErrorCode> {
+        match Request::decode(OpCode::Reconfig, body, &APPLY_LIMITS) {
+            Ok(Request::Reconfig {
+                joining,
+                leaving,
+                new_members,
+                config_id,
+            }) => Ok(ListChange {
+                joining,
+                leaving,
+                new_members,
+                config_id,
+            }),
+            _ => Err(ErrorCode::MarshallingError),
+        }
+    }
+
     /// The list of servers after a `reconfig` with this body, with the version of before. `first`:
     /// it is to be the first list.
     ///
     /// # Errors
     /// [`ErrorCode`], as the change is answered with where nothing else forbids it before.
     pub fn list_after(&self, body: &[u8], first: bool) -> Result<ServerList, ErrorCode> {
-        let request = Request::decode(OpCode::Reconfig, body, &APPLY_LIMITS)
-            .map_err(|_| ErrorCode::MarshallingError)?;
-        let Request::Reconfig {
-            joining,
-            leaving,
-            new_members,
-            config_id,
-        } = request
-        else {
-            return Err(ErrorCode::MarshallingError);
-        };
-        let change = ListChange {
-            joining,
-            leaving,
-            new_members,
-            config_id,
-        };
+        let change = Self::list_change(body)?;
         match (self.servers(), first) {
             (Some(_), true) => Err(ErrorCode::BadVersion),
             (None, true) => ServerList::default().after(&change),

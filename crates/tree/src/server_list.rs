@@ -2,7 +2,7 @@
 //! `reconfig` makes of the list; `baton-proto` owns the form of its lines. Who votes in the
 //! consensus follows from this list; the consensus owns how.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use baton_proto::{ClientAddress, EnsembleMember, ErrorCode, MemberRole};
@@ -44,6 +44,20 @@ pub struct ListChange<'a> {
     pub new_members: Option<&'a str>,
     /// The version that the list must have; -1 for any.
     pub config_id: i64,
+}
+
+impl ListChange<'_> {
+    /// Whether one server is to join twice, so that the later line would silently replace the
+    /// earlier one.
+    #[must_use]
+    pub fn names_one_twice(&self) -> bool {
+        let lines = self.new_members.or(self.joining).unwrap_or_default();
+        let lines = parts(lines, &['\n', ',']);
+        let members = lines.filter_map(|line| line.parse::<EnsembleMember>().ok());
+        let mut ids = members.map(|member| member.id);
+        let mut seen = BTreeSet::new();
+        ids.any(|id| !seen.insert(id))
+    }
 }
 
 impl ListedServer {
@@ -267,6 +281,25 @@ mod tests {
         let next = ServerList::default().after(&whole).unwrap();
         assert_eq!(next.servers, three().servers);
         assert_eq!(next.version, 0, "that of before");
+    }
+
+    #[test]
+    fn a_server_that_is_named_twice_is_noticed() {
+        let line = |id: u64, host: &str| format!("server.{id}={host}:2888:3888;1");
+        for (lines, is_twice) in [
+            (vec![line(4, "d"), line(5, "e")], false),
+            (vec![line(4, "d"), line(4, "d")], true),
+            (vec![line(4, "d"), line(5, "e"), line(4, "f")], true),
+            (vec![line(4, "d"), "some thing".to_owned()], false),
+        ] {
+            assert_eq!(joining(&lines.join(",")).names_one_twice(), is_twice);
+            let whole = lines.join("\n");
+            let whole = ListChange {
+                new_members: Some(&whole),
+                ..ListChange::default()
+            };
+            assert_eq!(whole.names_one_twice(), is_twice, "{lines:?}");
+        }
     }
 
     #[test]

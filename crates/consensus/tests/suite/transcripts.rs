@@ -15,7 +15,7 @@
 //! | `campaign N`, `forget-leader N`, `transfer N M`, `tick COUNT` | the call of that name |
 //! | `double N` | node N waits twice as long before it campaigns |
 //! | `propose N TEXT` | a command |
-//! | `change N +voter=4 +learner=4 -5` | a change of the membership; `4@PLACE` is node 4 at that address |
+//! | `change N +voter=4 +learner=4 -5` | the members change; `4@PLACE`: node 4 is there |
 //! | `drain N`, `sync N` | what node N has to do; its oldest batch reaches the disk |
 //! | `deliver` | all messages on their way, without what comes of them |
 //! | `settle` | everything until nothing is left to do |

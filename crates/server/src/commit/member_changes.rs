@@ -20,7 +20,7 @@ pub(crate) struct MemberChanges {
     pub(crate) learners_first: Vec<Member>,
     /// Learners that vote by the list.
     pub(crate) promoted: Vec<u64>,
-    /// Voters that have another address by the list.
+    /// Members that vote by the list, and have another address by it.
     pub(crate) moved: Vec<u64>,
     /// The parts of the change.
     pub(crate) parts: Vec<Change>,
@@ -60,6 +60,9 @@ pub(crate) fn member_changes(
             }
             (false, false) => {
                 if let Some(incarnation) = incarnation {
+                    if moves {
+                        changes.moved.push(id);
+                    }
                     changes.promoted.push(id);
                     changes.parts.push(Change::AddVoter(member(incarnation)));
                 } else if let Some(incarnation) = waiting(id) {
@@ -246,6 +249,10 @@ mod tests {
         let observer = moved(4);
         assert_eq!(observer.parts, [Change::AddLearner(elsewhere(4))]);
         assert!(observer.moved.is_empty());
+        let mut promoted = list(&[1, 2, 3, 4], &[]);
+        promoted.servers.get_mut(&4).unwrap().address = "elsewhere:1".to_owned();
+        let promoted = changes(&promoted).unwrap();
+        assert_eq!((promoted.moved, promoted.promoted), (vec![4], vec![4]));
         let mut same = list(&[1, 2, 3], &[4]);
         same.servers.get_mut(&2).unwrap().address = "HOST2:1".to_owned();
         assert_eq!(changes(&same), Ok(MemberChanges::default()));

@@ -462,8 +462,16 @@ async fn bad_changes_are_refused_in_zookeepers_order() {
     let observer = "server.999=0.0.0.0:1234:2345:observer;3456";
     let refused = reconfig(&mut nobody, change(Some(observer), None)).await;
     assert_eq!(refused, Err(ErrorCode::NoAuth));
+    let twice = "server.9=127.0.0.1:8:8:observer;8,server.9=127.0.0.1:9:9:observer;9";
+    let second = ensemble.name(2, "participant");
+    let first_there = second.replace("server.2", "server.1");
+    let swapped = format!("{first_there},{}", ensemble.name(1, "participant"));
     for (joining, leaving) in [
         (Some(observer), None),
+        (Some(twice), None),
+        // At the address of another one.
+        (Some(&*first_there), None),
+        (Some(&*swapped), None),
         (None, Some("1,2,3")),
         (None, Some("one")),
         (Some("server.4=127.0.0.1:9:participant;9"), None),

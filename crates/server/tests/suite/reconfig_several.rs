@@ -214,3 +214,40 @@ async fn a_voter_moves_with_its_folder_and_its_vote() {
     let mut wire = ensemble.open(others[0]).await;
     wire.create("/voted-again", b"", 0).await.unwrap();
 }
+
+/// Nobody knows whether servers are reached where they are to move, so most of the voters stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_of_five_move_at_once_and_three_do_not() {
+    let mut ensemble = Ensemble::start(5).await;
+    list_at(&ensemble, 1).await;
+    let leader = ensemble.leader().await;
+    let others: Vec<u64> = (1..=5).filter(|id| *id != leader).collect();
+    let (moved, stay) = others.split_at(2);
+    for id in moved {
+        ensemble.move_away(*id);
+    }
+    let mut two: Vec<String> = Vec::new();
+    for id in moved {
+        two.push(ensemble.name(*id, "participant"));
+    }
+    let nowhere = format!("server.{}=127.0.0.1:9:9:participant;127.0.0.1:9", stay[0]);
+    let three = format!("{},{nowhere}", two.join(","));
+    let mut wire = superuser(&ensemble, stay[0]).await;
+    let refused = reconfig(&mut wire, change(Some(&three), None)).await;
+    assert_eq!(refused, Err(ErrorCode::NewConfigNoQuorum));
+    make(&mut wire, &two, &[]).await;
+    for id in moved {
+        ensemble.kill(*id).await;
+    }
+    ensemble.start_all(moved).await;
+    // Both vote where they are now.
+    ensemble.kill(leader).await;
+    ensemble.kill(stay[1]).await;
+    let mut wire = ensemble.open(stay[0]).await;
+    wire.create("/voted", b"", 0).await.unwrap();
+    for id in moved {
+        let mut wire = ensemble.open(*id).await;
+        sync(&mut wire).await;
+        assert!(wire.exists("/voted").await);
+    }
+}

@@ -1,6 +1,6 @@
 //! Who changes the members while the servers run: adds servers, with and without a vote, promotes
-//! and demotes them, swaps them, moves them, removes them, one or several at once. A client like any
-//! other asks for it.
+//! and demotes them, swaps them, moves them, removes them, one or several at once. A client like
+//! any other asks for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl Operator {
             7 if spare > 0 => (lines(&one(voter), "observer"), Vec::new()),
             8 | 9 if spare > 0 => (Vec::new(), one(voter)),
             8 => (Vec::new(), one(observer)),
-            // Several at once: all that may come, as many as come for others, and as many as may go.
+            // Several at once: all that may come, the same for others, and as many as may go.
             10 => (
                 lines(&[&absent[..], &observers].concat(), "participant"),
                 Vec::new(),

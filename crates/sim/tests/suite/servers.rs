@@ -9,6 +9,7 @@ use baton_sim::servers::{MARKS, ServerBug, ServersSettings, explore, run};
 /// Seeds of the short form, as ranges: together they come to each mark. Where a change of the
 /// simulator moves the marks, `baton-sim servers --seeds 100 --each` shows others.
 const SEEDS: [(u64, u64); 3] = [(0, 18), (20, 1), (42, 1)];
+const CALLED_BACK: &str = "a server calls back one that it does not know yet";
 
 #[test]
 fn a_history_makes_sense_whatever_befalls_the_servers() {
@@ -30,6 +31,16 @@ fn a_history_makes_sense_whatever_befalls_the_servers() {
         .filter(|mark| !reached.contains(mark))
         .collect();
     assert_eq!(missed, [] as [&str; 0], "marks that no run comes to");
+}
+
+/// One is added while a server leads that was added itself.
+#[test]
+fn r41_a_server_that_lags_behind_its_addition_answers_the_leader() {
+    let summary = match explore(&scenario::history(), 63, 1, None) {
+        Ok(summary) => summary,
+        Err(failure) => panic!("{failure}"),
+    };
+    assert!(summary.marks.contains_key(CALLED_BACK), "{summary:?}");
 }
 
 #[test]

@@ -84,8 +84,9 @@ enum Act {
     },
     /// Give a server another address, where it goes on with its data.
     ///
-    /// Until the others have reached it there, they look for it at both addresses, so the change may
-    /// come before or after the move. A majority of voters that stay where they are has to serve.
+    /// Until the others have reached it there, they look for it at both addresses, so the change
+    /// may come before or after the move. A majority of voters that stay where they are has to
+    /// serve.
     Move {
         /// The server and its new address; what the address leaves out stays as it is.
         #[arg(value_name = "ID=ADDRESS", value_parser = relocation)]

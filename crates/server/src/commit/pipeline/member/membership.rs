@@ -15,7 +15,7 @@ use baton_peers::codec::{Hello, Refusal};
 use baton_peers::net::Held;
 use baton_proto::{ErrorCode, Request};
 use baton_tree::{
-    Batch, Command, FormatLevel, ListedServer, Origin, Outcome, ServerList, Unapplied,
+    Batch, Command, FormatLevel, ListedServer, Origin, Outcome, ServerList, Tree, Unapplied,
 };
 use bytes::Bytes;
 
@@ -363,6 +363,10 @@ impl CommitPipeline {
                 return refuse(code, why);
             }
         };
+        if Tree::list_change(body).is_ok_and(|change| change.names_one_twice()) {
+            let why = "one server joins twice: name each server once";
+            return refuse(ErrorCode::BadArguments, why);
+        }
         let is_permitted = tree.may_reconfigure(identity);
         drop(tree);
         let level = self.applier.level;
@@ -381,8 +385,8 @@ impl CommitPipeline {
         // Nobody knows yet whether a server is reached at its new address.
         let stay = voters(&next).filter(|id| is_here(*id) && !moved.contains(id));
         if !is_majority(stay.count()) {
-            let why =
-                "without the servers that move, too few voters are in reach: move fewer at a time";
+            let why = "without the servers that move, too few voters are in reach: move fewer at a time, or \
+                       add a voter first";
             return refuse(ErrorCode::NewConfigNoQuorum, why);
         }
         if !is_permitted {
