@@ -21,6 +21,7 @@
 //! | `folders`, `paths`, `duration` | this user's folders; paths and durations as arguments |
 //! | `acl_words` | ACLs in words |
 //! | `unfinished` | a folder under way, removed when the user stops the command |
+//! | `service_manager` | what systemd hands to a server that it starts, and hears from it |
 //! | `signals` | the signals that `baton` receives |
 //! | `output/` | results, notices, errors, questions, the server's log |
 //! | `exit` | exit codes and the error of a verb |
@@ -40,6 +41,7 @@ mod output;
 mod paths;
 mod run;
 mod servers;
+mod service_manager;
 mod settings;
 mod signals;
 mod unfinished;

@@ -46,6 +46,7 @@
 //! | `tls` | the certificates of the server's ports, read again when their files change |
 //! | `exposure` | which addresses are open to strangers, and which of them stop the start |
 //! | `options`, `audit_options` | every setting |
+//! | `inherited` | sockets that whoever starts the server has opened |
 //! | `error` | why a server does not start or stops |
 //! | `sasl_users`, `secret_file` | users with passwords; files that nobody else may read |
 
@@ -64,6 +65,7 @@ mod ensemble_status;
 mod error;
 mod exposure;
 pub mod http;
+mod inherited;
 mod listener;
 mod net;
 pub mod offline;
@@ -91,6 +93,7 @@ pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
 pub use exposure::Opening;
+pub use inherited::InheritedSockets;
 pub use options::{
     CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, PeerTlsOptions,
     ServerTlsOptions, StorageChoice,

@@ -13,6 +13,7 @@ use rustix::fs::Mode;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::error::StartError;
+use crate::inherited::InheritedSockets;
 use crate::options::BACKLOG;
 use crate::socket_access::SocketAccess;
 
@@ -23,8 +24,8 @@ pub(crate) enum Listener {
     Unix {
         listener: UnixListener,
         access: SocketAccess,
-        /// Held for its drop.
-        _file: SocketFile,
+        /// Held for its drop; an inherited socket's file is not this server's.
+        _file: Option<SocketFile>,
     },
 }
 
@@ -43,13 +44,25 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on `HOST:PORT`. Needs a tokio runtime.
-pub(crate) async fn tcp(address: &str) -> Result<(Listener, SocketAddr), StartError> {
-    let (listener, local) = bind(address).await?;
-    Ok((Listener::Tcp(listener), local))
+/// Listens on `HOST:PORT`, with an inherited socket where there is one. Needs a tokio runtime.
+pub(crate) async fn tcp(
+    address: &str,
+    inherited: &InheritedSockets,
+) -> Result<(TcpListener, SocketAddr), StartError> {
+    let Some(open) = inherited.take_tcp(address) else {
+        return bind(address).await;
+    };
+    let taken = || -> io::Result<(TcpListener, SocketAddr)> {
+        let local = open.local_addr()?;
+        Ok((TcpListener::from_std(open)?, local))
+    };
+    taken().map_err(|source| StartError::Listen {
+        address: address.to_owned(),
+        source,
+    })
 }
 
-/// The socket of [`tcp`], and of the HTTP listener. The host `*` is every address: of IPv6 and
+/// Binds `HOST:PORT` and listens. The host `*` is every address: of IPv6 and
 /// IPv4, or of IPv4 alone where there is no IPv6.
 pub(crate) async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     let refused = |source| StartError::Listen {
@@ -169,6 +182,32 @@ fn connect(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The inherited unix socket with this path, if there is one. Needs a tokio runtime.
+///
+/// # Errors
+/// What the system says of it.
+pub(crate) fn inherited_unix(
+    path: &Path,
+    inherited: &InheritedSockets,
+) -> Result<Option<Listener>, StartError> {
+    let Some(open) = inherited.take_unix(path) else {
+        return Ok(None);
+    };
+    let taken = || -> io::Result<Listener> {
+        let about = std::fs::symlink_metadata(path)?;
+        Ok(Listener::Unix {
+            listener: UnixListener::from_std(open)?,
+            access: SocketAccess::new(about.mode() & 0o777, Some(about.gid())),
+            _file: None,
+        })
+    };
+    let refused = |source| StartError::UnixSocket {
+        path: path.to_owned(),
+        source,
+    };
+    taken().map(Some).map_err(refused)
+}
+
 /// Listens on a unix socket whose file has this mode and group. Needs a tokio runtime.
 ///
 /// # Errors
@@ -208,10 +247,10 @@ pub(crate) fn unix(path: &Path, access: SocketAccess) -> Result<Listener, StartE
         Ok((listener, about)) => Ok(Listener::Unix {
             listener,
             access: access.of_file(&about),
-            _file: SocketFile {
+            _file: Some(SocketFile {
                 path: path.to_owned(),
                 inode: about.ino(),
-            },
+            }),
         }),
         Err(error) => {
             let _ = std::fs::remove_file(&hidden);

@@ -12,6 +12,7 @@ use baton_tls::{ClientAuth, Files};
 
 use crate::audit_options::AuditOptions;
 use crate::error::StartError;
+use crate::inherited::InheritedSockets;
 use crate::sasl_users::SaslUsers;
 
 /// Connections that the system holds until they are accepted.
@@ -55,6 +56,9 @@ pub struct Options {
     /// A further unix socket, for this user and the superuser of the machine only: its mode is
     /// always 0600. Default: none.
     pub private_socket: Option<PathBuf>,
+    /// Sockets that listen already, which take the place of those with the same addresses and paths
+    /// in the settings above. Default: none.
+    pub inherited: InheritedSockets,
     /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`,
     /// as in [`Options::listen`]. Callers on this machine read paths and metrics, no data; others
     /// have to show who they are, unless [`Options::insecure`] is set and there is no
@@ -493,6 +497,7 @@ impl Default for Options {
             unix_socket_mode: PRIVATE_SOCKET_MODE,
             unix_socket_group: None,
             private_socket: None,
+            inherited: InheritedSockets::default(),
             http: Vec::new(),
             https: Vec::new(),
             http_token_file: None,

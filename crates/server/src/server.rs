@@ -34,7 +34,7 @@ use crate::connections::registry::Connections;
 use crate::ensemble::Links;
 use crate::ensemble_status::EnsembleStatus;
 use crate::error::{ServerError, StartError};
-use crate::listener;
+use crate::listener::{self, Listener};
 use crate::net::tls_handshake::PortTls;
 use crate::net::{accept, lag};
 use crate::options::{Options, StorageChoice};
@@ -138,16 +138,16 @@ impl Server {
         let on_plain_port = tls.as_ref().filter(|_| options.port_unification);
         let on_plain_port = on_plain_port.map(|tls| PortTls::new(Arc::clone(&tls.clients), true));
         for address in &options.listen {
-            let (listener, local) = listener::tcp(address).await?;
-            listeners.push((listener, on_plain_port.clone()));
+            let (listener, local) = listener::tcp(address, &options.inherited).await?;
+            listeners.push((Listener::Tcp(listener), on_plain_port.clone()));
             local_addrs.push(local);
         }
         let mut secure_addrs = Vec::new();
         if let Some(tls) = &tls {
             let port = PortTls::new(Arc::clone(&tls.clients), false);
             for address in &options.secure_listen {
-                let (listener, local) = listener::tcp(address).await?;
-                listeners.push((listener, Some(port.clone())));
+                let (listener, local) = listener::tcp(address, &options.inherited).await?;
+                listeners.push((Listener::Tcp(listener), Some(port.clone())));
                 secure_addrs.push(local);
             }
         }
@@ -160,14 +160,14 @@ impl Server {
         let mut accepting = JoinSet::new();
         let mut http_addrs = Vec::new();
         for address in &options.http {
-            let (listener, local) = listener::bind(address).await?;
+            let (listener, local) = listener::tcp(address, &options.inherited).await?;
             accepting.spawn(http::serve(Arc::clone(&site), listener, None, readers));
             http_addrs.push(local);
         }
         let mut https_addrs = Vec::new();
         if let Some(tls) = &tls {
             for address in &options.https {
-                let (listener, local) = listener::bind(address).await?;
+                let (listener, local) = listener::tcp(address, &options.inherited).await?;
                 let tls = Some(Arc::clone(&tls.http));
                 let site = Arc::clone(&site);
                 accepting.spawn(http::serve(site, listener, tls, Readers::Known));
@@ -186,7 +186,9 @@ impl Server {
                     .map(|path| (path.clone(), shared)),
             )
             .collect();
-        for path in &options.unix_sockets {
+        let inherited = options.inherited.clone();
+        let paths = options.unix_sockets.iter();
+        for path in paths.filter(|path| !inherited.has_unix(path)) {
             // Before the log is read, which may take long. It is looked at again when the socket is
             // made.
             listener::check_unix(path)?;
@@ -222,7 +224,11 @@ impl Server {
         let lag = lag::measure(Arc::clone(&server.state));
         server.accepting.get_mut().spawn(lag);
         for (path, access) in &unix_sockets {
-            listeners.push((listener::unix(path, *access)?, None));
+            let listener = match listener::inherited_unix(path, &inherited)? {
+                Some(open) => open,
+                None => listener::unix(path, *access)?,
+            };
+            listeners.push((listener, None));
         }
         let (start, success) = (Operation::ServerStart, Ending::Success);
         server.state.record(start, success, Who::server, |_| {});

@@ -21,6 +21,7 @@ use crate::output::log;
 use crate::servers::local;
 use crate::servers::machine::Machine;
 use crate::servers::marker::Marker;
+use crate::service_manager;
 use crate::settings::{SettingFlags, Settings, Target};
 use crate::signals::{self, Signals};
 
@@ -75,10 +76,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if let Some(parent) = args.end_with {
         end_with(parent)?;
     }
-    let settings = Settings::load(
+    let settings = Settings::load_and_add(
         args.config.as_deref(),
         &args.settings,
         context.globals.data_dir.as_deref(),
+        service_manager::take_sockets,
     )?;
     if args.print_config {
         print(&settings, context);
@@ -109,6 +111,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         places.splice(0..0, bound);
         let https = server.https_addrs().first().copied();
         announce(context, &places, server.http_addr(), https, data);
+        service_manager::is_ready();
         let options = &settings.target().options;
         let openings = options.openings();
         let is_open = |setting| openings.iter().any(|opening| opening.setting == setting);
@@ -139,6 +142,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             error = server.failed() => Err(Failure::baton(error.to_string())),
         }?;
         tracing::info!("stopping, because of {ended}");
+        service_manager::is_stopping();
         server
             .shutdown()
             .await

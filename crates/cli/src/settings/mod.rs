@@ -153,14 +153,17 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the file, if there is one, and puts the flags over it.
+    /// Reads the file, if there is one, and puts the flags over it. What comes from no setting is
+    /// put into the options by `add`, before settings are derived from others and checked.
     ///
     /// # Errors
-    /// A file that cannot be read or is wrong, with its line; settings that contradict each other.
-    pub(crate) fn load(
+    /// A file that cannot be read or is wrong, with its line; settings that contradict each other;
+    /// those of `add`.
+    pub(crate) fn load_and_add(
         file: Option<&Path>,
         flags: &SettingFlags,
         data_dir: Option<&Path>,
+        add: impl FnOnce(&mut Options) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let mut settings = Self {
             target: Target::default(),
@@ -197,8 +200,18 @@ impl Settings {
                  NAME:PASSWORD"
             )));
         }
+        add(&mut settings.target.options)?;
         settings.settle(is_zoo_cfg)?;
         Ok(settings)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn load(
+        file: Option<&Path>,
+        flags: &SettingFlags,
+        data_dir: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        Self::load_and_add(file, flags, data_dir, |_| Ok(()))
     }
 
     fn put(&mut self, given: Given) -> Result<(), Failure> {
@@ -228,7 +241,8 @@ impl Settings {
                 "the zoo.cfg has no dataDir; add dataDir=FOLDER or give --data-dir",
             ));
         }
-        if is_zoo_cfg && !self.is_given("listen") && !self.is_given("secure_listen") {
+        let options = &self.target.options;
+        if is_zoo_cfg && options.listen.is_empty() && options.secure_listen.is_empty() {
             return Err(Failure::usage(
                 "the zoo.cfg has no clientPort; add clientPort=2181 or give --listen",
             ));
