@@ -189,6 +189,7 @@ impl TlsOptions {
                 certificates: self.server.certificate.clone(),
                 key: self.server.key.clone(),
                 authorities: Some(self.authorities.clone()),
+                revocation_lists: None,
             })
         }
     }

@@ -119,6 +119,12 @@ impl ClientTls {
         })
     }
 
+    /// Whether a certificate of the client's own is shown to servers that ask for one.
+    #[must_use]
+    pub fn has_identity(&self) -> bool {
+        self.files.identity.is_some()
+    }
+
     /// The configuration for a new connection.
     #[must_use]
     pub fn config(&self) -> Arc<ClientConfig> {

@@ -12,6 +12,8 @@ pub enum FileRole {
     Key,
     /// The authorities whose certificates are trusted.
     Authorities,
+    /// The certificates that authorities have revoked (CRL).
+    RevocationLists,
 }
 
 impl std::fmt::Display for FileRole {
@@ -20,6 +22,7 @@ impl std::fmt::Display for FileRole {
             FileRole::Certificate => "certificate file",
             FileRole::Key => "key file",
             FileRole::Authorities => "CA file",
+            FileRole::RevocationLists => "CRL file",
         })
     }
 }
@@ -110,6 +113,18 @@ pub enum TlsError {
     BadCertificate {
         /// What the file is for.
         role: FileRole,
+        /// The file.
+        path: PathBuf,
+        /// Its place in the file, from 1.
+        number: usize,
+        /// What is wrong with it.
+        cause: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A list of revoked certificates that cannot be used.
+    #[error("list {number} in the CRL file {path} cannot be used: {cause}; {remedy}", path = .path.display())]
+    BadRevocationList {
         /// The file.
         path: PathBuf,
         /// Its place in the file, from 1.

@@ -48,6 +48,16 @@ pub enum TlsFailure {
     /// The certificate was revoked.
     #[error("its certificate was revoked; give it a new one")]
     Revoked,
+    /// No list says whether the certificate was revoked.
+    #[error(
+        "no list of the CRL file is of the authority that signed its certificate; append that authority's list to the CRL file"
+    )]
+    NotInRevocationLists,
+    /// The list of revoked certificates that the authority should have signed cannot be used.
+    #[error(
+        "the list of revoked certificates for its authority cannot be used ({0}); take the list that this authority has signed"
+    )]
+    BadRevocationList(String),
     /// The certificate is of version 1 of X.509.
     #[error(
         "its certificate is of X.509 version 1, which is refused here; issue it again as version 3"
@@ -164,6 +174,9 @@ impl TlsFailure {
     pub(crate) fn of_rustls(error: &Error) -> Self {
         match error {
             Error::InvalidCertificate(certificate) => Self::of_certificate(certificate),
+            Error::InvalidCertRevocationList(error) => {
+                Self::BadRevocationList(format!("{error:?}"))
+            }
             Error::NoCertificatesPresented => Self::NoCertificate,
             Error::AlertReceived(alert) => Self::of_alert(*alert),
             Error::PeerIncompatible(PeerIncompatible::NoSignatureSchemesInCommon) => {
@@ -213,6 +226,7 @@ impl TlsFailure {
             }
             CertificateError::NotValidYet => Self::NotYetValid { at: String::new() },
             CertificateError::Revoked => Self::Revoked,
+            CertificateError::UnknownRevocationStatus => Self::NotInRevocationLists,
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
                 Self::WrongPurpose
             }
@@ -300,6 +314,8 @@ fn shown(time: UnixTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rustls::CertRevocationListError;
+
     use super::*;
 
     #[test]
@@ -311,6 +327,15 @@ mod tests {
                 "expired; give it a new one",
             ),
             (CertificateError::NotValidYet.into(), "set the clocks"),
+            (CertificateError::Revoked.into(), "was revoked; give it"),
+            (
+                CertificateError::UnknownRevocationStatus.into(),
+                "append that authority's list",
+            ),
+            (
+                Error::InvalidCertRevocationList(CertRevocationListError::BadSignature),
+                "(BadSignature); take the list",
+            ),
             (CertificateError::NotValidForName.into(), "subjectAltName"),
             (CertificateError::InvalidPurpose.into(), "serverAuth"),
             (CertificateError::BadSignature.into(), "add its authority"),

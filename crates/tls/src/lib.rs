@@ -16,7 +16,7 @@
 //! | `reload` | notices that files have changed |
 //! | `failure` | why a connection with TLS failed, and the remedy |
 //! | `subject` | the subject of a certificate as ZooKeeper writes it |
-//! | `pem` | certificates, keys and authorities in PEM files |
+//! | `pem` | certificates, keys, authorities and lists of revoked certificates in PEM files |
 //! | `provider` | the provider of cryptography |
 //! | `error` | why a file or a setting is refused |
 

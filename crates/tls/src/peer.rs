@@ -17,12 +17,12 @@ use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
     SignatureScheme,
 };
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 
 use crate::client::{accepting_any_host, server_name};
 use crate::error::TlsError;
 use crate::failure::TlsFailure;
-use crate::pem::{Files, read_authorities, read_identity};
+use crate::pem::{Files, read_authorities, read_identity, read_revocation_lists};
 use crate::provider::provider;
 use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
@@ -30,8 +30,9 @@ use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 /// files are read again when they have changed.
 ///
 /// A certificate must be signed by an authority of the files and may be used for both ends of a
-/// connection: its extended key usages, if it has any, name `serverAuth` and `clientAuth`. No
-/// session is resumed, because rustls would not verify the certificate again.
+/// connection: its extended key usages, if it has any, name `serverAuth` and `clientAuth`. A list of
+/// revoked certificates must not have it, where there are lists. No session is resumed, because
+/// rustls would not verify the certificate again.
 #[derive(Debug)]
 pub struct PeerTls {
     files: Files,
@@ -107,7 +108,9 @@ fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
     let authorities = authorities.ok_or(TlsError::NoAuthorities)?;
     let roots = read_authorities(authorities)?;
     let identity = read_identity(&files.certificates, &files.key)?;
-    let verifier = PeerVerifier::new(Arc::clone(&roots)).map_err(|error| refused(&error))?;
+    let revoked = read_revocation_lists(files.revocation_lists.as_deref(), &roots)?;
+    let verifier = PeerVerifier::new(Arc::clone(&roots), revoked.clone());
+    let verifier = verifier.map_err(|error| refused(&error))?;
     verifier.check_own(&identity, &files.certificates, authorities)?;
     let own = Arc::new(SingleCertAndKey::from(identity));
     let mut accepting = ServerConfig::builder_with_provider(provider())
@@ -118,6 +121,7 @@ fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
     accepting.session_storage = Arc::new(NoServerSessionStorage {});
     accepting.send_tls13_tickets = 0;
     let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
+        .with_crls(revoked)
         .build()
         .map_err(|error| refused(&error))?;
     let mut connecting = ClientConfig::builder_with_provider(provider())
@@ -145,13 +149,17 @@ struct PeerVerifier {
 }
 
 impl PeerVerifier {
-    fn new(roots: Arc<RootCertStore>) -> Result<Self, rustls::server::VerifierBuilderError> {
+    fn new(
+        roots: Arc<RootCertStore>,
+        revoked: Vec<CertificateRevocationListDer<'static>>,
+    ) -> Result<Self, rustls::server::VerifierBuilderError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let as_client = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider);
         Ok(Self {
             roots,
-            as_client: as_client.build()?,
+            // It looks the certificate up in the lists, for both roles.
+            as_client: as_client.with_crls(revoked).build()?,
             algorithms,
         })
     }

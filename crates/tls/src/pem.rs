@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities in PEM files. Everything that can be wrong with a file is
+//! Certificates, keys, authorities and their lists of revoked certificates in PEM files. Everything that can be wrong with a file is
 //! found here, before a connection needs it.
 
 use std::fmt::Display;
@@ -9,18 +9,25 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{self, PemObject, SectionKind};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use x509_parser::certificate::{X509Certificate, X509CertificateParser};
 use x509_parser::nom;
 use x509_parser::nom::Parser as _;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::revocation_list::CertificateRevocationList;
+use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Version;
 
 use crate::error::{FileRole, TlsError};
+use crate::provider::provider;
 
 /// The most bytes of a file: a thousand certificates are shorter.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+/// The same of lists of revoked certificates, of which large authorities have many.
+const MAX_LISTS_BYTES: u64 = 64 << 20;
 /// Permissions with which others than the owner and the group could use a file of secrets, or
 /// others than the owner could change it.
 #[cfg(unix)]
@@ -35,6 +42,9 @@ pub struct Files {
     pub key: PathBuf,
     /// The certificates of the authorities that sign the other side's certificates.
     pub authorities: Option<PathBuf>,
+    /// The lists of the certificates that these authorities have revoked. With it, a certificate of
+    /// the other side is refused if a list has it, and if there is no list of its authority.
+    pub revocation_lists: Option<PathBuf>,
 }
 
 impl Files {
@@ -45,6 +55,7 @@ impl Files {
             paths.push(&self.key);
         }
         paths.extend(self.authorities.as_deref());
+        paths.extend(self.revocation_lists.as_deref());
         paths
     }
 }
@@ -100,6 +111,65 @@ pub fn read_authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
             })?;
     }
     Ok(Arc::new(roots))
+}
+
+/// Reads the lists of revoked certificates of a file. Without a file there are none.
+///
+/// A list that is out of date is refused here, like a certificate that has expired. One that gets
+/// out of date while it is in use stays in use.
+///
+/// # Errors
+/// [`TlsError`] names the file and the remedy; a file without a list is refused.
+pub fn read_revocation_lists(
+    path: Option<&Path>,
+    authorities: &Arc<RootCertStore>,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let Some(path) = path else {
+        return Ok(Vec::new());
+    };
+    let role = FileRole::RevocationLists;
+    let text = read(path, role)?;
+    let mut lists = Vec::new();
+    for (kind, der) in sections(&text, path, role)? {
+        if kind != SectionKind::Crl {
+            continue;
+        }
+        let bad = |cause: String, remedy| TlsError::BadRevocationList {
+            path: path.to_owned(),
+            number: lists.len() + 1,
+            cause,
+            remedy,
+        };
+        let write_again = "take it from its authority again, as a whole list of version 2";
+        let due = next_update(&der).map_err(|error| bad(error, write_again))?;
+        if due.timestamp() < now() {
+            let cause = format!("its authority has promised a newer one for {due}");
+            return Err(bad(cause, "put the newest list in its place"));
+        }
+        let list = CertificateRevocationListDer::from(der);
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), provider());
+        let usable = verifier.with_crls([list.clone()]).build();
+        usable.map_err(|error| bad(error.to_string(), write_again))?;
+        lists.push(list);
+    }
+    if lists.is_empty() {
+        return Err(TlsError::Lacks {
+            role,
+            path: path.to_owned(),
+            what: "list of revoked certificates",
+            needs: "a section BEGIN X509 CRL for each authority",
+        });
+    }
+    Ok(lists)
+}
+
+/// When the list is to be replaced by a newer one.
+fn next_update(der: &[u8]) -> Result<ASN1Time, String> {
+    let (_, list) = CertificateRevocationList::from_der(der)
+        .map_err(|error| format!("it is not an X.509 list ({error})"))?;
+    list.next_update()
+        .ok_or_else(|| "it does not say when a newer one comes (nextUpdate)".to_owned())
 }
 
 /// Reads every certificate of a file, in its order. Of a certificate file the first one must be
@@ -198,15 +268,19 @@ fn read(path: &Path, role: FileRole) -> Result<Vec<u8>, TlsError> {
         path: path.to_owned(),
         cause: error.to_string(),
     };
+    let limit = match role {
+        FileRole::RevocationLists => MAX_LISTS_BYTES,
+        _ => MAX_FILE_BYTES,
+    };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut text = Vec::new();
-    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text);
+    let read = file.take(limit + 1).read_to_end(&mut text);
     read.map_err(unreadable)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
+    if text.len() as u64 > limit {
         return Err(TlsError::TooLarge {
             role,
             path: path.to_owned(),
-            limit: MAX_FILE_BYTES,
+            limit,
         });
     }
     match foreign_format(&text, path, role) {
@@ -218,13 +292,14 @@ fn read(path: &Path, role: FileRole) -> Result<Vec<u8>, TlsError> {
 /// The refusal of a key store of Java's, or of bare DER.
 fn foreign_format(text: &[u8], path: &Path, role: FileRole) -> Option<TlsError> {
     const JKS: &[u8] = &[0xfe, 0xed, 0xfe, 0xed];
-    /// A SEQUENCE that is longer than its short form allows.
+    /// A SEQUENCE that is longer than its short form allows: of 128 bytes, or of 256.
+    const SHORT_DER: &[u8] = &[0x30, 0x81];
     const DER: &[u8] = &[0x30, 0x82];
     /// The INTEGER 3 that a PKCS#12 file begins with, inside its SEQUENCE.
     const PKCS12_VERSION: &[u8] = &[0x02, 0x01, 0x03];
     let shown = path.display();
     let what = match role {
-        FileRole::Authorities => "-nokeys",
+        FileRole::Authorities | FileRole::RevocationLists => "-nokeys",
         FileRole::Certificate | FileRole::Key => "-nodes",
     };
     let of_pkcs12 = |file: &str| format!("openssl pkcs12 -in {file} {what} -out store.pem");
@@ -239,10 +314,11 @@ fn foreign_format(text: &[u8], path: &Path, role: FileRole) -> Option<TlsError> 
             "a PKCS#12 store (of Java or OpenSSL)",
             of_pkcs12(&shown.to_string()),
         )
-    } else if text.starts_with(DER) {
+    } else if text.starts_with(DER) || text.starts_with(SHORT_DER) {
         let convert = match role {
             FileRole::Key => "pkey",
             FileRole::Certificate | FileRole::Authorities => "x509",
+            FileRole::RevocationLists => "crl",
         };
         let command = format!("openssl {convert} -inform DER -in {shown} -out store.pem");
         ("in DER", command)
@@ -300,10 +376,7 @@ fn check(der: &[u8], path: &Path, role: FileRole, number: usize) -> Result<(), T
             "issue it again as version 3, with the names of the host as subjectAltName",
         ));
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |since| {
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-    });
+    let now = now();
     let validity = parsed.validity();
     let out_of_time = |state, at: &dyn Display, remedy| TlsError::OutOfTime {
         role,
@@ -323,6 +396,14 @@ fn check(der: &[u8], path: &Path, role: FileRole, number: usize) -> Result<(), T
         return Err(out_of_time("becomes valid only", at, remedy));
     }
     Ok(())
+}
+
+/// The time in seconds, as certificates have it.
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    })
 }
 
 /// Parses a certificate without its extensions, which nobody here asks for.

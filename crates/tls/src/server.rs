@@ -9,7 +9,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 
 use crate::error::TlsError;
-use crate::pem::{Files, read_authorities, read_identity};
+use crate::pem::{Files, read_authorities, read_identity, read_revocation_lists};
 use crate::provider::provider;
 use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
@@ -107,7 +107,9 @@ fn config(files: &Files, client_auth: ClientAuth) -> Result<Arc<ServerConfig>, T
         ClientAuth::None => builder.with_no_client_auth(),
         ClientAuth::Optional | ClientAuth::Required => {
             let roots = roots.ok_or(TlsError::NoAuthorities)?;
+            let revoked = read_revocation_lists(files.revocation_lists.as_deref(), &roots)?;
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+            let verifier = verifier.with_crls(revoked);
             let verifier = match client_auth {
                 ClientAuth::Optional => verifier.allow_unauthenticated(),
                 _ => verifier,

@@ -82,6 +82,7 @@ struct TlsSettings {
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     ca: Option<PathBuf>,
+    crl: Option<PathBuf>,
     client_auth: Option<ClientAuth>,
     super_subject: Option<String>,
     reload_interval: Duration,
@@ -93,6 +94,7 @@ impl Default for TlsSettings {
             cert: None,
             key: None,
             ca: None,
+            crl: None,
             client_auth: None,
             super_subject: None,
             reload_interval: ServerTlsOptions::RELOAD_INTERVAL,
@@ -108,6 +110,7 @@ struct PeerTlsSettings {
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     ca: Option<PathBuf>,
+    crl: Option<PathBuf>,
     any_host: bool,
 }
 
@@ -139,6 +142,9 @@ pub(crate) struct FromFile {
     is_zoo_cfg: bool,
     /// The line that asks for SASL, which needs users.
     sasl: Option<String>,
+    /// Lines that ask for lists of revoked certificates, which they do not name: the setting that
+    /// does, its flag, and the line.
+    revocation_lists: Vec<(&'static str, &'static str, String)>,
 }
 
 /// All settings, with their origins.
@@ -173,10 +179,12 @@ impl Settings {
         };
         let mut is_zoo_cfg = false;
         let mut sasl = None;
+        let mut revocation_lists = Vec::new();
         if let Some(file) = file {
             let said = read(file, flags.last("server_id"))?;
             is_zoo_cfg = said.is_zoo_cfg;
             sasl = said.sasl;
+            revocation_lists = said.revocation_lists;
             settings.warning = warning(file, &said.instead);
             settings.target.options.conf_lines = said.conf_lines;
             for given in said.given {
@@ -198,6 +206,15 @@ impl Settings {
                 "{origin}: clients authenticate by SASL, and nothing names the users; name the JAAS file that \
                  the server's -Djava.security.auth.login.config names with --sasl-users, or a file with lines \
                  NAME:PASSWORD"
+            )));
+        }
+        let unnamed = revocation_lists
+            .into_iter()
+            .find(|(setting, _, _)| !settings.is_given(setting));
+        if let Some((_, flag, origin)) = unnamed {
+            return Err(Failure::usage(format!(
+                "{origin}: certificates are to be looked up in the lists of revoked ones, and baton serve \
+                 fetches none; name a file with the lists of the authorities in PEM with --{flag}"
             )));
         }
         add(&mut settings.target.options)?;
@@ -304,7 +321,7 @@ impl Settings {
     fn settle_tls(&mut self) -> Result<(), Failure> {
         let tls = self.target.tls.clone();
         let Some(certificates) = tls.cert else {
-            let rest = "tls_key, tls_ca, tls_client_auth, tls_super_subject";
+            let rest = "tls_key, tls_ca, tls_crl, tls_client_auth, tls_super_subject";
             // A port that needs the certificate asks for it by itself, later.
             let options = &self.target.options;
             let is_asked_for = options.port_unification
@@ -322,6 +339,7 @@ impl Settings {
             key: tls.key.unwrap_or_else(|| certificates.clone()),
             certificates,
             authorities: tls.ca,
+            revocation_lists: tls.crl,
         });
         self.target.options.tls = Some(ServerTlsOptions {
             client_auth: tls.client_auth.unwrap_or(options.client_auth),
@@ -394,6 +412,7 @@ impl Settings {
                 ("ensemble.tls_cert", tls.cert.is_some()),
                 ("ensemble.tls_key", tls.key.is_some()),
                 ("ensemble.tls_ca", tls.ca.is_some()),
+                ("ensemble.tls_crl", tls.crl.is_some()),
                 ("ensemble.tls_any_host", tls.any_host),
             ];
             return match rest.into_iter().find(|(_, is_on)| *is_on) {
@@ -415,6 +434,7 @@ impl Settings {
             key: tls.key.unwrap_or_else(|| certificates.clone()),
             certificates,
             authorities: Some(authorities),
+            revocation_lists: tls.crl,
         };
         Ok(Some(PeerTlsOptions {
             connects: tls.connects,

@@ -108,6 +108,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "The authorities that sign the certificates of clients, in PEM",
     },
     Setting {
+        name: "tls_crl",
+        flag: Flag::Own("FILE"),
+        zoo: None,
+        field: Field::Path(|to| &mut to.tls.crl),
+        help: "The lists of certificates that the authorities of tls_ca have revoked, in PEM. It needs a list of each authority",
+    },
+    Setting {
         name: "tls_client_auth",
         flag: Flag::Own("WHO"),
         zoo: Some(("ssl.clientAuth", Unit::Text)),
@@ -484,6 +491,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         zoo: Some(("ssl.quorum.trustStore.location", Unit::Text)),
         field: Field::Path(|to| &mut to.peer_tls.ca),
         help: "The authorities that sign the certificates of all servers of the ensemble, in PEM",
+    },
+    Setting {
+        name: "ensemble.tls_crl",
+        flag: Flag::Named("peer-tls-crl", "FILE"),
+        zoo: None,
+        field: Field::Path(|to| &mut to.peer_tls.crl),
+        help: "The lists of certificates that the authorities of ensemble.tls_ca have revoked, in PEM. It needs a list of each authority",
     },
     Setting {
         name: "ensemble.tls_any_host",

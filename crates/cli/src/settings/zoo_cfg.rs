@@ -314,6 +314,7 @@ impl Reader {
             conf_lines: self.conf_lines,
             is_zoo_cfg: true,
             sasl: auth.sasl,
+            revocation_lists: tls.revocation_lists,
         })
     }
 

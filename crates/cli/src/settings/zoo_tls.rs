@@ -17,6 +17,8 @@ enum Meaning {
     ClientAuth,
     /// Whether the names in certificates of servers are checked.
     HostCheck,
+    /// Whether certificates are looked up in the lists of revoked ones.
+    RevocationLists,
     /// Followed by what Baton does anyway, where the value is one of these.
     Agrees(&'static [&'static str], &'static str),
     /// Without effect, where the value is not this one; Baton does this instead.
@@ -25,7 +27,7 @@ enum Meaning {
     Instead(&'static str),
 }
 
-use Meaning::{Agrees, ClientAuth, HostCheck, Instead, Store, Unless};
+use Meaning::{Agrees, ClientAuth, HostCheck, Instead, RevocationLists, Store, Unless};
 
 const NO: &[&str] = &["false", "no", "none", "0", ""];
 const YES: &[&str] = &["true"];
@@ -71,10 +73,7 @@ const KEYS: &[(&str, Meaning)] = &[
         Agrees(NO, "the names in certificates of clients are not checked"),
     ),
     ("allowReverseDnsLookup", Instead(ANYTHING)),
-    (
-        "crl",
-        Agrees(NO, "lists of revoked certificates are not read"),
-    ),
+    ("crl", RevocationLists),
     (
         "ocsp",
         Agrees(NO, "nobody is asked whether a certificate was revoked"),
@@ -138,6 +137,9 @@ pub(super) struct TlsGiven {
     pub(super) given: Vec<Given>,
     /// Keys without effect, and why.
     pub(super) instead: Vec<(String, &'static str)>,
+    /// Lines that ask for lists of revoked certificates: the setting that names them, its flag, and
+    /// the line.
+    pub(super) revocation_lists: Vec<(&'static str, &'static str, String)>,
 }
 
 /// The keys of one side, and the settings they become.
@@ -147,6 +149,8 @@ struct Side {
     own_keys: &'static [(&'static str, Meaning)],
     certificate: &'static str,
     authorities: &'static str,
+    /// The setting of the lists of revoked certificates, and its flag.
+    revocation_lists: (&'static str, &'static str),
     /// `None`: the other side always has to show a certificate.
     client_auth: Option<&'static str>,
 }
@@ -156,6 +160,7 @@ const CLIENTS: Side = Side {
     own_keys: &[],
     certificate: "tls_cert",
     authorities: "tls_ca",
+    revocation_lists: ("tls_crl", "tls-crl"),
     client_auth: Some("tls_client_auth"),
 };
 
@@ -164,6 +169,7 @@ const SERVERS: Side = Side {
     own_keys: QUORUM_KEYS,
     certificate: "ensemble.tls_cert",
     authorities: "ensemble.tls_ca",
+    revocation_lists: ("ensemble.tls_crl", "peer-tls-crl"),
     client_auth: None,
 };
 
@@ -323,6 +329,13 @@ impl ZooTls {
                             "{origin}: the file asks for what baton serve does not have ({what}); \
                              protect the port by other means, then remove this line"
                         ));
+                    }
+                }
+                Some(RevocationLists) => {
+                    let is_off = |off: &&str| off.eq_ignore_ascii_case(value);
+                    if !NO.iter().any(is_off) {
+                        let (setting, flag) = side.revocation_lists;
+                        out.revocation_lists.push((setting, flag, origin.clone()));
                     }
                 }
                 Some(ClientAuth) => client_auth = Some((value.clone(), origin.clone())),

@@ -18,6 +18,7 @@ fn server(certificates: &Certificates, host: &str, client_auth: ClientAuth) -> T
         certificates: certificate,
         key,
         authorities: Some(certificates.authorities()),
+        revocation_lists: None,
     };
     TlsAcceptor::from(ServerTls::load(files, client_auth).unwrap().config())
 }

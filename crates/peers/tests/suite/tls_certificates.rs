@@ -132,6 +132,7 @@ impl Folder {
             certificates: self.write("server.pem", &own.certificate),
             key: self.write("server.key", &own.key),
             authorities: Some(self.write("ca.pem", &trusted)),
+            revocation_lists: None,
         }
     }
 

@@ -286,6 +286,7 @@ fn client_certificates_need_an_authority() {
     // A bad CA file is reported even if nobody is asked for a certificate.
     let bad = Files {
         authorities: Some(folder.path("missing")),
+        revocation_lists: None,
         ..folder.files(&pair, None)
     };
     ServerTls::load(bad, ClientAuth::None).unwrap_err();

@@ -3,73 +3,17 @@
 use std::sync::Arc;
 
 use baton_tls::failure::explain;
-use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
-use baton_tls::rustls::{
-    self, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConnection,
-};
+use baton_tls::rustls::{self, ClientConfig, ClientConnection, HandshakeKind, ServerConnection};
 use baton_tls::{ClientAuth, ReloadOutcome, ServerTls, subject};
 use rcgen::{ExtendedKeyUsagePurpose, date_time_ymd};
 
-use crate::support::{Ca, Folder, Pair, named};
+use crate::support::{Ca, Folder, client, meet, named, why};
 
-fn client(trusted: &Ca, own: Option<&Pair>) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    let ca = CertificateDer::from_pem_slice(trusted.pem.as_bytes()).unwrap();
-    roots.add(ca).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots);
-    Arc::new(match own {
-        Some(own) => {
-            let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes());
-            let chain = chain.map(Result::unwrap).collect();
-            let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
-            builder.with_client_auth_cert(chain, key).unwrap()
-        }
-        None => builder.with_no_client_auth(),
-    })
-}
-
-/// Both sides, once the handshake is over for the server and the client has read what it sent; the
-/// error of the side that refused.
 fn shake_hands(
     client: &Arc<ClientConfig>,
     server: &ServerTls,
 ) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
-    let name = ServerName::try_from("localhost").unwrap();
-    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
-    let mut server = ServerConnection::new(server.config()).unwrap();
-    loop {
-        let mut moved = 0;
-        let mut bytes = Vec::new();
-        while client.wants_write() {
-            moved += client.write_tls(&mut bytes).unwrap();
-        }
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            server.read_tls(&mut rest).unwrap();
-            server.process_new_packets()?;
-        }
-        bytes.clear();
-        while server.wants_write() {
-            moved += server.write_tls(&mut bytes).unwrap();
-        }
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            client.read_tls(&mut rest).unwrap();
-            client.process_new_packets()?;
-        }
-        if moved == 0 {
-            assert!(!client.is_handshaking() && !server.is_handshaking());
-            return Ok((client, server));
-        }
-    }
-}
-
-fn why(outcome: Result<(ClientConnection, ServerConnection), rustls::Error>) -> String {
-    explain(&outcome.map(|_| ()).unwrap_err())
+    meet(client, &server.config())
 }
 
 #[test]

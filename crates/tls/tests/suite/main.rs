@@ -10,5 +10,6 @@
 mod files;
 mod handshakes;
 mod peers;
+mod revocation;
 mod subjects;
 mod support;

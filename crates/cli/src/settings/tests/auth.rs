@@ -106,6 +106,29 @@ fn what_a_zoo_cfg_requires_of_clients_is_required() {
     let trusting = format!("{certificates}ssl.trustStore.location=/ca\n");
     let settings = load_auth(&trusting, USERS, &[]).unwrap();
     assert_eq!(schemes(&settings), ["x509"]);
+    // Nobody could ever be let in.
+    for (lines, named) in [
+        (format!("{trusting}ssl.clientAuth=none\n"), "tls_client_auth"),
+        (
+            "ssl.keyStore.location=/x\nssl.trustStore.location=/ca\nenforce.auth.enabled=true\nenforce.auth.schemes=x509\n"
+                .to_owned(),
+            "tls_ca",
+        ),
+    ] {
+        let refused = load_auth(&lines, USERS, &[]).unwrap_err();
+        assert!(refused.contains(named), "{refused}");
+    }
+    let plain = [
+        "--https=127.0.0.1:0",
+        "--tls-cert=/x",
+        "--tls-ca=/ca",
+        "--require-auth=x509",
+    ];
+    let refused = load_auth("", USERS, &plain).unwrap_err();
+    assert!(
+        refused.contains("secure_listen or port_unification"),
+        "{refused}"
+    );
 }
 
 #[test]

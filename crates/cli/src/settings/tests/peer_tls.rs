@@ -129,10 +129,7 @@ fn keys_of_tls_among_servers_without_effect_are_named_with_the_reason() {
 #[test]
 fn what_a_zoo_cfg_asks_of_tls_among_servers_in_vain_stops_the_start() {
     for (line, part) in [
-        (
-            "ssl.quorum.crl=true",
-            "lists of revoked certificates are not read",
-        ),
+        ("ssl.quorum.crl=true", "with --peer-tls-crl"),
         ("ssl.quorum.ocsp=true", "nobody is asked"),
         ("ssl.quorum.enabledProtocols=TLSv1.1", "TLS 1.2 and 1.3"),
         ("ssl.quorum.protocol=SSLv3", "TLS 1.2 and 1.3"),
@@ -154,6 +151,14 @@ fn what_a_zoo_cfg_asks_of_tls_among_servers_in_vain_stops_the_start() {
             "{refused}"
         );
     }
+    let lists = format!("sslQuorum=true\n{STORES}ssl.quorum.crl=true\n");
+    let named = load_quorum(&lists, &["--peer-tls-crl=/x/crl.pem"]).unwrap();
+    let ensemble = named.target().options.ensemble.as_ref().unwrap();
+    let files = &ensemble.tls.as_ref().unwrap().files;
+    assert_eq!(
+        files.revocation_lists.as_deref(),
+        Some(Path::new("/x/crl.pem"))
+    );
     let without = load_quorum("sslQuorum=true\n", &[]).map(drop).unwrap_err();
     assert!(
         without.contains("sslQuorum") && without.contains("--peer-tls-cert"),

@@ -61,9 +61,29 @@ fn tls_of_a_zoo_cfg_is_taken_with_zookeepers_defaults() {
 }
 
 #[test]
+fn lists_of_revoked_certificates_that_a_zoo_cfg_asks_for_are_named_by_a_flag() {
+    let text = "dataDir=/x\nsecureClientPort=2281\nssl.keyStore.location=/x/server.pem\n\
+                ssl.trustStore.location=/x/ca.pem\nssl.crl=true\n";
+    let settings = load("zoo.cfg", text, &["--tls-crl=/x/crl.pem"]).unwrap();
+    let tls = settings.target().options.tls.as_ref().unwrap();
+    let lists = tls.files.revocation_lists.as_deref();
+    assert_eq!(lists, Some(Path::new("/x/crl.pem")));
+    let tls_port = ["--listen=127.0.0.1:0", "--secure-listen=127.0.0.1:0"];
+    let alone = [&tls_port[..], &["--tls-crl=/x/crl.pem"]].concat();
+    let refused = load("baton.toml", "", &alone).unwrap_err();
+    assert!(refused.contains("tls_cert"), "{refused}");
+    let without_ca = [&alone[..], &["--tls-cert=/x/server.pem"]].concat();
+    let refused = load("baton.toml", "", &without_ca).unwrap_err();
+    assert!(
+        refused.contains("tls_crl = ") && refused.contains("tls_ca"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn what_a_zoo_cfg_asks_of_tls_in_vain_stops_the_start_with_its_line_and_the_remedy() {
     for (line, part) in [
-        ("ssl.crl=true", "lists of revoked certificates are not read"),
+        ("ssl.crl=true", "with --tls-crl"),
         ("ssl.ocsp=true", "nobody is asked"),
         ("ssl.enabledProtocols=TLSv1.1", "TLS 1.2 and 1.3"),
         ("ssl.enabledProtocols=TLSv1.3", "TLS 1.2 and 1.3"),

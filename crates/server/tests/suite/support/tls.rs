@@ -86,6 +86,7 @@ impl Fleet {
             certificates: self.write("server.pem", &pair.certificate),
             key: self.write("server.key", &pair.key),
             authorities: Some(self.write("ca.pem", &self.authority)),
+            revocation_lists: None,
         }
     }
 

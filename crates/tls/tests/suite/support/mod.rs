@@ -1,11 +1,18 @@
 //! Authorities and certificates of the tests, and the files that hold them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use baton_tls::Files;
+use baton_tls::failure::explain;
+use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use baton_tls::rustls::{
+    self, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams,
+    SerialNumber, date_time_ymd,
 };
 
 /// An authority.
@@ -50,6 +57,95 @@ impl Ca {
     }
 }
 
+impl Ca {
+    /// The list of what it has revoked, by the serial numbers, in PEM.
+    pub fn revoke(&self, serials: &[u64]) -> String {
+        self.revoke_until(serials, 4000)
+    }
+
+    /// As [`Ca::revoke`]; the next list comes at the beginning of this year.
+    pub fn revoke_until(&self, serials: &[u64], year: i32) -> String {
+        let at = date_time_ymd(2000, 1, 1);
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: at,
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: at,
+            next_update: date_time_ymd(year, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+}
+
+/// What a client needs that trusts this authority.
+pub fn client(trusted: &Ca, own: Option<&Pair>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(trusted.pem.as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    Arc::new(match own {
+        Some(own) => {
+            let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes());
+            let chain = chain.map(Result::unwrap).collect();
+            let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    })
+}
+
+/// Both sides, once the handshake is over for the server and the client has read what it sent; the
+/// error of the side that refused.
+pub fn meet(
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+    loop {
+        let mut moved = 0;
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            moved += client.write_tls(&mut bytes).unwrap();
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            server.read_tls(&mut rest).unwrap();
+            server.process_new_packets()?;
+        }
+        bytes.clear();
+        while server.wants_write() {
+            moved += server.write_tls(&mut bytes).unwrap();
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            client.read_tls(&mut rest).unwrap();
+            client.process_new_packets()?;
+        }
+        if moved == 0 {
+            assert!(!client.is_handshaking() && !server.is_handshaking());
+            return Ok((client, server));
+        }
+    }
+}
+
+/// The line about a handshake that was refused.
+pub fn why(outcome: Result<(ClientConnection, ServerConnection), rustls::Error>) -> String {
+    explain(&outcome.map(|_| ()).unwrap_err())
+}
+
 pub fn named(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
@@ -86,6 +182,7 @@ impl Folder {
             certificates: self.write("server.pem", &pair.certificate),
             key: self.write("server.key", &pair.key),
             authorities: ca.map(|ca| self.write("ca.pem", &ca.pem)),
+            revocation_lists: None,
         }
     }
 }
