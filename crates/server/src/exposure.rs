@@ -2,11 +2,12 @@
 //! they are. Owns the rule by which such an address stops the start.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use baton_tls::ClientAuth;
 
 use crate::error::StartError;
-use crate::options::{Options, is_loopback_host};
+use crate::options::{DEFAULT_WORDS, Options, is_loopback_host};
 
 /// An address or a socket where nobody has to prove who they are, though others than this user
 /// reach it.
@@ -36,11 +37,17 @@ impl fmt::Display for Opening {
     }
 }
 
+const LOCAL_USERS: &str = "every user of this machine";
+const LOCAL_USERS_OF_TCP: &str = "every user of this machine, without authentication";
+const LOCAL_READERS: &str =
+    "every user of this machine, who reads paths, addresses and session ids without authentication";
+const WORDS: &str = "every machine that reaches it, for four-letter words that list sessions or paths, or reset counters";
 const PLAIN: &str = "every machine that reaches it, without encryption and authentication";
 const LISTEN_REMEDY: &str = "must not be open to other machines without TLS or authentication: whoever reaches it would \
      read and change every znode whose ACL is open to the world. Listen on 127.0.0.1 or a unix socket, \
-     or with TLS (secure_listen, tls_cert), or have clients authenticate (require_auth = \"sasl\"); \
-     where the network keeps strangers away, insecure = true (baton serve --insecure) permits it";
+     or with TLS (secure_listen, tls_cert), or have clients authenticate (require_auth = \"sasl\", or \
+     \"x509\" with port_unification); where the network keeps strangers away, insecure = true \
+     (baton serve --insecure) permits it";
 const HTTP_REMEDY: &str = "must not be open to other machines without authentication: whoever reaches it would read \
      paths, addresses and session ids. Listen on 127.0.0.1, or have callers show a token \
      (http_token_file), better with TLS (https, tls_cert); where the network keeps strangers away, \
@@ -52,8 +59,8 @@ impl Options {
     #[must_use]
     pub fn openings(&self) -> Vec<Opening> {
         let mut openings = Vec::new();
-        let mut add = |setting, places: &[String], who, remedy| {
-            let places = places.iter().filter(|place| is_reached_by_others(place));
+        let mut add = |setting, places: &[String], is_meant: fn(&str) -> bool, who, remedy| {
+            let places = places.iter().filter(|place| is_meant(place));
             openings.extend(places.map(|place| Opening {
                 setting,
                 place: place.clone(),
@@ -61,18 +68,50 @@ impl Options {
                 remedy,
             }));
         };
-        let clients_prove = self.clients_prove_who_they_are();
-        if !clients_prove {
-            add("listen", &self.listen, PLAIN, Some(LISTEN_REMEDY));
-        }
+        let others = is_reached_by_others;
         let tls = self.tls.as_ref();
-        if !clients_prove && tls.is_some_and(|tls| tls.client_auth != ClientAuth::Required) {
-            let who = "every machine that reaches it, with encryption and without authentication";
-            add("secure_listen", &self.secure_listen, who, None);
+        let shows_certificate = tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required);
+        if !self.clients_prove_who_they_are() {
+            add("listen", &self.listen, others, PLAIN, Some(LISTEN_REMEDY));
+            add(
+                "listen",
+                &self.listen,
+                is_of_this_machine,
+                LOCAL_USERS_OF_TCP,
+                None,
+            );
+            if !shows_certificate {
+                let who =
+                    "every machine that reaches it, with encryption and without authentication";
+                add("secure_listen", &self.secure_listen, others, who, None);
+            }
+        } else if self.has_telling_words() {
+            // A word comes in the place of a session, so nothing is proved before it.
+            add("four_letter_words", &self.listen, others, WORDS, None);
+            if !shows_certificate {
+                add(
+                    "four_letter_words",
+                    &self.secure_listen,
+                    others,
+                    WORDS,
+                    None,
+                );
+            }
         }
+        // Whoever asks from a loopback address reads without showing anything.
+        let mut local_readers: fn(&str) -> bool = is_reached_by_local_users;
         if self.http_token_file.is_none() {
-            add("http", &self.http, PLAIN, Some(HTTP_REMEDY));
+            add("http", &self.http, others, PLAIN, Some(HTTP_REMEDY));
+            local_readers = is_of_this_machine;
         }
+        add("http", &self.http, local_readers, LOCAL_READERS, None);
+        add(
+            "https",
+            &self.https,
+            is_reached_by_local_users,
+            LOCAL_READERS,
+            None,
+        );
         let ensemble = self.ensemble.as_ref();
         let plain_peers = ensemble.filter(|of| of.allow_plain_peers && of.has_plain_peers());
         if let Some(ensemble) = plain_peers {
@@ -91,7 +130,7 @@ impl Options {
             openings.extend(places.map(|path| Opening {
                 setting: "unix_socket",
                 place: path.display().to_string(),
-                who: "every user of this machine",
+                who: LOCAL_USERS,
                 remedy: None,
             }));
         }
@@ -116,22 +155,49 @@ impl Options {
         }
     }
 
-    /// Whether every client has to prove who it is before it may ask for anything. With `digest`, a
-    /// client may name any user with any password, so that is no proof.
+    /// Whether every client has to prove who it is before it may ask for anything. One of the
+    /// required schemes is enough for a client, so each has to be a proof. With `digest`, a client
+    /// may name any user with any password, so that is none.
     fn clients_prove_who_they_are(&self) -> bool {
         let mut required = self.required_schemes.iter();
-        !self.required_schemes.is_empty() && required.all(|scheme| scheme == "sasl")
+        !self.required_schemes.is_empty()
+            && required.all(|scheme| matches!(scheme.as_str(), "sasl" | "x509"))
+    }
+
+    /// Whether a four-letter word is answered that tells more than the server's own state, or
+    /// changes something.
+    fn has_telling_words(&self) -> bool {
+        let words = self.four_letter_words.iter();
+        words
+            .map(String::as_str)
+            .any(|word| !DEFAULT_WORDS.contains(&word))
     }
 }
 
 /// Whether other machines reach `HOST:PORT`. What is no address is refused where it is used.
 fn is_reached_by_others(address: &str) -> bool {
+    let host = host_of(address);
+    !host.is_empty() && !is_loopback_host(host)
+}
+
+/// Whether only this machine reaches `HOST:PORT`, with all its users.
+fn is_of_this_machine(address: &str) -> bool {
+    is_loopback_host(host_of(address))
+}
+
+/// Whether the users of this machine reach `HOST:PORT` by an address of loopback.
+fn is_reached_by_local_users(address: &str) -> bool {
+    let host = host_of(address);
+    let is_every = host == "*" || host.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified());
+    is_every || is_loopback_host(host)
+}
+
+fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or("", |(host, _)| host);
     let inside = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
-    let host = inside.unwrap_or(host);
-    !host.is_empty() && !is_loopback_host(host)
+    inside.unwrap_or(host)
 }
 
 #[cfg(test)]
@@ -165,6 +231,19 @@ mod tests {
             (":2181", false),
         ] {
             assert_eq!(is_reached_by_others(address), reached, "{address}");
+            assert!(!(reached && is_of_this_machine(address)), "{address}");
+        }
+        for (address, reached) in [
+            ("127.0.0.1:1", true),
+            ("[::]:1", true),
+            ("0.0.0.0:1", true),
+            ("*:1", true),
+            ("localhost:1", true),
+            ("10.0.0.1:1", false),
+            ("zk1:1", false),
+            (":1", false),
+        ] {
+            assert_eq!(is_reached_by_local_users(address), reached, "{address}");
         }
     }
 
@@ -182,6 +261,7 @@ mod tests {
             certificates: PathBuf::new(),
             key: PathBuf::new(),
             authorities: None,
+            revocation_lists: None,
         }));
         options
     }
@@ -206,7 +286,13 @@ mod tests {
                     .to_string()
                     .starts_with("0.0.0.0:1 to every machine")
             );
-            of(setting, "127.0.0.1:1").check_exposure().unwrap();
+            // The other users of this machine are named, and nothing more.
+            let local = of(setting, "127.0.0.1:1");
+            local.check_exposure().unwrap();
+            let [opening] = &local.openings()[..] else {
+                panic!("{setting}");
+            };
+            assert!(opening.to_string().contains("every user of this machine"));
         }
         // They are named, and do not stop the start.
         for (setting, place) in [("secure_listen", "*:1"), ("unix_socket", "/run/s")] {
@@ -215,7 +301,8 @@ mod tests {
             options.check_exposure().unwrap();
             assert_eq!(options.openings().len(), 1, "{setting}");
         }
-        assert_eq!(of("https", "*:1").openings(), []);
+        assert_eq!(of("https", "10.0.0.1:1").openings(), []);
+        assert_eq!(of("https", "*:1").openings().len(), 1);
         assert_eq!(of("unix_socket", "/run/s").openings(), []);
     }
 
@@ -225,18 +312,52 @@ mod tests {
         options.sasl_users = SaslUsers::from_iter([("bob".to_owned(), "secret".to_owned())]);
         for (schemes, is_open) in [
             (&["sasl"][..], false),
+            (&["x509"], false),
+            (&["sasl", "x509"], false),
             (&["digest"], true),
             (&["sasl", "digest"], true),
+            (&["digest", "x509"], true),
             (&[], true),
         ] {
             options.required_schemes = schemes.iter().map(|&scheme| scheme.to_owned()).collect();
             assert_eq!(options.check_exposure().is_err(), is_open, "{schemes:?}");
+            assert_eq!(options.openings().is_empty(), !is_open, "{schemes:?}");
         }
         let mut options = of("http", "*:1");
         options.http_token_file = Some(PathBuf::from("tokens"));
         options.check_exposure().unwrap();
+        let local = options.openings();
+        assert!(local.iter().all(|opening| !opening.needs_insecure()));
+        assert_eq!(local.len(), 1, "those who ask from this machine");
         let mut options = of("secure_listen", "*:1");
         options.tls.as_mut().unwrap().client_auth = ClientAuth::Required;
         assert_eq!(options.openings(), []);
+        options.tls.as_mut().unwrap().client_auth = ClientAuth::Optional;
+        assert_eq!(options.openings().len(), 1);
+        options.required_schemes = vec!["x509".to_owned()];
+        assert_eq!(options.openings(), []);
+    }
+
+    #[test]
+    fn words_that_tell_of_others_are_named_where_a_session_needs_a_proof() {
+        for (words, is_named) in [
+            (&["ruok", "mntr"][..], false),
+            (&["*"], true),
+            (&["srst"], true),
+        ] {
+            let mut options = of("listen", "*:1");
+            options.four_letter_words = words.iter().map(|&word| word.to_owned()).collect();
+            options.required_schemes = vec!["x509".to_owned()];
+            options.check_exposure().unwrap();
+            let openings = options.openings();
+            let named = openings
+                .iter()
+                .any(|opening| opening.setting == "four_letter_words");
+            assert_eq!((named, openings.len()), (is_named, usize::from(is_named)));
+            // Behind a required certificate nobody reaches them without one.
+            options.secure_listen = std::mem::take(&mut options.listen);
+            options.tls.as_mut().unwrap().client_auth = ClientAuth::Required;
+            assert_eq!(options.openings(), []);
+        }
     }
 }

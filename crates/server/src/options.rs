@@ -586,6 +586,16 @@ impl Options {
                 "must go with listen: it is for clients with TLS and without on these addresses",
             );
         }
+        let revoked_of_none = |tls: &ServerTlsOptions| {
+            tls.files.revocation_lists.is_some() && tls.client_auth == ClientAuth::None
+        };
+        if self.tls.as_ref().is_some_and(revoked_of_none) {
+            return refuse(
+                "tls_crl, tls_client_auth",
+                "must go together: no client is asked for a certificate, so none can be revoked; name \
+                 the authorities of the clients with tls_ca, too",
+            );
+        }
         if self
             .tls
             .as_ref()
@@ -686,6 +696,18 @@ impl Options {
                     if tls.is_none_or(|tls| tls.files.authorities.is_none()) {
                         return refuse("must not be x509 without the authorities of tls_ca");
                     }
+                    if tls.is_some_and(|tls| tls.client_auth == ClientAuth::None) {
+                        return refuse(
+                            "must not be x509 where no client is asked for a certificate: let \
+                             tls_client_auth be required or optional",
+                        );
+                    }
+                    if self.secure_listen.is_empty() && !self.port_unification {
+                        return refuse(
+                            "must not be x509 without a port where clients use TLS: give \
+                             secure_listen or port_unification",
+                        );
+                    }
                 }
                 _ => {
                     return refuse(
@@ -769,6 +791,7 @@ mod tests {
                 certificates: "c.pem".into(),
                 key: "c.key".into(),
                 authorities: Some("ca.pem".into()),
+                revocation_lists: None,
             });
             change(&mut tls);
             EnsembleOptions {

@@ -122,7 +122,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let encrypted = is_open("secure_listen").then(|| without_certificates(server.secure_addrs()));
         let unknown = (!can_show_who_they_are(options))
             .then(|| unreadable_elsewhere(server.https_addrs()));
-        for warning in [plain, encrypted.flatten(), unknown.flatten()].into_iter().flatten() {
+        let words = is_open("four_letter_words")
+            .then(|| told_to_strangers(server.local_addrs(), server.secure_addrs()));
+        let warnings = [plain, encrypted.flatten(), unknown.flatten(), words.flatten()];
+        for warning in warnings.into_iter().flatten() {
             tracing::warn!("{warning}");
         }
         let ensemble = settings.target().options.ensemble.as_ref();
@@ -284,6 +287,19 @@ fn without_certificates(secure: &[SocketAddr]) -> Option<String> {
             "no client has to show a certificate: all who reach {} (TLS) read and change every znode whose ACL is open to \
              the world; name the authority of your clients with --tls-ca, or let only trusted hosts reach it",
             secure.join(" and ")
+        )
+    })
+}
+
+/// The warning where other machines can have four-letter words answered that list what clients do,
+/// though a session needs a proof of who its client is.
+fn told_to_strangers(plain: &[SocketAddr], secure: &[SocketAddr]) -> Option<String> {
+    let ports = [reachable(plain), reachable(secure)].concat();
+    (!ports.is_empty()).then(|| {
+        format!(
+            "four-letter words are answered without authentication: all who reach {} read addresses, session ids or paths, or reset \
+             counters; leave such words out of four_letter_words",
+            ports.join(" and ")
         )
     })
 }

@@ -81,7 +81,7 @@ fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
     ]);
     assert_eq!(again.code, 0, "{again:?}");
     assert!(
-        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml:20 min_session_timeout"}"#),
+        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml:21 min_session_timeout"}"#),
         "{again:?}"
     );
     assert!(!home.path("zk").exists());
