@@ -292,6 +292,9 @@ impl Applier {
                             self.again.push(request.xid, request.kind, body);
                             continue;
                         }
+                        if is_refused_takeover(&tree, &command, &outcome) {
+                            state.stats.auth_failed.fetch_add(1, Relaxed);
+                        }
                         self.reply(state, &group.conn, request, &command, &outcome);
                     }
                     None => {
@@ -492,7 +495,7 @@ impl Applier {
                 let read_only = mirror_read_only.then_some(false);
                 if let Err(code) = &outcome.result {
                     let what = format_args!(
-                        "session 0x{session_id:x} refused: it has expired, or the password is another's ({code})"
+                        "session 0x{session_id:x} refused: it has expired, or its client did not show the session's password and the certificate that has opened it ({code})"
                     );
                     state.notice(Notice::BadCredentials, Some(&conn.peer), what);
                     refuse_session(conn, read_only, &mut self.wake);
@@ -618,6 +621,17 @@ fn write_ready(out: &mut Vec<u8>, reply: &[u8], zxid: i64) {
 fn is_id_taken(tree: &Tree, command: &Command<'_>, outcome: &Outcome) -> bool {
     match command {
         Command::OpenSession { session_id, .. } => {
+            outcome.result.is_err() && tree.session(*session_id).is_some()
+        }
+        _ => false,
+    }
+}
+
+/// Whether the command was to take over a session that lives, by somebody who did not show what its
+/// owner has.
+fn is_refused_takeover(tree: &Tree, command: &Command<'_>, outcome: &Outcome) -> bool {
+    match command {
+        Command::ReattachSession { session_id, .. } => {
             outcome.result.is_err() && tree.session(*session_id).is_some()
         }
         _ => false,

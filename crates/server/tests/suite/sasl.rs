@@ -179,7 +179,16 @@ fn exists() -> Request<'static> {
 /// Whether a connection that has taken the session over, and has proved to be `user` if there is
 /// one, is refused everything.
 async fn is_refused(to: &str, session: &ConnectResponse, user: Option<(&str, &str)>) -> bool {
-    let mut thief = Wire::resume(to, session, 0).await.unwrap();
+    // Closed while its server knows no leader.
+    let resumed = async {
+        loop {
+            if let Some(wire) = Wire::resume(to, session, 0).await {
+                return wire;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let mut thief = tokio::time::timeout(PATIENCE, resumed).await.unwrap();
     assert_eq!(thief.session.session_id, session.session_id);
     if let Some((user, password)) = user {
         log_in(&mut thief, user, password).await.unwrap();
@@ -276,4 +285,16 @@ async fn a19_every_server_of_an_ensemble_knows_whose_a_session_is() {
     let to = ensemble.address(other);
     assert!(is_refused(&to, &session, Some(("eve", "other"))).await);
     assert!(!is_refused(&to, &session, Some(("bob", "secret"))).await);
+    // And after all of them have started again.
+    for id in 1..=3 {
+        ensemble.stop(id).await;
+    }
+    ensemble.start_every().await;
+    ensemble.leader().await;
+    for id in ensemble.ids() {
+        let to = ensemble.address(id);
+        assert!(is_refused(&to, &session, None).await);
+        assert!(is_refused(&to, &session, Some(("eve", "other"))).await);
+        assert!(!is_refused(&to, &session, Some(("bob", "secret"))).await);
+    }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use baton_proto::{
-    Acl, AuthPacket, ConnectRequest, Create, CreateOp, ErrorCode, EventKind, Perms, Request,
+    Acl, AuthPacket, ConnectRequest, ConnectResponse, Create, CreateOp, ErrorCode, EventKind,
+    Perms, Request,
 };
 use baton_server::{ClientAuth, Server, StartError};
 use baton_tls::rustls::ClientConfig;
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::support::ensemble::Ensemble;
 use crate::support::tls::{Fleet, Pair, SOON, connect, open};
 use crate::support::{Frame, PATIENCE, Wire, get, http, no_session, set, watched, word};
 
@@ -255,6 +257,117 @@ async fn a19_a_session_that_a_certificate_has_opened_is_taken_over_with_it_alone
     let mut owner = over_tls(Some(&renewed)).await;
     assert_eq!(owner.session.session_id, session.session_id);
     assert!(owner.exists("/held").await);
+}
+
+/// The answer to a client that asks for this session, with a certificate or without.
+async fn ask_for(to: SocketAddr, config: &Arc<ClientConfig>, session: &ConnectResponse) -> Wire {
+    let request = ConnectRequest {
+        session_id: session.session_id,
+        password: &session.password,
+        ..no_session()
+    };
+    // Closed while there is no leader.
+    let answered = async {
+        loop {
+            let stream = connect(to, config).await.unwrap();
+            if let Some(wire) = Wire::ask_on(stream, &request).await {
+                return wire;
+            }
+            tokio::time::sleep(SOON).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered).await.unwrap()
+}
+
+async fn refused_credentials(server: &Server) -> u64 {
+    let shown = word(&server.connect_string(), "mntr").await;
+    let line = shown
+        .lines()
+        .find_map(|line| line.strip_prefix("zk_auth_failed_count\t"));
+    line.unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a19_the_session_of_a_certificate_obeys_nobody_else_at_any_server_or_after_a_restart() {
+    let fleet = Fleet::new();
+    let mut ensemble = Ensemble::unstarted(3);
+    ensemble.audit = true;
+    ensemble.client_tls = Some(fleet.options(ClientAuth::Optional));
+    ensemble.start_every().await;
+    let [one, other, _] = ensemble.ids()[..] else {
+        panic!("three servers");
+    };
+    let alice = fleet.client(Some(&fleet.issue("alice")));
+    let bob = fleet.client(Some(&fleet.issue("bob")));
+    let nobody = fleet.client(None);
+    // Once the leader has heard that each server knows the format.
+    let bound = async {
+        loop {
+            let owner = ask_for(secure(ensemble.server(one)), &alice, &no_response()).await;
+            let thief = ask_for(secure(ensemble.server(other)), &nobody, &owner.session).await;
+            if thief.session.session_id == 0 {
+                return owner;
+            }
+        }
+    };
+    let mut owner = tokio::time::timeout(PATIENCE, bound).await.unwrap();
+    owner.create("/held", b"", 1).await.unwrap();
+    let session = owner.session;
+    for id in [one, other] {
+        let server = ensemble.server(id);
+        let before = refused_credentials(server).await;
+        for thief in [&nobody, &bob] {
+            let answer = ask_for(secure(server), thief, &session).await;
+            assert_eq!(answer.session.session_id, 0, "server {id}");
+        }
+        assert_eq!(refused_credentials(server).await, before + 2);
+        assert!(owner.exists("/held").await, "nobody has moved it");
+    }
+    // The owner moves, all servers start again, and it is still the owner's.
+    let mut owner = ask_for(secure(ensemble.server(other)), &alice, &session).await;
+    assert_eq!(owner.session.session_id, session.session_id);
+    assert!(owner.exists("/held").await);
+    for id in 1..=3 {
+        ensemble.stop(id).await;
+    }
+    ensemble.start_every().await;
+    for id in ensemble.ids() {
+        let to = secure(ensemble.server(id));
+        for thief in [&nobody, &bob] {
+            let answer = ask_for(to, thief, &session).await;
+            assert_eq!(answer.session.session_id, 0, "server {id}");
+        }
+        let mut owner = ask_for(to, &alice, &session).await;
+        assert_eq!(owner.session.session_id, session.session_id);
+        assert!(owner.exists("/held").await);
+    }
+    for id in 1..=3 {
+        ensemble.stop(id).await;
+    }
+    for id in [one, other] {
+        let record = std::fs::read_to_string(ensemble.audit_file(id)).unwrap();
+        let attempts = record.lines().filter(|line| {
+            line.contains("CN%3Dbob")
+                && line.contains("operation=sessionReattach")
+                && line.contains("result=failure")
+        });
+        assert_eq!(
+            attempts.count(),
+            2,
+            "before the restart and after it: {record}"
+        );
+    }
+}
+
+/// Of a client that has no session.
+fn no_response() -> ConnectResponse {
+    ConnectResponse {
+        protocol_version: 0,
+        timeout_ms: 0,
+        session_id: 0,
+        password: [0; 16],
+        read_only: None,
+    }
 }
 
 #[tokio::test]

@@ -366,9 +366,11 @@ static TABLE: &[Metric] = &[
         "Connections whose client went without closing its session.",
         |s| Value::Count(s.stats.connections_dropped.load(Relaxed)),
     ),
-    counter("auth_failed_count", "Credentials that were refused.", |s| {
-        Value::Count(s.stats.auth_failed.load(Relaxed))
-    }),
+    counter(
+        "auth_failed_count",
+        "Credentials that were refused, and attempts to take over a session of somebody else.",
+        |s| Value::Count(s.stats.auth_failed.load(Relaxed)),
+    ),
     counter(
         "connection_request_count",
         "Connections accepted or refused.",

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use baton_proto::{AuthPacket, ErrorCode, Request};
 use baton_server::{
-    AuditOptions, AuditTo, EnsembleOptions, Options, PeerTlsOptions, SaslUsers, Server, Storage,
-    StorageChoice,
+    AuditOptions, AuditTo, EnsembleOptions, Options, PeerTlsOptions, SaslUsers, Server,
+    ServerTlsOptions, Storage, StorageChoice,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -41,6 +41,8 @@ pub struct Ensemble {
     pub tls: Option<PeerTlsOptions>,
     /// Who may authenticate by SASL at a server that is started.
     pub sasl_users: SaslUsers,
+    /// TLS of the port for clients that a server then has besides the one without.
+    pub client_tls: Option<ServerTlsOptions>,
 }
 
 /// Ports that are free, and not among those that the system gives to outgoing connections: a server
@@ -91,6 +93,7 @@ impl Ensemble {
             read_only_mode: false,
             tls: None,
             sasl_users: SaslUsers::default(),
+            client_tls: None,
             folder: tempfile::tempdir().unwrap(),
             addresses: (1..=size).map(|id| (id, ports.address())).collect(),
             ports,
@@ -172,6 +175,12 @@ impl Ensemble {
             audit,
             storage: StorageChoice::Folder(self.folder(id)),
             listen: vec!["127.0.0.1:0".to_owned()],
+            secure_listen: self
+                .client_tls
+                .iter()
+                .map(|_| "127.0.0.1:0".to_owned())
+                .collect(),
+            tls: self.client_tls.clone(),
             http: vec!["127.0.0.1:0".to_owned()],
             server_id: u8::try_from(id).unwrap(),
             snapshot_every_entries: self.snapshot_every_entries,
