@@ -9,7 +9,7 @@ use baton_proto::{CreateMode, ErrorCode, Request};
 
 use super::conn::Connection;
 use super::report::Report;
-use super::script::{Names, Script, create};
+use super::script::{Names, Script};
 use super::window::Window;
 use super::{Args, BenchError, Workload};
 use crate::access::Access;
@@ -62,7 +62,7 @@ pub(crate) async fn run_raw(
 ) -> Result<Report, BenchError> {
     let (addrs, chroot) = split_servers(servers)?;
     let first = addrs.first().map_or("", String::as_str);
-    let names = Names::below(format!("{chroot}{}", run_path(args)));
+    let names = Names::below(format!("{chroot}{}", run_path(args)), access.acl());
 
     let mut control = Connection::open(first, access, args.session_timeout).await?;
     prepare(&mut control, args, &names).await?;
@@ -193,7 +193,7 @@ async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result
         .chain([root.len()]);
     for path in levels.filter_map(|end| root.get(..end)) {
         let made = control
-            .call(&create(path, &[], CreateMode::Persistent))
+            .call(&names.create(path, &[], CreateMode::Persistent))
             .await?;
         accept(
             control,
@@ -218,7 +218,7 @@ async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result
         pipeline(
             control,
             some.iter()
-                .map(|path| create(path, data, CreateMode::Persistent)),
+                .map(|path| names.create(path, data, CreateMode::Persistent)),
             "create a node",
         )
         .await?;

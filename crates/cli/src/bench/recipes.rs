@@ -44,6 +44,10 @@ pub(crate) async fn run_recipe(
             .map_err(failed)?
             .session_timeout(args.session_timeout);
         let client = Client::connect(config).await.map_err(failed)?;
+        let client = match access.acl() {
+            Some(acl) => client.with_acl(acl),
+            None => client,
+        };
         let path = match args.workload {
             Workload::Handoff => format!("{root}/line"),
             _ => format!("{root}/line{n}"),

@@ -5,16 +5,33 @@ use baton_proto::{Acl, Create, CreateMode, CreateOp, Request};
 
 use super::Workload;
 
-/// The names of one run's nodes.
+/// The names of one run's nodes, and their ACL.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     root: String,
+    acl: Vec<Acl<'static>>,
 }
 
 impl Names {
-    /// Names below `root`.
-    pub(crate) fn below(root: String) -> Self {
-        Self { root }
+    /// Names below `root`. Without an ACL the nodes are open to everyone.
+    pub(crate) fn below(root: String, acl: Option<&[Acl<'static>]>) -> Self {
+        Self {
+            root,
+            acl: acl.map_or_else(|| vec![Acl::open_unsafe()], <[_]>::to_vec),
+        }
+    }
+
+    /// A create request of the plainest form, answered with the path alone.
+    pub(crate) fn create<'a>(
+        &'a self,
+        path: &'a str,
+        data: &'a [u8],
+        mode: CreateMode,
+    ) -> Request<'a> {
+        Request::Create(Create {
+            op: CreateOp::Create,
+            ..Create::new(path, Some(data), self.acl.clone(), mode)
+        })
     }
 
     /// The run's own node.
@@ -36,15 +53,6 @@ impl Names {
     pub(crate) fn created(&self, connection: usize, n: u64) -> String {
         format!("{}/c{connection:04}/n{n:010}", self.root)
     }
-}
-
-/// A create request of the plainest form, answered with the path alone, with an open ACL.
-pub(crate) fn create<'a>(path: &'a str, data: &'a [u8], mode: CreateMode) -> Request<'a> {
-    let acl = vec![Acl::open_unsafe()];
-    Request::Create(Create {
-        op: CreateOp::Create,
-        ..Create::new(path, Some(data), acl, mode)
-    })
 }
 
 /// The requests of one connection.
@@ -110,12 +118,14 @@ impl Script {
             Workload::Create => {
                 self.scratch = self.names.created(self.connection, turn);
                 (
-                    create(&self.scratch, &self.value, CreateMode::Persistent),
+                    self.names
+                        .create(&self.scratch, &self.value, CreateMode::Persistent),
                     false,
                 )
             }
             Workload::Churn => (
-                create(path, &self.value, CreateMode::EphemeralSequential),
+                self.names
+                    .create(path, &self.value, CreateMode::EphemeralSequential),
                 true,
             ),
             _ => (set(), false),
@@ -130,7 +140,7 @@ mod tests {
     use super::*;
 
     fn ops(workload: Workload, count: usize) -> Vec<OpCode> {
-        let mut script = Script::new(workload, &Names::below("/b".to_owned()), 3, 10, 100);
+        let mut script = Script::new(workload, &Names::below("/b".to_owned(), None), 3, 10, 100);
         (0..count).map(|_| script.next().0.op()).collect()
     }
 
@@ -143,7 +153,7 @@ mod tests {
 
     #[test]
     fn every_created_node_has_its_own_name() {
-        let names = Names::below("/b".to_owned());
+        let names = Names::below("/b".to_owned(), None);
         let mut script = Script::new(Workload::Create, &names, 3, 10, 100);
         for n in 0..3 {
             let (Request::Create(create), false) = script.next() else {

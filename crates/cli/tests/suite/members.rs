@@ -22,6 +22,8 @@ struct Servers {
     running: Vec<Option<Running>>,
     /// Flags of each server that is started, besides those of its place.
     more: Vec<&'static str>,
+    /// Whether clients and HTTP have TLS alone, and the name of the certificate that verbs show.
+    tls: Option<Option<&'static str>>,
     _ports: Ports,
 }
 
@@ -50,6 +52,7 @@ impl Servers {
             places,
             running: (0..count).map(|_| None).collect(),
             more: Vec::new(),
+            tls: None,
             _ports: ports,
         };
         servers.home.write_secret("auth", "digest:super:secret\n");
@@ -63,11 +66,15 @@ impl Servers {
     /// Starts server `id`, whose list has these servers.
     fn start(&mut self, id: usize, list: &[usize]) {
         let place = self.place(id);
+        let (secure, s) = match self.tls {
+            Some(_) => ("secure-", "s"),
+            None => ("", ""),
+        };
         let mut args = vec![
             "serve".to_owned(),
             format!("--data-dir=data-{id}"),
-            format!("--listen=127.0.0.1:{}", place.clients),
-            format!("--http=127.0.0.1:{}", place.http),
+            format!("--{secure}listen=127.0.0.1:{}", place.clients),
+            format!("--http{s}=127.0.0.1:{}", place.http),
             format!("--server-id={id}"),
             format!("--super-digest={SUPER_DIGEST}"),
             "--reconfig".to_owned(),
@@ -103,6 +110,14 @@ impl Servers {
         command
             .env("BATON_SERVERS", servers.join(","))
             .env_remove("BATON_AUTH");
+        if let Some(identity) = self.tls {
+            command.env("BATON_TLS_CA", "tls/ca.pem");
+            if let Some(name) = identity {
+                command
+                    .env("BATON_TLS_CERT", format!("tls/{name}.pem"))
+                    .env("BATON_TLS_KEY", format!("tls/{name}.key"));
+            }
+        }
         Ran::from(command.output().unwrap())
     }
 
@@ -227,6 +242,78 @@ fn an_ensemble_with_tls_goes_on_after_a_kill_and_takes_a_member_that_has_a_certi
     let client = format!("127.0.0.1:{}", servers.place(4).clients);
     let read = servers.run(&["get", "/kept", "--servers", &client]);
     assert_eq!((read.code, read.out.trim_end()), (0, "y"), "{read:?}");
+}
+
+/// With TLS everywhere, and certificates for passwords.
+#[test]
+fn the_members_of_an_ensemble_with_tls_obey_the_certificate_of_the_superuser_alone() {
+    let mut servers = Servers::unstarted(4);
+    let made = servers.home.run(&["cert", "init", "tls", "127.0.0.1"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let made = servers.home.run(&["cert", "client", "tls", "admin"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    servers.more = vec![
+        "--peer-tls",
+        "--peer-tls-cert=tls/server.pem",
+        "--peer-tls-key=tls/server.key",
+        "--peer-tls-ca=tls/ca.pem",
+        "--tls-cert=tls/server.pem",
+        "--tls-key=tls/server.key",
+        "--tls-ca=tls/ca.pem",
+        "--tls-super-subject=CN=admin",
+        "--require-auth=x509",
+    ];
+    servers.tls = Some(Some("admin"));
+    for id in 1..=3 {
+        servers.start(id, &[1, 2, 3]);
+    }
+    servers.until_all_answer(3);
+    servers.start(4, &[1, 2, 3, 4]);
+    let line = servers.line(4, "participant");
+    let http: Vec<_> = (1..=4)
+        .map(|id| format!("127.0.0.1:{}", servers.place(id).http))
+        .collect();
+    let http = http.join(",");
+    let other = (servers.leader() % 3 + 1).to_string();
+    let transfer = ["server", "transfer", &other, "--http", &http];
+    // Nobody, and a client who is not the superuser.
+    for (identity, part) in [
+        (None, "certificate"),
+        (Some("client"), "may not change the members"),
+    ] {
+        servers.tls = Some(identity);
+        let brief = ["--connect-timeout", "2s"];
+        let refused = servers.run(&[&["server", "add", &line][..], &brief].concat());
+        assert_ne!(refused.code, 0, "{refused:?}");
+        assert!(refused.complaint().contains(part), "{refused:?}");
+    }
+    let refused = servers.run(&transfer);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused.complaint().contains("refused by the server"),
+        "{refused:?}"
+    );
+    servers.tls = Some(Some("admin"));
+    let added = servers.run(&["server", "add", &line]);
+    assert_eq!(
+        (added.code, added.out.as_str()),
+        (0, "server 4 added; voters: 1, 2, 3, 4\n"),
+        "{added:?}"
+    );
+    let transferred = servers.run(&transfer);
+    assert_eq!(
+        (transferred.code, transferred.out.as_str()),
+        (0, format!("server {other} leads\n").as_str()),
+        "{transferred:?}"
+    );
+    // That port has TLS alone.
+    let plain = format!("http://127.0.0.1:{}", servers.place(1).http);
+    let third = (servers.leader() % 3 + 1).to_string();
+    let refused = servers.run(&["server", "transfer", &third, "--http", &plain]);
+    assert_eq!(refused.code, 125, "{refused:?}");
+    let removed = servers.run(&["server", "remove", "4"]);
+    assert_eq!(removed.code, 0, "{removed:?}");
+    servers.until_all_answer(3);
 }
 
 #[test]

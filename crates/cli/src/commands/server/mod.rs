@@ -116,6 +116,7 @@ enum Act {
         /// The server's id.
         id: u64,
         /// HTTP ports of the servers, the leader's among them [default: port 8080 of the leader].
+        /// Where the servers are reached with TLS, these are too, unless one begins with http://.
         #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
         http: Vec<String>,
         /// Show the first token of this file at the HTTP port, in place of the credentials. Other

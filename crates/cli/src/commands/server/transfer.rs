@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Ensemble, admin, known_member};
+use super::admin::{self, HttpPort};
+use super::{Ensemble, known_member};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::servers::probe::{self, Probe};
@@ -71,13 +72,18 @@ pub(super) async fn run(
     } else {
         http.to_vec()
     };
+    let ports = http.iter().map(|text| HttpPort::parse(text, ensemble.tls));
+    let ports = ports.collect::<Result<Vec<_>, _>>()?;
     let authorization = match (token, ensemble.credentials) {
         (Some(token), _) => Some(format!("Bearer {token}")),
         (None, Some(credentials)) => Some(format!("digest {credentials}")),
-        (None, None) => None,
+        (None, None) => {
+            let certificate = ports.iter().any(HttpPort::shows_certificate);
+            certificate.then(|| "x509".to_owned())
+        }
     };
     let authorization = authorization.as_deref();
-    let leader = leader_among(&http, authorization).await?;
+    let leader = leader_among(&ports, authorization).await?;
     let target = format!("/commands/transfer?to={id}");
     let answer = admin::ask(leader, "POST", &target, authorization).await?;
     if let Some(complaint) = answer.complaint() {
@@ -109,22 +115,22 @@ fn shown(ensemble: &Ensemble<'_>, id: u64) -> u8 {
     exit::OK
 }
 
-/// The address of the server that says that it leads.
-async fn leader_among<'a>(
-    http: &'a [String],
+/// The port of the server that says that it leads.
+async fn leader_among<'a, 'b>(
+    ports: &'a [HttpPort<'b>],
     authorization: Option<&str>,
-) -> Result<&'a String, Failure> {
+) -> Result<&'a HttpPort<'b>, Failure> {
     let mut failures = Vec::new();
-    for address in http {
-        match admin::read(address, "/commands/leader", authorization).await {
+    for port in ports {
+        match admin::read(port, "/commands/leader", authorization).await {
             Ok(answer) if answer.body.get("is_leader") == Some(&Value::Bool(true)) => {
-                return Ok(address);
+                return Ok(port);
             }
             Ok(answer) if answer.complaint().is_some() => {
                 let complaint = answer.complaint().unwrap_or_default();
-                failures.push(format!("{address}: refused by the server: {complaint}"));
+                failures.push(format!("{port}: refused by the server: {complaint}"));
             }
-            Ok(_) => failures.push(format!("{address}: it does not lead")),
+            Ok(_) => failures.push(format!("{port}: it does not lead")),
             Err(failure) => failures.push(failure.text),
         }
     }
