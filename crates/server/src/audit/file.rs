@@ -25,7 +25,7 @@ pub(super) struct Written {
     /// How many bytes of them are in the record.
     pub(super) bytes: usize,
     /// What went wrong, for the log; lines that are in the record may be there all the same.
-    pub(super) trouble: Option<String>,
+    pub(super) failure: Option<String>,
 }
 
 /// A file that is appended to, and the older ones beside it: `NAME.1` is the newest of those.
@@ -68,10 +68,10 @@ impl AuditFile {
     pub(super) fn write(&mut self, lines: &[u8]) -> Written {
         let mut written = Written {
             bytes: 0,
-            trouble: None,
+            failure: None,
         };
         if let Err(why) = self.find_again() {
-            written.trouble = Some(why);
+            written.failure = Some(format!("{}: {why}", self.path.display()));
             return written;
         }
         while let Some(rest) = lines.get(written.bytes..).filter(|rest| !rest.is_empty()) {
@@ -81,7 +81,7 @@ impl AuditFile {
             if part.is_empty() && size > 0 {
                 match self.rotate() {
                     Ok(()) => continue,
-                    Err(why) => written.trouble = Some(why),
+                    Err(why) => written.failure = Some(why),
                 }
                 if self.open.is_none() {
                     return written;
@@ -98,8 +98,9 @@ impl AuditFile {
                 written.bytes += open.appended(part.len());
                 // A line that is not whole is found when the file is opened again.
                 self.open = None;
-                written.trouble = Some(format!(
-                    "{error}; make room on its disk, or let audit name another file"
+                written.failure = Some(format!(
+                    "{}: {error}; make room on its disk, or let audit name another file",
+                    self.path.display()
                 ));
                 return written;
             }
@@ -150,7 +151,8 @@ impl AuditFile {
         let to = self.older(1);
         fs::rename(&self.path, &to).map_err(|error| cannot(&self.path, &to, &error))?;
         self.open = None;
-        self.open = Some(Open::at(&self.path, true)?);
+        let open = Open::at(&self.path, true);
+        self.open = Some(open.map_err(|why| format!("{}: {why}", self.path.display()))?);
         Ok(())
     }
 
@@ -277,7 +279,7 @@ mod tests {
 
     fn whole(file: &mut AuditFile, lines: &[u8]) {
         let written = file.write(lines);
-        assert_eq!((written.bytes, written.trouble), (lines.len(), None));
+        assert_eq!((written.bytes, written.failure), (lines.len(), None));
     }
 
     #[test]
@@ -389,8 +391,8 @@ mod tests {
         let lines = b"aaa\nbbb\nccc\n";
         let written = file.write(lines);
         assert_eq!(written.bytes, lines.len());
-        let trouble = written.trouble.unwrap();
-        assert!(trouble.contains("remove what is in the way"), "{trouble}");
+        let failure = written.failure.unwrap();
+        assert!(failure.contains("remove what is in the way"), "{failure}");
         assert_eq!(read(&path), "aaa\nbbb\nccc\n");
         fs::remove_dir_all(file.older(1)).unwrap();
         whole(&mut file, b"ddd\n");
@@ -434,7 +436,7 @@ mod tests {
         file.open.as_mut().unwrap().file = File::open(&path).unwrap();
         let written = file.write(b"bbb\n");
         assert_eq!(written.bytes, 0);
-        assert!(written.trouble.unwrap().contains("make room on its disk"));
+        assert!(written.failure.unwrap().contains("make room on its disk"));
         whole(&mut file, b"ccc\n");
         assert_eq!(read(&path), "aaa\nccc\n");
     }

@@ -79,6 +79,9 @@ pub(crate) enum Operation {
     Read,
     /// A four-letter word or a command by HTTP that changes something.
     Command,
+    /// A snapshot of another server has taken the place of this server's state: what lies between
+    /// has no lines here.
+    SnapshotInstalled,
     /// Lines that are missing here.
     RecordsLost,
 }
@@ -100,6 +103,7 @@ impl Operation {
             Self::SessionReattach => "sessionReattach",
             Self::Read => "read",
             Self::Command => "command",
+            Self::SnapshotInstalled => "snapshotInstalled",
             Self::RecordsLost => "recordsLost",
         }
     }

@@ -38,7 +38,7 @@ impl Sink for Log {
         }
         Written {
             bytes: lines.len(),
-            trouble: None,
+            failure: None,
         }
     }
 }
@@ -89,13 +89,15 @@ impl<S: Sink> Writer<S> {
             complete = missing == 0;
             self.queue.lose(missing);
             self.unreported += missing;
-            if let Some(trouble) = written.trouble {
-                self.complain(&trouble);
+            if let Some(failure) = written.failure {
+                self.complain(&failure);
             }
         }
         if lost > 0 {
             self.unreported += lost;
-            self.complain("more was to be recorded than its disk takes");
+            self.complain(
+                "its disk takes fewer lines than there are; let audit name a file on a faster one",
+            );
         }
         if complete && self.unreported > 0 {
             self.report_lost();
@@ -122,7 +124,7 @@ impl<S: Sink> Writer<S> {
         if self.next_complaint.is_none_or(|next| now >= next) {
             self.next_complaint = Some(now + COMPLAINT_INTERVAL);
             let (_, lost) = self.queue.counts();
-            tracing::error!(lost, "trouble with the audit record: {why}");
+            tracing::error!(lost, "writing the audit record failed: {why}");
         }
     }
 }
@@ -157,7 +159,7 @@ mod tests {
             taken.extend_from_slice(&lines[..bytes]);
             Written {
                 bytes,
-                trouble: takes.map(|_| "no room".to_owned()),
+                failure: takes.map(|_| "no room".to_owned()),
             }
         }
     }

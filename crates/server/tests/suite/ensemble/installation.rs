@@ -31,6 +31,7 @@ async fn r25_clients_of_a_server_are_sent_away_before_a_snapshot_takes_the_place
 async fn watch_an_installation() -> bool {
     let mut ensemble = Ensemble::unstarted(3);
     ensemble.snapshot_every_entries = SNAPSHOT_EVERY;
+    ensemble.audit = true;
     let relay = ensemble.relay(3).await;
     ensemble.start_every().await;
     if ensemble.leader().await == 3 {
@@ -124,6 +125,20 @@ async fn watch_an_installation() -> bool {
     let event = resumed.event().await;
     let missed = (EventKind::NodeDataChanged, "/w");
     assert_eq!((event.kind, &*event.path), missed);
+
+    // The audit record says which changes have no lines there.
+    ensemble.stop(3).await;
+    let record = std::fs::read_to_string(ensemble.audit_file(3)).unwrap();
+    let mut installed = record
+        .lines()
+        .filter(|line| line.contains("\tuser=server\toperation=snapshotInstalled\t"));
+    let gap = installed.next_back().expect(&record);
+    let zxid = |name: &str| {
+        let value = gap.split('\t').find_map(|field| field.strip_prefix(name));
+        i64::from_str_radix(value.expect(gap), 16).unwrap()
+    };
+    assert!(zxid("before=0x") <= newest, "{gap}");
+    assert!(zxid("zxid=0x") > zxid("before=0x"), "{gap}");
     true
 }
 

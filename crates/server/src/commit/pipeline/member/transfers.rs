@@ -9,6 +9,8 @@ use baton_peers::codec::Frame;
 use baton_wal::SnapshotInfo;
 
 use super::CommitPipeline;
+use crate::audit::line::{Ending, Operation};
+use crate::audit::record::Who;
 use crate::connections::conn::CloseReason;
 use crate::ensemble::transfer::Received;
 use crate::error::ServerError;
@@ -169,6 +171,11 @@ impl CommitPipeline {
             "a client could see the new state before the events of what lies between"
         );
         let before = std::mem::replace(&mut *self.state.tree.write(), tree);
+        let (installed, done) = (Operation::SnapshotInstalled, Ending::Success);
+        self.state.record(installed, done, Who::server, |fields| {
+            fields.hex("before", before.zxid());
+            fields.hex("zxid", zxid);
+        });
         self.state.last_zxid.store(zxid, Release);
         let tick_ms = u64::try_from(self.state.options.tick.as_millis()).unwrap_or(u64::MAX);
         self.clocks = SessionClocks::new(tick_ms);
