@@ -89,7 +89,6 @@ impl Client {
             }
             (Self::OpenSsl, Versions) => None,
             (_, Versions) => Some(""),
-            (Self::Library | Self::Command, Sasl) => Some("with SASL: the library has none yet"),
             _ => None,
         })
     }
@@ -316,6 +315,9 @@ fn library(trial: &Setting<'_>, access: &Access, act: Act, patience: Duration) -
     if let Some(digest) = access.digest {
         config = config.auth("digest", digest.as_bytes());
     }
+    if let Some((user, password)) = access.sasl {
+        config = config.sasl(user, password);
+    }
     trial.runtime.block_on(async {
         let Ok(session) = Session::connect(config).await else {
             return Ok(Outcome::Refused);
@@ -361,12 +363,11 @@ fn servers(trial: &Setting<'_>, access: &Access) -> Result<String> {
 
 /// The verbs of the command: one after another to make, read and remove a znode and to hold a lock.
 fn command(trial: &Setting<'_>, access: &Access, act: Act) -> Result<Outcome> {
-    let auth_file: Option<PathBuf> = match access.digest {
-        Some(digest) => Some(
-            trial
-                .credentials
-                .secret("auth", &format!("digest:{digest}\n"))?,
-        ),
+    let digest = access.digest.map(|digest| format!("digest:{digest}\n"));
+    let sasl = access.sasl;
+    let sasl = sasl.map(|(user, password)| format!("sasl:{user}:{password}\n"));
+    let auth_file: Option<PathBuf> = match digest.or(sasl) {
+        Some(line) => Some(trial.credentials.secret("auth", &line)?),
         None => None,
     };
     let verb = |words: &[&str]| -> Result<Outcome> {
