@@ -1,6 +1,6 @@
 //! `cargo xtask hazards`: which hazards have a test, read from the tests' names: those of the
-//! recipes (`docs/internals/hazards.md`) and those of replication
-//! (`docs/internals/replication.md`). It reads sources; it never runs a test.
+//! recipes (`docs/internals/hazards.md`), those of replication (`docs/internals/replication.md`),
+//! and attacks (`docs/internals/security.md`). It reads sources; it never runs a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,8 @@ use crate::{Result, root};
 const REQUIRED: &str = "xtask/hazards-required.txt";
 
 /// The letter that the hazards' IDs of a page begin with, and the page.
-const SERIES: [(char, &str); 2] = [
+const SERIES: [(char, &str); 3] = [
+    ('A', "docs/internals/security.md"),
     ('H', "docs/internals/hazards.md"),
     ('R', "docs/internals/replication.md"),
 ];
@@ -238,6 +239,7 @@ mod tests {
         let ids = |line: &str| show(test_in(line).unwrap().0);
         assert_eq!(ids("    async fn h01_h15_reply_lost() {"), "H01 H15");
         assert_eq!(ids("fn r17_an_empty_folder() {"), "R17");
+        assert_eq!(ids("async fn a03_who_listens_and_a04_x() {"), "A03");
         assert_eq!(
             test_in("fn h91_follower_cut_off() {").unwrap().1,
             "h91_follower_cut_off"

@@ -50,7 +50,8 @@ async fn failed(to: &str) -> u64 {
 
 /// Each guess on a connection of its own, all at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_wrong_passwords_of_the_superuser_are_counted_reported_and_not_judged_at_once() {
+async fn a01_a_thousand_wrong_passwords_of_the_superuser_are_counted_reported_and_not_judged_at_once()
+ {
     const GUESSES: usize = 1_000;
     let begun = std::time::Instant::now();
     let (server, to) = serving().await;
@@ -139,7 +140,7 @@ async fn credentials_that_wait_for_their_turn_are_judged_then_and_what_is_behind
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guesses_over_http_are_slowed_as_well() {
+async fn a01_a18_guesses_over_http_are_slowed_as_well() {
     let (server, to) = serving().await;
     let http = server.http_addr().unwrap();
     let guesses: Vec<_> = (0..20)

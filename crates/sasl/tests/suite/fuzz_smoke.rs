@@ -27,7 +27,7 @@ fn mutate(random: &mut fastrand::Rng, message: &mut Vec<u8>) {
 }
 
 #[test]
-fn mutated_messages_let_nobody_in() {
+fn a63_mutated_messages_let_nobody_in() {
     let mut random = fastrand::Rng::with_seed(7);
     let seeds = [
         response("bob", "secret"),

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peers_text_makes_no_lines_of_its_own_and_is_cut() {
+    fn a02_a_peers_text_makes_no_lines_of_its_own_and_is_cut() {
         assert_eq!(
             Shown("/a\n2026 WARN all is well").to_string(),
             "/a\\n2026 WARN all is well"

@@ -24,6 +24,7 @@ mod reconfig_several;
 mod requests;
 mod restarts;
 mod sasl;
+mod secrecy;
 mod sessions;
 mod slow_readers;
 mod starting;

@@ -70,7 +70,7 @@ fn assert_private(folder: &Path) {
 }
 
 #[test]
-fn every_file_is_for_its_user_only_whatever_the_umask() {
+fn a25_every_file_is_for_its_user_only_whatever_the_umask() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         let folder = Path::new(&folder);
         fill(folder, || assert_private(folder));
@@ -81,7 +81,7 @@ fn every_file_is_for_its_user_only_whatever_the_umask() {
         let above = tempfile::tempdir().unwrap();
         let folder = above.path().join("data");
         let script = format!(
-            r#"umask {umask}; exec "$0" --exact --nocapture privacy::every_file_is_for_its_user_only_whatever_the_umask"#
+            r#"umask {umask}; exec "$0" --exact --nocapture privacy::a25_every_file_is_for_its_user_only_whatever_the_umask"#
         );
         let outcome = Command::new("sh")
             .args(["-c", &script])
@@ -101,7 +101,7 @@ fn every_file_is_for_its_user_only_whatever_the_umask() {
 }
 
 #[test]
-fn a_folder_that_others_may_only_read_is_closed_with_its_files() {
+fn a25_a_folder_that_others_may_only_read_is_closed_with_its_files() {
     for (open, closed) in [
         (0o755, 0o700),
         (0o711, 0o700),
@@ -168,7 +168,7 @@ fn a_folder_that_is_shared_with_other_files_is_refused_as_it_is() {
 }
 
 #[test]
-fn a_folder_that_others_may_write_to_is_refused_as_it_is() {
+fn a25_a_folder_that_others_may_write_to_is_refused_as_it_is() {
     for open in [0o777, 0o775, 0o1777, 0o720, 0o702] {
         let folder = tempfile::tempdir().unwrap();
         fill(folder.path(), || {});
@@ -184,7 +184,7 @@ fn a_folder_that_others_may_write_to_is_refused_as_it_is() {
 }
 
 #[test]
-fn a_folder_of_another_user_is_refused() {
+fn a25_a_folder_of_another_user_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let user = fs::metadata(folder.path()).unwrap().uid();
     let foreign = if user == 0 {
