@@ -157,14 +157,14 @@ impl Options {
 
     /// Whether every client has to prove who it is before it may ask for anything. One of the
     /// required schemes is enough for a client, so each has to be a proof. With `digest`, a client
-    /// may name any user with any password, so that is none.
+    /// may name any user with any password, so it is not one.
     fn clients_prove_who_they_are(&self) -> bool {
         let mut required = self.required_schemes.iter();
         !self.required_schemes.is_empty()
             && required.all(|scheme| matches!(scheme.as_str(), "sasl" | "x509"))
     }
 
-    /// Whether a four-letter word is answered that tells more than the server's own state, or
+    /// Whether a four-letter word is answered that shows more than the server's own state, or
     /// changes something.
     fn has_telling_words(&self) -> bool {
         let words = self.four_letter_words.iter();

@@ -30,8 +30,8 @@ use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 /// files are read again when they have changed.
 ///
 /// A certificate must be signed by an authority of the files and may be used for both ends of a
-/// connection: its extended key usages, if it has any, name `serverAuth` and `clientAuth`. A list of
-/// revoked certificates must not have it, where there are lists. No session is resumed, because
+/// connection: its extended key usages, if it has any, name `serverAuth` and `clientAuth`. Where
+/// there are lists of revoked certificates, it must not be on one. No session is resumed, because
 /// rustls would not verify the certificate again.
 #[derive(Debug)]
 pub struct PeerTls {

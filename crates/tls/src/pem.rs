@@ -1,5 +1,5 @@
-//! Certificates, keys, authorities and their lists of revoked certificates in PEM files. Everything that can be wrong with a file is
-//! found here, before a connection needs it.
+//! Certificates, keys, authorities and their lists of revoked certificates in PEM files.
+//! Everything that can be wrong with a file is found here, before a connection needs it.
 
 use std::fmt::Display;
 use std::fs::Metadata;

@@ -4,7 +4,6 @@
 use baton_proto::{
     Acl, AddWatchMode, AuthPacket, Create, CreateMode, ErrorCode, MultiOp, Perms, Request,
 };
-
 use serde_json::Value;
 
 use crate::support::http::get;
