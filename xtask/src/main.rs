@@ -6,6 +6,7 @@
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
+//! | `console_check` | the console's page in a headless browser |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
@@ -15,6 +16,7 @@
 
 mod bench;
 mod command;
+mod console_check;
 mod coverage;
 mod diff;
 mod ensemble;
@@ -54,6 +56,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Task {
     Bench(bench::Args),
+    ConsoleCheck(console_check::Args),
     Coverage(coverage::Args),
     Diff(diff::Args),
     Ensemble(ensemble::Args),
@@ -79,6 +82,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Bench(args) => bench::run(&args),
+        Task::ConsoleCheck(args) => console_check::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Diff(args) => diff::run(&args),
         Task::Ensemble(args) => ensemble::run(&args),

@@ -29,7 +29,7 @@ export function svg(tag, attributes, ...children) {
 }
 
 function put(element, children) {
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
     element.append(child instanceof Node ? child : document.createTextNode(text(child)));
   }
@@ -71,17 +71,23 @@ export function empty(title, advice) {
 }
 
 // A table of any length: only the rows that can be seen are in the document.
+let grids = 0;
+
 export class Grid {
   constructor({ label, columns, key, onopen, sort, rowHeight = 30, blank }) {
     Object.assign(this, { columns, key, onopen, rowHeight, blank });
     this.sort = sort ?? { by: 0, down: false };
     this.rows = [];
+    this.nth = grids += 1;
     this.selected = null;
     this.template = columns.map((column) => column.width).join(" ");
     this.head = h("div.gridhead.cols", { role: "row" });
     this.head.style.gridTemplateColumns = this.template;
     this.space = h("div.space", { role: "rowgroup" });
     this.element = h("div.grid", { role: "grid", "aria-label": label, tabindex: 0, onscroll: () => this.draw(), onkeydown: (event) => this.press(event) }, this.head, this.space);
+    // Head and rows are equally wide, also where they are wider than the view.
+    const least = columns.map((column) => Number(/(\d+)px/.exec(column.width)[1])).reduce((sum, width) => sum + width, 0);
+    this.head.style.minWidth = this.space.style.minWidth = `${least + 16 * (columns.length + 1)}px`;
     this.drawHead();
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.element);
@@ -135,7 +141,7 @@ export class Grid {
       if (!(cell instanceof Node)) made.title = text(cell ?? "");
       return made;
     });
-    const made = h("div.row.cols", { role: "row", id: `row-${at}`, "aria-rowindex": at + 2, "aria-selected": String(key === this.selected), onclick: () => this.choose(at, true) }, cells);
+    const made = h("div.row.cols", { role: "row", id: `row-${this.nth}-${at}`, "aria-rowindex": at + 2, "aria-selected": String(key === this.selected), onclick: () => this.choose(at, true) }, cells);
     made.style.gridTemplateColumns = this.template;
     made.style.top = `${at * this.rowHeight}px`;
     made.style.height = `${this.rowHeight}px`;

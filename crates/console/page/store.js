@@ -27,10 +27,11 @@ function changed() {
 // The link that the command prints has the token behind `#token=`: it is taken out of the address
 // at once, so that it is in no copied link, and is not sent to any server by the browser itself.
 export function takeToken() {
-  const found = /(?:^#|&)token=([^&]+)/.exec(location.hash);
+  const found = /[#?&]token=([^&]+)/.exec(location.hash);
   if (!found) return;
   sessionStorage.setItem(KEY, decodeURIComponent(found[1]));
-  history.replaceState(null, "", location.pathname + "#/locks");
+  const rest = location.hash.replace(found[0], "");
+  history.replaceState(null, "", location.pathname + (rest.startsWith("#/") ? rest : "#/locks"));
 }
 
 export function setToken(token) { sessionStorage.setItem(KEY, token); }

@@ -55,7 +55,7 @@ const semaphoreColumns = [
   lockColumns[0],
   { label: "Kind", width: "110px", sort: (row) => row.kind, cell: (row) => (row.kind === "double" ? "double barrier" : row.kind) },
   { label: "State", width: "minmax(170px, 1fr)", sort: (row) => standing(row), cell: (row) => standing(row) },
-  { label: "Who is there", width: "minmax(170px, 1.6fr)", sort: (row) => row.held, down: true, cell: holderCell },
+  { label: "Who is there", width: "minmax(170px, 1.6fr)", sort: (row) => row.held, down: true, cell: (row) => (row.held ? holderCell(row) : h("span.soft", {}, "–")) },
   { label: "Waiting", width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
 ];
 
@@ -98,7 +98,7 @@ const sessionColumns = [
   { label: "Process", width: "minmax(130px, 1.2fr)", sort: (row) => row.process ?? undefined, cell: (row) => h("span", { title: row.process ?? "" }, row.process ?? h("span.soft", {}, "–"), stuckNow.has(row.session) && tag("deadlock", "bad")) },
   { label: "Client", width: "170px", mono: true, sort: (row) => row.client?.client, cell: (row) => row.client?.client ?? h("span.soft", {}, "–") },
   { label: "Timeout", width: "80px", right: true, down: true, sort: (row) => row.client?.timeout_ms ?? undefined, cell: (row) => (row.client?.timeout_ms ? `${row.client.timeout_ms / 1000} s` : h("span.soft", {}, "–")) },
-  { label: "Last heard", width: "96px", right: true, down: true, sort: (row) => row.client?.last_heard_ms ?? undefined, cell: (row) => (row.client?.last_heard_ms ? age(row.client.last_heard_ms) : h("span.soft", {}, "–")) },
+  { label: "Last heard", width: "96px", right: true, down: true, sort: (row) => row.client?.last_heard_ms ?? undefined, cell: (row) => (row.client?.last_heard_ms ? h("span.warn", {}, age(row.client.last_heard_ms)) : h("span.soft", {}, row.client?.timeout_ms ? `< ${row.client.timeout_ms / 2000} s` : "–")) },
   { label: "Holds", width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.held, cell: (row) => uses(row.holds, row.held) },
   { label: "Waits for", width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.waiting, cell: (row) => uses(row.waits, row.waiting) },
 ];
@@ -132,13 +132,13 @@ export const tables = {
   groups: {
     title: "Semaphores, barriers, members", columns: semaphoreColumns, sort: { by: 0, down: false },
     rows: () => [...[...kind("lock").values()].filter((row) => row.kind === "semaphore"), ...kind("barrier").values(), ...kind("members").values()],
-    blank: () => empty("No semaphores, barriers or groups", "Try: baton sem /licences --permits 3 -- sleep 60, or baton member join /web."),
+    blank: () => empty("No semaphores, barriers or groups", "Try: baton sem /licences --slots 3 -- sleep 60, or baton member join /web."),
     summary: (all) => [`${number(all.length)} in all`],
   },
   sessions: {
     title: "Sessions", columns: sessionColumns, sort: { by: 6, down: true }, rows: sessionRows, key: (row) => row.session,
     blank: () => empty("No sessions", "No session owns a node, and no server has named its connections."),
-    summary: (all) => [`${number(all.length)} sessions`, `${number(all.filter((row) => row.waiting).length)} wait`, kind("client").size ? null : "no server names its connections: on Apache ZooKeeper, allow the word cons (4lw.commands.whitelist)"],
+    summary: (all) => [`${number(all.length)} sessions`, `${number(all.filter((row) => row.waiting).length)} wait`, kind("client").size ? null : "no server names its connections: allow the word cons there (four-letter words, 4lw.commands.whitelist)"],
   },
 };
 
@@ -160,7 +160,7 @@ const toSession = (id) => h("a.link.mono", { href: `#/sessions?at=${encodeURICom
 const toTree = (node) => h("a.link.mono", { href: `#/tree?at=${encodeURIComponent(node)}` }, node);
 
 function party(one, buttons) {
-  return h("div", {}, h("div.grow", {}, h("div", {}, who(one), one.asked && tag("asked to let go", "warn")), h("div.soft", {}, toSession(one.session), one.token !== undefined && ` · token ${one.token}`, one.mode && one.mode !== "exclusive" && ` · ${one.mode}`, ` · node since ${age(one.since_ms)}`, one.item && h("div", {}, "item ", toTree(one.item)))), buttons);
+  return h("div", {}, h("div.grow", {}, h("div", {}, who(one), one.asked && tag("asked to let go", "warn")), h("div.soft", {}, toSession(one.session), one.token !== undefined && ` · token ${one.token}`, one.mode && one.mode !== "exclusive" && ` · ${one.mode}`, ` · node ${age(one.since_ms)} old`, one.item && h("div", {}, "item ", toTree(one.item)))), buttons);
 }
 
 export async function recipeDetail(row, act, isCurrent) {
@@ -169,7 +169,7 @@ export async function recipeDetail(row, act, isCurrent) {
   const parts = [];
   const isQueue = Boolean(found.queue);
   const mayBreak = !found.barrier && found.kind !== "members" && !isQueue;
-  parts.push(h("dl", {}, fact("Node", toTree(found.path)), fact("Kind", found.kind), fact("Names of", found.dialect), fact("Permits", found.permits), fact("Term", found.term), fact("Hand-overs seen", found.past?.hand_overs),
+  parts.push(h("dl", {}, fact("Node", toTree(found.path)), fact("Kind", found.term !== undefined || kind("election").has(found.path) ? "election" : found.kind?.replace("_", "/")), fact(isQueue ? "Layout" : "Names of", found.dialect), fact("Permits", found.permits), fact("Term", found.term), !isQueue && !found.barrier && found.kind !== "members" && fact("Hand-overs seen", found.past?.hand_overs),
     isQueue && [fact("Depth", number(found.queue.depth)), fact("Oldest item", found.queue.oldest && h("span", {}, toTree(found.queue.oldest), ` since ${moment(found.queue.oldest_since_ms)}`)), fact("Consumers that wait", number(found.queue.consumers))],
     found.barrier && [fact("State", standing(found)), fact("Round", found.barrier.round || null)]));
   const title = isQueue ? "Claims" : found.barrier || found.kind === "members" ? "There" : found.term !== undefined ? "Leader" : found.held === 1 ? "Holder" : "Holders";
@@ -221,6 +221,7 @@ function waiterList(found) {
     onopen: (row) => { if (row.session) location.hash = `#/sessions?at=${encodeURIComponent(row.session)}`; },
   });
   grid.element.classList.add("waiters");
+  grid.element.style.height = `${Math.min(10, found.waiting + 1) * 30 + 2}px`;
   grid.set([...all.keys()].map((at) => all[at] ?? { at }));
   return grid.element;
 }
@@ -237,7 +238,7 @@ function letters(found, act) {
 export function sessionDetail(row) {
   const places = (list, count) => h("div.list", {}, list.map((use) => h("div", {}, h("div.grow", {}, h("a.link.mono", { href: `#/${viewOf(use.path)}?at=${encodeURIComponent(use.path)}` }, use.path), h("div.soft", {}, `node since ${moment(use.since_ms)}`)))), count > list.length && h("div.soft", {}, `and ${number(count - list.length)} more`));
   return [
-    h("dl", {}, fact("Process", row.process), fact("Client", row.client?.client), fact("Server", row.client?.server), fact("Timeout", row.client?.timeout_ms && `${row.client.timeout_ms / 1000} s`), fact("Last heard", row.client?.last_heard_ms && `${age(row.client.last_heard_ms)} ago`), fact("Nodes", number(row.nodes))),
+    h("dl", {}, fact("Process", row.process), fact("Client", row.client?.client), fact("Server", row.client?.server), fact("Timeout", row.client?.timeout_ms && `${row.client.timeout_ms / 1000} s`), fact("Last heard", row.client && (row.client.last_heard_ms ? `${age(row.client.last_heard_ms)} ago` : row.client.timeout_ms && `less than ${row.client.timeout_ms / 2000} s ago`)), fact("Nodes", number(row.nodes))),
     h("h3", {}, `Holds · ${number(row.held)}`), row.held ? places(row.holds, row.held) : h("p.soft", {}, "Nothing."),
     h("h3", {}, `Waits for · ${number(row.waiting)}`), row.waiting ? places(row.waits, row.waiting) : h("p.soft", {}, "Nothing."),
   ];
@@ -263,6 +264,10 @@ export async function graphView(isCurrent) {
     parts.push(h("p", {}, "Shortest way out: ask ", h("b", {}, out.blocker.process ?? `session ${out.blocker.session}`), " to let go of ", h("a.link.mono", { href: `#/${viewOf(out.lock)}?at=${encodeURIComponent(out.lock)}` }, out.lock), out.holds ? "." : ", where it waits."));
     parts.push(drawCycle(cycle));
   }
+  // The cycles are drawn already.
+  const red = new Set(cycles.flatMap((cycle) => cycle.steps.map((step) => `${step.waiter.session} ${step.blocker.session}`)));
+  graph.edges = graph.edges.filter((edge) => !red.has(`${edge.from} ${edge.to}`));
+  if (!graph.edges.length && cycles.length) return parts;
   if (!graph.edges.length) return [...parts, empty("Nobody waits", "The graph shows each session that waits, and the sessions that it waits for. Cycles come first, in red.")];
   parts.push(h("h2", {}, "Who waits for whom"), graph.left_out ? h("p.soft", {}, `The busiest ${number(graph.edges.length)} of ${number(graph.edges.length + graph.left_out)} waits are drawn.`) : null, drawGraph(graph, cycles));
   return parts;
@@ -290,13 +295,25 @@ function arrow(from, to, label, classes, radius) {
   return [svg("path", { class: `edge ${classes}`, d: `M${x1},${y1} L${x2},${y2}` }), svg("path", { class: `head ${classes}`, d: head }), label && svg("text", { class: "lock", x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5, "text-anchor": "middle" }, clip(label, 34))].filter(Boolean);
 }
 
+// From the right side of a box to the left side of one further to the right, or back around.
+function curve(from, to, label, classes) {
+  const [x1, y1, x2, y2] = [from[0] + 89, from[1], to[0] - 95, to[1]];
+  const bend = Math.max(40, Math.abs(x2 - x1) / 2);
+  const middle = [(x1 + x2) / 2, (y1 + y2) / 2];
+  return [
+    svg("path", { class: `edge ${classes}`, d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}` }),
+    svg("path", { class: `head ${classes}`, d: `M${x2 + 6},${y2} L${x2},${y2 - 4} L${x2},${y2 + 4} Z` }),
+    svg("text", { class: "lock", x: middle[0], y: middle[1] + 3, "text-anchor": "middle" }, clip(label, 24)),
+  ];
+}
+
 function drawCycle(cycle) {
   const count = cycle.steps.length;
   const radius = Math.max(105, count * 36);
-  const [width, height] = [2 * radius + 420, 2 * radius + 70];
+  const [width, height] = [3 * radius + 200, (count === 3 ? 1.5 : 2) * radius + 60];
   const at = cycle.steps.map((_, nth) => {
     const angle = (2 * Math.PI * nth) / count - Math.PI / 2;
-    return [width / 2 + radius * 1.5 * Math.cos(angle), height / 2 + radius * Math.sin(angle)];
+    return [width / 2 + radius * 1.5 * Math.cos(angle), radius + 28 + radius * Math.sin(angle)];
   });
   const asked = cycle.steps[cycle.ask].blocker.session;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Deadlock: ${cycle.steps.map((step) => `${step.waiter.process ?? step.waiter.session} waits for ${step.lock}`).join(", ")}` });
@@ -307,7 +324,6 @@ function drawCycle(cycle) {
 
 // Sessions in columns: to the right those that others wait for.
 function drawGraph(graph, cycles) {
-  const red = new Set(cycles.flatMap((cycle) => cycle.steps.map((step) => `${step.waiter.session} ${step.blocker.session}`)));
   const out = new Map();
   for (const edge of graph.edges) out.set(edge.from, [...(out.get(edge.from) ?? []), edge.to]);
   const depth = new Map();
@@ -328,7 +344,7 @@ function drawGraph(graph, cycles) {
   const at = new Map();
   columns.forEach((column, nth) => column?.forEach((id, row) => at.set(id, [width - 100 - nth * 330, 26 + (row + (tall - column.length) / 2) * 46])));
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${graph.edges.length} waits between ${ids.length} sessions` });
-  for (const edge of graph.edges) drawing.append(...arrow(at.get(edge.from), at.get(edge.to), edge.count > 1 ? `${edge.count} locks` : edge.locks[0], red.has(`${edge.from} ${edge.to}`) ? "in-cycle" : ""));
+  for (const edge of graph.edges) drawing.append(...curve(at.get(edge.from), at.get(edge.to), edge.count > 1 ? `${edge.count} locks` : edge.locks[0], ""));
   for (const id of ids) drawing.append(box(...at.get(id), graph.sessions[id] ?? "session", id, cycles.some((cycle) => cycle.steps.some((step) => step.waiter.session === id)) ? "in-cycle" : ""));
   return h("div", {}, drawing);
 }
@@ -340,7 +356,7 @@ export function ensembleView() {
   if (!servers.length) return [empty("No server was asked yet", "Servers are asked for their role by the words srvr, mntr and cons, at the addresses that the console was given.")];
   const zxid = (row) => (row.zxid ? BigInt(row.zxid) : null);
   const newest = servers.reduce((most, row) => (zxid(row) !== null && zxid(row) > most ? zxid(row) : most), 0n);
-  const shown = [["zk_outstanding_requests", "Requests under way"], ["zk_num_alive_connections", "Connections"], ["zk_znode_count", "Znodes"], ["zk_watch_count", "Watches"], ["zk_avg_latency", "Latency, average", "ms"], ["zk_p99_fsynctime", "Disk sync, p99", "ms"], ["zk_avg_fsynctime", "Disk sync, average", "ms"], ["zk_max_fsynctime", "Disk sync, longest", "ms"]];
+  const shown = [["zk_outstanding_requests", "Requests under way"], ["zk_znode_count", "Znodes"], ["zk_watch_count", "Watches"], ["zk_avg_latency", "Latency, average", "ms"], ["zk_p99_fsynctime", "Disk sync, p99", "ms"], ["zk_avg_fsynctime", "Disk sync, average", "ms"], ["zk_max_fsynctime", "Disk sync, longest", "ms"]];
   return [h("div.cards", {}, servers.map((row) => {
     const metric = ([name, label, unit]) => fact(label, row.metrics[name] && `${row.metrics[name]}${unit ? ` ${unit}` : ""}`);
     const own = Object.entries(row.metrics).filter(([name]) => name.startsWith("baton_") && /term|fsync|disk|lag/.test(name)).slice(0, 8);

@@ -18,7 +18,7 @@ use crate::error::SurveyError;
 use crate::reader::SessionReader;
 use crate::scene::{Kind, Scene};
 use crate::servers::{self, Connection, Words};
-use crate::survey::Surveyor;
+use crate::survey::{Surveyor, local_ms};
 use crate::tree::Limits;
 
 /// Between two rounds, at least.
@@ -254,9 +254,10 @@ fn report(
 async fn ask_servers(inner: &Inner) {
     let Some(words) = &inner.words else { return };
     let answers = words.ask(&WORDS).await;
+    let now_ms = local_ms();
     let mut clients: BTreeMap<i64, Connection> = BTreeMap::new();
     for answers in &answers {
-        clients.extend(servers::connections(answers));
+        clients.extend(servers::connections(answers, now_ms));
     }
     inner.scene.send_modify(|scene| {
         scene.retain(Kind::Server, |id| {

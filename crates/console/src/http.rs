@@ -39,11 +39,16 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 const MAX_ACTION: usize = 16 << 10;
 
 /// The page's files: path, type, bytes.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     (
         "/",
         "text/html; charset=utf-8",
         include_str!("../page/index.html"),
+    ),
+    (
+        "/console/icon.svg",
+        "image/svg+xml",
+        include_str!("../page/icon.svg"),
     ),
     (
         "/console/page.css",

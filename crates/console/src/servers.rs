@@ -82,7 +82,8 @@ pub(crate) struct Connection {
     client: String,
     /// The timeout of its session, in milliseconds.
     timeout_ms: Option<i64>,
-    /// When the server last answered it, milliseconds since 1970.
+    /// When the server last answered it, milliseconds since 1970, if that is longer ago than half
+    /// of the timeout: what pings as it should is no news.
     last_heard_ms: Option<i64>,
 }
 
@@ -112,17 +113,31 @@ pub(crate) fn row(answers: &Answers) -> ServerRow {
     }
 }
 
-/// The connections in an answer to `cons`, by session.
-pub(crate) fn connections(answers: &Answers) -> BTreeMap<i64, Connection> {
+/// The connections in an answer to `cons`, by session, asked at `now_ms`.
+pub(crate) fn connections(answers: &Answers, now_ms: i64) -> BTreeMap<i64, Connection> {
     let cons = answers.words.get("cons").map_or("", String::as_str);
-    cons.lines()
-        .filter_map(|line| connection(&answers.address, line))
-        .take(MOST_CONNECTIONS)
+    let read = || {
+        let lines = cons.lines();
+        let read = lines.filter_map(|line| connection(&answers.address, line));
+        read.take(MOST_CONNECTIONS)
+    };
+    // Servers count from their own start. The newest answer is hardly older than the question: the
+    // survey's own session asks all the time.
+    let newest = read().filter_map(|(_, _, answered)| answered).max();
+    read()
+        .map(|(session, mut connection, answered)| {
+            let silent = newest.zip(answered).map(|(newest, at)| newest - at);
+            let is_silent = |silent: &i64| *silent > connection.timeout_ms.unwrap_or(0) / 2;
+            connection.last_heard_ms = silent.filter(is_silent).map(|silent| now_ms - silent);
+            (session, connection)
+        })
         .collect()
 }
 
 /// A line like ` /127.0.0.1:5[1](queued=0,sid=0x1,to=10000,lresp=17,…)`.
-fn connection(server: &str, line: &str) -> Option<(i64, Connection)> {
+///
+/// The session, and by the server's own clock when it was answered last.
+fn connection(server: &str, line: &str) -> Option<(i64, Connection, Option<i64>)> {
     let (client, rest) = line.trim().split_once('[')?;
     let (_, fields) = rest.split_once('(')?;
     let fields: BTreeMap<&str, &str> = fields
@@ -140,8 +155,9 @@ fn connection(server: &str, line: &str) -> Option<(i64, Connection)> {
             server: server.to_owned(),
             client: client.trim_start_matches('/').to_owned(),
             timeout_ms: number("to"),
-            last_heard_ms: number("lresp").filter(|at| *at > 0),
+            last_heard_ms: None,
         },
+        number("lresp").filter(|at| *at > 0),
     ))
 }
 
@@ -151,15 +167,20 @@ mod tests {
 
     #[test]
     fn a_line_of_cons_names_session_client_timeout_and_the_last_answer() {
-        let line = " /127.0.0.1:58742[1](queued=0,recved=4,sent=4,sid=0xf00000000000000a,lop=PING,est=1763900000000,to=10000,lcxid=0x2,lzxid=0x5,lresp=1763900001234,llat=0,minlat=0,avglat=0,maxlat=1)";
-        let (session, read) = connection("a:1", line).unwrap_or_default();
+        let line = " /127.0.0.1:58742[1](queued=0,recved=4,sent=4,sid=0xf00000000000000a,lop=PING,est=1763900000000,to=10000,lcxid=0x2,lzxid=0x5,lresp=17634,llat=0,minlat=0,avglat=0,maxlat=1)";
+        let (session, read, answered) = connection("a:1", line).unwrap_or_default();
         assert_eq!(
             session,
             i64::from_str_radix("-ffffffffffffff6", 16).unwrap_or(0)
         );
         assert_eq!(read.client, "127.0.0.1:58742");
         assert_eq!(read.timeout_ms, Some(10_000));
-        assert_eq!(read.last_heard_ms, Some(1_763_900_001_234));
+        assert_eq!(answered, Some(17_634));
+        let silent = line.replace("=17634", "=9000").replace("000a", "000b");
+        let words = BTreeMap::from([("cons".to_owned(), format!("{line}\n{silent}\n"))]);
+        let all = connections(&Answers::new("a:1", words, None), 1_000_000);
+        let heard: Vec<_> = all.values().map(|read| read.last_heard_ms).collect();
+        assert_eq!(heard, [None, Some(1_000_000 - 8_634)]);
         // The asking connection itself has no session.
         assert_eq!(
             connection("a:1", " /127.0.0.1:1[0](queued=0,recved=1,sent=0)"),

@@ -88,7 +88,7 @@ fn text(deadlock: &Deadlock) -> String {
     if let Some(step) = deadlock.steps.get(deadlock.ask) {
         let path = OneLine(&step.lock);
         lines.push(format!(
-            "  shortest way out: ask {} to let go of {path}: baton lock show {path}",
+            "  shortest way out: ask {} to let go of {path}: see baton lock revoke --help",
             who(&step.blocker)
         ));
     }
