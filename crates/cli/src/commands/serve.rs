@@ -11,7 +11,9 @@ use std::time::Duration;
 use baton_server::{
     AuditTo, Builder, ClientAuth, EnsembleOptions, Options, Server, StartError, StorageChoice,
 };
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
+};
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use crate::context::Context;
@@ -76,6 +78,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if let Some(parent) = args.end_with {
         end_with(parent)?;
     }
+    // Before anything secret is read.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let settings = Settings::load_and_add(
         args.config.as_deref(),
         &args.settings,
@@ -85,6 +89,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.print_config {
         print(&settings, context);
         return Ok(exit::OK);
+    }
+    if settings.target().core_dumps {
+        let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     }
     settings.check_exposure()?;
     log::to_stderr(&context.output)?;

@@ -74,6 +74,8 @@ pub(crate) struct Target {
     sasl_users: Option<PathBuf>,
     /// How long the server outlives its last use.
     pub(crate) exit_when_idle: Option<Duration>,
+    /// Whether the system may write the memory of a server that crashes to a file.
+    pub(crate) core_dumps: bool,
 }
 
 /// The files and rules of TLS as they are given.

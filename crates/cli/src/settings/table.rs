@@ -514,6 +514,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "The step of elections: a heartbeat every 2, an election after 18 to 28 without one; 63ms for servers far apart",
     },
     Setting {
+        name: "core_dumps",
+        flag: Flag::Own(""),
+        zoo: None,
+        field: Field::Switch(|to| &mut to.core_dumps),
+        help: "Let the system write the memory of a server that crashes to a file, with its keys and passwords, and let debuggers of this user attach",
+    },
+    Setting {
         name: "exit_when_idle",
         flag: Flag::Own("DUR"),
         zoo: None,

@@ -268,6 +268,43 @@ async fn a_tree_with_digest_acls_is_open_to_whoever_has_the_credentials() {
     }
 }
 
+/// Whether the system has written the memory of a server that was ended by SIGABRT.
+fn is_dumped(flags: &[&str]) -> bool {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    let home = Home::new();
+    let mut server = Command::new("sh")
+        .args(["-c", r#"ulimit -c unlimited; exec "$0" "$@""#])
+        .arg(env!("CARGO_BIN_EXE_baton"))
+        .args(["serve", "--ephemeral", "--listen", "127.0.0.1:0"])
+        .args(flags)
+        .current_dir(home.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(server.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("serving"), "{line}");
+    let pid = i32::try_from(server.id()).unwrap();
+    crate::common::signal(pid, "ABRT");
+    let status = server.wait().unwrap();
+    assert!(status.signal().is_some(), "{status}");
+    status.core_dumped()
+}
+
+#[test]
+fn a25_the_memory_of_a_server_that_crashes_is_written_nowhere_unless_that_is_wanted() {
+    if !is_dumped(&["--core-dumps"]) {
+        eprintln!("skipped: this system writes no core dumps");
+        return;
+    }
+    assert!(!is_dumped(&[]));
+}
+
 #[test]
 fn a21_files_that_are_missing_wrong_or_open_to_others_are_named_before_anything_is_started() {
     use std::os::unix::fs::PermissionsExt;
