@@ -14,6 +14,7 @@ mod bench;
 mod cert;
 mod command;
 mod common;
+mod console;
 mod contexts;
 mod dev;
 mod elect_http;
