@@ -145,6 +145,17 @@ impl Connection {
             .map_err(|error| Hints::default().failure(&error))
     }
 
+    /// Resolves when there is no session any more and no new one either, as for a brief verb. A
+    /// view of the tree goes on through that: whoever waits for one alone waits for ever.
+    pub(crate) async fn failed(&self) -> Failure {
+        loop {
+            match self.session().await {
+                Ok(session) => session.ended().await,
+                Err(failure) => return failure,
+            };
+        }
+    }
+
     /// How servers are trusted, if TLS is used.
     pub(crate) fn tls(&self) -> Option<&ClientTls> {
         self.access.tls()
@@ -194,7 +205,9 @@ impl Hints {
                     text.push_str(&format!("; TLS is used because of {origin}"));
                 }
             }
-            ConnectError::AuthFailed { .. } | ConnectError::Sasl { .. } => {
+            ConnectError::AuthFailed { .. }
+            | ConnectError::AuthRequired { .. }
+            | ConnectError::Sasl { .. } => {
                 if let Some(origin) = &self.credentials {
                     text.push_str(&format!("; the credentials come from {origin}"));
                 }

@@ -27,7 +27,7 @@ pub enum Reason {
     #[error("its deadline passed; allow more time")]
     DeadlinePassed,
     /// The session has ended.
-    #[error("{0}; open a new session")]
+    #[error("{}", .0.with_remedy())]
     SessionEnded(EndReason),
     /// [`Session::close`](crate::Session::close) has begun.
     #[error("the session is being closed; open a new session")]
@@ -302,7 +302,7 @@ impl Error {
 
 /// The session that a future waited on has ended, so what it waited for will not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("session lost: {0}; open a new session")]
+#[error("session lost: {}", .0.with_remedy())]
 pub struct SessionLost(pub EndReason);
 
 /// [`Session::connect`](crate::Session::connect) or [`Session::resume`](crate::Session::resume)
@@ -346,6 +346,14 @@ pub enum ConnectError {
     /// A server refused the credentials.
     #[error("{servers} refused the credentials; correct the scheme or the secret")]
     AuthFailed {
+        /// The server list.
+        servers: String,
+    },
+    /// The servers serve nobody who has not authenticated, and closed the session.
+    #[error(
+        "{servers} serves nobody who has not authenticated; give it credentials that it knows (Config::sasl, --auth-file)"
+    )]
+    AuthRequired {
         /// The server list.
         servers: String,
     },
@@ -502,7 +510,7 @@ pub enum LeaseError {
     )]
     TimingNotStated,
     /// The session has ended.
-    #[error("session lost: {0}; open a new session")]
+    #[error("session lost: {}", .0.with_remedy())]
     SessionEnded(EndReason),
 }
 

@@ -77,6 +77,9 @@ pub enum EndReason {
     Closed,
     /// A server refused the credentials.
     AuthFailed,
+    /// A server serves nobody who has not authenticated, and the session has no credentials that
+    /// it counts.
+    AuthRequired,
     /// The task that drives the session ended (runtime shut down, or a fault in it).
     DriverGone,
 }
@@ -88,7 +91,16 @@ impl EndReason {
         match self {
             Self::ExpiredByServer | Self::ExpiredLocally | Self::DriverGone => State::Expired,
             Self::Closed => State::Closed,
-            Self::AuthFailed => State::AuthFailed,
+            Self::AuthFailed | Self::AuthRequired => State::AuthFailed,
+        }
+    }
+
+    /// The reason with what helps.
+    pub(crate) fn with_remedy(self) -> String {
+        match self {
+            // Its text has one: another session would end alike.
+            Self::AuthRequired => self.to_string(),
+            _ => format!("{self}; open a new session"),
         }
     }
 }
@@ -100,6 +112,9 @@ impl fmt::Display for EndReason {
             Self::ExpiredLocally => "no server answered for the whole session timeout",
             Self::Closed => "the session is closed",
             Self::AuthFailed => "the server refused our credentials",
+            Self::AuthRequired => {
+                "the server serves nobody who has not authenticated; give it credentials that it knows"
+            }
             Self::DriverGone => "the session's task is gone (runtime shut down?)",
         })
     }

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, watch};
 use crate::config::Config;
 use crate::error::{CloseError, ConnectError};
 use crate::session::{Session, shared_acl};
+use crate::state::EndReason;
 
 /// Hands out a live [`Session`], and makes a new one after the loss of one. Cheap to clone.
 ///
@@ -98,6 +99,11 @@ impl Client {
         if let Some(session) = current.as_ref() {
             if !session.state().is_final() {
                 return Ok(session.with_shared_acl(self.acl.clone()));
+            }
+            // A new session would have the same credentials.
+            if session.end_reason() == Some(EndReason::AuthRequired) {
+                let servers = shared.config.servers();
+                return Err(ConnectError::AuthRequired { servers });
             }
             limit = shared.config.new_session_within.unwrap_or(limit);
         }

@@ -117,8 +117,8 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
         gate: &'a str,
     }
     let (Gate::Open { path } | Gate::Close { path } | Gate::Wait { path, .. }) = gate;
-    let mut signals = Signals::new()?;
     let connection = Connection::open(context, LASTING).await?;
+    let mut signals = Signals::new()?;
     let barrier = Barrier::new(&connection.client, path).map_err(|error| failure(&error))?;
     let doing = async {
         match gate {

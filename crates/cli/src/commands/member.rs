@@ -147,7 +147,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 Act::Join(options) => {
                     join(options, &group, context, &connection, &mut signals).await
                 }
-                Act::Ls { .. } => list(&group, context).await,
+                Act::Ls { .. } => tokio::select! {
+                    listed = list(&group, context) => listed,
+                    failure = connection.failed() => Err(failure),
+                    number = signals.stop() => Ok(signals::exit_code(number)),
+                },
                 Act::Watch { .. } => watch(&group, context, &connection, &mut signals).await,
             }
         }

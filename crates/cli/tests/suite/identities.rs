@@ -247,6 +247,28 @@ async fn whoever_is_not_let_in_reads_one_line_that_names_the_server_and_the_file
     assert_eq!(ran.code, 125, "{ran:?}");
     assert!(!ran.err.contains("guessed"), "{ran:?}");
 
+    // Without any, and with some that the server does not ask for.
+    let digest = home.write_secret("digest", "digest:bob:secret\n");
+    for file in ["", digest.to_str().unwrap()] {
+        for args in [
+            &["get", "/n"][..],
+            &["create", "/new", "1"],
+            &["member", "ls", "/m"],
+            &["lock", "/l", "--", "true"],
+            &["counter", "get", "/c"],
+            &["server", "ls"],
+        ] {
+            let ran = strict.run_as(file, args);
+            assert_eq!(ran.code, 125, "{args:?}: {ran:?}");
+            let said = ran.complaint();
+            assert!(
+                said.contains("credentials that it knows"),
+                "{args:?}: {said}"
+            );
+            assert!(!said.contains("maybe"), "it was refused: {said}");
+        }
+    }
+
     let plain = ServedHome::new().await;
     let mut command = plain.baton(&["get", "/n"]);
     command.env("BATON_AUTH_FILE", &strict.bob);

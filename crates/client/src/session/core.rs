@@ -249,7 +249,11 @@ impl Core {
         effects.state = Some((inner.identity.id, reason.state(), Some(reason)));
         let why = Reason::SessionEnded(reason);
         for entry in std::mem::take(&mut inner.in_flight) {
-            let fate = entry.fate_when_lost();
+            let fate = match reason {
+                // A server takes nothing behind the request that it refused so.
+                EndReason::AuthRequired => Fate::NotSent,
+                _ => entry.fate_when_lost(),
+            };
             entry.fail(fate, why.clone(), effects);
         }
         for waiting in std::mem::take(&mut inner.waiting) {

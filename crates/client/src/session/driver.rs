@@ -88,6 +88,9 @@ impl Drop for Supervised {
 pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), ConnectError>>) {
     let supervised = Supervised(Arc::clone(&core));
     let mut first = Some(first);
+    // Connections in a row that were lost at once: a server that takes the session and then closes
+    // the connection each time must not be asked without a pause.
+    let mut lost_at_once = 0;
     loop {
         let attached = match establish(&core, first.as_mut()).await {
             Ok(attached) => attached,
@@ -118,6 +121,7 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
         {
             core.begin_close();
         }
+        let began = core.now();
         match Connection::new(Arc::clone(&core), stream, incoming, encrypted)
             .run()
             .await
@@ -127,8 +131,34 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
             }
             Broken::Ended => break,
         }
+        let longest = longest_pause(core.inner.lock().timeout);
+        if core.now().saturating_duration_since(began) >= longest {
+            lost_at_once = 0;
+        } else {
+            lost_at_once += 1;
+            pause_after(&core, lost_at_once, longest).await;
+        }
     }
     drop(supervised);
+}
+
+/// The longest pause between two attempts of a session with this timeout.
+fn longest_pause(timeout: Duration) -> Duration {
+    MAX_PAUSE.min(timeout / 10)
+}
+
+/// Pauses after the third connection that was lost at once, and for longer after each further one.
+async fn pause_after(core: &Core, lost_at_once: u32, longest: Duration) {
+    let Some(doublings) = lost_at_once.checked_sub(3) else {
+        return;
+    };
+    let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings));
+    let pause = pause.min(longest).mul_f64(fastrand::f64());
+    tokio::select! {
+        biased;
+        () = core.wait_ended() => {}
+        () = core.config.clock.sleep_until(core.now() + pause) => {}
+    }
 }
 
 /// Tries servers until one takes the session. An error is final; the session has then ended.
@@ -225,7 +255,7 @@ async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
         let inner = core.inner.lock();
         (inner.timeout, inner.identity.id != 0)
     };
-    let longest = MAX_PAUSE.min(timeout / 10);
+    let longest = longest_pause(timeout);
     // A third of the timeout is left when a dead link is noticed: one silent address must not use
     // it up.
     let patience = config.attempt_timeout(if reattach { timeout / 4 } else { timeout });
@@ -296,10 +326,15 @@ impl Core {
             let changed = self.changed.notified();
             {
                 let inner = self.inner.lock();
-                let refused = inner.phase == Phase::Ended(EndReason::AuthFailed);
-                if refused {
-                    let servers = self.config.servers();
-                    return Err(ConnectError::AuthFailed { servers });
+                let servers = || self.config.servers();
+                match inner.phase {
+                    Phase::Ended(EndReason::AuthFailed) => {
+                        return Err(ConnectError::AuthFailed { servers: servers() });
+                    }
+                    Phase::Ended(EndReason::AuthRequired) => {
+                        return Err(ConnectError::AuthRequired { servers: servers() });
+                    }
+                    _ => {}
                 }
                 let settled =
                     inner.phase == Phase::Attached && inner.credentials_in_flight.is_empty();

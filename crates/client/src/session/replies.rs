@@ -229,6 +229,13 @@ impl Core {
                 inner.abandon(entry, Fate::NotSent, reason, effects);
                 return Err(Broken::Ended);
             }
+            // The next connection would be closed for the same: the credentials came before this.
+            ErrorCode::SessionClosedRequireSaslAuth => {
+                self.end_locked(inner, EndReason::AuthRequired, effects);
+                let reason = Reason::SessionEnded(EndReason::AuthRequired);
+                inner.abandon(entry, Fate::NotSent, reason, effects);
+                return Err(Broken::Ended);
+            }
             // The server that answers so has been left behind; the operation was not applied.
             ErrorCode::SessionMoved => {
                 inner.abandon(entry, Fate::NotSent, Reason::Disconnected, effects);

@@ -531,6 +531,35 @@ async fn reconnects_are_tried_at_least_each_tenth_of_the_timeout_or_second() {
     assert!((10..200).contains(&attempts), "{attempts}");
 }
 
+/// Each handshake is an answer, so the session lives for as long as it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_the_session_and_closes_each_time_is_asked_with_pauses() {
+    let mut world = World::new();
+    let (s, peer) = world.session().await;
+    drop(peer);
+    let before = world.transport.attempts();
+    let closing = async {
+        loop {
+            drop(world.accept(s.id()).await);
+        }
+    };
+    let closed = tokio::time::timeout(Duration::from_secs(20), closing).await;
+    assert!(closed.is_err());
+    let attempts = world.transport.attempts() - before;
+    assert!((20..200).contains(&attempts), "{attempts}");
+    // Then it stays: the next loss is not one of those.
+    let peer = world.accept(s.id()).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = world.transport.attempts();
+    drop(peer);
+    let at = tokio::time::Instant::now();
+    let _peer = world.accept(s.id()).await;
+    assert_eq!(
+        (at.elapsed(), world.transport.attempts() - before),
+        (Duration::ZERO, 1)
+    );
+}
+
 #[test]
 fn h88_the_end_of_the_runtime_is_the_end_of_the_session_and_nothing_panics() {
     let runtime = tokio::runtime::Builder::new_current_thread()

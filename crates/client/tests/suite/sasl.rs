@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use baton_client::{
-    Acl, Config, ConnectError, CreateMode, EndReason, OpCode, Perms, SaslFailure, Session, State,
+    Acl, Client, Config, ConnectError, CreateMode, EndReason, OpCode, Perms, SaslFailure, Session,
+    State,
 };
 use baton_proto::{ErrorCode, Response};
 use baton_sasl::Server;
@@ -214,6 +215,35 @@ async fn a_connection_that_is_lost_or_silent_within_the_exchange_is_no_refusal()
     let s = connect.await.unwrap().unwrap();
     assert_eq!(s.state(), State::Connected { epoch: 1 });
     drop((asked, silent));
+}
+
+/// It answers nothing else before, and closes the connection: on the next one, too.
+#[tokio::test(start_paused = true)]
+async fn a_session_without_credentials_ends_where_the_server_requires_them() {
+    let mut world = World::new();
+    let client = Client::lazy(world.config());
+    let session = tokio::spawn({
+        let client = client.clone();
+        async move { client.session().await }
+    });
+    let mut peer = world.accept(SESSION).await;
+    let s = session.await.unwrap().unwrap();
+    let waiting = s.set_data("/n", b"x", None);
+    let asked = peer.any().await.unwrap();
+    peer.refuse(&asked, ErrorCode::SessionClosedRequireSaslAuth)
+        .await;
+    assert_eq!(s.ended().await, EndReason::AuthRequired);
+    assert_eq!(s.state(), State::AuthFailed);
+    let error = waiting.await.unwrap_err();
+    assert!(error.is_session_ended() && error.had_no_effect(), "{error}");
+    assert!(!error.to_string().contains("new session"), "{error}");
+    assert_eq!(world.transport.attempts(), 1, "nobody asks it again");
+    let error = client.session().await.unwrap_err();
+    assert!(
+        matches!(error, ConnectError::AuthRequired { .. }),
+        "{error}"
+    );
+    assert_eq!(world.transport.attempts(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,8 +16,8 @@ use crate::waiting::Awaited;
 
 /// Prints each leader, until a signal.
 pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
-    let mut signals = Signals::new()?;
     let connection = Connection::open(context, LASTING).await?;
+    let mut signals = Signals::new()?;
     let observer = election(&connection, &which.path, which.dialect)?.leaders();
     let mut observer = observer.with_reasons();
     let mut first = true;
