@@ -91,6 +91,14 @@ impl AccessFiles {
             .any(|file| file.is_some())
     }
 
+    /// Those of somebody who trusts the same servers and shows nothing.
+    pub(crate) fn of_a_stranger(&self) -> Self {
+        Self {
+            tls_ca: self.tls_ca.clone(),
+            ..Self::default()
+        }
+    }
+
     /// The files that are named, by their keys.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &NamedFile)> {
         let files = [&self.tls_ca, &self.tls_cert, &self.tls_key, &self.auth_file];

@@ -9,6 +9,8 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const NOTHING: u8 = 1;
 /// The command line could not be understood.
 pub(crate) const USAGE: u8 = 2;
+/// `doctor` has found what does not work.
+pub(crate) const TROUBLE: u8 = 3;
 /// What the process held was lost or given up before its command had ended: [`Failure::lost`].
 const LOST: u8 = 113;
 /// The lock was not acquired in time.

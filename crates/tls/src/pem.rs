@@ -6,7 +6,7 @@ use std::fs::Metadata;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -407,6 +407,13 @@ fn now() -> i64 {
 }
 
 /// Parses a certificate without its extensions, which nobody here asks for.
+/// The end of a certificate in DER; `None`: it cannot be read, or ends before 1970.
+#[must_use]
+pub fn valid_until(der: &[u8]) -> Option<SystemTime> {
+    let ends = parse(der).ok()?.validity().not_after.timestamp();
+    UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(ends).ok()?))
+}
+
 pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
     let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
     match parser.parse(der) {

@@ -11,6 +11,7 @@
 //! | `ls`, `get`, `set`, `create`, `rm`, `stat`, `watch`, `acl` | znodes |
 //! | `serve`, `wal` | a server; its data folder, printed and checked |
 //! | `server/` | the members of an ensemble |
+//! | `doctor/` | what is wrong with the servers, or soon will be |
 //! | `dev/` | servers on this machine to try things out |
 //! | `context` | the contexts of `config.toml` |
 //! | `cert` | a private authority and its certificates |
@@ -28,6 +29,7 @@ pub(crate) mod counter;
 pub(crate) mod create;
 pub(crate) mod deadlocks;
 pub(crate) mod dev;
+pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod export;
 pub(crate) mod get;

@@ -67,6 +67,7 @@ pub(crate) enum Tone {
     /// A title.
     Title,
     Good,
+    Warning,
     Bad,
 }
 
@@ -75,6 +76,7 @@ impl Tone {
         match self {
             Self::Title => "\x1b[1m",
             Self::Good => "\x1b[32m",
+            Self::Warning => "\x1b[33m",
             Self::Bad => "\x1b[31m",
         }
     }

@@ -30,6 +30,24 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
     format!("{}~", cut(text, columns.saturating_sub(1)))
 }
 
+/// `text` in lines of at most this number of columns, broken between words. A longer word has a
+/// line of its own.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && width(&line) + 1 + width(word) > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +66,12 @@ mod tests {
         assert_eq!(shortened("held", 4), "held");
         assert_eq!(shortened("held by", 5), "held~");
         assert_eq!(shortened("\u{6c34}\u{6c34}", 3), "\u{6c34}~");
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("who holds it", 9), ["who holds", "it"]);
+        assert_eq!(wrapped("a verylongword b", 4), ["a", "verylongword", "b"]);
+        assert_eq!(wrapped("", 4), [""]);
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 /// How long an answer may take. A server that is stopped gives none.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of an answer.
+/// Bytes of a short answer.
 const MAX_BYTES: u64 = 16 << 10;
 /// Bytes of an answer that lists connections.
 const MAX_LISTING: u64 = 8 << 20;
@@ -55,7 +55,8 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    fn of(answer: &str) -> Self {
+    /// Reads an answer to `srvr`.
+    pub(crate) fn of(answer: &str) -> Self {
         let field = |name: &str| {
             let mut lines = answer.lines();
             let found = lines.find_map(|line| line.strip_prefix(name))?;
@@ -171,7 +172,12 @@ async fn id_of(address: &str, tls: Option<&ClientTls>) -> Option<u64> {
     id?.trim().parse().ok()
 }
 
-async fn answer(mut stream: BoxStream, word: &str, most: u64) -> std::io::Result<String> {
+/// The answer to a word, at most this many bytes of it.
+pub(crate) async fn answer(
+    mut stream: BoxStream,
+    word: &str,
+    most: u64,
+) -> std::io::Result<String> {
     stream.write_all(word.as_bytes()).await?;
     stream.flush().await?;
     let mut answer = Vec::new();

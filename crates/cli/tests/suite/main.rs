@@ -17,6 +17,7 @@ mod common;
 mod console;
 mod contexts;
 mod dev;
+mod doctor;
 mod elect_http;
 mod groups;
 mod health;

@@ -1,0 +1,363 @@
+//! What is judged of all servers of the list together: that they are one ensemble, that one of them
+//! leads, that the others follow closely, and that all are set up alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Server;
+use super::facts::Reach;
+use super::finding::{Advice, Finding, Severity, quoted};
+
+/// The place of findings about all servers.
+const ALL: &str = "all";
+/// A follower that is this many changes behind is far behind.
+const FAR_BEHIND: u64 = 10_000;
+/// The bits of a zxid of Apache ZooKeeper that count the changes of one leader.
+const COUNTER_BITS: u32 = 32;
+
+/// All findings about the servers together.
+pub(super) fn judge(servers: &[Server]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(leader(servers));
+    findings.extend(term(servers));
+    findings.extend(lag(servers));
+    findings.extend(members(servers));
+    findings.extend(versions(servers));
+    findings.extend(settings(servers));
+    findings
+}
+
+fn with_mode<'a>(servers: &'a [Server], mode: &str) -> Vec<&'a str> {
+    let with = servers
+        .iter()
+        .filter(|server| server.summary().mode.as_deref() == Some(mode));
+    with.map(|server| server.place.as_str()).collect()
+}
+
+/// Whether one server leads, or one stands alone.
+fn leader(servers: &[Server]) -> Option<Finding> {
+    const CHECK: &str = "leader";
+    let error =
+        |finding: String, advice| Some(Finding::new(Severity::Error, CHECK, ALL, finding, advice));
+    let leaders = with_mode(servers, "leader");
+    let alone = with_mode(servers, "standalone");
+    let others = ["follower", "observer", "read-only", "looking"];
+    let others: usize = others
+        .iter()
+        .map(|mode| with_mode(servers, mode).len())
+        .sum();
+    let apart = Advice::new(
+        "the list names servers that are not one ensemble: each has data and locks of its own",
+        "two clients that come to different servers both get the same lock",
+        "name the servers of one ensemble; baton server ls shows its members",
+    );
+    if alone.len() > 1 || (!alone.is_empty() && (others > 0 || !leaders.is_empty())) {
+        let text = format!("{} of the list each stand alone", alone.join(", "));
+        let text = match alone.as_slice() {
+            [one] => format!("{one} of the list stands alone, beside servers of an ensemble"),
+            _ => text,
+        };
+        return error(text, apart);
+    }
+    match (leaders.as_slice(), alone.as_slice()) {
+        ([], []) if others == 0 => None,
+        ([], []) => {
+            let reached = |server: &Server| matches!(server.reach, Reach::Reached { .. });
+            let whole = servers.iter().all(reached);
+            let (severity, cause) = match whole {
+                true => (
+                    Severity::Error,
+                    "no majority of the servers can talk to each other, or they elect one just now",
+                ),
+                false => (
+                    Severity::Warning,
+                    "the leader is none of the servers that were reached, or there is none",
+                ),
+            };
+            Some(Finding::new(
+                severity,
+                CHECK,
+                ALL,
+                "none of the servers that answer leads",
+                Advice::new(
+                    cause,
+                    "without a leader no change is made, and no lock is granted",
+                    "start the servers that do not answer; run this again; their logs say whom they miss",
+                ),
+            ))
+        }
+        ([one], _) => Some(Finding::ok(CHECK, ALL, format!("{one} leads"))),
+        ([], [one]) => Some(Finding::ok(CHECK, ALL, format!("{one} stands alone"))),
+        (several, _) => error(
+            format!("{} lead at once", several.join(", ")),
+            Advice::new(
+                "the list names servers of several ensembles, or leadership has moved while they were asked",
+                "if it stays so, two clients get the same lock",
+                "run this again; if it stays so, name the servers of one ensemble",
+            ),
+        ),
+    }
+}
+
+/// Whether all are in the same term.
+fn term(servers: &[Server]) -> Option<Finding> {
+    const CHECK: &str = "term";
+    let mut terms: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for server in in_ensemble(servers) {
+        if let Some(term) = server.term() {
+            terms.entry(term).or_default().push(&server.place);
+        }
+    }
+    if terms.len() < 2 {
+        let term = terms.keys().next()?;
+        return Some(Finding::ok(CHECK, ALL, format!("all are in term {term}")));
+    }
+    let text: Vec<_> = terms
+        .iter()
+        .map(|(term, places)| format!("{term}: {}", places.join(", ")))
+        .collect();
+    Some(Finding::new(
+        Severity::Warning,
+        CHECK,
+        ALL,
+        format!("the servers are in different terms ({})", text.join("; ")),
+        Advice::new(
+            "a leader was elected just now, or a server is cut off from the others",
+            "a server that is cut off takes no part: the loss of one more may be too many",
+            "run this again; if it stays so, mend the network between the servers",
+        ),
+    ))
+}
+
+fn in_ensemble(servers: &[Server]) -> impl Iterator<Item = &Server> {
+    servers.iter().filter(|server| {
+        let mode = server.summary().mode;
+        matches!(
+            mode.as_deref(),
+            Some("leader" | "follower" | "observer" | "read-only")
+        )
+    })
+}
+
+/// Whether every server has nearly all changes.
+fn lag(servers: &[Server]) -> Vec<Finding> {
+    const CHECK: &str = "lag";
+    let zxids: Vec<_> = in_ensemble(servers)
+        .filter_map(|server| Some((server, server.zxid()?)))
+        .collect();
+    let newest = zxids
+        .iter()
+        .map(|(_, zxid)| *zxid)
+        .max()
+        .unwrap_or_default();
+    if zxids.len() < 2 {
+        return Vec::new();
+    }
+    let judged = zxids.iter().map(|(server, zxid)| {
+        let behind = match server.is_baton() {
+            true => newest.saturating_sub(*zxid),
+            // Of an earlier leader: how many are missing cannot be said.
+            false if newest >> COUNTER_BITS != zxid >> COUNTER_BITS => 0,
+            false => newest.saturating_sub(*zxid),
+        };
+        if behind < FAR_BEHIND {
+            return Finding::ok(CHECK, &server.place, format!("{behind} changes behind"));
+        }
+        Finding::new(
+            Severity::Warning,
+            CHECK,
+            &server.place,
+            format!("{behind} changes behind"),
+            Advice::new(
+                "its disk or its network is slower than the others', or it has started just now",
+                "what it answers is old, and if the leader fails it cannot take its place at once",
+                "see the times of its disk; run this again to see whether it catches up",
+            ),
+        )
+    });
+    judged.collect()
+}
+
+/// Whether the servers agree on who is a member, and the list names all members.
+fn members(servers: &[Server]) -> Vec<Finding> {
+    const CHECK: &str = "members";
+    let mut lists: BTreeMap<(i64, BTreeSet<u64>), Vec<&str>> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for server in servers {
+        match server.session.as_ref().map(|facts| &facts.members) {
+            Ok(Ok(config)) => {
+                let ids = config.members.iter().map(|member| member.id).collect();
+                let places = lists.entry((config.version, ids)).or_default();
+                places.push(&server.place);
+            }
+            Ok(Err(why)) => findings.push(Finding::unknown(
+                CHECK,
+                &server.place,
+                why,
+                "present credentials that may read /zookeeper/config",
+            )),
+            Err(_) => {}
+        }
+    }
+    if lists.len() > 1 {
+        let texts = lists.iter().map(|((version, ids), places)| {
+            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+            format!(
+                "{} of change 0x{version:x}: {}",
+                ids.join(","),
+                places.join(", ")
+            )
+        });
+        let text = texts.collect::<Vec<_>>().join("; ");
+        findings.push(Finding::new(
+            Severity::Warning,
+            CHECK,
+            ALL,
+            format!("the servers do not agree on the members ({})", quoted(&text)),
+            Advice::new(
+                "the members were changed just now, a server is behind, or the list names several ensembles",
+                "what a majority is differs among them",
+                "run this again; baton server ls shows what each says",
+            ),
+        ));
+        return findings;
+    }
+    let Some((_, ids)) = lists.keys().next().filter(|(_, ids)| !ids.is_empty()) else {
+        return findings;
+    };
+    let mut missing = ids.clone();
+    let mut strangers = Vec::new();
+    let mut is_whole = true;
+    for server in servers {
+        match server.id() {
+            Some(id) => {
+                if !ids.contains(&id) {
+                    strangers.push(format!("{} (server {id})", server.place));
+                }
+                missing.remove(&id);
+            }
+            None => is_whole = false,
+        }
+    }
+    if !strangers.is_empty() {
+        findings.push(Finding::new(
+            Severity::Error,
+            CHECK,
+            ALL,
+            format!("no member of the ensemble: {}", strangers.join(", ")),
+            Advice::new(
+                "the server was removed, or never added",
+                "clients that come to it see old data or none",
+                "take it from the list, or add it: baton server add",
+            ),
+        ));
+    }
+    let text: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    let text = text.join(", ");
+    findings.push(if missing.is_empty() {
+        Finding::ok(
+            CHECK,
+            ALL,
+            format!("all {} members are in the list", ids.len()),
+        )
+    } else if !is_whole {
+        Finding::unknown(
+            CHECK,
+            ALL,
+            &format!(
+                "which member each server of the list is is not known; server {text} may be missing"
+            ),
+            "add conf to the servers' 4lw.commands.whitelist",
+        )
+    } else {
+        Finding::new(
+            Severity::Warning,
+            CHECK,
+            ALL,
+            format!("the list of servers lacks server {text}"),
+            Advice::new(
+                "the ensemble has grown since the list was written, or the list was shortened",
+                "clients do not go there when the servers that they know are lost",
+                "name all members; baton server ls shows their addresses",
+            ),
+        )
+    });
+    findings
+}
+
+/// Whether all have the same version.
+fn versions(servers: &[Server]) -> Option<Finding> {
+    const CHECK: &str = "version";
+    let mut versions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for server in servers {
+        if let Some(version) = server.summary().version {
+            versions.entry(version).or_default().push(&server.place);
+        }
+    }
+    if versions.len() < 2 {
+        let version = versions.keys().next()?;
+        return Some(Finding::ok(
+            CHECK,
+            ALL,
+            format!("all are {}", quoted(version)),
+        ));
+    }
+    let texts: Vec<_> = versions
+        .iter()
+        .map(|(version, places)| format!("{version}: {}", places.join(", ")))
+        .collect();
+    Some(Finding::new(
+        Severity::Warning,
+        CHECK,
+        ALL,
+        format!("the versions differ ({})", quoted(&texts.join("; "))),
+        Advice::new(
+            "an upgrade is under way, or was not finished",
+            "new formats are not written until the last server has them; a fault that was mended may still show",
+            "finish the upgrade",
+        ),
+    ))
+}
+
+/// Whether all have the same limits.
+fn settings(servers: &[Server]) -> Option<Finding> {
+    const CHECK: &str = "settings";
+    const KEYS: [&str; 5] = [
+        "tickTime",
+        "minSessionTimeout",
+        "maxSessionTimeout",
+        "initLimit",
+        "syncLimit",
+    ];
+    let answered: Vec<_> = servers
+        .iter()
+        .filter(|server| server.conf.text().is_some())
+        .collect();
+    if answered.len() < 2 {
+        return None;
+    }
+    let mut differing = Vec::new();
+    for key in KEYS {
+        let values = answered
+            .iter()
+            .filter_map(|server| Some((server.conf.value(key)?, server.place.as_str())));
+        let values: BTreeMap<_, _> = values.collect();
+        if values.len() > 1 {
+            let values: Vec<_> = values.keys().copied().collect();
+            differing.push(format!("{key} {}", values.join(" or ")));
+        }
+    }
+    if differing.is_empty() {
+        return Some(Finding::ok(CHECK, ALL, "the limits of all are the same"));
+    }
+    Some(Finding::new(
+        Severity::Warning,
+        CHECK,
+        ALL,
+        format!("the servers differ: {}", quoted(&differing.join("; "))),
+        Advice::new(
+            "their settings were changed one by one, or not everywhere",
+            "which session timeout a client gets depends on the server that it comes to",
+            "give all servers the same settings, and restart them one at a time",
+        ),
+    ))
+}

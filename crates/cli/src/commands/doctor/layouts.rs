@@ -1,0 +1,365 @@
+//! What is judged of the tree: layouts of recipes that are damaged, nodes that block, numbers that
+//! end, znodes with very many children. It reads only, and at most as many znodes as it may.
+
+use std::time::{Duration, Instant};
+
+use baton::inspect::{Inspector, LockSnapshot};
+use baton_client::{Error, Session};
+use baton_proto::path::join;
+use serde_json::Value;
+
+use super::finding::{Advice, Finding, Severity, quoted};
+
+/// A sequence number from which on the end of the numbers is near; they end at 2^31 - 1.
+const HIGH_NUMBER: i64 = 2_000_000_000;
+/// Listings of more children than this are long, and too long.
+const MANY_CHILDREN: usize = 10_000;
+const TOO_MANY_CHILDREN: usize = 100_000;
+/// Findings of one kind. Further ones are counted.
+const MOST_OF_A_KIND: usize = 5;
+/// The nodes that a work queue cannot do without.
+const QUEUE_PARTS: [&str; 3] = ["items", "dead", "ids"];
+/// The counter of a work queue of limited capacity.
+const QUEUE_COUNTER: &str = "gate";
+/// What a work queue says in its own znode is shorter than this.
+const MOST_TERMS_BYTES: i32 = 256;
+/// The znode of the servers, in which nothing is judged.
+const SERVERS_OWN: &str = "/zookeeper";
+
+/// How much of the tree is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) znodes: usize,
+    pub(super) time: Duration,
+}
+
+/// Findings of one kind, of which only the first are kept.
+struct Kind {
+    check: &'static str,
+    findings: Vec<Finding>,
+    more: usize,
+}
+
+impl Kind {
+    fn add(&mut self, finding: impl FnOnce() -> Finding) {
+        if self.findings.len() < MOST_OF_A_KIND {
+            self.findings.push(finding());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Its findings, or that there are none.
+    fn close(mut self, fine: &str) -> Vec<Finding> {
+        if self.findings.is_empty() {
+            return vec![Finding::ok(self.check, "tree", fine)];
+        }
+        if self.more > 0
+            && let Some(last) = self.findings.last_mut()
+        {
+            last.finding
+                .push_str(&format!(" (and {} more such)", self.more));
+        }
+        self.findings
+    }
+}
+
+struct Walk<'a> {
+    session: &'a Session,
+    inspector: &'a Inspector,
+    queues: Kind,
+    locks: Kind,
+    numbers: Kind,
+    children: Kind,
+    unread: usize,
+}
+
+/// Reads the tree below `root`, as far as the limits let it.
+pub(super) async fn judge(
+    session: &Session,
+    inspector: &Inspector,
+    root: &str,
+    limits: Limits,
+) -> Vec<Finding> {
+    let kind = |check| Kind {
+        check,
+        findings: Vec::new(),
+        more: 0,
+    };
+    let mut walk = Walk {
+        session,
+        inspector,
+        queues: kind("queue"),
+        locks: kind("lock"),
+        numbers: kind("numbers"),
+        children: kind("children"),
+        unread: 0,
+    };
+    let (seen, stopped) = walk.down(root, limits).await;
+    let mut findings = walk.queues.close("no work queue lacks a part");
+    findings.extend(walk.locks.close("no lock has foreign or orphaned nodes"));
+    findings.extend(walk.numbers.close("no sequence numbers near their end"));
+    findings.extend(walk.children.close("no znode has very many children"));
+    if let Some(why) = stopped {
+        let why = format!("{seen} znodes below {root} were looked at, then {why}");
+        let remedy = "look at a part of the tree: baton doctor PATH; or allow more with --znodes";
+        findings.push(Finding::unknown("tree", "tree", &why, remedy));
+    } else if walk.unread > 0 {
+        let why = format!("{} of {seen} znodes may not be read", walk.unread);
+        let remedy = "present credentials that may read them with --auth-file";
+        findings.push(Finding::unknown("tree", "tree", &why, remedy));
+    } else {
+        findings.push(Finding::ok(
+            "tree",
+            "tree",
+            format!("{seen} znodes were looked at"),
+        ));
+    }
+    findings
+}
+
+impl Walk<'_> {
+    /// How many znodes were looked at, and why not at all of them.
+    async fn down(&mut self, root: &str, limits: Limits) -> (usize, Option<String>) {
+        let begun = Instant::now();
+        let mut todo = vec![root.to_owned()];
+        let mut seen = 0;
+        while let Some(path) = todo.pop() {
+            if seen >= limits.znodes {
+                return (seen, Some("the limit was reached".to_owned()));
+            }
+            if begun.elapsed() >= limits.time {
+                return (seen, Some("the time was up".to_owned()));
+            }
+            seen += 1;
+            match self.look_at(&path).await {
+                Ok(mut names) => {
+                    // No more than could be looked at: a listing may be very long.
+                    names.truncate(limits.znodes);
+                    names.sort_unstable_by(|one, other| other.cmp(one));
+                    let below = names.iter().map(|name| join(&path, name));
+                    todo.extend(below.filter(|path| path != SERVERS_OWN));
+                }
+                // Deleted since its parent was listed.
+                Err(error) if error.is_no_node() && path != root => {}
+                Err(error) if error.is_no_auth() => self.unread += 1,
+                Err(error) => return (seen, Some(quoted(&error.to_string()))),
+            }
+        }
+        (seen, None)
+    }
+
+    async fn look_at(&mut self, path: &str) -> Result<Vec<String>, Error> {
+        let listed = self.session.children(path).await?;
+        let names = listed.names;
+        if names.len() > MANY_CHILDREN {
+            self.children.add(|| many_children(path, names.len()));
+        }
+        if let Some(number) = names.iter().filter_map(|name| number_of(name)).max()
+            && number >= HIGH_NUMBER
+        {
+            self.numbers.add(|| high_number(path, number));
+        }
+        let has = |part: &&str| names.iter().any(|name| name == part);
+        if QUEUE_PARTS.iter().filter(|part| has(part)).count() > 0 || names.is_empty() {
+            self.look_at_queue(path, &listed.stat, &names).await?;
+        }
+        let is_numbered = |name: &String| number_of(name).is_some();
+        if names.len() <= MANY_CHILDREN && names.iter().any(is_numbered) {
+            match self.inspector.lock(path).await {
+                Ok(lock) => self.look_at_lock(&lock),
+                Err(error) if error.is_no_auth() => self.unread += 1,
+                // Deleted meanwhile, or the connection was lost: the next read says so.
+                Err(_) => {}
+            }
+        }
+        Ok(names)
+    }
+
+    /// Whether a znode is a work queue, and lacks a part.
+    async fn look_at_queue(
+        &mut self,
+        path: &str,
+        stat: &baton_client::Stat,
+        names: &[String],
+    ) -> Result<(), Error> {
+        if stat.data_length == 0 || stat.data_length > MOST_TERMS_BYTES {
+            return Ok(());
+        }
+        let read = self.session.get_data(path).await?;
+        let Ok(terms) = serde_json::from_slice::<Value>(&read.data) else {
+            return Ok(());
+        };
+        if terms.get("work_queue").is_none() {
+            return Ok(());
+        }
+        let is_limited = terms
+            .get("capacity")
+            .is_some_and(|capacity| !capacity.is_null());
+        let parts = QUEUE_PARTS.iter().copied();
+        let parts = parts.chain(is_limited.then_some(QUEUE_COUNTER));
+        let missing: Vec<_> = parts
+            .filter(|part| !names.iter().any(|name| name == part))
+            .collect();
+        if !missing.is_empty() {
+            self.queues.add(|| damaged_queue(path, &missing));
+        }
+        Ok(())
+    }
+
+    fn look_at_lock(&mut self, lock: &LockSnapshot) {
+        if lock.is_in_use() && !lock.foreign.is_empty() {
+            self.locks.add(|| foreign_children(lock));
+        }
+        if lock.is_in_use() && !lock.unowned.is_empty() {
+            self.locks.add(|| orphans(lock));
+        }
+        if lock.is_mixed() {
+            self.locks.add(|| mixed(lock));
+        }
+    }
+}
+
+fn many_children(path: &str, count: usize) -> Finding {
+    let severity = match count > TOO_MANY_CHILDREN {
+        true => Severity::Error,
+        false => Severity::Warning,
+    };
+    Finding::new(
+        severity,
+        "children",
+        &quoted(path),
+        format!("{count} children"),
+        Advice::new(
+            "they are made and never deleted, or a simple queue has grown",
+            "each listing is as long; past 1 MB Apache ZooKeeper's clients refuse it, and nobody can delete them",
+            "delete what nobody needs; use a work queue, which keeps its items in folders of bounded size",
+        ),
+    )
+}
+
+fn high_number(path: &str, number: i64) -> Finding {
+    Finding::new(
+        Severity::Warning,
+        "numbers",
+        &quoted(path),
+        format!("sequence number {number}; they end at {}", i32::MAX),
+        Advice::new(
+            "the parent has counted nearly 2^31 sequential children since it was made",
+            "numbers behind that are negative: libraries other than Baton serve waiters in a wrong order",
+            "delete the znode when nobody uses it and let it be made anew, or use another path",
+        ),
+    )
+}
+
+fn damaged_queue(path: &str, missing: &[&str]) -> Finding {
+    Finding::new(
+        Severity::Error,
+        "queue",
+        &quoted(path),
+        format!("the work queue lacks {}", missing.join(", ")),
+        Advice::new(
+            "somebody has deleted a node of the queue's own",
+            "items are not put or not taken; ids may be given twice",
+            "run: baton queue work repair PATH",
+        ),
+    )
+}
+
+fn foreign_children(lock: &LockSnapshot) -> Finding {
+    let first = lock.foreign.first().map(ToString::to_string);
+    Finding::new(
+        Severity::Error,
+        "lock",
+        &quoted(&lock.path),
+        format!(
+            "{} foreign children in a lock that is used; {}",
+            lock.foreign.len(),
+            quoted(&first.unwrap_or_default())
+        ),
+        Advice::new(
+            "programs with another library, or with another naming scheme, use the same path",
+            "they do not wait for each other; Baton refuses the path, others may both hold the lock",
+            "let all who use the path use the same naming scheme, or give each a path of its own",
+        ),
+    )
+}
+
+fn orphans(lock: &LockSnapshot) -> Finding {
+    let first = lock.unowned.first().map(|node| quoted(&node.path));
+    Finding::new(
+        Severity::Error,
+        "lock",
+        &quoted(&lock.path),
+        format!(
+            "{} nodes in the wait queue that no session owns, first {}",
+            lock.unowned.len(),
+            first.unwrap_or_default()
+        ),
+        Advice::new(
+            "a program has made them without EPHEMERAL, or they were restored by hand",
+            "they hold or block the lock for ever: no session's end deletes them",
+            "delete them once you are sure that nobody needs them: baton rm PATH",
+        ),
+    )
+}
+
+fn mixed(lock: &LockSnapshot) -> Finding {
+    Finding::new(
+        Severity::Error,
+        "lock",
+        &quoted(&lock.path),
+        "waiters of several naming schemes",
+        Advice::new(
+            "programs with different libraries use the same path",
+            "they do not wait for each other: each scheme has a holder of its own",
+            "let all who use the path use the same naming scheme, or give each a path of its own",
+        ),
+    )
+}
+
+/// The number that a server has appended to a name.
+fn number_of(name: &str) -> Option<i64> {
+    let digits = name.len().checked_sub(10).and_then(|at| name.get(at..))?;
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| digits.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_ten_digits_at_the_end() {
+        for (name, number) in [
+            ("lock-0000000007", Some(7)),
+            ("2147483647", Some(2_147_483_647)),
+            ("lock-7", None),
+            ("0000000007x", None),
+            ("", None),
+        ] {
+            assert_eq!(number_of(name), number, "{name}");
+        }
+    }
+
+    #[test]
+    fn of_many_findings_of_a_kind_the_first_are_shown_and_the_others_counted() {
+        let mut kind = Kind {
+            check: "numbers",
+            findings: Vec::new(),
+            more: 0,
+        };
+        for _ in 0..1000 {
+            kind.add(|| high_number("/x", HIGH_NUMBER));
+        }
+        let findings = kind.close("");
+        assert_eq!(findings.len(), MOST_OF_A_KIND);
+        assert!(
+            findings[MOST_OF_A_KIND - 1]
+                .finding
+                .ends_with("(and 995 more such)")
+        );
+    }
+}
