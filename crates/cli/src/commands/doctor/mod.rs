@@ -434,7 +434,16 @@ fn report(output: &Output, findings: &[Finding], all: bool) -> u8 {
         warnings,
         unknown,
     } = sum;
-    let text = format!("{checks} checks: {errors} errors, {warnings} warnings, {unknown} not made");
+    let counted = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    let text = format!(
+        "{}: {}, {}, {unknown} not made",
+        counted(checks, "check"),
+        counted(errors, "error"),
+        counted(warnings, "warning")
+    );
     let text = match shown.is_empty() {
         true => text,
         false => format!("\n{text}"),
