@@ -147,6 +147,9 @@ pub struct ServerOptions {
     /// In an ensemble: after this number of ticks without a message from the leader a follower
     /// stops serving. Default 20.
     pub sync_limit: u32,
+    /// In an ensemble of Batons: the unit of its election time-outs, where that is not the usual one.
+    /// A test that takes an election for a failure sets it high enough for a busy machine.
+    pub consensus_tick: Option<Duration>,
     /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default
     /// none.
     pub java_args: Vec<String>,
@@ -202,6 +205,7 @@ impl Default for ServerOptions {
             min_session_timeout: Duration::from_millis(400),
             max_session_timeout: Duration::from_secs(60),
             sync_limit: 20,
+            consensus_tick: None,
             java_args: Vec::new(),
             sasl_users: Vec::new(),
             requires_sasl: false,

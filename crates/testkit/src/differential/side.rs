@@ -21,6 +21,8 @@ const TOP: &str = "/programs";
 /// No session of a program has this but one that is to end by itself.
 const SHORTEST_SESSION: Duration = Duration::from_secs(1);
 const LONGEST_SESSION: Duration = Duration::from_secs(60);
+/// An election would close connections that a program uses.
+const CONSENSUS_TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 enum Running {
@@ -157,6 +159,7 @@ fn options(certified: Option<&Certified>) -> ServerOptions {
         max_session_timeout: LONGEST_SESSION,
         reap_interval: Duration::ZERO,
         has_wires: false,
+        consensus_tick: Some(CONSENSUS_TICK),
         java_args: vec![
             "-Dznode.container.checkIntervalMs=86400000".to_owned(),
             // What is compared is the protocol, not the disk.

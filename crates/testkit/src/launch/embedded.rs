@@ -170,11 +170,13 @@ async fn start(
                     all.required_schemes = vec!["sasl".to_owned()];
                 }
                 if let Some(member) = member {
+                    let usual = EnsembleOptions::default();
                     all.server_id = member.id;
                     all.ensemble = Some(EnsembleOptions {
                         servers: member.servers,
                         listen: Some(member.listen.to_string()),
-                        ..EnsembleOptions::default()
+                        tick: options.consensus_tick.unwrap_or(usual.tick),
+                        ..usual
                     });
                 }
             })

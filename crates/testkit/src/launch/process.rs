@@ -261,6 +261,8 @@ pub(super) fn baton(
     if let Some(member) = member {
         args.push(format!("--server-id={}", member.id));
         args.push(format!("--peer-listen={}", member.listen));
+        let tick = options.consensus_tick;
+        args.extend(tick.map(|tick| format!("--consensus-tick={}", millis(tick))));
         let servers = member.servers.iter();
         args.extend(servers.map(|(id, address)| format!("--server={id}={address}")));
     }
