@@ -147,8 +147,8 @@ pub struct ServerOptions {
     /// In an ensemble: after this number of ticks without a message from the leader a follower
     /// stops serving. Default 20.
     pub sync_limit: u32,
-    /// In an ensemble of Batons: the unit of its election time-outs, where that is not the usual one.
-    /// A test that takes an election for a failure sets it high enough for a busy machine.
+    /// In an ensemble of Batons: the unit of election time-outs, if not the usual one. A test that
+    /// takes an election for a failure sets it high enough for a busy machine.
     pub consensus_tick: Option<Duration>,
     /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default
     /// none.

@@ -419,7 +419,7 @@ async fn recorded(
 }
 
 #[tokio::test]
-async fn a03_who_listens_on_the_wire_sees_no_password_and_no_data_and_a04_can_replay_nothing() {
+async fn a03_a04_who_listens_on_the_wire_sees_no_password_and_no_data_and_can_replay_nothing() {
     const DATA: &[u8] = b"the-plan-is-to-meet-at-noon";
     let fleet = Fleet::new();
     let server = fleet.server(ClientAuth::Optional).start().await.unwrap();
