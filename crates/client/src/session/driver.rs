@@ -91,6 +91,7 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
     // Connections in a row that were lost at once: a server that takes the session and then closes
     // the connection each time must not be asked without a pause.
     let mut lost_at_once = 0;
+    let mut pauses = Pauses::new(core.config.session_timeout);
     loop {
         let attached = match establish(&core, first.as_mut()).await {
             Ok(attached) => attached,
@@ -131,12 +132,22 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
             }
             Broken::Ended => break,
         }
-        let longest = longest_pause(core.inner.lock().timeout);
-        if core.now().saturating_duration_since(began) >= longest {
+        let timeout = core.inner.lock().timeout;
+        if core.now().saturating_duration_since(began) >= longest_pause(timeout) {
             lost_at_once = 0;
-        } else {
-            lost_at_once += 1;
-            pause_after(&core, lost_at_once, longest).await;
+            continue;
+        }
+        lost_at_once += 1;
+        if lost_at_once == 1 {
+            // Of the timeout that the server has granted.
+            pauses = Pauses::new(timeout);
+        }
+        if lost_at_once >= 3 {
+            tokio::select! {
+                biased;
+                () = core.wait_ended() => {}
+                () = core.config.clock.sleep_until(core.now() + pauses.next()) => {}
+            }
         }
     }
     drop(supervised);
@@ -147,17 +158,25 @@ fn longest_pause(timeout: Duration) -> Duration {
     MAX_PAUSE.min(timeout / 10)
 }
 
-/// Pauses after the third connection that was lost at once, and for longer after each further one.
-async fn pause_after(core: &Core, lost_at_once: u32, longest: Duration) {
-    let Some(doublings) = lost_at_once.checked_sub(3) else {
-        return;
-    };
-    let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings));
-    let pause = pause.min(longest).mul_f64(fastrand::f64());
-    tokio::select! {
-        biased;
-        () = core.wait_ended() => {}
-        () = core.config.clock.sleep_until(core.now() + pause) => {}
+/// Pauses that grow. Full jitter: clients that lost the same server at once come back spread out.
+struct Pauses {
+    ceiling: Duration,
+    longest: Duration,
+}
+
+impl Pauses {
+    fn new(timeout: Duration) -> Self {
+        let longest = longest_pause(timeout);
+        Self {
+            ceiling: FIRST_PAUSE.min(longest),
+            longest,
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.ceiling.mul_f64(fastrand::f64());
+        self.ceiling = (self.ceiling * 2).min(self.longest);
+        pause
     }
 }
 
@@ -255,11 +274,10 @@ async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
         let inner = core.inner.lock();
         (inner.timeout, inner.identity.id != 0)
     };
-    let longest = longest_pause(timeout);
     // A third of the timeout is left when a dead link is noticed: one silent address must not use
     // it up.
     let patience = config.attempt_timeout(if reattach { timeout / 4 } else { timeout });
-    let mut ceiling = FIRST_PAUSE.min(longest);
+    let mut pauses = Pauses::new(timeout);
     let mut hosts = config.hosts.clone();
     let mut round = 0;
     loop {
@@ -287,10 +305,7 @@ async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
                 }
             }
         }
-        // Full jitter: clients that lost the same server at once come back spread out.
-        let pause = ceiling.mul_f64(fastrand::f64());
-        config.clock.sleep_until(core.now() + pause).await;
-        ceiling = (ceiling * 2).min(longest);
+        config.clock.sleep_until(core.now() + pauses.next()).await;
     }
 }
 

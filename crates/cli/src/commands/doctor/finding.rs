@@ -93,6 +93,20 @@ impl Finding {
         }
     }
 
+    /// What was measured, with advice unless all is well.
+    pub(super) fn measured(
+        severity: Severity,
+        check: &'static str,
+        place: &str,
+        finding: impl Into<String>,
+        advice: Advice,
+    ) -> Self {
+        match severity {
+            Severity::Ok => Self::ok(check, place, finding),
+            _ => Self::new(severity, check, place, finding, advice),
+        }
+    }
+
     /// A check that could not be made.
     pub(super) fn unknown(check: &'static str, place: &str, why: &str, remedy: &str) -> Self {
         let advice = Advice::new(why, "this check was not made", remedy);

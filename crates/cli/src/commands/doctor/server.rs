@@ -481,14 +481,12 @@ fn files(server: &Server) -> Option<Finding> {
     let most = server.monitor.number("zk_max_file_descriptor_count")?;
     let text = format!("{open:.0} of {most:.0} file descriptors are in use");
     let share = open / most.max(1.0);
-    if share < MUCH && most >= FEW_FILES {
-        return Some(Finding::ok(CHECK, place, text));
-    }
-    let severity = match share < NEARLY_ALL {
-        true => Severity::Warning,
-        false => Severity::Error,
+    let severity = match share {
+        _ if share < MUCH && most >= FEW_FILES => Severity::Ok,
+        _ if share < NEARLY_ALL => Severity::Warning,
+        _ => Severity::Error,
     };
-    Some(Finding::new(
+    Some(Finding::measured(
         severity,
         CHECK,
         place,
@@ -499,6 +497,13 @@ fn files(server: &Server) -> Option<Finding> {
             "raise the limit (LimitNOFILE= of the systemd unit, ulimit -n); see who connects: echo cons | nc",
         ),
     ))
+}
+
+const fn warning_unless(is_fine: bool) -> Severity {
+    match is_fine {
+        true => Severity::Ok,
+        false => Severity::Warning,
+    }
 }
 
 fn watches(server: &Server) -> Option<Finding> {
@@ -512,11 +517,8 @@ fn watches(server: &Server) -> Option<Finding> {
         _ => count / MANY_WATCHES,
     };
     let text = format!("{count:.0} watches are set");
-    if share < MUCH {
-        return Some(Finding::ok(CHECK, place, text));
-    }
-    Some(Finding::new(
-        Severity::Warning,
+    Some(Finding::measured(
+        warning_unless(share < MUCH),
         CHECK,
         place,
         text,
@@ -533,11 +535,8 @@ fn waiting(server: &Server) -> Option<Finding> {
     let place = &server.place;
     let waiting = server.monitor.number("zk_outstanding_requests")?;
     let text = format!("{waiting:.0} requests wait in the server");
-    if waiting < MANY_REQUESTS {
-        return Some(Finding::ok(CHECK, place, text));
-    }
-    Some(Finding::new(
-        Severity::Warning,
+    Some(Finding::measured(
+        warning_unless(waiting < MANY_REQUESTS),
         CHECK,
         place,
         text,
@@ -573,14 +572,12 @@ pub(super) fn judge_room(
     let text = format!("{mib} MiB are free on the disk of {folder}");
     #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
     let share = free as f64 / all.max(1) as f64;
-    if free >= LEAST_BYTES && share >= LITTLE_ROOM {
-        return Finding::ok(check, place, text);
-    }
-    let severity = match free < LEAST_BYTES / 8 {
-        true => Severity::Error,
-        false => Severity::Warning,
+    let severity = match free {
+        _ if free >= LEAST_BYTES && share >= LITTLE_ROOM => Severity::Ok,
+        _ if free < LEAST_BYTES / 8 => Severity::Error,
+        _ => Severity::Warning,
     };
-    Finding::new(
+    Finding::measured(
         severity,
         check,
         place,
