@@ -85,7 +85,8 @@ pub struct Options {
     /// The longest request frame, in bytes, at most 32 MiB; a longer one closes its connection.
     /// Default: 1,048,575.
     pub max_frame_bytes: usize,
-    /// Connections from one address at a time; 0 is no limit. Unix sockets are not counted.
+    /// Connections from one address at a time; 0 is no limit. Unix sockets are not counted, a /64
+    /// network of IPv6 is one address.
     /// Default: 4,096.
     pub max_connections_per_address: usize,
     /// Connections in all; 0 is no limit. Default: 10,000.
@@ -123,6 +124,11 @@ pub struct Options {
     /// Sessions that are open, with a connection or without; 0 is no limit. Whoever asks for one
     /// more is disconnected. Default: 100,000.
     pub max_sessions: usize,
+    /// Sessions that clients at one address have opened, with a connection or without; 0 is no
+    /// limit. Whoever asks for one more is disconnected; a session that comes back is always let
+    /// in. Unix sockets are not counted, a /64 network of IPv6 is one address. Each server of an
+    /// ensemble counts its own clients. Default: 10,000.
+    pub max_sessions_per_address: usize,
     /// How long a connection may take to name its session before it is closed. Default: 10 s.
     pub handshake_timeout: Duration,
     /// Entries of the log after which a snapshot is written. Default: 100,000.
@@ -518,6 +524,7 @@ impl Default for Options {
             max_watch_bytes: 64 << 20,
             max_watch_bytes_in_all: 256 << 20,
             max_sessions: 100_000,
+            max_sessions_per_address: 10_000,
             handshake_timeout: Duration::from_secs(10),
             snapshot_every_entries: 100_000,
             snapshot_every_bytes: 256 << 20,

@@ -304,6 +304,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "The most sessions, with a connection or without; 0 for no limit",
     },
     Setting {
+        name: "max_sessions_per_address",
+        flag: Flag::Own("N"),
+        zoo: None,
+        field: Field::Count(|to| &mut to.options.max_sessions_per_address),
+        help: "The most sessions of clients at one address; 0 for no limit",
+    },
+    Setting {
         name: "snapshot_every_entries",
         flag: Flag::Own("N"),
         zoo: Some(("snapCount", Unit::Within(1, u64::MAX))),

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use baton_client::{Acl, Client, Config, CreateMode, Perms};
+use rcgen::{CertificateParams, Issuer, KeyPair, date_time_ymd};
 
 use crate::common::{Home, Ran, Running, ServedHome};
 
@@ -223,6 +224,38 @@ fn a_server_that_wants_certificates_lets_those_in_that_its_authority_has_signed(
         .run(&["cert", "client", "tls", "client", "--replace"]);
     assert_eq!(replaced.code, 0, "{replaced:?}");
     assert_eq!(get(&own).code, 0);
+}
+
+#[test]
+fn a06_a_certificate_of_ones_own_that_has_expired_is_named_with_its_remedy() {
+    let secured = Secured::new(&[], &["--tls-ca", "tls/ca.pem"]);
+    let read = |name: &str| std::fs::read_to_string(secured.path(name)).unwrap();
+    let authority = KeyPair::from_pem(&read("tls/ca.key")).unwrap();
+    let authority = Issuer::from_ca_cert_pem(&read("tls/ca.pem"), authority).unwrap();
+    let key = KeyPair::from_pem(&read("tls/client.key")).unwrap();
+    let mut params = CertificateParams::default();
+    params.not_after = date_time_ymd(2020, 2, 3);
+    let expired = params.signed_by(&key, &authority).unwrap();
+    std::fs::write(secured.path("tls/client.pem"), expired.pem()).unwrap();
+    for verb in [
+        &["get", "/"][..],
+        &["lock", "/x", "--", "true"],
+        &["doctor"],
+    ] {
+        let flags = [
+            "--tls-ca",
+            "tls/ca.pem",
+            "--tls-cert",
+            "tls/client.pem",
+            "--tls-key",
+            "tls/client.key",
+        ];
+        let ran = secured.run(&[&flags, verb].concat());
+        assert_eq!(ran.code, 2, "{ran:?}");
+        for part in ["tls/client.pem", "expired", "2020", "put a new one"] {
+            assert!(ran.complaint().contains(part), "{part}: {ran:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

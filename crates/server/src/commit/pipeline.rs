@@ -24,12 +24,14 @@ use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::Starting;
 use crate::connections::conn::{Attached, CloseReason};
 use crate::connections::inbox::{Kind, Woken, Work};
+use crate::connections::peer::PeerGroup;
 use crate::ensemble::Links;
 #[cfg(feature = "simulation")]
 use crate::ensemble::transfer::InlineWorker;
 use crate::ensemble::transfer::{DiskWorker, ThreadWorker};
 use crate::error::ServerError;
 use crate::session::clocks::SessionClocks;
+use crate::session::counts::SessionCounts;
 use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
@@ -82,6 +84,7 @@ pub(crate) struct CommitPipeline {
     steps: Vec<Step>,
     /// Sessions that the entry which is being made opens.
     opening: usize,
+    opening_of: SessionCounts,
     snapshots: Snapshots,
     group_commit: GroupCommit,
     last_sync: Duration,
@@ -177,6 +180,7 @@ impl CommitPipeline {
             in_flight: InFlight::default(),
             steps: Vec::new(),
             opening: 0,
+            opening_of: SessionCounts::default(),
             snapshots,
             group_commit: GroupCommit::default(),
             last_sync: Duration::ZERO,
@@ -473,15 +477,16 @@ impl CommitPipeline {
                     begin(builder);
                     builder.push(request.xid, command);
                 }
-                Kind::OpenSession { .. } if self.has_all_sessions() => {
-                    let stats = &self.state.stats;
-                    stats.sessions_refused.fetch_add(1, Relaxed);
-                    let wake = &mut self.applier.wake;
-                    group.conn.close(CloseReason::TooManySessions, wake);
-                    return next;
-                }
                 Kind::OpenSession { timeout_ms, .. } => {
+                    let client = PeerGroup::of(Some(&group.conn.peer));
+                    if let Some(reason) = self.refusal_of_session(client) {
+                        let stats = &self.state.stats;
+                        stats.sessions_refused.fetch_add(1, Relaxed);
+                        group.conn.close(reason, &mut self.applier.wake);
+                        return next;
+                    }
                     self.opening += 1;
+                    self.opening_of.add(client);
                     let session_id = self.ids.next();
                     let password = password().unwrap_or_default();
                     let command = Command::OpenSession {
@@ -529,10 +534,24 @@ impl CommitPipeline {
         }
     }
 
-    /// Whether no further session may be opened.
-    fn has_all_sessions(&self) -> bool {
-        let most = self.state.options.max_sessions;
-        most > 0 && self.clocks.len() + self.opening >= most
+    /// Why this client may not open another session, if it may not.
+    fn refusal_of_session(&self, client: PeerGroup) -> Option<CloseReason> {
+        let options = &self.state.options;
+        let is_full = |count: usize, most: usize| most > 0 && count >= most;
+        let of_client = self.clocks.of_client(client) + self.opening_of.of(client);
+        if is_full(self.clocks.len() + self.opening, options.max_sessions) {
+            Some(CloseReason::TooManySessions)
+        } else if is_full(of_client, options.max_sessions_per_address) {
+            Some(CloseReason::TooManySessionsOfAddress)
+        } else {
+            None
+        }
+    }
+
+    /// The entry is made: its sessions count in the clocks as soon as it is applied.
+    fn nothing_opens(&mut self) {
+        self.opening = 0;
+        self.opening_of.clear();
     }
 
     /// Expires the sessions that are due, each by a command of its own.
@@ -663,7 +682,7 @@ impl CommitPipeline {
             work: Arc::clone(work),
             steps: std::mem::replace(&mut self.steps, self.in_flight.steps()),
         };
-        self.opening = 0;
+        self.nothing_opens();
         if builder.is_empty() {
             // Nothing of it waits for the log.
             self.applier

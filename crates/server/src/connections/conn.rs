@@ -48,6 +48,7 @@ pub(crate) enum CloseReason {
     Unfinished,
     /// It asked for a session, and the limit on sessions is reached.
     TooManySessions,
+    TooManySessionsOfAddress,
     /// A request after which the protocol closes the connection.
     BadRequest,
     /// An operator sheds connections.
@@ -88,6 +89,9 @@ impl CloseReason {
             }
             CloseReason::TooManySessions => {
                 "the limit on open sessions is reached; close some or raise max_sessions"
+            }
+            CloseReason::TooManySessionsOfAddress => {
+                "its address has as many sessions as one may have; close some or raise max_sessions_per_address"
             }
             CloseReason::BadRequest => "it sent a request after which a connection is closed",
             CloseReason::Shed => "an operator shed it",
@@ -587,7 +591,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::options::Options;
 
-    fn outbound(max_outbound_bytes: usize) -> Arc<Outbound> {
+    pub(crate) fn outbound(max_outbound_bytes: usize) -> Arc<Outbound> {
         Outbound::new(&Options {
             max_outbound_bytes,
             ..Options::default()

@@ -44,6 +44,12 @@ pub(crate) enum PeerGroup {
 }
 
 impl PeerGroup {
+    /// Whether limits of what one client may have count it: whoever uses a unix socket may use the
+    /// machine's memory anyway.
+    pub(crate) fn is_counted(self) -> bool {
+        matches!(self, PeerGroup::Address(_) | PeerGroup::Network(_))
+    }
+
     pub(crate) fn of(peer: Option<&Peer>) -> Self {
         match peer {
             None => PeerGroup::Nobody,

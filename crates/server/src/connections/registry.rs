@@ -9,14 +9,14 @@ use hashbrown::HashMap;
 
 use crate::connections::conn::Conn;
 use crate::connections::outbound::Outbound;
-use crate::connections::peer::Peer;
+use crate::connections::peer::{Peer, PeerGroup};
 use crate::options::Options;
 
 /// The open connections of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: HashMap<u32, Arc<Conn>, RandomState>,
-    per_address: HashMap<IpAddr, usize, RandomState>,
+    per_client: HashMap<PeerGroup, usize, RandomState>,
     next_id: u32,
     stopping: bool,
 }
@@ -53,8 +53,9 @@ impl Connections {
         if options.max_connections > 0 && open >= options.max_connections {
             return Err(TooMany::InAll(open));
         }
-        if let Some(ip) = peer.ip() {
-            let count = self.per_address.entry(ip).or_insert(0);
+        let client = PeerGroup::of(Some(&peer));
+        if client.is_counted() {
+            let count = self.per_client.entry(client).or_insert(0);
             if options.max_connections_per_address > 0
                 && *count >= options.max_connections_per_address
             {
@@ -77,12 +78,11 @@ impl Connections {
     /// Removes a connection that has ended.
     pub(crate) fn remove(&mut self, conn: &Conn) {
         self.open.remove(&conn.id);
-        if let Some(ip) = conn.peer.ip()
-            && let Some(count) = self.per_address.get_mut(&ip)
-        {
+        let client = PeerGroup::of(Some(&conn.peer));
+        if let Some(count) = self.per_client.get_mut(&client) {
             *count -= 1;
             if *count == 0 {
-                self.per_address.remove(&ip);
+                self.per_client.remove(&client);
             }
         }
         if self.open.is_empty() {
@@ -110,6 +110,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_network_of_ipv6_is_one_address_and_unix_sockets_are_none() {
+        let options = Options {
+            max_connections_per_address: 1,
+            ..Options::default()
+        };
+        let outbound = Outbound::new(&options);
+        let mut connections = Connections::default();
+        let mut open = |peer| connections.open(peer, &options, || 0, &outbound);
+        let at = |address: &str| Peer::Tcp(address.parse().unwrap());
+        let first = open(at("[2001:db8:0:1::1]:1"));
+        assert!(first.is_ok());
+        assert!(matches!(
+            open(at("[2001:db8:0:1:f::2]:1")),
+            Err(TooMany::FromAddress(1))
+        ));
+        assert!(open(at("[2001:db8:0:2::1]:1")).is_ok());
+        assert!(open(at("[::ffff:192.0.2.1]:1")).is_ok());
+        assert!(matches!(
+            open(at("192.0.2.1:2")),
+            Err(TooMany::FromAddress(1))
+        ));
+        for _ in 0..3 {
+            assert!(open(Peer::Local).is_ok());
+        }
+    }
+
+    #[test]
     fn connections_of_an_address_are_counted_until_the_last_has_gone() {
         let options = Options {
             max_connections_per_address: 2,
@@ -130,7 +157,7 @@ mod tests {
         assert!(full(open(&mut connections, 4)));
         connections.remove(&two);
         connections.remove(&three);
-        assert!(connections.per_address.is_empty());
+        assert!(connections.per_client.is_empty());
         assert_eq!(connections.len(), 0);
     }
 }

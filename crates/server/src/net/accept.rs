@@ -139,7 +139,9 @@ pub(crate) fn take_on(
                 let notice = match reason {
                     CloseReason::TooSlow | CloseReason::AllTooSlow => Some(Notice::SlowReader),
                     CloseReason::Unfinished => Some(Notice::Unfinished),
-                    CloseReason::TooManySessions => Some(Notice::Sessions),
+                    CloseReason::TooManySessions | CloseReason::TooManySessionsOfAddress => {
+                        Some(Notice::Sessions)
+                    }
                     _ => None,
                 };
                 if let Some(notice) = notice {

@@ -14,7 +14,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::connections::conn::Conn;
+use crate::connections::peer::PeerGroup;
 use crate::connections::touch::{ENDING, Touch};
+use crate::session::counts::SessionCounts;
 
 /// State of a session in the core, besides what the tree stores.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Clocked {
     /// The connection that owns the session; a write from any other is refused (protocol.md
     /// §2, session move).
     pub(crate) conn: Option<Arc<Conn>>,
+    /// Who opened the session at this server, or came back with it here.
+    client: PeerGroup,
     /// The bucket that counts; its places in others are skipped when those come due.
     bucket: u64,
     /// The server of an ensemble that the client is connected to, where that is known.
@@ -73,6 +77,7 @@ pub(crate) struct SessionClocks {
     /// Whether another server decides which sessions end.
     follows: bool,
     sessions: HashMap<i64, Clocked, RandomState>,
+    counts: SessionCounts,
     buckets: BTreeMap<u64, Vec<i64>>,
 }
 
@@ -82,6 +87,7 @@ impl SessionClocks {
             tick_ms: tick_ms.max(1),
             follows: false,
             sessions: HashMap::default(),
+            counts: SessionCounts::default(),
             buckets: BTreeMap::new(),
         }
     }
@@ -100,15 +106,21 @@ impl SessionClocks {
         } else {
             bucket(self.tick_ms, now_ms, timeout_ms)
         };
+        let client = PeerGroup::of(conn.as_ref().map(|conn| &conn.peer));
         let clocked = Clocked {
             timeout_ms,
             touch: Arc::clone(&touch),
             conn,
+            client,
             bucket,
             server: None,
             collected_ms: now_ms,
         };
+        self.counts.add(client);
         let before = self.sessions.insert(session, clocked);
+        if let Some(before) = &before {
+            self.counts.remove(before.client);
+        }
         if before.is_none_or(|before| before.bucket != bucket) {
             self.buckets.entry(bucket).or_default().push(session);
         }
@@ -125,7 +137,14 @@ impl SessionClocks {
 
     /// A session has ended; its place in a bucket is skipped when that comes due.
     pub(crate) fn end(&mut self, session: i64) -> Option<Clocked> {
-        self.sessions.remove(&session)
+        let ended = self.sessions.remove(&session)?;
+        self.counts.remove(ended.client);
+        Some(ended)
+    }
+
+    /// How many sessions of this client are open, with a connection or without.
+    pub(crate) fn of_client(&self, client: PeerGroup) -> usize {
+        self.counts.of(client)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -290,11 +309,13 @@ impl SessionClocks {
 
 #[cfg(test)]
 mod tests {
+    use baton_tree::Identity;
     use parking_lot::Mutex;
 
     use super::*;
     use crate::connections::conn::Outlet;
-    use crate::connections::conn::tests::conn;
+    use crate::connections::conn::tests::{conn, outbound};
+    use crate::connections::peer::Peer;
 
     #[test]
     fn a_session_ends_within_one_tick_after_its_timeout_and_never_before() {
@@ -313,6 +334,29 @@ mod tests {
             assert!(ended_at > touched_at + 1000, "{touched_at} {ended_at}");
             assert!(ended_at <= touched_at + 1200, "{touched_at} {ended_at}");
         }
+    }
+
+    #[test]
+    fn a26_a_session_counts_for_the_client_that_came_with_it_last() {
+        let peer = Peer::Tcp(([192, 0, 2, 1], 1).into());
+        let owner = Conn::new(1, peer, Identity::default(), 0, &outbound(4));
+        let client = PeerGroup::of(Some(&owner.peer));
+        assert!(client.is_counted());
+        let mut clocks = SessionClocks::new(10);
+        clocks.start(7, 100, 0, Some(Arc::clone(&owner)));
+        clocks.start(8, 100, 0, None);
+        assert_eq!(clocks.of_client(client), 1);
+        clocks.get_mut(7).unwrap().conn = None;
+        assert_eq!(clocks.of_client(client), 1, "without a connection, too");
+        clocks.start(8, 100, 0, Some(owner));
+        assert_eq!(clocks.of_client(client), 2);
+        clocks.start(7, 100, 0, None);
+        assert_eq!(clocks.of_client(client), 1, "it went on at another server");
+        clocks.end(8);
+        clocks.end(8);
+        assert_eq!(clocks.of_client(client), 0);
+        clocks.end(7);
+        assert_eq!(clocks.len(), 0);
     }
 
     #[test]

@@ -44,6 +44,7 @@ fn probes() -> BTreeMap<&'static str, Probe> {
         "time without a session" => time_without_a_session,
         "first frame" => first_frame,
         "sessions" => sessions,
+        "sessions from one address" => sessions_of_an_address,
         "time of a silent session" => time_of_a_silent_session,
         "bytes of one request" => bytes_of_one_request,
         "requests that are not whole, or wait to be taken on, of all connections" => unfinished_requests,
@@ -221,6 +222,23 @@ async fn sessions() -> Attacked {
         assert!(Wire::open_with(&to, &no_session()).await.is_none());
     }
     assert_eq!(server.active_sessions(), 3);
+    let again = Wire::resume(&to, &good.session, 0).await;
+    assert!(again.is_some(), "a session that is open goes on");
+    good = again.unwrap();
+    good.call(Request::CloseSession).await.unwrap();
+    let next = Wire::open_with(&to, &no_session()).await;
+    assert!(next.is_some(), "there is room for another");
+    attacked(server, next)
+}
+
+async fn sessions_of_an_address() -> Attacked {
+    let (server, to) = serve(|options| options.max_sessions_per_address = 2).await;
+    let mut good = Wire::open(&to).await;
+    drop(Wire::open(&to).await);
+    for _ in 0..5 {
+        assert!(Wire::open_with(&to, &no_session()).await.is_none());
+    }
+    assert_eq!(server.active_sessions(), 2);
     let again = Wire::resume(&to, &good.session, 0).await;
     assert!(again.is_some(), "a session that is open goes on");
     good = again.unwrap();

@@ -10,6 +10,7 @@
 mod files;
 mod handshakes;
 mod peers;
+mod renegotiation;
 mod revocation;
 mod subjects;
 mod support;

@@ -41,6 +41,10 @@ impl Ca {
         }
     }
 
+    pub fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()
+    }
+
     pub fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> Pair {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name = named("localhost");
@@ -87,8 +91,7 @@ impl Ca {
 /// What a client needs that trusts this authority.
 pub fn client(trusted: &Ca, own: Option<&Pair>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    let ca = CertificateDer::from_pem_slice(trusted.pem.as_bytes()).unwrap();
-    roots.add(ca).unwrap();
+    roots.add(trusted.der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -71,7 +71,7 @@ impl CommitPipeline {
             work,
             steps: Vec::new(),
         });
-        self.opening = 0;
+        self.nothing_opens();
         if !self.applier.again.is_empty() {
             // Refused only where the server stops, and then nobody is answered any more.
             let _ = self.state.inbox.submit(&mut self.applier.again);
