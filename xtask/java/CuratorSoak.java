@@ -67,6 +67,7 @@ public final class CuratorSoak {
         final AtomicLong done = new AtomicLong();
         final AtomicLong unsure = new AtomicLong();
         final AtomicLong errors = new AtomicLong();
+        final AtomicLong forgotten = new AtomicLong();
         SoakRegister register;
 
         Recipe(String name) {
@@ -76,7 +77,13 @@ public final class CuratorSoak {
 
         void judge(SoakClient who, Exception error) {
             errors.incrementAndGet();
+            if (isForgottenNode(error)) {
+                forgotten.incrementAndGet();
+                who.endSession();
+                return;
+            }
             boolean lost = error instanceof KeeperException.SessionExpiredException
+                    || error instanceof KeeperException.SessionMovedException
                     || error instanceof KeeperException.NoNodeException;
             boolean expected = error instanceof KeeperException.ConnectionLossException
                     || error instanceof KeeperException.OperationTimeoutException
@@ -100,8 +107,17 @@ public final class CuratorSoak {
                     register == null ? "" : Integer.toString(register.handOvers),
                     register == null ? "" : Integer.toString(register.stale),
                     Long.toString(clients.stream().mapToLong(who -> who.suspended.get()).sum()), Long.toString(lost),
-                    Long.toString(errors.get()));
+                    Long.toString(errors.get()), Long.toString(forgotten.get()));
         }
+    }
+
+    /**
+     * Whether Curator has lost the name of a node that it has created: a nested look, which shares its loop of attempts, marks the
+     * loop as complete, so that a second loss of the connection ends it with neither a result nor an error. The node may stand, and
+     * then nobody gets past it while its session lives.
+     */
+    private static boolean isForgottenNode(Exception error) {
+        return error instanceof IllegalArgumentException && "Path cannot be null".equals(error.getMessage());
     }
 
     private static volatile boolean stopping;

@@ -6,6 +6,8 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.BoundedExponentialBackoffRetry;
 import org.apache.zookeeper.KeeperException;
+import org.apache.zookeeper.Watcher.Event.KeeperState;
+import org.apache.zookeeper.ZooKeeper;
 import org.apache.zookeeper.data.Stat;
 
 /** One session of the soak, and what became of it. */
@@ -15,13 +17,17 @@ final class SoakClient {
 
     final String name;
     final CuratorFramework session;
-    /** Whether its way to the server is cut for longer than its timeout now and then. */
-    final boolean mayLoseSession;
+    /** Whether its way to the server is cut for longer than its timeout now and then, or its session was ended. */
+    volatile boolean mayLoseSession;
     final AtomicInteger suspended = new AtomicInteger();
+    private final String servers;
+    private final int timeoutMillis;
     private final long firstSessionId;
 
     SoakClient(String name, String servers, int timeoutMillis, boolean mayLoseSession) throws Exception {
         this.name = name;
+        this.servers = servers;
+        this.timeoutMillis = timeoutMillis;
         this.mayLoseSession = mayLoseSession;
         session = CuratorFrameworkFactory.newClient(
                 servers, timeoutMillis, timeoutMillis, new BoundedExponentialBackoffRetry(20, 1_000, RETRIES));
@@ -39,6 +45,30 @@ final class SoakClient {
 
     long sessionId() throws Exception {
         return session.getZookeeperClient().getZooKeeper().getSessionId();
+    }
+
+    /** Ends its session at the server, with all its nodes; for the library that is an expiry. */
+    synchronized void endSession() {
+        mayLoseSession = true;
+        try {
+            long ended = sessionId();
+            while (sessionId() == ended) {
+                ZooKeeper old = session.getZookeeperClient().getZooKeeper();
+                CountDownLatch reached = new CountDownLatch(1);
+                ZooKeeper second = new ZooKeeper(servers, timeoutMillis, event -> {
+                    if (event.getState() == KeeperState.SyncConnected || event.getState() == KeeperState.Expired) {
+                        reached.countDown();
+                    }
+                }, ended, old.getSessionPasswd());
+                reached.await(timeoutMillis, TimeUnit.MILLISECONDS);
+                second.close();
+                for (int waited = 0; waited < timeoutMillis && sessionId() == ended; waited += 50) {
+                    Peer.pause(50);
+                }
+            }
+        } catch (Exception error) {
+            throw new IllegalStateException(name + " cannot end its session", error);
+        }
     }
 
     /** The znode, behind everything that any server has acknowledged by now; null if there is none. */

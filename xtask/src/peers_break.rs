@@ -103,19 +103,22 @@ enum Experiment {
     Again,
     /// The reply to the create of the lock node is lost (H01, H15).
     LostReply,
+    /// The same, after the create itself was lost (H01, H15).
+    LostTwice,
     /// Eight waiters that pause between acquisitions (H31).
     Hang,
     /// The lock's number passes 2147483647 (H19–H21).
     LastNumber,
 }
 
-const ALL: [Experiment; 8] = [
+const ALL: [Experiment; 9] = [
     Experiment::CutOff,
     Experiment::Long,
     Experiment::Quorum,
     Experiment::Pause,
     Experiment::Again,
     Experiment::LostReply,
+    Experiment::LostTwice,
     Experiment::Hang,
     Experiment::LastNumber,
 ];
@@ -135,6 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Experiment::Pause => calm::pause(&runtime, args.runs)?,
             Experiment::Again => calm::again(&runtime, args.runs)?,
             Experiment::LostReply => calm::lost_reply(&runtime, args.runs)?,
+            Experiment::LostTwice => calm::lost_twice(&runtime, args.runs)?,
             Experiment::Hang => calm::hang(&runtime, args.runs)?,
             Experiment::LastNumber => calm::last_number(&runtime, args.runs)?,
         };

@@ -42,7 +42,7 @@ const CUTS: [Variant; 4] = [
     Variant::RstServerOnly,
 ];
 
-const HEAD: [&str; 7] = [
+const HEAD: [&str; 8] = [
     "recipe",
     "turns",
     "hand-overs",
@@ -50,6 +50,7 @@ const HEAD: [&str; 7] = [
     "suspended",
     "sessions lost",
     "errors",
+    "of them nodes forgotten",
 ];
 
 /// Runs the soak on Baton's servers, or on those that are named.

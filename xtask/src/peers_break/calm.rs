@@ -186,6 +186,31 @@ pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
 /// The connection is reset in place of the reply to the create of the lock node. Nobody else wants
 /// the lock.
 pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    lost(
+        runtime,
+        runs,
+        false,
+        "H01, H15: the reply to the create of the lock node is lost, nobody else wants the lock: never granted",
+    )
+}
+
+/// The same, after a reset in place of the request: what looks for a node of the first attempt
+/// finds none, and the second attempt's outcome is unknown again.
+pub(super) fn lost_twice(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    lost(
+        runtime,
+        runs,
+        true,
+        "H01, H15: the create is lost on its way, then the reply to its repetition: never granted",
+    )
+}
+
+fn lost(
+    runtime: &Runtime,
+    runs: usize,
+    loses_the_request_first: bool,
+    what: &str,
+) -> Result<Vec<Row>> {
     let servers = Servers::start(runtime)?;
     let mut stuck = none();
     let mut left = none();
@@ -194,6 +219,10 @@ pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         for subject in &SUBJECTS {
             let [server, _] = servers.of(subject)?;
             let proxy = runtime.block_on(Proxy::start(server.addr()))?;
+            if loses_the_request_first {
+                let asked = Match::any_request().path_contains(subject.token);
+                proxy.on(asked).then(Action::Cut(Variant::Rst));
+            }
             let created = Match::any_reply().path_contains(subject.token).error(0);
             let cut = proxy.on(created).then(Action::Cut(Variant::Rst));
             let path = format!("/reply-{run}-{}", subject.folder);
@@ -227,11 +256,7 @@ pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         }
     }
     Ok(vec![
-        Row::new(
-            "H01, H15: the reply to the create of the lock node is lost, nobody else wants the lock: never granted",
-            &stuck,
-            Measurements::broken_runs,
-        ),
+        Row::new(what, &stuck, Measurements::broken_runs),
         Row::new("and a node stays behind", &left, Measurements::broken_runs),
     ])
 }
