@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use baton_client::{BoxStream, ClientTls, TlsFailure};
+use baton_client::{BoxStream, ClientTls, Config, TlsFailure};
 use baton_proto::{EnsembleConfig, EnsembleMember};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -151,15 +151,15 @@ pub(crate) async fn ask(
     }
 }
 
-/// The addresses `HOST:PORT` of a connect string.
+/// The addresses `HOST:PORT` of a connect string, none of one that is not valid.
 pub(crate) fn addresses(connect_string: &str) -> Vec<String> {
-    let servers = connect_string.split(',').map(str::trim);
-    let plain = servers.filter(|server| !server.starts_with("unix:"));
-    plain
-        .map(|server| server.strip_prefix("tls://").unwrap_or(server))
-        .map(|server| server.split('/').next().unwrap_or(server).to_owned())
-        .filter(|server| server.contains(':'))
-        .collect()
+    let servers = Config::new(connect_string).map(|config| config.servers());
+    let servers = servers.unwrap_or_default();
+    let of_tcp = servers.split(',').filter_map(|server| {
+        let is_tcp = !server.is_empty() && !server.starts_with("unix:");
+        is_tcp.then(|| server.strip_prefix("tls://").unwrap_or(server))
+    });
+    of_tcp.map(str::to_owned).collect()
 }
 
 /// The id of the server at this `HOST:PORT`, if it says so.

@@ -97,6 +97,25 @@ pub(crate) async fn children(wire: &mut Wire, path: &str) -> usize {
     }
 }
 
+/// Makes this change, which servers that start or wait may delay.
+pub async fn make(wire: &mut Wire, joining: &[String], leaving: &[u64]) -> String {
+    let joining = joining.join(",");
+    let leaving: Vec<String> = leaving.iter().map(u64::to_string).collect();
+    let leaving = leaving.join(",");
+    let request = change(Some(&joining), Some(&leaving));
+    let made = async {
+        loop {
+            match reconfig(wire, request.clone()).await {
+                Ok(list) => return list,
+                Err(code) => assert_eq!(code, ErrorCode::NewConfigNoQuorum),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let made = tokio::time::timeout(PATIENCE, made).await;
+    made.expect("the members change")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_server_lists_the_servers_and_notifies_of_a_change() {
     let mut ensemble = Ensemble::start(3).await;

@@ -4,28 +4,9 @@ use std::time::Duration;
 
 use baton_proto::{ErrorCode, Request};
 
-use crate::reconfig::{SEQUENTIAL, change, children, list_at, reconfig, superuser};
+use crate::reconfig::{SEQUENTIAL, change, children, list_at, make, reconfig, superuser};
+use crate::support::PATIENCE;
 use crate::support::ensemble::{Ensemble, sync};
-use crate::support::{PATIENCE, Wire};
-
-/// Makes this change, which servers that start or wait may delay.
-async fn make(wire: &mut Wire, joining: &[String], leaving: &[u64]) -> String {
-    let joining = joining.join(",");
-    let leaving: Vec<String> = leaving.iter().map(u64::to_string).collect();
-    let leaving = leaving.join(",");
-    let request = change(Some(&joining), Some(&leaving));
-    let made = async {
-        loop {
-            match reconfig(wire, request.clone()).await {
-                Ok(list) => return list,
-                Err(code) => assert_eq!(code, ErrorCode::NewConfigNoQuorum),
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let made = tokio::time::timeout(PATIENCE, made).await;
-    made.expect("the members change")
-}
 
 fn ids_of(list: &str) -> Vec<u64> {
     let lines = list.lines().filter_map(|line| line.strip_prefix("server."));

@@ -398,6 +398,11 @@ mod tests {
             probe::addresses("tls://zk1:2281,tls://zk2:2282/app"),
             ["zk1:2281", "zk2:2282"]
         );
+        assert_eq!(
+            probe::addresses("zk1,::1"),
+            ["zk1:2181", "[::1]:2181"],
+            "without a port, the one that clients use"
+        );
     }
 
     #[test]

@@ -1,11 +1,14 @@
-//! What clients of a server see when a snapshot of another server takes the place of its state.
+//! A snapshot of another server takes the place of a server's state: what its clients see, and what
+//! becomes of it when the server moves meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use baton_peers::codec::Lane;
 use baton_proto::{EventKind, Request, Response};
 
 use super::{SEQUENTIAL, newest_snapshot};
+use crate::reconfig::{children, make, superuser};
 use crate::support::ensemble::{Ensemble, sync};
 use crate::support::{Frame, PATIENCE, Wire, create, decode, get, set, watched};
 
@@ -44,7 +47,7 @@ async fn watch_an_installation() -> bool {
     writer.create("/w", b"old", 0).await.unwrap();
     let mut watcher = ensemble.open(3).await;
     sync(&mut watcher).await;
-    relay.lose_log(true);
+    relay.lose(Some(Lane::Log));
 
     let (before, before_here) = (snapshots(&ensemble), newest_snapshot(&ensemble, 3));
     if !is_written(&mut writer, set("/w", b"new")).await {
@@ -78,7 +81,7 @@ async fn watch_an_installation() -> bool {
     if ask(&mut watcher, &get("/w")).await != Some(b"old".to_vec()) {
         return false;
     }
-    relay.lose_log(false);
+    relay.lose(None);
 
     let mut newest = 0;
     let disconnected = async {
@@ -139,6 +142,68 @@ async fn watch_an_installation() -> bool {
     };
     assert!(zxid("before=0x") <= newest, "{gap}");
     assert!(zxid("zxid=0x") > zxid("before=0x"), "{gap}");
+    true
+}
+
+/// The relay takes the snapshot and delivers nothing of it; then the server is elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn r24_a_voter_that_moves_while_a_snapshot_is_sent_to_it_receives_one_where_it_is_then() {
+    for _ in 0..MOST_SPOILT {
+        if move_under_a_snapshot().await {
+            return;
+        }
+    }
+    panic!("the machine is too busy for this test");
+}
+
+/// `false`: the server did not lag so far that it would need a snapshot.
+async fn move_under_a_snapshot() -> bool {
+    let mut ensemble = Ensemble::unstarted(3);
+    ensemble.snapshot_every_entries = SNAPSHOT_EVERY;
+    let mut relay = ensemble.relay(3).await;
+    ensemble.start_every().await;
+    ensemble.kill(3).await;
+    let before = snapshots(&ensemble);
+    let mut writer = ensemble.open(1).await;
+    writer.create("/q", b"", 0).await.unwrap();
+    while snapshots(&ensemble)
+        .iter()
+        .any(|(id, newest)| *newest < before[id] + 2 * SNAPSHOT_EVERY)
+    {
+        if !is_written(&mut writer, create("/q/n-", b"", SEQUENTIAL)).await {
+            return false;
+        }
+    }
+    // From here on they have in no memory what is before their snapshots.
+    for id in [1, 2] {
+        ensemble.stop(id).await;
+        ensemble.start_all(&[id]).await;
+    }
+    relay.lose(Some(Lane::Snapshot));
+    let lagging = ensemble.start_waiting(3);
+    let sent = tokio::time::timeout(PATIENCE, relay.has_lost()).await;
+    sent.expect("a snapshot is sent");
+
+    ensemble.move_away(3);
+    let moved = [ensemble.name(3, "participant")];
+    let mut operator = superuser(&ensemble, 1).await;
+    let list = make(&mut operator, &moved, &[]).await;
+    assert!(list.contains(&ensemble.peer_address(3)), "{list}");
+    lagging.abort();
+    drop(lagging.await);
+    // What comes to its old address from here on comes to nobody.
+    drop(relay);
+    let here = newest_snapshot(&ensemble, 3);
+    ensemble.start_all(&[3]).await;
+    let mut wire = ensemble.open(3).await;
+    sync(&mut wire).await;
+    assert!(newest_snapshot(&ensemble, 3) > here, "by a snapshot");
+    let found = children(&mut wire, "/q").await;
+    assert_eq!(found, children(&mut operator, "/q").await);
+    // It votes where it is now.
+    ensemble.kill(2).await;
+    let mut wire = ensemble.open(3).await;
+    wire.create("/voted", b"", 0).await.unwrap();
     true
 }
 

@@ -123,9 +123,10 @@ impl Ensemble {
         format!("server.{id}={address}:{port}:{role};127.0.0.1:{port}")
     }
 
-    /// Gives a server another address: servers that are started from now on have it in their
-    /// settings.
+    /// Gives a server another address, without a relay: servers that are started from now on have
+    /// it in their settings.
     pub fn move_away(&mut self, id: u64) {
+        self.behind.remove(&id);
         self.addresses.insert(id, self.ports.address());
     }
 

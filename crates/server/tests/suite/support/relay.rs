@@ -1,5 +1,5 @@
 //! A relay before the port of a server on which the others connect to it. It can lose what they
-//! send for the server's log, while their heartbeats and snapshots arrive.
+//! send on one lane, while the others' frames arrive.
 
 use baton_peers::codec::Lane;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +13,8 @@ const LANE_AT: usize = 24;
 
 /// Ends with its drop.
 pub struct Relay {
-    loses_log: watch::Sender<bool>,
+    loses: watch::Sender<Option<Lane>>,
+    has_lost: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }
 
@@ -21,24 +22,34 @@ impl Relay {
     /// Accepts at `listen`, and connects to `to` for each connection.
     pub async fn start(listen: &str, to: String) -> Self {
         let listener = TcpListener::bind(listen).await.unwrap();
-        let (loses_log, loss) = watch::channel(false);
+        let (loses, loss) = watch::channel(None);
+        let (lost, has_lost) = watch::channel(false);
         let task = tokio::spawn(async move {
             loop {
                 let (from, _) = listener.accept().await.unwrap();
-                let (to, loss) = (to.clone(), loss.clone());
+                let (to, loss, lost) = (to.clone(), loss.clone(), lost.clone());
                 tokio::spawn(async move {
                     // Ends with either connection.
-                    let _ = relay(from, &to, loss).await;
+                    let _ = relay(from, &to, loss, lost).await;
                 });
             }
         });
-        Self { loses_log, task }
+        Self {
+            loses,
+            has_lost,
+            task,
+        }
     }
 
-    /// Loses what is sent for the server's log, or (`false`) ends the connections of which
-    /// something was lost, so that new ones take their place.
-    pub fn lose_log(&self, lose: bool) {
-        self.loses_log.send_replace(lose);
+    /// Loses what is sent on this lane, or (`None`) ends the connections of which something was
+    /// lost, so that new ones take their place.
+    pub fn lose(&self, lane: Option<Lane>) {
+        self.loses.send_replace(lane);
+    }
+
+    /// Waits until something was lost.
+    pub async fn has_lost(&mut self) {
+        self.has_lost.wait_for(|lost| *lost).await.unwrap();
     }
 }
 
@@ -51,7 +62,8 @@ impl Drop for Relay {
 async fn relay(
     mut from: TcpStream,
     to: &str,
-    mut loss: watch::Receiver<bool>,
+    mut loss: watch::Receiver<Option<Lane>>,
+    lost: watch::Sender<bool>,
 ) -> std::io::Result<()> {
     let mut to = TcpStream::connect(to).await?;
     let (mut from, mut to_sender) = from.split();
@@ -66,7 +78,7 @@ async fn relay(
             }
         }
         to.write_all(&buffer[..first]).await?;
-        let is_log = Lane::from_byte(buffer[LANE_AT]) == Some(Lane::Log);
+        let lane = Lane::from_byte(buffer[LANE_AT]);
         let mut has_lost = false;
         loop {
             tokio::select! {
@@ -75,13 +87,15 @@ async fn relay(
                     if bytes == 0 {
                         return Ok(());
                     }
-                    has_lost |= is_log && *loss.borrow();
-                    if !has_lost {
+                    has_lost |= lane.is_some() && *loss.borrow() == lane;
+                    if has_lost {
+                        lost.send_replace(true);
+                    } else {
                         to.write_all(&buffer[..bytes]).await?;
                     }
                 }
                 changed = loss.changed() => {
-                    if changed.is_err() || (has_lost && !*loss.borrow()) {
+                    if changed.is_err() || (has_lost && loss.borrow().is_none()) {
                         return Ok(());
                     }
                 }

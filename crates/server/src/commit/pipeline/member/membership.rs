@@ -277,11 +277,14 @@ impl CommitPipeline {
             Step::AddLearners(new) => {
                 let servers: Vec<u64> = new.iter().map(|member| member.id).collect();
                 let changes = new.into_iter().map(Change::AddLearner).collect();
-                if self.propose_members(changes, Bytes::new()).is_ok() {
-                    tracing::info!(?servers, "new servers receive the log before they vote");
-                    underway.advanced_at = now;
+                match self.propose_members(changes, Bytes::new()) {
+                    Ok(()) => {
+                        tracing::info!(?servers, "new servers receive the log before they vote");
+                        underway.advanced_at = now;
+                        true
+                    }
+                    Err(error) => self.may_change_later(&error, &underway.payload),
                 }
-                true
             }
             Step::HandOver(to) => {
                 if underway.next_hand_over.is_none_or(|due| now >= due) {
@@ -307,18 +310,25 @@ impl CommitPipeline {
                         underway.is_proposed = true;
                         true
                     }
-                    Err(
-                        ChangeError::TooEarly | ChangeError::InProgress | ChangeError::Propose(_),
-                    ) => true,
-                    Err(error) => {
-                        tracing::warn!("the members cannot change like this: {error}");
-                        let why = "the consensus refuses it";
-                        self.refuse_reconfigure(&underway.payload, ErrorCode::BadArguments, why);
-                        false
-                    }
+                    Err(error) => self.may_change_later(&error, &underway.payload),
                 }
             }
         }
+    }
+
+    /// What becomes of a change that consensus has not taken: it is tried again, or refused where
+    /// consensus would never take it.
+    fn may_change_later(&mut self, error: &ChangeError, payload: &Bytes) -> bool {
+        let passes = matches!(
+            error,
+            ChangeError::TooEarly | ChangeError::InProgress | ChangeError::Propose(_)
+        );
+        if !passes {
+            tracing::warn!("the members cannot change like this: {error}");
+            let why = "the consensus refuses it";
+            self.refuse_reconfigure(payload, ErrorCode::BadArguments, why);
+        }
+        passes
     }
 
     fn propose_members(&mut self, changes: Vec<Change>, context: Bytes) -> Result<(), ChangeError> {
