@@ -140,7 +140,7 @@ function status() {
   get("servers").textContent = meta?.servers ?? "connecting";
   const alarm = get("alarm");
   const lines = [];
-  if (state.error?.status === 401) lines.push("Show who you are: open the link that baton console has printed, or ", h("button", { type: "button", onclick: identify }, "enter a token or digest USER:PASSWORD"));
+  if ([401, 403, 421].includes(state.error?.status)) lines.push(`${state.error.message}. `, h("button", { type: "button", onclick: identify }, "Show who you are"));
   else if (failure && state.error) lines.push(`The console cannot be reached: ${failure}. What is shown may be old; it is tried again.`);
   else if (meta?.error) lines.push(`The survey stopped: ${meta.error}. What is shown may be old; it is tried again.`);
   else if (meta?.partial) lines.push("The tree is larger than the survey's bounds: some of it is not shown.");
@@ -152,17 +152,20 @@ function status() {
 }
 
 function identify() {
-  const field = h("input", { type: "password", "aria-label": "Token, or digest USER:PASSWORD", autocomplete: "off" });
+  const field = h("input", { type: "password", "aria-label": "Who you are", "aria-describedby": "who-help", autocomplete: "off" });
   const dialog = get("dialog");
   get("dialog-title").textContent = "Who are you?";
-  get("dialog-text").replaceChildren(field);
+  get("dialog-text").replaceChildren(field, h("p.soft", { id: "who-help" }, "USER:PASSWORD, as ACLs know it; or a token of the server; or x509 for this browser's certificate. It stays in this tab; an empty field forgets it."));
   get("dialog-error").textContent = "";
   const button = get("dialog-do");
   button.textContent = "Show";
   button.disabled = false;
   button.className = "primary";
-  button.onclick = () => { setToken(field.value.trim()); dialog.close(); location.reload(); };
+  const done = () => { setToken(field.value.trim()); dialog.close(); location.reload(); };
+  button.onclick = done;
+  field.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); done(); } });
   dialog.showModal();
+  field.focus();
 }
 
 // An action says first what it will do.
@@ -257,5 +260,6 @@ onchange(() => {
 arrive();
 follow((known) => {
   setNow(known.now_ms);
-  get("who").textContent = known.may_act ? known.who : `${known.who} · read only`;
+  const change = h("button.quiet", { type: "button", onclick: identify }, "Act as …");
+  get("who").replaceChildren(h("span", {}, known.may_act ? known.who : `${known.who} · read only`, !known.may_act && [" ", change]));
 });

@@ -34,12 +34,19 @@ export function takeToken() {
   history.replaceState(null, "", location.pathname + (rest.startsWith("#/") ? rest : "#/locks"));
 }
 
-export function setToken(token) { sessionStorage.setItem(KEY, token); }
+export function setToken(token) {
+  if (token) sessionStorage.setItem(KEY, token);
+  else sessionStorage.removeItem(KEY);
+}
 
+// What somebody has typed: USER:PASSWORD, a token, or x509 for the browser's certificate. A header
+// takes bytes, so letters beyond ASCII go as those of UTF-8.
 function headers() {
-  const token = sessionStorage.getItem(KEY);
-  if (!token) return {};
-  return { Authorization: token.includes(" ") ? token : `Bearer ${token}` };
+  const typed = sessionStorage.getItem(KEY);
+  if (!typed) return {};
+  const isWhole = /^(digest|bearer) /i.test(typed) || typed === "x509";
+  const value = isWhole ? typed : typed.includes(":") ? `digest ${typed}` : `Bearer ${typed}`;
+  return { Authorization: String.fromCharCode(...new TextEncoder().encode(value)) };
 }
 
 export async function ask(path, parameters) {

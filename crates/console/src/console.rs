@@ -1,18 +1,17 @@
 //! The survey that viewers look at: kept while somebody does, at a pace that its cost sets.
 //!
 //! Owns when a round begins, and what a page shows when one fails. One survey serves all viewers
-//! of one identity.
+//! of one identity. Nothing that a viewer asks for makes a round begin sooner.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use baton_client::Client;
 use serde::Serialize;
-use tokio::sync::{Mutex, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::error::SurveyError;
 use crate::reader::SessionReader;
@@ -33,7 +32,7 @@ const SERVERS_PACE: Duration = Duration::from_secs(5);
 /// How long the survey goes on after the last viewer has gone.
 const LINGER: Duration = Duration::from_secs(30);
 /// Viewers at a time.
-const MOST_VIEWERS: usize = 16;
+pub(crate) const MOST_VIEWERS: usize = 16;
 /// The words that servers are asked.
 const WORDS: [&str; 3] = ["srvr", "mntr", "cons"];
 
@@ -50,15 +49,43 @@ struct Inner {
     limits: Limits,
     scene: watch::Sender<Scene>,
     surveyor: Mutex<Option<(SessionReader, Surveyor)>>,
-    viewers: AtomicUsize,
+    /// How the last round has ended.
+    rounds: watch::Sender<Result<(), SurveyError>>,
+    /// Viewers of this survey, at most.
+    most: usize,
+    own_places: Arc<Semaphore>,
+    /// Places that it shares with other surveys.
+    places: Arc<Semaphore>,
     task: std::sync::Mutex<Option<AbortHandle>>,
+}
+
+impl Inner {
+    fn viewers(&self) -> usize {
+        self.most
+            .saturating_sub(self.own_places.available_permits())
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the survey's task out, unless somebody has begun to look: whoever comes from now on
+    /// starts another.
+    fn ends_unseen(&self) -> bool {
+        let mut task = self.task();
+        let ends = self.viewers() == 0;
+        if ends {
+            *task = None;
+        }
+        ends
+    }
 }
 
 impl fmt::Debug for Console {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Console")
             .field("name", &self.inner.name)
-            .field("viewers", &self.inner.viewers.load(Relaxed))
+            .field("viewers", &self.inner.viewers())
             .finish_non_exhaustive()
     }
 }
@@ -79,13 +106,24 @@ struct Meta<'a> {
 
 /// A place among the viewers, given back when it is dropped.
 pub(crate) struct Viewer {
-    inner: Arc<Inner>,
     pub(crate) scenes: watch::Receiver<Scene>,
+    _places: [OwnedSemaphorePermit; 2],
 }
 
-impl Drop for Viewer {
-    fn drop(&mut self) {
-        self.inner.viewers.fetch_sub(1, Relaxed);
+impl Viewer {
+    /// A viewer of these scenes with a place of each kind; `None`: all places of one are taken.
+    pub(crate) fn new(
+        scenes: watch::Receiver<Scene>,
+        [own, shared]: [Arc<Semaphore>; 2],
+    ) -> Option<Self> {
+        let places = [
+            own.try_acquire_owned().ok()?,
+            shared.try_acquire_owned().ok()?,
+        ];
+        Some(Self {
+            scenes,
+            _places: places,
+        })
     }
 }
 
@@ -94,6 +132,18 @@ impl Console {
     /// somebody looks.
     #[must_use]
     pub fn new(client: &Client, name: &str, words: Option<Arc<dyn Words>>) -> Self {
+        let places = Arc::new(Semaphore::new(MOST_VIEWERS));
+        Self::sharing(client, name, words, MOST_VIEWERS, places)
+    }
+
+    /// As [`Console::new`], for at most this many viewers, who need one of these places each, too.
+    pub(crate) fn sharing(
+        client: &Client,
+        name: &str,
+        words: Option<Arc<dyn Words>>,
+        most: usize,
+        places: Arc<Semaphore>,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 client: client.clone(),
@@ -102,7 +152,10 @@ impl Console {
                 limits: Limits::default(),
                 scene: watch::Sender::default(),
                 surveyor: Mutex::default(),
-                viewers: AtomicUsize::new(0),
+                rounds: watch::Sender::new(Ok(())),
+                most,
+                own_places: Arc::new(Semaphore::new(most)),
+                places,
                 task: std::sync::Mutex::default(),
             }),
         }
@@ -114,42 +167,50 @@ impl Console {
         &self.inner.client
     }
 
+    /// Whether nobody else has it, and nothing keeps its survey current.
+    pub(crate) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
+    }
+
     /// A place among the viewers; `None`: all are taken.
     pub(crate) fn view(&self) -> Option<Viewer> {
-        let more = |count: usize| (count < MOST_VIEWERS).then_some(count + 1);
-        self.inner
-            .viewers
-            .fetch_update(Relaxed, Relaxed, more)
-            .ok()?;
-        let viewer = Viewer {
-            inner: Arc::clone(&self.inner),
-            scenes: self.inner.scene.subscribe(),
-        };
-        let mut task = self
-            .inner
-            .task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let survey = keep(Arc::clone(&self.inner));
-            *task = Some(tokio::spawn(survey).abort_handle());
-        }
+        let places = [&self.inner.own_places, &self.inner.places].map(Arc::clone);
+        let viewer = Viewer::new(self.inner.scene.subscribe(), places)?;
+        self.keep_current();
         Some(viewer)
     }
 
-    /// What `read` makes of the survey as it is; brought up to date first if nobody keeps it.
+    /// Has the survey kept current for a while. Whether nobody has done so until now, so that what
+    /// is known is old.
+    fn keep_current(&self) -> bool {
+        let mut task = self.inner.task();
+        let starts = task.as_ref().is_none_or(AbortHandle::is_finished);
+        if starts {
+            let survey = keep(Arc::clone(&self.inner));
+            *task = Some(tokio::spawn(survey).abort_handle());
+        }
+        starts
+    }
+
+    /// What `read` makes of the survey, which is as old as its last round. Waits for the first one,
+    /// and for one more if nobody has kept the survey current.
     pub(crate) async fn with<T>(
         &self,
         read: impl FnOnce(&Surveyor) -> T,
     ) -> Result<T, SurveyError> {
-        let mut place = self.inner.surveyor.lock().await;
-        if self.inner.viewers.load(Relaxed) == 0 || place.is_none() {
-            round(&self.inner, &mut place).await?;
-        }
-        match &*place {
-            Some((_, surveyor)) => Ok(read(surveyor)),
-            // A round leaves a surveyor behind.
-            None => Ok(read(&Surveyor::new(self.inner.limits.clone()))),
+        let mut rounds = self.inner.rounds.subscribe();
+        let mut is_old = self.keep_current();
+        loop {
+            if !is_old
+                && let Some((_, surveyor)) = &*self.inner.surveyor.lock().await
+                && !surveyor.tree().is_empty()
+            {
+                return Ok(read(surveyor));
+            }
+            // The sender is this console's.
+            let _ = rounds.changed().await;
+            rounds.borrow_and_update().clone()?;
+            is_old = false;
         }
     }
 }
@@ -193,12 +254,16 @@ async fn round(
 /// Keeps the survey current until nobody has looked for a while.
 async fn keep(inner: Arc<Inner>) {
     let mut looked = Instant::now();
-    let mut asked: Option<Instant> = None;
     let mut failures = 0_u32;
+    // Ends with this task: a server that does not answer does not hold rounds up.
+    let mut servers = JoinSet::new();
+    if inner.words.is_some() {
+        servers.spawn(keep_asking(Arc::clone(&inner)));
+    }
     loop {
-        if inner.viewers.load(Relaxed) > 0 {
+        if inner.viewers() > 0 {
             looked = Instant::now();
-        } else if looked.elapsed() > LINGER {
+        } else if looked.elapsed() > LINGER && inner.ends_unseen() {
             return;
         }
         let began = Instant::now();
@@ -212,16 +277,21 @@ async fn keep(inner: Arc<Inner>) {
         if let Err(error) = &outcome {
             tracing::debug!(%error, "a round of the survey failed; it is tried again");
         }
-        report(&inner, place.as_ref(), outcome.err(), took);
+        report(&inner, place.as_ref(), outcome.as_ref().err(), took);
         drop(place);
-        if asked.is_none_or(|at| at.elapsed() > SERVERS_PACE) {
-            asked = Some(Instant::now());
-            ask_servers(&inner).await;
-        }
+        let _ = inner.rounds.send_replace(outcome);
         let pause = (took * REST)
             .max(PACE * failures.clamp(1, 10))
             .min(LONGEST_PAUSE);
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Asks the servers about themselves, now and then.
+async fn keep_asking(inner: Arc<Inner>) {
+    loop {
+        ask_servers(&inner).await;
+        tokio::time::sleep(SERVERS_PACE).await;
     }
 }
 
@@ -230,7 +300,7 @@ async fn keep(inner: Arc<Inner>) {
 fn report(
     inner: &Inner,
     place: Option<&(SessionReader, Surveyor)>,
-    error: Option<SurveyError>,
+    error: Option<&SurveyError>,
     took: Duration,
 ) {
     const RESOLUTION_MS: i64 = 10_000;
@@ -243,7 +313,7 @@ fn report(
         partial: surveyor.is_some_and(|surveyor| surveyor.tree().is_partial),
         // In steps, for the same reason.
         round_ms: took.as_millis() / 100 * 100,
-        error: error.map(|error| error.to_string()),
+        error: error.map(ToString::to_string),
     };
     inner
         .scene

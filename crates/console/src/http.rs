@@ -1,9 +1,10 @@
 //! The page and what it asks for, over HTTP.
 //!
 //! Owns routes and headers. Who asks, and by which identity the tree is read, is the host's to say
-//! ([`Host`]): nothing of the tree is handed out without a [`Seat`]. A page from elsewhere gets
-//! nothing: it can neither read an answer nor send the header that an action needs, and a name that
-//! somebody else's DNS gives to this machine is refused.
+//! ([`Host`]): nothing of the tree is handed out without a [`Seat`], and the page's own files say
+//! nothing of it. A page from elsewhere gets nothing: it can neither read an answer nor send the
+//! header that an action needs, and a name that somebody else's DNS gives to this machine is
+//! refused.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -35,6 +37,8 @@ use crate::survey;
 const WAITING_MESSAGES: usize = 4;
 /// Between two signs of life to a viewer.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// How long a viewer may take to read a message while others wait behind it.
+const SLOWEST_READ: Duration = Duration::from_secs(10);
 /// Bytes of an action.
 const MAX_ACTION: usize = 16 << 10;
 
@@ -106,6 +110,9 @@ pub struct Seat {
     pub console: Console,
     /// Whether the caller may change something.
     pub may_act: bool,
+    /// Whether the caller has shown something that nobody else can: the name under which it asks
+    /// does not matter then. A name and a password that mean nothing to the servers are no proof.
+    pub is_proven: bool,
     /// Who the caller is, for people.
     pub who: String,
 }
@@ -121,40 +128,34 @@ pub struct Refusal {
 
 /// The program around the page: it knows its callers.
 pub trait Host: Send + Sync + 'static {
-    /// The seat of a caller who has sent this header `Authorization`.
-    fn seat(
-        &self,
-        authorization: Option<&str>,
-    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + '_>>;
+    /// The seat of whoever has sent this request.
+    fn seat<'a>(
+        &'a self,
+        request: &'a Parts,
+    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>>;
 }
 
 /// The routes of the page, at `/` and below `/console/`.
 pub fn router(host: Arc<dyn Host>) -> Router {
-    let mut router = Router::new();
-    for (path, kind, text) in FILES {
-        let answer = move || async move { ([(header::CONTENT_TYPE, kind)], text) };
-        router = router.route(path, get(answer));
-    }
-    router
+    let mut router = Router::new()
         .route("/console/api/who", get(who))
         .route("/console/api/events", get(events))
         .route("/console/api/recipe", get(recipe))
         .route("/console/api/graph", get(graph))
         .route("/console/api/node", get(node))
-        .route("/console/api/act", post(act))
+        .route("/console/api/act", post(act));
+    for (path, kind, text) in FILES {
+        let answer = move || async move { ([(header::CONTENT_TYPE, kind)], text) };
+        router = router.route(path, get(answer));
+    }
+    router
         .with_state(host)
-        .layer(middleware::from_fn(guarded))
+        .layer(middleware::from_fn(with_headers))
 }
 
-/// Adds the headers, and refuses names that are not this machine's.
-async fn guarded(request: Request, next: Next) -> Result<Response, Infallible> {
-    let mut response = if is_by_its_own_name(request.headers()) {
-        next.run(request).await
-    } else {
-        let text = "ask for the console by an address, or show who you are: without an identity it is not shown under \
-                    other names, which any site could give to this machine\n";
-        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
-    };
+/// Adds the headers.
+async fn with_headers(request: Request, next: Next) -> Result<Response, Infallible> {
+    let mut response = next.run(request).await;
     for (name, value) in HEADERS {
         let value = HeaderValue::from_static(value);
         response.headers_mut().insert(name, value);
@@ -162,12 +163,9 @@ async fn guarded(request: Request, next: Next) -> Result<Response, Infallible> {
     Ok(response)
 }
 
-/// Whether the request is for an address or for `localhost`, or shows an identity, which no foreign
-/// page can make a browser do.
+/// Whether the request is for an address or for `localhost`, which nobody else's DNS can make lead
+/// here: a page of another site may be one of "this" site under any other name.
 fn is_by_its_own_name(headers: &HeaderMap) -> bool {
-    if headers.contains_key(header::AUTHORIZATION) {
-        return true;
-    }
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
@@ -183,19 +181,31 @@ fn is_by_its_own_name(headers: &HeaderMap) -> bool {
 
 type Shared = State<Arc<dyn Host>>;
 
-async fn seat(host: &Arc<dyn Host>, headers: &HeaderMap) -> Result<Seat, Response> {
-    let authorization = headers.get(header::AUTHORIZATION);
-    let authorization = authorization.map(|value| value.to_str().unwrap_or("unreadable"));
-    host.seat(authorization).await.map_err(|refusal| {
-        let mut response = failed(refusal.status, &refusal.text);
-        if refusal.status == StatusCode::UNAUTHORIZED {
-            let asks = HeaderValue::from_static("Bearer");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, asks);
+/// The caller's seat, or the answer that refuses it.
+async fn seat(host: &Arc<dyn Host>, request: &Parts) -> Result<Seat, Response> {
+    let is_by_own_name = is_by_its_own_name(&request.headers);
+    let under_foreign_name = || {
+        let text = "open the console by an address, or show who you are by something that only you have: without that it is \
+                    not shown under other names, which any site could give to this machine";
+        failed(StatusCode::MISDIRECTED_REQUEST, text)
+    };
+    if !is_by_own_name && !request.headers.contains_key(header::AUTHORIZATION) {
+        return Err(under_foreign_name());
+    }
+    match host.seat(request).await {
+        Ok(seat) if is_by_own_name || seat.is_proven => Ok(seat),
+        Ok(_) => Err(under_foreign_name()),
+        Err(refusal) => {
+            let mut response = failed(refusal.status, &refusal.text);
+            if refusal.status == StatusCode::UNAUTHORIZED {
+                let asks = HeaderValue::from_static("Bearer");
+                response
+                    .headers_mut()
+                    .insert(header::WWW_AUTHENTICATE, asks);
+            }
+            Err(response)
         }
-        response
-    })
+    }
 }
 
 #[derive(Serialize)]
@@ -221,14 +231,14 @@ fn unavailable(error: &impl std::fmt::Display) -> Response {
 }
 
 /// Who the caller is, and whether it may change something.
-async fn who(State(host): Shared, headers: HeaderMap) -> Response {
+async fn who(State(host): Shared, request: Parts) -> Response {
     #[derive(Serialize)]
     struct Who {
         who: String,
         may_act: bool,
         now_ms: i64,
     }
-    match seat(&host, &headers).await {
+    match seat(&host, &request).await {
         Ok(Seat { who, may_act, .. }) => json(&Who {
             who,
             may_act,
@@ -239,8 +249,8 @@ async fn who(State(host): Shared, headers: HeaderMap) -> Response {
 }
 
 /// Every row, then what changes, as server-sent events.
-async fn events(State(host): Shared, headers: HeaderMap) -> Response {
-    let seat = match seat(&host, &headers).await {
+async fn events(State(host): Shared, request: Parts) -> Response {
+    let seat = match seat(&host, &request).await {
         Ok(seat) => seat,
         Err(refused) => return refused,
     };
@@ -265,7 +275,7 @@ async fn feed(mut viewer: Viewer, to: mpsc::Sender<Bytes>) {
             };
             // JSON has no line ends of its own.
             let event = format!("data: {text}\n\n");
-            if to.send(event.into()).await.is_err() {
+            if to.send_timeout(event.into(), SLOWEST_READ).await.is_err() {
                 return;
             }
         }
@@ -277,7 +287,8 @@ async fn feed(mut viewer: Viewer, to: mpsc::Sender<Bytes>) {
                 }
             }
             () = tokio::time::sleep(SIGN_OF_LIFE) => {
-                if to.send(Bytes::from_static(b": still here\n\n")).await.is_err() {
+                let sign = Bytes::from_static(b": still here\n\n");
+                if to.send_timeout(sign, SLOWEST_READ).await.is_err() {
                     return;
                 }
             }
@@ -313,9 +324,9 @@ impl At {
 }
 
 /// The whole of one recipe, its waiters from a position on.
-async fn recipe(State(host): Shared, headers: HeaderMap, Query(at): Query<At>) -> Response {
+async fn recipe(State(host): Shared, request: Parts, Query(at): Query<At>) -> Response {
     let answer = async {
-        let seat = seat(&host, &headers).await?;
+        let seat = seat(&host, &request).await?;
         if let Some(wrong) = at.wrong() {
             return Err(wrong);
         }
@@ -338,9 +349,9 @@ async fn recipe(State(host): Shared, headers: HeaderMap, Query(at): Query<At>) -
 }
 
 /// Who waits for whom, by session: the busiest of it.
-async fn graph(State(host): Shared, headers: HeaderMap) -> Response {
+async fn graph(State(host): Shared, request: Parts) -> Response {
     let answer = async {
-        let seat = seat(&host, &headers).await?;
+        let seat = seat(&host, &request).await?;
         match seat.console.with(detail::graph).await {
             Ok(graph) => Ok(json(&graph)),
             Err(error) => Err(unavailable(&error)),
@@ -350,9 +361,9 @@ async fn graph(State(host): Shared, headers: HeaderMap) -> Response {
 }
 
 /// A node of the tree, with its children from a position on.
-async fn node(State(host): Shared, headers: HeaderMap, Query(at): Query<At>) -> Response {
+async fn node(State(host): Shared, request: Parts, Query(at): Query<At>) -> Response {
     let answer = async {
-        let seat = seat(&host, &headers).await?;
+        let seat = seat(&host, &request).await?;
         if let Some(wrong) = at.wrong() {
             return Err(wrong);
         }
@@ -377,16 +388,17 @@ struct Asked {
 }
 
 /// Says what an action would do, or does it.
-async fn act(State(host): Shared, headers: HeaderMap, request: Request) -> Response {
+async fn act(State(host): Shared, request: Request) -> Response {
     let answer = async {
-        let seat = seat(&host, &headers).await?;
+        let (request, body) = request.into_parts();
+        let seat = seat(&host, &request).await?;
         if !seat.may_act {
-            let text =
-                "to change something, show who you are: this page was opened without an identity";
+            let text = "to change something, show who you are: USER:PASSWORD, or a client certificate (https); \
+                        each change is recorded under that name";
             return Err(failed(StatusCode::FORBIDDEN, text));
         }
         let refused = |text: &str| failed(StatusCode::BAD_REQUEST, text);
-        let body = axum::body::to_bytes(request.into_body(), MAX_ACTION).await;
+        let body = axum::body::to_bytes(body, MAX_ACTION).await;
         let body = body.map_err(|_| refused("the request is too long"))?;
         let asked: Asked =
             serde_json::from_slice(&body).map_err(|error| refused(&error.to_string()))?;
@@ -407,17 +419,37 @@ async fn act(State(host): Shared, headers: HeaderMap, request: Request) -> Respo
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::{Semaphore, watch};
+
     use super::*;
+    use crate::scene::Kind;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_viewer_that_does_not_read_loses_its_place() {
+        let mut scene = Scene::default();
+        for at in 0..5_000 {
+            scene.set(Kind::Lock, &format!("/{at}"), &at);
+        }
+        let scenes = watch::Sender::new(scene);
+        let places = std::array::from_fn(|_| Arc::new(Semaphore::new(1)));
+        let viewer = Viewer::new(scenes.subscribe(), places.clone()).expect("a place");
+        let (sender, mut receiver) = mpsc::channel(WAITING_MESSAGES);
+        // Time passes only because nobody reads.
+        feed(viewer, sender).await;
+        assert!(places.iter().all(|places| places.available_permits() == 1));
+        let mut read = 0;
+        while receiver.recv().await.is_some() {
+            read += 1;
+        }
+        assert_eq!(read, WAITING_MESSAGES);
+    }
 
     #[test]
-    fn a_name_that_others_can_give_to_this_machine_is_refused_without_an_identity() {
-        let asked = |host: &str, identity: bool| {
+    fn a_name_that_others_can_give_to_this_machine_is_not_its_own() {
+        let asked = |host: &str| {
             let mut headers = HeaderMap::new();
             if let Ok(host) = HeaderValue::from_str(host) {
                 headers.insert(header::HOST, host);
-            }
-            if identity {
-                headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer x"));
             }
             is_by_its_own_name(&headers)
         };
@@ -428,7 +460,7 @@ mod tests {
             "[::1]:80",
             "10.0.0.1",
         ] {
-            assert!(asked(own, false), "{own}");
+            assert!(asked(own), "{own}");
         }
         for foreign in [
             "evil.example",
@@ -437,8 +469,7 @@ mod tests {
             "127.0.0.1.x:1",
             "",
         ] {
-            assert!(!asked(foreign, false), "{foreign}");
-            assert!(asked(foreign, true), "{foreign}");
+            assert!(!asked(foreign), "{foreign}");
         }
     }
 }

@@ -31,6 +31,7 @@
 // |---|---|
 // | `http` | the page and what it asks for: routes, headers, who gets what |
 // | `actions` | what an operator may do, said before it is done |
+// | `consoles` | one console for each identity, and how many there may be |
 // | `detail` | what is asked for by path: one recipe, the graph, a node |
 // | `console` | the survey that viewers look at, and its pace |
 // | `servers` | what servers say of themselves and of their connections |
@@ -49,6 +50,7 @@
 
 mod actions;
 mod console;
+mod consoles;
 mod detail;
 mod error;
 mod history;
@@ -63,6 +65,7 @@ mod tree;
 pub mod waits;
 
 pub use console::Console;
+pub use consoles::Consoles;
 pub use error::SurveyError;
 pub use history::{Changed, Past, Rates};
 pub use reader::{Ask, Reply, SessionReader, TreeReader};

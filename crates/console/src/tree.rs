@@ -29,6 +29,8 @@ pub struct Limits {
     pub items: usize,
     /// Bytes of a node's data; longer data is not read.
     pub data: usize,
+    /// Bytes of all paths and data that are kept.
+    pub bytes: usize,
     /// Nodes of sessions that are read again in each round without a sign that they have changed.
     pub refreshed: usize,
     /// How long one round may take. The next one goes on from there.
@@ -43,6 +45,7 @@ impl Default for Limits {
             children: 100_000,
             items: 64,
             data: 4_096,
+            bytes: 64 << 20,
             refreshed: 256,
             round: Duration::from_secs(20),
         }
@@ -60,6 +63,8 @@ enum DataState {
     /// As of this `mzxid`.
     Read(i64),
     TooLong(i64),
+    /// It would have exceeded the bytes of all that is kept.
+    NoRoom(i64),
     Forbidden(i64),
 }
 
@@ -127,6 +132,8 @@ pub struct Round {
 #[derive(Debug, Default)]
 pub struct KnownTree {
     nodes: BTreeMap<String, KnownNode>,
+    /// Bytes of their paths and data.
+    bytes: usize,
     /// The newest change at the start of the last whole round.
     current_at: Option<i64>,
     /// Paths that the last round had no time for.
@@ -171,6 +178,12 @@ impl KnownTree {
             .iter()
             .filter_map(|name| Some((&**name, self.nodes.get(&join(path, name))?.read())))
             .collect()
+    }
+
+    fn forget(&mut self, path: &str) -> Option<KnownNode> {
+        let gone = self.nodes.remove(path)?;
+        self.bytes -= path.len() + gone.data.len();
+        Some(gone)
     }
 
     /// Reads what has changed since the last round. `watched` are nodes of sessions that are read
@@ -320,6 +333,10 @@ impl Walk<'_> {
         there
     }
 
+    fn has_room(&self, bytes: usize) -> bool {
+        self.tree.bytes.saturating_add(bytes) <= self.limits.bytes
+    }
+
     fn settle_stat(&mut self, path: &str, stat: Stat) -> bool {
         match self.tree.nodes.get_mut(path) {
             Some(node) if node.stat.czxid == stat.czxid => {
@@ -333,7 +350,7 @@ impl Walk<'_> {
             Some(_) => self.remove(path),
             None => {}
         }
-        if self.tree.nodes.len() >= self.limits.nodes {
+        if self.tree.nodes.len() >= self.limits.nodes || !self.has_room(path.len()) {
             self.is_partial = true;
             return false;
         }
@@ -342,6 +359,7 @@ impl Walk<'_> {
         }
         let node = KnownNode::new(stat);
         self.tree.nodes.insert(path.to_owned(), node);
+        self.tree.bytes += path.len();
         self.round.changed.insert(path.to_owned());
         true
     }
@@ -379,17 +397,23 @@ impl Walk<'_> {
         let (mzxid, pzxid) = (node.stat.mzxid, node.stat.pzxid);
         let length = usize::try_from(node.stat.data_length).unwrap_or(0);
         let data = match node.data_state {
+            DataState::NoRoom(at) if at == mzxid => {
+                self.is_partial = true;
+                false
+            }
             DataState::Read(at) | DataState::TooLong(at) | DataState::Forbidden(at)
                 if at == mzxid =>
             {
                 false
             }
             _ if length > self.limits.data => {
+                self.tree.bytes -= node.data.len();
                 node.data = Bytes::new();
                 node.data_state = DataState::TooLong(mzxid);
                 false
             }
             _ if length == 0 => {
+                self.tree.bytes -= node.data.len();
                 node.data = Bytes::new();
                 node.data_state = DataState::Read(mzxid);
                 false
@@ -453,8 +477,16 @@ impl Walk<'_> {
         {
             // A copy: the whole answer would stay in memory behind a slice of it.
             let kept = read.data.get(..self.limits.data).unwrap_or(&read.data);
-            node.data = Bytes::copy_from_slice(kept);
-            node.data_state = DataState::Read(read.stat.mzxid);
+            self.tree.bytes -= node.data.len();
+            if self.tree.bytes.saturating_add(kept.len()) <= self.limits.bytes {
+                self.tree.bytes += kept.len();
+                node.data = Bytes::copy_from_slice(kept);
+                node.data_state = DataState::Read(read.stat.mzxid);
+            } else {
+                node.data = Bytes::new();
+                node.data_state = DataState::NoRoom(read.stat.mzxid);
+                self.is_partial = true;
+            }
             self.round.changed.insert(path.to_owned());
         }
     }
@@ -483,13 +515,13 @@ impl Walk<'_> {
 
     /// Forgets a node and all below it.
     fn remove(&mut self, path: &str) {
-        let Some(gone) = self.tree.nodes.remove(path) else {
+        let Some(gone) = self.tree.forget(path) else {
             return;
         };
         self.round.changed.insert(path.to_owned());
         let mut below: Vec<_> = gone.names.iter().map(|name| join(path, name)).collect();
         while let Some(path) = below.pop() {
-            if let Some(gone) = self.tree.nodes.remove(&path) {
+            if let Some(gone) = self.tree.forget(&path) {
                 below.extend(gone.names.iter().map(|name| join(&path, name)));
                 self.round.changed.insert(path);
             }

@@ -155,6 +155,21 @@ impl Options {
         }
     }
 
+    /// Whether a client that shows nothing is served, on this machine or elsewhere: it reads and
+    /// changes what the ACLs leave open to everybody.
+    pub(crate) fn serves_strangers(&self, on_this_machine: bool) -> bool {
+        if !self.required_schemes.is_empty() {
+            return false;
+        }
+        let reaches = |place: &String| on_this_machine || is_reached_by_others(place);
+        let tls = self.tls.as_ref();
+        let shows_certificate = tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required);
+        let is_open_socket = !self.unix_sockets.is_empty() && self.unix_socket_mode & 0o002 != 0;
+        self.listen.iter().any(reaches)
+            || !shows_certificate && self.secure_listen.iter().any(reaches)
+            || on_this_machine && is_open_socket
+    }
+
     /// Whether every client has to prove who it is before it may ask for anything. One of the
     /// required schemes is enough for a client, so each has to be a proof. With `digest`, a client
     /// may name any user with any password, so it is not one.

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `simulation` | the same core as a task, without sockets, for deterministic tests |
 //! | `builder` | settings, one call each |
+//! | `pages` | pages that the program around the server adds to its HTTP, and who looks at them |
 //! | `server` | the start and the stop of a server |
 //! | `offline` | a data folder while no server runs on it |
 //! | `net` | sockets of clients: accepting, handshake, the task of each connection |
@@ -70,6 +71,7 @@ mod listener;
 mod net;
 pub mod offline;
 mod options;
+pub mod pages;
 mod read;
 mod report;
 mod sasl_users;

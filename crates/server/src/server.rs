@@ -59,6 +59,7 @@ type Ended = Option<Result<(), ServerError>>;
 /// on disk, what was not may be lost. [`Server::shutdown`] stops it gracefully.
 pub struct Server {
     state: Arc<ServerState>,
+    site: Arc<http::Site>,
     local_addrs: Vec<SocketAddr>,
     secure_addrs: Vec<SocketAddr>,
     http_addrs: Vec<SocketAddr>,
@@ -212,6 +213,7 @@ impl Server {
         };
         let mut server = Server {
             state,
+            site,
             local_addrs,
             secure_addrs,
             http_addrs,
@@ -236,8 +238,12 @@ impl Server {
             let accepted = accept::accept(Arc::clone(&server.state), listener, tls);
             server.accepting.get_mut().spawn(accepted);
         }
-        site.serves(&server.state);
+        server.site.serves(&server.state);
         Ok(server)
+    }
+
+    pub(crate) fn site(&self) -> &Arc<http::Site> {
+        &self.site
     }
 
     /// The first TCP address that the server listens on, with the port that it got.

@@ -2,7 +2,9 @@
 //!
 //! It listens on `baton.sock` in its data folder besides the addresses that are set, so that local
 //! commands with the same folder meet it (see `local`). The first line on standard output means
-//! that it answers.
+//! that it answers. What its HTTP shows of the tree is `page`.
+
+mod page;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,6 +18,7 @@ use rustix::process::{
 };
 use tokio::signal::unix::{self, SignalKind, signal};
 
+use self::page::Page;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::folders;
@@ -112,6 +115,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .start()
             .await
             .map_err(|error| start_failure(&error))?;
+        let has_http = !server.http_addrs().is_empty() || !server.https_addrs().is_empty();
+        let id = settings.target().options.server_id.into();
+        let page = has_http.then(|| Page::add_to(&server, id)).transpose()?;
         let plain = server.local_addrs().iter().map(ToString::to_string);
         let secure = server.secure_addrs().iter();
         let bound = plain.chain(secure.map(|address| format!("tls://{address}")));
@@ -153,6 +159,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }?;
         tracing::info!("stopping, because of {ended}");
         service_manager::is_stopping();
+        if let Some(page) = page {
+            page.close().await;
+        }
         server
             .shutdown()
             .await

@@ -138,13 +138,22 @@ pub(crate) async fn ask(
     word: &str,
     tls: Option<&ClientTls>,
 ) -> Result<String, String> {
-    let asking = async {
+    ask_over(word, async {
         let stream: BoxStream = match address.strip_prefix("unix:") {
             Some(path) => Box::new(UnixStream::connect(path).await?),
             None => connect(address, tls).await?,
         };
-        answer(stream, word, MAX_LISTING).await
-    };
+        Ok(stream)
+    })
+    .await
+}
+
+/// The answer to one word over a connection that is being made.
+pub(crate) async fn ask_over(
+    word: &str,
+    connection: impl Future<Output = std::io::Result<BoxStream>>,
+) -> Result<String, String> {
+    let asking = async { answer(connection.await?, word, MAX_LISTING).await };
     match tokio::time::timeout(PATIENCE, asking).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err("no answer in time".to_owned()),

@@ -76,6 +76,10 @@ fn people_read_the_list_for_servers_and_each_server() {
         server.starts_with("server 1: standalone, 127.0.0.1:"),
         "{server}"
     );
+    assert!(
+        server.contains(", console on http://127.0.0.1:"),
+        "{server}"
+    );
     running.signal("INT");
     assert_eq!(running.end().code, 0);
 }
@@ -142,7 +146,7 @@ fn numbers_and_lists_that_are_not_possible_are_refused() {
             "'9' is not a number of servers",
         ),
         (&["dev", "--servers", "a:2181,b:2181"], "1 to 7 of its own"),
-        (&["dev", "--port-base", "65535"], "from 1 to 65534"),
+        (&["dev", "--port-base", "65535"], "from 1 to 65533"),
     ] {
         let ran = home.run(args);
         assert_eq!(ran.code, 2, "{ran:?}");

@@ -15,6 +15,7 @@ mod cert;
 mod command;
 mod common;
 mod console;
+mod console_page;
 mod contexts;
 mod dev;
 mod doctor;

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use baton::embedded::Embedded;
 use baton::{Mutex, WorkQueue};
 use baton_client::{Acl, CreateMode, Perms};
@@ -15,14 +16,17 @@ use tokio::task::AbortHandle;
 
 use super::scene;
 
-/// Lets `Bearer act` act, `Bearer look` look, and nobody else in.
+/// Lets `Bearer act` act, `Bearer look` look, and nobody else in. Only the latter is a proof.
 struct Gate(Console);
 
 impl Host for Gate {
-    fn seat(
-        &self,
-        authorization: Option<&str>,
-    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + '_>> {
+    fn seat<'a>(
+        &'a self,
+        request: &'a Parts,
+    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>> {
+        let authorization = request.headers.get(header::AUTHORIZATION);
+        let authorization = authorization.map(|value| value.to_str().unwrap());
+        let is_proven = authorization != Some("Bearer act");
         let may_act = match authorization {
             Some("Bearer act") => Some(true),
             Some("Bearer look") => Some(false),
@@ -36,6 +40,7 @@ impl Host for Gate {
             Ok(Seat {
                 console: self.0.clone(),
                 may_act,
+                is_proven,
                 who: "tester".to_owned(),
             })
         })
@@ -149,6 +154,15 @@ async fn nothing_of_the_tree_is_handed_out_without_a_seat_or_under_a_foreign_nam
         let head = format!("GET /console/api/{path} HTTP/1.1\r\nHost: rebound.example");
         assert_eq!(site.answer(&head, "").await.0, 421, "{path}");
     }
+    // A page of another site can show a name and a password of its own.
+    for (token, status) in [("act", 421), ("look", 200)] {
+        let head = format!(
+            "GET /console/api/who HTTP/1.1\r\nHost: rebound.example\r\nAuthorization: Bearer {token}"
+        );
+        assert_eq!(site.answer(&head, "").await.0, status, "{token}");
+    }
+    let page = "GET / HTTP/1.1\r\nHost: rebound.example";
+    assert_eq!(site.answer(page, "").await.0, 200);
     let nobody = "POST /console/api/act HTTP/1.1\r\nHost: localhost";
     assert_eq!(site.answer(nobody, "{}").await.0, 401);
     assert_eq!(

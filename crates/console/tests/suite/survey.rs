@@ -6,7 +6,7 @@ use baton::embedded::Embedded;
 use baton::work_queue::WorkItem;
 use baton::{LeaderElection, Mutex, Semaphore, WorkQueue};
 use baton_client::CreateMode;
-use baton_console::Recipe;
+use baton_console::{Limits, Recipe, SessionReader, Surveyor};
 
 use super::scene;
 
@@ -265,4 +265,44 @@ async fn a_thousand_locks_with_ten_thousand_waiters_and_two_hundred_queues() {
         .await
         .unwrap()
         .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_of_paths_and_data_has_a_bound_and_that_is_said() {
+    let server = Embedded::in_memory().await.unwrap();
+    let session = server.client().session().await.unwrap();
+    let data = [b'x'; 1_000];
+    for at in 0..20 {
+        let path = format!("/n{at:02}");
+        let mode = CreateMode::Persistent;
+        session.create(&path, &data, mode).await.unwrap();
+    }
+    let limits = Limits {
+        bytes: 5_500,
+        ..Limits::default()
+    };
+    let mut surveyor = Surveyor::new(limits);
+    let reader = SessionReader::of(server.client()).await.unwrap();
+    for _ in 0..2 {
+        surveyor.update(&reader).await.unwrap();
+        let tree = surveyor.tree();
+        let kept: usize = tree
+            .iter()
+            .map(|(path, node)| path.len() + node.data.len())
+            .sum();
+        assert!((4_000..=5_500).contains(&kept), "{kept}");
+        assert!(tree.is_partial);
+        session.set_data("/n00", b"short", None).await.unwrap();
+    }
+    // What was deleted makes room.
+    for at in 0..17 {
+        session.delete(&format!("/n{at:02}"), None).await.unwrap();
+    }
+    for path in ["/n17", "/n18", "/n19"] {
+        session.set_data(path, &data, None).await.unwrap();
+    }
+    surveyor.update(&reader).await.unwrap();
+    let read = |path: &str| surveyor.tree().get(path).map(|node| node.data.len());
+    assert_eq!((read("/n18"), read("/n19")), (Some(1_000), Some(1_000)));
+    assert!(!surveyor.tree().is_partial);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use baton_tree::Identity;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -74,6 +75,8 @@ pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener, tls: Opt
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Ready(Stream),
+    /// From within this process, for somebody who has shown over HTTP who it is.
+    Known(Stream, Arc<Identity>),
     /// On a port that has TLS.
     MayHaveTls(TcpStream, PortTls),
 }
@@ -116,6 +119,10 @@ pub(crate) fn take_on(
         let deadline = Instant::now() + state.options.handshake_timeout;
         let opened = match accepted {
             Accepted::Ready(stream) => Ok(stream),
+            Accepted::Known(stream, identity) => {
+                conn.set_identity(identity);
+                Ok(stream)
+            }
             // Boxed so that the future of a connection without TLS stays small.
             Accepted::MayHaveTls(stream, tls) => {
                 Box::pin(tls.open(&state, &conn, stream, deadline)).await

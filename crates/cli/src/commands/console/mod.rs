@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use baton_console::http::{Host, Refusal, Seat, router};
 use baton_console::{Console, Words};
 use baton_server::http;
@@ -114,10 +115,12 @@ struct Gate {
 }
 
 impl Host for Gate {
-    fn seat(
-        &self,
-        authorization: Option<&str>,
-    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + '_>> {
+    fn seat<'a>(
+        &'a self,
+        request: &'a Parts,
+    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>> {
+        let authorization = request.headers.get(header::AUTHORIZATION);
+        let authorization = authorization.and_then(|header| header.to_str().ok());
         let shown = authorization.and_then(|header| header.strip_prefix("Bearer "));
         let is_known = shown.is_some_and(|shown| is_same(shown, &self.token));
         Box::pin(async move {
@@ -125,6 +128,7 @@ impl Host for Gate {
                 return Ok(Seat {
                     console: self.console.clone(),
                     may_act: true,
+                    is_proven: true,
                     who: "this command's identity".to_owned(),
                 });
             }

@@ -48,7 +48,7 @@ const RESTART_AFTER: u32 = 5;
   baton server ls --servers LIST          what each server is
 
 It prints the list for --servers, then one line for each server (id, role,
-address, process id, data folder), then one for each server that ends and each
+address, console, process id, data folder), then one for each server that ends and each
 change of the leader. FOLDER/N.toml is the configuration of server N, and
 FOLDER/N/server.log its log. FOLDER is --data-dir or BATON_DATA_DIR, which keeps
 data and ports, or a new temporary folder that is removed at the end.
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     servers: Option<String>,
     /// The first port: clients get one for each server from it on, servers among themselves the
-    /// ports after these [default: free ports].
+    /// ports after these, and browsers those after them [default: free ports].
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
     /// Start a server again that has ended.
@@ -109,6 +109,7 @@ struct Shown {
     server: u64,
     mode: Option<Mode>,
     address: String,
+    http: Option<String>,
     pid: u32,
     data_dir: String,
     config: String,
@@ -239,12 +240,15 @@ impl<'a> Dev<'a> {
                 server: place.id,
                 mode: *mode,
                 address: place.address(),
+                http: place.http(),
                 pid: process.as_ref().map_or(0, ServerProcess::pid),
                 data_dir: self.plan.folder_of(place).display().to_string(),
                 config: self.plan.config_of(place).display().to_string(),
             };
+            let page = shown.http.as_ref();
+            let page = page.map_or(String::new(), |at| format!(", console on http://{at}/"));
             let line = format!(
-                "server {}: {}, {}, pid {}, data in {}",
+                "server {}: {}, {}{page}, pid {}, data in {}",
                 shown.server,
                 mode.map_or("no leader known", Mode::name),
                 shown.address,

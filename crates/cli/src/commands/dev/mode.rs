@@ -106,6 +106,7 @@ mod tests {
             id,
             client_port: 1,
             peer_port: 2,
+            http_port: None,
         };
         let places = [place(1), place(2)];
         let (leads, follows) = (Some(Mode::Leader), Some(Mode::Follower));

@@ -25,12 +25,20 @@ pub(super) struct Place {
     pub(super) client_port: u16,
     /// For the other servers.
     pub(super) peer_port: u16,
+    /// For browsers; a folder of an earlier version has none.
+    pub(super) http_port: Option<u16>,
 }
 
 impl Place {
     /// Where clients connect.
     pub(super) fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.client_port)
+    }
+
+    /// Where HTTP is answered.
+    pub(super) fn http(&self) -> Option<String> {
+        let port = self.http_port?;
+        Some(format!("{}:{port}", Ipv4Addr::LOCALHOST))
     }
 }
 
@@ -69,9 +77,12 @@ impl Plan {
                     known.len()
                 )));
             }
-            if port_base
-                .is_some_and(|base| choose(known.len(), Some(base)).ok().as_ref() != Some(&known))
-            {
+            let same = |base| {
+                let ports = |place: &Place| (place.client_port, place.peer_port);
+                choose(known.len(), Some(base))
+                    .is_ok_and(|chosen| chosen.iter().map(ports).eq(known.iter().map(ports)))
+            };
+            if port_base.is_some_and(|base| !same(base)) {
                 return Err(Failure::usage(format!(
                     "the servers in {} have other ports, by which they know each other; leave \
                      --port-base out, or give another --data-dir",
@@ -120,7 +131,9 @@ impl Plan {
     fn write(&self) -> io::Result<()> {
         let mut ports = String::new();
         for place in &self.places {
-            let _ = writeln!(ports, "{} {}", place.client_port, place.peer_port);
+            let http = place.http_port.map(|port| format!(" {port}"));
+            let http = http.unwrap_or_default();
+            let _ = writeln!(ports, "{} {}{http}", place.client_port, place.peer_port);
             std::fs::write(self.config_of(place), self.config(place))?;
         }
         std::fs::write(self.folder.join(PORTS), ports)
@@ -135,6 +148,9 @@ impl Plan {
             quoted(&place.address()),
             place.id
         );
+        if let Some(http) = place.http() {
+            let _ = writeln!(text, "http = {}", quoted(&http));
+        }
         if self.places.len() > 1 {
             text.push_str("\n[ensemble.servers]\n");
             for other in &self.places {
@@ -173,31 +189,36 @@ fn number_of_servers(text: &str) -> Result<usize, Failure> {
 
 /// Ports for servers of this number, from 1 on.
 fn choose(count: usize, port_base: Option<u16>) -> Result<Vec<Place>, Failure> {
+    const EACH: usize = 3;
     let ports = match port_base {
-        Some(base) => ports_from(base, 2 * count).ok_or_else(|| {
+        Some(base) => ports_from(base, EACH * count).ok_or_else(|| {
             Failure::usage(format!(
                 "--port-base {base} leaves no room for {} ports; give one from 1 to {}",
-                2 * count,
-                65536 - 2 * count
+                EACH * count,
+                65536 - EACH * count
             ))
         })?,
-        None => free_ports(2 * count).map_err(|error| {
+        None => free_ports(EACH * count).map_err(|error| {
             Failure::baton(format!(
                 "no free ports on 127.0.0.1: {error}; give --port-base"
             ))
         })?,
     };
-    let (clients, peers) = ports.split_at(count);
-    let pairs = clients.iter().zip(peers);
-    Ok(numbered(pairs.map(|(client, peer)| (*client, *peer))))
+    let (clients, others) = ports.split_at(count);
+    let (peers, https) = others.split_at(count);
+    let all = clients.iter().zip(peers).zip(https);
+    Ok(numbered(all.map(|((client, peer), http)| {
+        (*client, *peer, Some(*http))
+    })))
 }
 
-fn numbered(ports: impl Iterator<Item = (u16, u16)>) -> Vec<Place> {
+fn numbered(ports: impl Iterator<Item = (u16, u16, Option<u16>)>) -> Vec<Place> {
     let places = (1..).zip(ports);
-    let places = places.map(|(id, (client_port, peer_port))| Place {
+    let places = places.map(|(id, (client_port, peer_port, http_port))| Place {
         id,
         client_port,
         peer_port,
+        http_port,
     });
     places.collect()
 }
@@ -231,21 +252,25 @@ fn read_ports(file: &Path) -> Result<Vec<Place>, Failure> {
             )));
         }
     };
-    let pairs: Option<Vec<(u16, u16)>> = text
+    let ports: Option<Vec<_>> = text
         .lines()
         .map(|line| {
-            let (client, peer) = line.split_once(' ')?;
-            Some((client.parse().ok()?, peer.parse().ok()?))
+            let ports: Result<Vec<u16>, _> = line.split(' ').map(str::parse).collect();
+            match ports.ok()?[..] {
+                [client, peer] => Some((client, peer, None)),
+                [client, peer, http] => Some((client, peer, Some(http))),
+                _ => None,
+            }
         })
         .collect();
-    let pairs = pairs.filter(|pairs| (1..=MOST).contains(&pairs.len()));
-    let pairs = pairs.ok_or_else(|| {
+    let ports = ports.filter(|ports| (1..=MOST).contains(&ports.len()));
+    let ports = ports.ok_or_else(|| {
         Failure::baton(format!(
             "{} is not a file of baton dev; choose another --data-dir",
             file.display()
         ))
     })?;
-    Ok(numbered(pairs.into_iter()))
+    Ok(numbered(ports.into_iter()))
 }
 
 /// A new folder that only this user can enter.
@@ -281,8 +306,8 @@ mod tests {
         let ports = plan
             .places
             .iter()
-            .flat_map(|place| [place.client_port, place.peer_port]);
-        assert_eq!(ports.collect::<BTreeSet<_>>().len(), 6);
+            .flat_map(|place| [place.client_port, place.peer_port, place.http_port.unwrap()]);
+        assert_eq!(ports.collect::<BTreeSet<_>>().len(), 9);
         let flags = SettingFlags::default();
         let mut lists = Vec::new();
         for place in &plan.places {
@@ -290,6 +315,7 @@ mod tests {
             let settings = Settings::load(Some(&config), &flags, None).unwrap();
             let target = settings.target();
             assert_eq!(target.options.listen, [place.address()]);
+            assert_eq!(target.options.http, [place.http().unwrap()]);
             assert_eq!(u64::from(target.options.server_id), place.id);
             assert_eq!(target.folder(), Some(plan.folder_of(place).as_path()));
             lists.push(target.options.ensemble.clone().unwrap());
@@ -305,6 +331,11 @@ mod tests {
             let refused = Plan::make(Some(folder.path()), count, base).unwrap_err();
             assert_eq!(refused.kind, "usage");
         }
+        // A folder of an earlier version has no ports for HTTP.
+        std::fs::write(folder.path().join(PORTS), "7001 7002\n").unwrap();
+        let old = Plan::make(Some(folder.path()), None, Some(7001)).unwrap();
+        let settings = Settings::load(Some(&old.config_of(&old.places[0])), &flags, None);
+        assert!(settings.unwrap().target().options.http.is_empty());
     }
 
     #[test]
@@ -330,12 +361,13 @@ mod tests {
             let refused = Plan::make(None, Some(count), None).unwrap_err();
             assert!(refused.text.contains("1 to 7"), "{refused}");
         }
-        for base in [0, 65531] {
+        for base in [0, 65528] {
             let refused = choose(3, Some(base)).unwrap_err();
-            assert!(refused.text.contains("from 1 to 65530"), "{refused}");
+            assert!(refused.text.contains("from 1 to 65527"), "{refused}");
         }
-        let places = choose(3, Some(65530)).unwrap();
-        assert_eq!((places[0].client_port, places[2].peer_port), (65530, 65535));
+        let places = choose(3, Some(65527)).unwrap();
+        let ends = (places[0].client_port, places[2].http_port);
+        assert_eq!(ends, (65527, Some(65535)));
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(PORTS), "nonsense\n").unwrap();
         let refused = Plan::make(Some(folder.path()), None, None).unwrap_err();

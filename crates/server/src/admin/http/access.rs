@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use baton_proto::{AuthPacket, Perms};
 use baton_tls::subject;
 use baton_tree::Identity;
 
+use crate::audit::line::{Ending, Operation};
+use crate::audit::record::Who;
 use crate::auth::attempts::Judgement;
 use crate::auth::credentials;
 use crate::auth::tokens::Tokens;
@@ -36,9 +36,20 @@ pub(super) enum Wish {
     Change,
 }
 
+/// Somebody who looks at a page that shows the tree: a client of the server, as it were.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Visit {
+    pub(crate) peer: SocketAddr,
+    pub(crate) identity: Identity,
+    /// Whether the request names its sender: a browser adds a certificate unasked, and no name.
+    pub(crate) is_named: bool,
+    /// Whether something was shown that nobody else can show, and was judged.
+    pub(crate) is_proven: bool,
+}
+
 /// Who asks.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     pub(super) peer: SocketAddr,
     readers: Readers,
     /// The subject of the certificate that the connection has shown.
@@ -47,7 +58,7 @@ pub(super) struct Caller {
 }
 
 /// Why a caller may not, with the status of the answer.
-pub(super) type Refused = (StatusCode, String);
+pub(crate) type Refused = (StatusCode, String);
 
 /// What the header `Authorization` presents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +73,29 @@ enum Presented<'a> {
 }
 
 impl<'a> Presented<'a> {
+    /// The auth packet by which a client would say the same.
+    fn packet(self) -> Option<AuthPacket<'a>> {
+        let Self::Digest(credentials) = self else {
+            return None;
+        };
+        Some(AuthPacket {
+            kind: 0,
+            scheme: "digest",
+            auth: Some(credentials),
+        })
+    }
+
+    /// The scheme, for the audit record.
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Nothing => "none",
+            Self::Digest(_) => "digest",
+            Self::Certificate => "x509",
+            Self::Token(_) => "bearer",
+            Self::Unknown => "unknown",
+        }
+    }
+
     fn of(header: Option<&'a [u8]>) -> Self {
         let Some(header) = header.map(<[u8]>::trim_ascii) else {
             return Self::Nothing;
@@ -84,11 +118,10 @@ impl<'a> Presented<'a> {
 
 impl Caller {
     /// Who sends this request; `None`: the connection's address is not known.
-    pub(super) fn of(request: &Request<Body>) -> Option<Self> {
-        let about = request.extensions();
+    pub(crate) fn of(headers: &HeaderMap, about: &Extensions) -> Option<Self> {
         let certificate = about.get::<CallerCertificate>();
         let subject = certificate.and_then(|shown| subject::of_certificate(&shown.0).ok());
-        let authorization = request.headers().get(header::AUTHORIZATION);
+        let authorization = headers.get(header::AUTHORIZATION);
         Some(Self {
             peer: *about.get::<SocketAddr>()?,
             readers: *about.get::<Readers>()?,
@@ -112,6 +145,17 @@ impl Caller {
         if wish == Wish::Read && reads_freely {
             return Ok(());
         }
+        self.prove(state, tokens, wish, what).await
+    }
+
+    /// As [`Self::check`], wherever the caller is.
+    async fn prove(
+        self: &Arc<Self>,
+        state: &Arc<ServerState>,
+        tokens: Option<&Arc<Tokens>>,
+        wish: Wish,
+        what: &str,
+    ) -> Result<(), Refused> {
         if self.authorization.is_some() {
             turn(state, self.peer).await?;
         }
@@ -145,22 +189,94 @@ impl Caller {
         self.added_to(&address, state).unwrap_or(address)
     }
 
+    /// Who the caller is as a client of the server, to whom the ACLs say what it may read.
+    ///
+    /// Such a page opens nothing that the ports of clients do not: who shows nothing is let in
+    /// where a client that shows nothing is, and who shows something where it could read over
+    /// HTTP, too.
+    ///
+    /// # Errors
+    /// Why it may not look. Wrong credentials are counted, logged and recorded, and slow their
+    /// address down.
+    pub(crate) async fn visit(
+        self: &Arc<Self>,
+        state: &Arc<ServerState>,
+        tokens: Option<&Arc<Tokens>>,
+    ) -> Result<Visit, Refused> {
+        let options = &state.options;
+        let is_local = self.peer.ip().is_loopback();
+        let reads_freely = self.readers == Readers::Everybody || is_local;
+        let is_open = reads_freely && options.serves_strangers(is_local);
+        let presented = Presented::of(self.authorization.as_deref());
+        if presented == Presented::Nothing && self.subject.is_none() && !is_open {
+            return Err((StatusCode::UNAUTHORIZED, WHO_ARE_YOU.to_owned()));
+        }
+        let could_be_guess = match presented {
+            Presented::Nothing => false,
+            Presented::Digest(_) => presented
+                .packet()
+                .is_some_and(|packet| credentials::claims_superuser(&packet, options)),
+            Presented::Certificate | Presented::Token(_) | Presented::Unknown => true,
+        };
+        let is_proven = could_be_guess || !is_open;
+        if is_proven {
+            let proved = self.prove(state, tokens, Wish::Read, "the console").await;
+            if let Err((_, why)) = &proved {
+                let who = || Who::at(&Peer::Tcp(self.peer), None);
+                state.record(Operation::Login, Ending::Failure, who, |fields| {
+                    fields.word("scheme", presented.scheme());
+                    fields.sentence("reason", why);
+                });
+            }
+            proved?;
+        }
+        let identity = self.as_client(state, presented)?;
+        let required = &options.required_schemes;
+        if !required.is_empty() && !required.iter().any(|scheme| identity.has(scheme)) {
+            let text = format!(
+                "clients of this server have to authenticate by {}, and so has whoever looks at the console; baton console \
+                 with such credentials shows the same page",
+                required.join(" or ")
+            );
+            return Err((StatusCode::FORBIDDEN, text));
+        }
+        let is_named = matches!(presented, Presented::Digest(_) | Presented::Certificate);
+        Ok(Visit {
+            peer: self.peer,
+            identity,
+            is_named,
+            is_proven,
+        })
+    }
+
+    /// The identity of a client at the caller's address, with its certificate and its credentials.
+    fn as_client(
+        &self,
+        state: &ServerState,
+        presented: Presented<'_>,
+    ) -> Result<Identity, Refused> {
+        let options = &state.options;
+        let refused = |why: credentials::Refusal| (StatusCode::FORBIDDEN, why.to_string());
+        let mut identity = Identity::from_ip(self.peer.ip());
+        if let Some(subject) = &self.subject {
+            let more = credentials::add_subject(&identity, subject.clone(), options);
+            identity = more.map_err(refused)?;
+        }
+        match presented.packet() {
+            Some(packet) => credentials::add(&identity, &packet, options).map_err(refused),
+            None => Ok(identity),
+        }
+    }
+
     /// `identity` with what the caller presents; `None`: it presents no identity.
     fn added_to(&self, identity: &Identity, state: &ServerState) -> Option<Identity> {
         let options = &state.options;
-        let added = match Presented::of(self.authorization.as_deref()) {
+        let presented = Presented::of(self.authorization.as_deref());
+        let added = match presented {
             Presented::Certificate => {
                 credentials::add_subject(identity, self.subject.clone()?, options)
             }
-            Presented::Digest(credentials) => {
-                let packet = AuthPacket {
-                    kind: 0,
-                    scheme: "digest",
-                    auth: Some(credentials),
-                };
-                credentials::add(identity, &packet, options)
-            }
-            Presented::Nothing | Presented::Token(_) | Presented::Unknown => return None,
+            _ => credentials::add(identity, &presented.packet()?, options),
         };
         added.ok()
     }
@@ -219,6 +335,9 @@ fn is_named(state: &ServerState, identity: &Identity, wish: Wish) -> bool {
             .contains(wanted)
     })
 }
+
+const WHO_ARE_YOU: &str = "show who you are: USER:PASSWORD of the superuser or of a user whom the ACL of / names with READ, \
+     a token of http_token_file, or a client certificate (https)";
 
 fn needs(wish: Wish) -> &'static str {
     match wish {

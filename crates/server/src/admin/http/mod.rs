@@ -1,7 +1,9 @@
 //! HTTP for operators: `/commands` as ZooKeeper's admin server has them, `/metrics` for Prometheus,
-//! `/healthz` and `/readyz`. Never hands out a znode's data. What one caller can take is
-//! [`crate::http`]'s to bound. Everybody may ask for `/healthz` and `/readyz`, which supervisors
-//! on other machines decide by; who may ask for the rest, `access` says.
+//! `/healthz` and `/readyz`. Never hands out a znode's data by itself: what shows the tree are the
+//! pages that the program around the server adds, which are answered below all other paths. What
+//! one caller can take is [`crate::http`]'s to bound. Everybody may ask for `/healthz` and
+//! `/readyz`, which supervisors on other machines decide by; who may ask for the rest, `access`
+//! says.
 
 pub(crate) mod access;
 mod commands;
@@ -17,9 +19,11 @@ use axum::routing::{any, get};
 use axum::{Extension, Router};
 use baton_tls::ServerTls;
 use bytes::Bytes;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
-use self::access::{Caller, Readers, Refused, Wish};
+use self::access::{Caller, Readers, Refused, Visit, Wish};
 use self::commands::Asked;
 use crate::admin::members;
 use crate::admin::metrics;
@@ -37,6 +41,7 @@ pub(crate) struct Site {
     starting: Arc<Starting>,
     state: OnceLock<Arc<ServerState>>,
     tokens: Option<Arc<Tokens>>,
+    pages: OnceLock<Router>,
 }
 
 impl Site {
@@ -46,6 +51,7 @@ impl Site {
             starting,
             state: OnceLock::new(),
             tokens,
+            pages: OnceLock::new(),
         })
     }
 
@@ -53,6 +59,26 @@ impl Site {
     pub(crate) fn serves(&self, state: &Arc<ServerState>) {
         let first = self.state.set(Arc::clone(state)).is_ok();
         debug_assert!(first, "a server starts once");
+    }
+
+    /// Answers by `pages` what is asked for at other paths. `false`: there are pages already.
+    pub(crate) fn add_pages(&self, pages: Router) -> bool {
+        self.pages.set(pages).is_ok()
+    }
+
+    /// Who the sender of a request is as a client of the server, and the server.
+    ///
+    /// # Errors
+    /// Why it is not let in.
+    pub(crate) async fn visit(
+        &self,
+        caller: Option<Caller>,
+    ) -> Result<(Arc<ServerState>, Visit), Refused> {
+        let starts = |stage| (StatusCode::SERVICE_UNAVAILABLE, stage);
+        let state = self.state().map_err(starts)?;
+        let caller = Arc::new(caller.ok_or_else(unknown_caller)?);
+        let visit = caller.visit(&state, self.tokens.as_ref()).await?;
+        Ok((state, visit))
     }
 
     /// The server, or how far its start is.
@@ -87,6 +113,7 @@ pub(crate) async fn serve(
         .route("/commands", get(list_commands))
         .route("/commands/", get(list_commands))
         .route("/commands/{name}", any(command))
+        .fallback(page)
         .with_state(site)
         .layer(Extension(readers));
     match tls {
@@ -140,7 +167,7 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
 }
 
 async fn exposition(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
-    let caller = Caller::of(&request);
+    let caller = caller_of(&request);
     if let Err((status, why)) = site.may_read(caller, "/metrics").await {
         return typed(
             status,
@@ -169,7 +196,7 @@ async fn exposition(State(site): State<Arc<Site>>, request: Request<Body>) -> Re
 }
 
 async fn list_commands(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
-    let caller = Caller::of(&request);
+    let caller = caller_of(&request);
     if let Err((status, why)) = site.may_read(caller, "/commands").await {
         return json(
             status,
@@ -191,7 +218,7 @@ async fn command(
             return json(StatusCode::SERVICE_UNAVAILABLE, commands::text_of(&answer));
         }
     };
-    let caller = match Caller::of(&request) {
+    let caller = match caller_of(&request) {
         Some(caller) => Arc::new(caller),
         None => {
             let (status, why) = unknown_caller();
@@ -211,6 +238,24 @@ async fn command(
     };
     let (status, text) = commands::run(&state, site.tokens.as_ref(), &caller, asked).await;
     json(status, text)
+}
+
+/// What the program around the server has added.
+async fn page(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
+    let Some(pages) = site.pages.get() else {
+        return match site.state() {
+            Ok(_) => StatusCode::NOT_FOUND.into_response(),
+            Err(stage) => unavailable(&stage),
+        };
+    };
+    match TowerToHyperService::new(pages.clone()).call(request).await {
+        Ok(answer) => answer,
+        Err(never) => match never {},
+    }
+}
+
+fn caller_of(request: &Request<Body>) -> Option<Caller> {
+    Caller::of(request.headers(), request.extensions())
 }
 
 fn unknown_caller() -> Refused {

@@ -1,0 +1,224 @@
+//! The console's page at `/` of the server's HTTP.
+//!
+//! The page is `baton_console`'s, who may look is `baton_server::pages`'s to say; here they meet.
+//! Each identity that looks has a session of its own on this server, opened within the process, so
+//! what is shown is what the ACLs leave to it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use baton_client::{BoxFuture, BoxStream, Client, Config, Endpoint, EnsembleMember, Transport};
+use baton_console::http::{Host, Refusal, Seat, router};
+use baton_console::{Answers, Consoles, Words};
+use baton_server::Server;
+use baton_server::pages::{Visitor, VisitorIdentity, Visitors};
+use tokio::task::JoinSet;
+
+use crate::exit::Failure;
+use crate::servers::probe;
+
+/// How long the page waits for a session: the server is in this process, but may know no leader.
+const SESSION_WITHIN: Duration = Duration::from_secs(5);
+
+/// The page of one server, with the sessions of those who look at it.
+#[derive(Debug, Clone)]
+pub(super) struct Page {
+    visitors: Visitors,
+    own: Own,
+    /// Names the server in what is said of a session that cannot be opened.
+    config: Config,
+    consoles: Consoles<VisitorIdentity>,
+}
+
+/// The server that shows the page.
+#[derive(Debug, Clone)]
+struct Own {
+    id: u64,
+    address: String,
+}
+
+impl Page {
+    /// Adds the page to the HTTP of this server.
+    ///
+    /// # Errors
+    /// The server's address is not one that a client understands.
+    pub(super) fn add_to(server: &Server, id: u64) -> Result<Self, Failure> {
+        let addresses = [server.local_addr(), server.secure_addrs().first().copied()];
+        let address = addresses.into_iter().flatten().next();
+        // A server without a port is reached over its socket alone.
+        let address = address.map_or_else(|| server.connect_string(), |at| at.to_string());
+        let config = Config::new(&address).map_err(|error| {
+            Failure::baton(format!("the console cannot connect: {error}; report this"))
+        })?;
+        let page = Self {
+            config: config.connect_within(SESSION_WITHIN),
+            visitors: server.visitors(),
+            consoles: Consoles::new(&address),
+            own: Own { id, address },
+        };
+        let is_first = server.add_pages(router(Arc::new(page.clone())));
+        debug_assert!(is_first, "a server has one page");
+        Ok(page)
+    }
+
+    /// Ends the sessions of those who look.
+    pub(super) async fn close(&self) {
+        self.consoles.close().await;
+    }
+
+    /// A client that is this visitor, and what it is shown of the servers.
+    fn open(&self, visitor: Visitor) -> (Client, Option<Arc<dyn Words>>) {
+        let inside = Arc::new(Inside(visitor.clone()));
+        let client = Client::lazy(self.config.clone().transport(inside));
+        let words = OwnWords {
+            client: client.clone(),
+            visitor,
+            own: self.own.clone(),
+        };
+        (client, Some(Arc::new(words)))
+    }
+}
+
+impl Host for Page {
+    fn seat<'a>(
+        &'a self,
+        request: &'a Parts,
+    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>> {
+        Box::pin(async move {
+            let admitted = self.visitors.admit(request).await;
+            let visitor = admitted.map_err(|refusal| Refusal {
+                status: refusal.status,
+                text: refusal.text,
+            })?;
+            let identity = visitor.identity();
+            let (may_act, is_proven) = (visitor.is_named(), visitor.is_proven());
+            let who = identity.text();
+            let console = self.consoles.of(identity, || self.open(visitor));
+            let console = console.ok_or_else(|| Refusal {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                text: "as many identities as may look at this page do; close a page, or ask again in a minute"
+                    .to_owned(),
+            })?;
+            Ok(Seat {
+                console,
+                may_act,
+                is_proven,
+                who,
+            })
+        })
+    }
+}
+
+/// Connects to the server within the process, as this visitor.
+struct Inside(Visitor);
+
+impl Transport for Inside {
+    fn resolve(&self, _: &baton_client::Host) -> BoxFuture<io::Result<Vec<Endpoint>>> {
+        let here = Endpoint::Unix(PathBuf::from("this server"));
+        Box::pin(std::future::ready(Ok(vec![here])))
+    }
+
+    fn connect(&self, _: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
+        let connected = self.0.connect();
+        let connected = connected.map(|stream| Box::new(stream) as BoxStream);
+        Box::pin(std::future::ready(connected))
+    }
+}
+
+/// What this server and the others of its ensemble say of themselves.
+struct OwnWords {
+    client: Client,
+    visitor: Visitor,
+    own: Own,
+}
+
+impl OwnWords {
+    /// The other servers, as far as the visitor may read the list.
+    async fn others(&self) -> Vec<EnsembleMember> {
+        let Ok(session) = self.client.session().await else {
+            return Vec::new();
+        };
+        let config = session.ensemble_config().await.unwrap_or_default();
+        let mut members = config.members;
+        members.retain(|member| member.id != self.own.id);
+        members
+    }
+}
+
+impl Words for OwnWords {
+    fn ask<'a>(
+        &'a self,
+        words: &'a [&'a str],
+    ) -> Pin<Box<dyn Future<Output = Vec<Answers>> + Send + 'a>> {
+        Box::pin(async move {
+            let words: Arc<[String]> = words.iter().map(|word| (*word).to_owned()).collect();
+            let own = Reach::Within(self.visitor.clone());
+            let mut servers = vec![(self.own.address.clone(), Some(own))];
+            servers.extend(self.others().await.iter().map(|member| {
+                match probe::client_address(member) {
+                    Some(address) => (address.clone(), Some(Reach::At(address))),
+                    None => (format!("server {}", member.id), None),
+                }
+            }));
+            // All at once, so that those that do not answer hold the others up once.
+            let mut asking = JoinSet::new();
+            for (name, reach) in servers {
+                asking.spawn(answers(name, reach, Arc::clone(&words)));
+            }
+            let mut all = asking.join_all().await;
+            all.sort_by(|one, other| one.address.cmp(&other.address));
+            all
+        })
+    }
+}
+
+/// How a server is reached.
+enum Reach {
+    Within(Visitor),
+    At(String),
+}
+
+impl Reach {
+    async fn ask(&self, word: &str) -> Result<String, String> {
+        match self {
+            Self::Within(visitor) => {
+                let connected = visitor.connect_for_words();
+                let connected = connected.map(|stream| Box::new(stream) as BoxStream);
+                probe::ask_over(word, std::future::ready(connected)).await
+            }
+            Self::At(address) => probe::ask(address, word, None).await,
+        }
+    }
+}
+
+/// The answers of one server to these words. What does not answer one word answers none.
+async fn answers(name: String, reach: Option<Reach>, words: Arc<[String]>) -> Answers {
+    let mut answered = BTreeMap::new();
+    let Some(reach) = reach else {
+        let why = "the list of servers does not say where its clients connect";
+        return Answers::new(&name, answered, Some(why.to_owned()));
+    };
+    let mut failure = None;
+    for word in words.iter() {
+        match reach.ask(word).await {
+            Ok(answer) if !answer.is_empty() => {
+                answered.insert(word.clone(), answer);
+                continue;
+            }
+            Ok(_) => {
+                let why = "it closed the connection without an answer: its port may take TLS alone";
+                failure = Some(why.to_owned());
+            }
+            Err(why) => failure = Some(why),
+        }
+        break;
+    }
+    let failure = failure.filter(|_| answered.is_empty());
+    Answers::new(&name, answered, failure)
+}
