@@ -1,5 +1,5 @@
-//! Removes a folder under construction when the user stops the command, as any other failure does,
-//! so that the next attempt does not find it.
+//! Removes a folder or a file under construction when the user stops the command, as any other
+//! failure does, so that the next attempt does not find it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use crate::signals;
 /// How often a folder that is being written to is removed before it is left behind.
 const ATTEMPTS: u32 = 100;
 
-/// Does `work`, which makes `folder` and gives it its name at the end. A signal that asks the
-/// process to end removes the folder first, and nothing else: one that was there before is another
-/// process's.
+/// Does `work`, which makes `folder` (or a file of that name) and gives it its name at the end. A
+/// signal that asks the process to end removes the folder first, and nothing else: one that was
+/// there before is another process's.
 pub(crate) fn removed_when_stopped<T>(
     folder: &Path,
     work: impl FnOnce() -> T,
@@ -59,6 +59,9 @@ pub(crate) fn removed_when_stopped<T>(
 
 /// Whoever writes to the folder may put another file into it meanwhile.
 fn remove(folder: &Path) {
+    if std::fs::remove_file(folder).is_ok() {
+        return;
+    }
     for _ in 0..ATTEMPTS {
         match std::fs::remove_dir_all(folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

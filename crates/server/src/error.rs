@@ -87,6 +87,16 @@ pub enum StartError {
         /// The cluster.
         cluster: u64,
     },
+    /// A restored folder on which no server was started for long.
+    #[error(
+        "the data was restored from a backup, and its folder made {hours} h ago: restore the backup again, since fencing \
+         tokens may have been given by another server meanwhile; if none was, remove the folder's file RESTORED once all \
+         servers of before have been stopped for longer than the longest session timeout"
+    )]
+    RestoredLongAgo {
+        /// How long ago.
+        hours: i64,
+    },
     /// The server was stopped before its ensemble was there.
     #[error("the server was stopped while it waited for the other servers of its ensemble")]
     Stopped,

@@ -23,10 +23,12 @@ use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::error::StartError;
 
@@ -56,6 +58,48 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// [`StartError::Listen`] for an invalid address, or one that is taken.
 pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     crate::listener::bind(address).await
+}
+
+/// Until when something may last.
+#[derive(Debug, Clone)]
+struct Deadline(Arc<Mutex<Instant>>);
+
+impl Deadline {
+    fn after(limit: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Instant::now() + limit)))
+    }
+
+    fn put_off(&self, limit: Duration) {
+        let mut at = self.0.lock();
+        *at = (*at).max(Instant::now() + limit);
+    }
+
+    /// Waits until it is reached, also where it is put off meanwhile.
+    async fn reached(&self) {
+        loop {
+            let at = *self.0.lock();
+            if at <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(at).await;
+        }
+    }
+}
+
+/// Lets one answer, and with it its connection, last longer than others may. Handlers can extract
+/// it as an extension.
+#[derive(Debug, Clone)]
+pub struct LongAnswer {
+    answer: Deadline,
+    connection: Deadline,
+}
+
+impl LongAnswer {
+    /// From now on the answer may be made and read for this long.
+    pub fn may_last(&self, limit: Duration) {
+        self.answer.put_off(limit);
+        self.connection.put_off(limit);
+    }
 }
 
 /// The certificate that the peer has shown and that was verified, in DER.
@@ -191,25 +235,39 @@ async fn serve_connection<S>(router: Router, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let end = Deadline::after(CONNECTION_TIMEOUT);
+    let router = router.layer(Extension(end.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
-        tracing::debug!(%error, "an HTTP connection broke");
+    tokio::select! {
+        ended = connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "an HTTP connection broke");
+            }
+        }
+        () = end.reached() => {}
     }
 }
 
-async fn in_time(request: Request, next: Next) -> Result<Response, Infallible> {
-    let answer = tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await;
-    Ok(answer.unwrap_or_else(|_| {
-        (
+async fn in_time(mut request: Request, next: Next) -> Result<Response, Infallible> {
+    let answer = Deadline::after(ANSWER_TIMEOUT);
+    if let Some(connection) = request.extensions().get::<Deadline>().cloned() {
+        let answer = answer.clone();
+        request
+            .extensions_mut()
+            .insert(LongAnswer { answer, connection });
+    }
+    tokio::select! {
+        answered = next.run(request) => Ok(answered),
+        () = answer.reached() => Ok((
             StatusCode::SERVICE_UNAVAILABLE,
             "the answer took too long\n",
         )
-            .into_response()
-    }))
+            .into_response()),
+    }
 }
 
 /// Gives a request its place until its answer has been handed to the socket. Probes need none.

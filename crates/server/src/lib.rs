@@ -25,6 +25,7 @@
 //! | `pages` | pages that the program around the server adds to its HTTP, and who looks at them |
 //! | `server` | the start and the stop of a server |
 //! | `offline` | a data folder while no server runs on it |
+//! | `restoring` | what becomes of a state from the past before it is served |
 //! | `net` | sockets of clients: accepting, handshake, the task of each connection |
 //! | `admin` | four-letter words, HTTP commands, metrics |
 //! | `http` | a small HTTP listener with bounds, for the server and for other programs |
@@ -37,6 +38,7 @@
 //! | `simulated` | known mistakes of a simulated server, and what is counted there |
 //! | `ensemble_status` | what a server of an ensemble knows of its part in it |
 //! | `audit` | the record of who did what |
+//! | `backups` | backups that operators have asked for |
 //! | `auth` | the identity of a client |
 //! | `report` | what the log says of clients; long listings for operators |
 //! | `watch` | watches of all connections |
@@ -57,6 +59,7 @@ mod admin;
 mod audit;
 mod audit_options;
 mod auth;
+mod backups;
 mod builder;
 mod calendar;
 mod commit;
@@ -74,6 +77,7 @@ mod options;
 pub mod pages;
 mod read;
 mod report;
+pub mod restoring;
 mod sasl_users;
 pub mod secret_file;
 mod server;

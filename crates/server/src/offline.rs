@@ -8,8 +8,8 @@ use std::sync::Arc;
 use baton_consensus::{EntryKind, Member, Membership, MembershipChange};
 use baton_tree::{Batch, Tree};
 use baton_wal::{
-    DirStorage, Entry, HardState, MemberFolder, Record, RecoveryNote, SnapshotMeta, SnapshotWriter,
-    Storage, Wal, WalError, WalOptions,
+    DirStorage, Entry, HardState, Hold, MemberFolder, Record, RecoveryNote, SnapshotMeta,
+    SnapshotWriter, Storage, Wal, WalError, WalOptions,
 };
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ pub enum OfflineError {
     },
     /// An earlier attempt was cut off, or another is under way.
     #[error(
-        "{folder} is there: another import is under way, or one was cut off; remove it, then start again"
+        "{folder} is there: another import or restore is under way, or one was cut off; remove it, then start again"
     )]
     Unfinished {
         /// The folder.
@@ -126,8 +126,32 @@ pub fn found_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, 
     } else {
         read_data_folder(from)?.0
     };
-    tree.begin_anew(if new.may_lack_writes { u32::MAX } else { 0 });
+    let leap = match new.may_lack_writes {
+        true => u32::MAX,
+        false => 0,
+    };
+    tree.begin_anew(tree.zxid().saturating_add(leap.into()));
     let zxid = tree.zxid();
+    let cluster = make_member_folder(into, &mut tree, id, &new.address, None)?;
+    tracing::warn!(
+        server = id,
+        cluster = format_args!("{cluster:016x}"),
+        zxid,
+        may_lack_writes = new.may_lack_writes,
+        "a new cluster begins with the data of another one; former members are refused"
+    );
+    Ok(zxid)
+}
+
+/// Makes `into` the data folder of the only voter of a new cluster, which begins with `tree`.
+/// Returns the cluster's id.
+fn make_member_folder(
+    into: &Path,
+    tree: &mut Tree,
+    id: u64,
+    address: &str,
+    hold: Option<Hold>,
+) -> Result<u64, OfflineError> {
     let (cluster, incarnation) = (draw()?, draw()?.max(1));
     let bytes = u64::try_from(cluster & u128::from(u64::MAX))
         .unwrap_or(1)
@@ -137,27 +161,63 @@ pub fn found_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, 
         members: vec![Member {
             id,
             incarnation,
-            address: new.address.clone(),
+            address: address.to_owned(),
         }],
         ..Membership::default()
     };
     make_folder(into, |folder| {
         let storage = DirStorage::open(folder).map_err(io("open", folder))?;
-        let mut folder = MemberFolder::open(Arc::new(storage), id, incarnation)?;
+        let storage: Arc<dyn Storage> = Arc::new(storage);
+        let mut folder = MemberFolder::open(Arc::clone(&storage), id, incarnation)?;
         folder.store_birth(bytes, membership.encode())?;
-        let write = |writer: &mut SnapshotWriter| write_whole(&mut tree, writer);
+        let write = |writer: &mut SnapshotWriter| write_whole(tree, writer);
         let (wal, _) = folder.found_log(WalOptions::default(), write)?;
         wal.close()?;
-        Ok(())
+        put_hold(storage.as_ref(), hold)
     })?;
-    tracing::warn!(
-        server = id,
-        cluster = format_args!("{bytes:016x}"),
-        zxid,
-        may_lack_writes = new.may_lack_writes,
-        "a new cluster begins with the data of another one; former members are refused"
-    );
-    Ok(zxid)
+    Ok(bytes)
+}
+
+/// The first server of an ensemble that begins with a backup.
+#[derive(Debug, Clone)]
+pub struct FirstServer {
+    /// Its id, 1 to 127.
+    pub id: u8,
+    /// The address `HOST:PORT` at which other servers are to reach it.
+    pub address: String,
+}
+
+/// Makes `into` a data folder that begins with `tree`, a state from the past that
+/// [`begin_anew`](crate::restoring::begin_anew) has gone over: that of a server alone, or of the
+/// only member of a new cluster. The server that starts on it serves no session before the leases
+/// of earlier ones have ended, if there is a `hold`.
+///
+/// # Errors
+/// [`OfflineError`]; `into` is then as it was.
+pub fn restore_folder(
+    into: &Path,
+    tree: &mut Tree,
+    first: Option<&FirstServer>,
+    hold: Option<Hold>,
+    time_ms: i64,
+) -> Result<(), OfflineError> {
+    match first {
+        Some(first) => {
+            make_member_folder(into, tree, first.id.into(), &first.address, hold).map(drop)
+        }
+        None => make_folder(into, |unfinished| {
+            write_folder(unfinished, tree, time_ms)?;
+            let storage = DirStorage::open(unfinished).map_err(io("open", unfinished))?;
+            put_hold(&storage, hold)
+        }),
+    }
+}
+
+fn put_hold(storage: &dyn Storage, hold: Option<Hold>) -> Result<(), OfflineError> {
+    match hold {
+        Some(hold) => Ok(baton_wal::write_hold(storage, hold)?),
+        None => Ok(()),
+    }
 }
 
 /// Random bits of the system.

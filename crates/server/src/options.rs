@@ -135,6 +135,9 @@ pub struct Options {
     pub snapshot_every_entries: u64,
     /// Bytes of the log after which a snapshot is written. Default: 256 MiB.
     pub snapshot_every_bytes: u64,
+    /// How long ZooKeeper's command `snapshot` over HTTP is refused after the last one; zero for
+    /// never. Default: 5 min.
+    pub snapshot_interval: Duration,
     /// How often empty containers and outlived TTL znodes are looked for; zero turns the search
     /// off. Default: 60 s.
     pub reap_interval: Duration,
@@ -528,6 +531,7 @@ impl Default for Options {
             handshake_timeout: Duration::from_secs(10),
             snapshot_every_entries: 100_000,
             snapshot_every_bytes: 256 << 20,
+            snapshot_interval: Duration::from_secs(300),
             reap_interval: Duration::from_secs(60),
             container_grace: Duration::from_secs(300),
             four_letter_words: DEFAULT_WORDS

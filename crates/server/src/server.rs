@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use baton_peers::net::Peers;
 use baton_tree::Tree;
-use baton_wal::{DirStorage, FolderError, MemoryStorage, Storage, WalOptions};
+use baton_wal::{DirStorage, FolderError, Hold, MemoryStorage, Storage, WalOptions};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,6 +22,7 @@ use crate::audit::line::{Ending, Operation};
 use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
 use crate::auth::tokens::Tokens;
+use crate::backups::Backups;
 use crate::commit::log_thread::LogThread;
 use crate::commit::pipeline::CommitPipeline;
 use crate::commit::snapshots::Snapshots;
@@ -51,6 +52,10 @@ use crate::watch::table::{WatchBounds, WatchTable};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a restored folder may wait for its first start: zxids begin beyond all that were given
+/// until it was made (R42).
+const RESTORED_AT_MOST_MS: i64 = 3_600_000;
 
 /// How the core ended.
 type Ended = Option<Result<(), ServerError>>;
@@ -152,6 +157,15 @@ impl Server {
                 secure_addrs.push(local);
             }
         }
+        let hold = baton_wal::read_hold(storage.as_ref())?;
+        if let Some(hold) = &hold {
+            let age_ms = ServerTime::new().wall_ms().saturating_sub(hold.made_ms);
+            if age_ms > RESTORED_AT_MOST_MS {
+                let hours = age_ms / 3_600_000;
+                return Err(StartError::RestoredLongAgo { hours });
+            }
+        }
+        let held = Arc::clone(&storage);
         let starting = Arc::new(Starting::default());
         let readers = match options.insecure && tokens.is_none() {
             true => Readers::Everybody,
@@ -225,6 +239,10 @@ impl Server {
         };
         let lag = lag::measure(Arc::clone(&server.state));
         server.accepting.get_mut().spawn(lag);
+        if let Some(hold) = hold {
+            let held = hold_sessions(&server.state, hold, held);
+            server.accepting.get_mut().spawn(held);
+        }
         for (path, access) in &unix_sockets {
             let listener = match listener::inherited_unix(path, &inherited)? {
                 Some(open) => open,
@@ -411,6 +429,35 @@ impl Drop for Server {
         self.state.close_connections();
         if let Some(audit) = &self.state.audit {
             audit.end(DRAIN_TIMEOUT);
+        }
+    }
+}
+
+/// Serves no session before every lease has ended that a session of before the restore can have: as
+/// long as the longest timeout, from now on. Removes the folder's mark then, so that a later start
+/// does not wait.
+fn hold_sessions(
+    state: &Arc<ServerState>,
+    hold: Hold,
+    storage: Arc<dyn Storage>,
+) -> impl Future<Output = ()> + use<> {
+    let longest = Duration::from_millis(hold.longest_timeout_ms);
+    let longest = longest.max(state.options.max_session_timeout);
+    state.hold_for(longest);
+    tracing::warn!(
+        seconds = longest.as_secs(),
+        "the data was restored from a backup: sessions are served when every lease from before has ended"
+    );
+    let state = Arc::clone(state);
+    async move {
+        while let Some(left) = state.held_for() {
+            tokio::time::sleep(left).await;
+        }
+        let removed = tokio::task::spawn_blocking(move || baton_wal::remove_hold(&*storage));
+        match removed.await {
+            Ok(Ok(())) => tracing::info!("sessions are served from now on"),
+            Ok(Err(error)) => tracing::warn!("the next start waits again: {error}"),
+            Err(_) => {}
         }
     }
 }
@@ -608,6 +655,8 @@ pub(crate) fn state_of(
         tree: RwLock::new(tree),
         time,
         rounds: Rounds::default(),
+        backups: Backups::default(),
+        held_until_ms: 0.into(),
         stats: Stats::new(),
         client_log: ClientLog::default(),
         password_attempts: Attempts::default(),

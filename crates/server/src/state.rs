@@ -15,6 +15,7 @@ use crate::audit::line::{Ending, Fields, Operation};
 use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
 use crate::auth::credentials;
+use crate::backups::Backups;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::Inbox;
@@ -52,6 +53,10 @@ pub(crate) struct ServerState {
     pub(crate) listings: Arc<Listings>,
     pub(crate) password_attempts: Attempts,
     pub(crate) progress: Progress,
+    pub(crate) backups: Backups,
+    /// The uptime in milliseconds before which no session is opened or taken on: leases of before a
+    /// restore may still count.
+    pub(crate) held_until_ms: AtomicU64,
     /// The zxid of the last applied write. Set after every event up to it has been pushed.
     pub(crate) last_zxid: AtomicI64,
     /// Sessions that are open.
@@ -72,6 +77,21 @@ pub(crate) struct ServerState {
 impl ServerState {
     pub(crate) fn zxid(&self) -> i64 {
         self.last_zxid.load(Ordering::Acquire)
+    }
+
+    /// How long no session may be opened or taken on yet, since leases of before a restore may
+    /// still count; `None`: sessions are served.
+    pub(crate) fn held_for(&self) -> Option<Duration> {
+        let until_ms = self.held_until_ms.load(Ordering::Relaxed);
+        let left_ms = until_ms.checked_sub(self.time.uptime_ms())?;
+        Some(Duration::from_millis(left_ms)).filter(|left| !left.is_zero())
+    }
+
+    /// Serves no session for this long from now on.
+    pub(crate) fn hold_for(&self, held: Duration) {
+        let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
+        let until_ms = self.time.uptime_ms().saturating_add(held_ms);
+        self.held_until_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
 
     /// Whether this server of an ensemble answers reads though no leader is known.

@@ -219,6 +219,20 @@ pub enum WalError {
         /// The limit.
         limit_bytes: u64,
     },
+    /// A backup that would take the place of another file.
+    #[error("{file} is there already: name another file, or remove it")]
+    BackupExists {
+        /// The file.
+        file: String,
+    },
+    /// A backup under way, or what is left of one.
+    #[error(
+        "{file} is there: another backup is under way, or one was cut off; remove it, then start again"
+    )]
+    BackupUnfinished {
+        /// The unfinished file.
+        file: String,
+    },
     /// An option out of range.
     #[error("log option {name} is {value}: use {accepted}")]
     Option {
@@ -284,6 +298,9 @@ pub(crate) const RESTORE_LOG: &str = "acknowledged data may be lost, so nothing 
 /// The remedy for a damaged snapshot.
 pub(crate) const RESTORE_SNAPSHOT: &str =
     "move the file away to start from an older snapshot, or restore it from a copy";
+
+/// The remedy for a damaged backup.
+pub(crate) const USE_ANOTHER: &str = "use another backup, or take one again";
 
 fn pid_text(pid: &Option<u32>) -> String {
     pid.map_or_else(

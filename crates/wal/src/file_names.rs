@@ -8,6 +8,8 @@ pub(crate) const MARKER_FILE: &str = "FORMAT";
 pub(crate) const MEMBER_FILE: &str = "MEMBER";
 /// The file of end marks.
 pub(crate) const END_MARK_FILE: &str = "SYNCED";
+/// The file that says that the folder was made from a backup, and no session may be served yet.
+pub(crate) const HOLD_FILE: &str = "RESTORED";
 const SEGMENT_PREFIX: &str = "log-";
 const SNAPSHOT_PREFIX: &str = "snap-";
 /// Of a snapshot that has come from another server and is not the log's begin yet.
@@ -89,6 +91,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
             || whole == MARKER_FILE
             || whole == MEMBER_FILE
             || whole == END_MARK_FILE
+            || whole == HOLD_FILE
     })
 }
 
@@ -98,6 +101,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || name == MARKER_FILE
         || name == MEMBER_FILE
         || name == END_MARK_FILE
+        || name == HOLD_FILE
         || segment_sequence(name).is_some()
         || snapshot_point(name).is_some()
         || received_point(name).is_some()

@@ -18,6 +18,8 @@
 //! | `folder` | taking a data folder into use |
 //! | `inspect` | `dump` and `verify`: every record and chunk, read without changing anything |
 //! | `identity` | the file that says what a data folder is to a cluster of several servers |
+//! | `backup` | a backup: a snapshot's file outside of a data folder, written and read |
+//! | `hold` | the file that says until when a restored folder serves no session |
 //! | `recover` | what the folder gives back at start, and whether it may be trusted |
 //! | `end_mark` | how far the log was synced, recorded in a second place |
 //! | `segment` | one segment file: header, records, where it ends |
@@ -32,11 +34,13 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bytes_at;
 mod end_mark;
 mod error;
 mod file_names;
 mod folder;
+mod hold;
 mod identity;
 mod inspect;
 mod marker;
@@ -52,9 +56,11 @@ pub mod testing;
 mod wal;
 mod whole_file;
 
+pub use backup::{BackupReader, BackupWriter};
 pub use end_mark::EndMark;
 pub use error::WalError;
 pub use file_names::FileKind;
+pub use hold::{Hold, read_hold, remove_hold, write_hold};
 pub use identity::Identity;
 pub use inspect::{
     Dump, DumpItem, DumpRecord, FileReport, SegmentHeaderInfo, VerifyReport, dump, verify,

@@ -27,6 +27,7 @@ pub use raw_reader::RawSnapshotReader;
 pub use raw_writer::RawSnapshotWriter;
 pub use reader::{Chunk, SnapshotReader};
 pub use writer::SnapshotWriter;
+pub(crate) use writer::failure as storage_failure;
 
 /// The most bytes of one chunk: 16 MiB.
 pub const MAX_CHUNK_BYTES: usize = 16 << 20;
@@ -239,9 +240,17 @@ fn header_length(location: &str, fixed: &[u8]) -> Result<usize, WalError> {
             RESTORE_SNAPSHOT,
         ));
     }
+    if fixed.len() < FIXED_BYTES {
+        return Err(WalError::corrupt(
+            location,
+            fixed.len() as u64,
+            "it ends in the middle of its header",
+            RESTORE_SNAPSHOT,
+        ));
+    }
     check_version(location, u32_at(fixed, 8))?;
     let membership = u32_at(fixed, 56) as usize;
-    if fixed.len() < FIXED_BYTES || membership > MAX_MEMBERSHIP_BYTES {
+    if membership > MAX_MEMBERSHIP_BYTES {
         return Err(WalError::corrupt(
             location,
             56,

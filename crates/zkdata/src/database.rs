@@ -53,6 +53,8 @@ pub struct Database {
     pub(crate) acls: BTreeMap<i64, Vec<Acl<'static>>>,
     pub(crate) acl_numbers: BTreeMap<Vec<u8>, i64>,
     pub(crate) zxid: i64,
+    /// The last zxid that the snapshot says, where it says one.
+    pub(crate) last_zxid: Option<i64>,
     /// The snapshot's digest, until the transaction it belongs to has been replayed.
     pub(crate) awaited: Option<StoredDigest>,
     /// The newest transaction's digest.

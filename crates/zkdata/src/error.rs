@@ -122,6 +122,14 @@ pub enum ZkDataError {
         /// The last transaction that was read.
         last: i64,
     },
+    /// A snapshot that is to say up to where it goes, and does not.
+    #[error(
+        "{file} does not contain its last zxid: ZooKeeper's admin command `snapshot` (3.9) writes it; with a snapshot of a data folder, use baton import"
+    )]
+    NoLastZxid {
+        /// The file.
+        file: String,
+    },
     /// A znode's ACL is in no file.
     #[error(
         "the ACL number {number} of the znode {path:?} is in no snapshot and no log: a log is missing"

@@ -9,6 +9,7 @@ use baton_tree::{Tree, Znode};
 use simd_adler32::Adler32;
 
 use crate::database::OPEN_ACL;
+use crate::digest::VERSION;
 use crate::password::java_password;
 use crate::snapshot::{END, HEADER};
 
@@ -56,6 +57,19 @@ pub struct Exported {
 /// # Errors
 /// [`ExportError`]: what was written so far is worthless.
 pub fn write_snapshot(tree: &Tree, out: &mut impl Write) -> Result<Exported, ExportError> {
+    write(tree, out, false)
+}
+
+/// As [`write_snapshot`], with the last zxid inside, as ZooKeeper's admin command `snapshot` sends
+/// it and `restore` takes it (3.9): there, the file's name says nothing.
+///
+/// # Errors
+/// As [`write_snapshot`].
+pub fn write_streamed_snapshot(tree: &Tree, out: &mut impl Write) -> Result<Exported, ExportError> {
+    write(tree, out, true)
+}
+
+fn write(tree: &Tree, out: &mut impl Write, is_streamed: bool) -> Result<Exported, ExportError> {
     let mut exported = Exported::default();
     let mut to = Sealed {
         out,
@@ -87,6 +101,15 @@ pub fn write_snapshot(tree: &Tree, out: &mut impl Write) -> Result<Exported, Exp
     })?;
     put_string(&mut to.waiting, "/");
     to.seal()?;
+    if is_streamed {
+        // An empty digest: ZooKeeper compares nothing with it, and expects the zxid behind it.
+        put_i64(&mut to.waiting, 0);
+        to.waiting.extend_from_slice(&VERSION.to_be_bytes());
+        put_i64(&mut to.waiting, 0);
+        to.seal()?;
+        put_i64(&mut to.waiting, tree.zxid());
+        to.seal()?;
+    }
     Ok(exported)
 }
 

@@ -43,11 +43,11 @@ mod txn;
 pub use baton_tree::Tree;
 pub use database::Database;
 pub use error::ZkDataError;
-pub use export::{ExportError, Exported, write_snapshot};
+pub use export::{ExportError, Exported, write_snapshot, write_streamed_snapshot};
 pub use log::{Applied, replay_log};
 pub use names::{
     FileKind, log_file_zxid, logs_to_read, snapshot_file_zxid, snapshots_newest_first,
 };
 pub use password::java_password;
-pub use snapshot::read_snapshot;
+pub use snapshot::{is_snapshot, read_snapshot, read_streamed_snapshot};
 pub use to_tree::{Moved, OwnerForm};

@@ -45,6 +45,27 @@ pub fn read_snapshot(file: &str, zxid: i64, from: impl Read) -> Result<Database,
     })
 }
 
+/// Whether a file that begins with these bytes is a snapshot of ZooKeeper's, as far as they show.
+#[must_use]
+pub fn is_snapshot(head: &[u8]) -> bool {
+    head.starts_with(&HEADER)
+}
+
+/// As [`read_snapshot`], of what the admin command `snapshot` of ZooKeeper 3.9 has sent: its last
+/// zxid is inside, whatever the file is called.
+///
+/// # Errors
+/// [`ZkDataError::NoLastZxid`] when there is none; otherwise as [`read_snapshot`].
+pub fn read_streamed_snapshot(file: &str, from: impl Read) -> Result<Database, ZkDataError> {
+    let mut database = read_snapshot(file, 0, from)?;
+    database.zxid = database.last_zxid.ok_or_else(|| ZkDataError::NoLastZxid {
+        file: file.to_owned(),
+    })?;
+    // It was read from a server that went on meanwhile, and no log behind it is replayed.
+    database.awaited = None;
+    Ok(database)
+}
+
 struct Snapshot<'a> {
     file: &'a str,
     from: Input<'a>,
@@ -171,7 +192,8 @@ impl Snapshot<'_> {
         }
         if !self.from.is_at_end()? {
             // Repeats what the transactions after the file name's zxid contain.
-            self.from.record(|from| from.i64("last zxid"))?;
+            let last = self.from.record(|from| from.i64("last zxid"))?;
+            database.last_zxid = Some(last);
             self.seal()?;
         }
         if self.from.is_at_end()? {

@@ -91,6 +91,7 @@ fn crates_depend_downwards_only() {
                 "baton-proto",
                 "baton-tree",
                 "baton-wal",
+                "baton-zkdata",
                 "baton-consensus",
                 "baton-peers",
                 "baton-sasl",

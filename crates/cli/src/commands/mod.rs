@@ -10,6 +10,7 @@
 //! | `member`, `counter` | groups; shared numbers |
 //! | `ls`, `get`, `set`, `create`, `rm`, `stat`, `watch`, `acl` | znodes |
 //! | `serve`, `wal` | a server; its data folder, printed and checked |
+//! | `backup`, `restore` | a running server's state in a file, and a data folder from one |
 //! | `server/` | the members of an ensemble |
 //! | `doctor/` | what is wrong with the servers, or soon will be |
 //! | `dev/` | servers on this machine to try things out |
@@ -20,6 +21,7 @@
 //! | `completions`, `man` | texts for the shell and for `man` |
 
 pub(crate) mod acl;
+pub(crate) mod backup;
 pub(crate) mod barrier;
 pub(crate) mod cert;
 pub(crate) mod completions;
@@ -39,6 +41,7 @@ pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod member;
 pub(crate) mod queue;
+pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod sem;
 pub(crate) mod serve;

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `lookup` | the order in which servers are searched for |
 //! | `config_file` | `config.toml`, which names servers and contexts |
+//! | `http_port` | the commands of a server's HTTP port |
 //! | `probe` | one server asked what it is, by a four-letter word |
 //! | `local` | the local server of this user, and its start |
 //! | `unshared_locks` | the notice that other users of the machine use other servers |
@@ -12,6 +13,7 @@
 //! | `machine` | the paths that all users of a machine share |
 
 pub(crate) mod config_file;
+pub(crate) mod http_port;
 pub(crate) mod local;
 pub(crate) mod lookup;
 pub(crate) mod machine;

@@ -325,6 +325,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "Write a snapshot after this many bytes of log",
     },
     Setting {
+        name: "snapshot_interval",
+        flag: Flag::Own("DUR"),
+        zoo: Some(("admin.rateLimiterIntervalInMS", Unit::Milliseconds)),
+        field: Field::Duration(|to| &mut to.options.snapshot_interval),
+        help: "How long the HTTP command snapshot is refused after the last one; 0 for never",
+    },
+    Setting {
         name: "reap_interval",
         flag: Flag::Own("DUR"),
         zoo: Some(("znode.container.checkIntervalMs", Unit::Milliseconds)),

@@ -448,3 +448,47 @@ fn r20_the_last_of_three_servers_begins_a_new_cluster_with_its_data() {
     assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
     assert_eq!(servers.run(&["set", "/kept", "y"]).code, 0);
 }
+
+/// The way back after the loss of all three.
+#[test]
+fn r20_a_backup_of_one_of_three_becomes_the_first_of_another_three() {
+    let mut servers = Servers::three_and(0);
+    assert_eq!(servers.run(&["create", "/kept", "x"]).code, 0);
+    let follower = servers.leader() % 3 + 1;
+    // The follower may lag behind what another one has acknowledged.
+    let client = format!("127.0.0.1:{}", servers.place(follower).clients);
+    let read = servers.run(&["get", "/kept", "--servers", &client]);
+    assert_eq!(read.code, 0, "{read:?}");
+    let http = format!("127.0.0.1:{}", servers.place(follower).http);
+    let ran = servers.run(&["backup", "--http", &http, "--auth-file", "auth", "it"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for id in 1..=3 {
+        servers.lose(id);
+    }
+    let address = format!("127.0.0.1:{}", servers.place(1).peers);
+    let ran = servers.run(&[
+        "restore",
+        "it",
+        "--data-dir",
+        "data-1",
+        "--server-id",
+        "1",
+        "--address",
+        &address,
+        "--no-hold",
+    ]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    servers.start(1, &[1]);
+    servers.start(2, &[1, 2, 3]);
+    servers.start(3, &[1, 2, 3]);
+    let (second, third) = (
+        servers.line(2, "participant"),
+        servers.line(3, "participant"),
+    );
+    servers.change(&["add", &second, &third, "--connect-timeout", "60s"]);
+    servers.until_all_answer(3);
+    let client = format!("127.0.0.1:{}", servers.place(3).clients);
+    let read = servers.run(&["get", "/kept", "--servers", &client]);
+    assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
+    assert_eq!(servers.run(&["set", "/kept", "y"]).code, 0);
+}

@@ -95,6 +95,15 @@ fn the_unit_starts_what_the_package_installs() {
     for installed in ["\"usr/bin/\"", "\"etc/baton/\""] {
         assert!(manifest.contains(installed), "{installed}");
     }
+    let backup = text("systemd/baton-backup.service");
+    let command = backup
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/baton "));
+    let args: Vec<&str> = command.unwrap().split(' ').collect();
+    // There is neither such a file nor a server here; a flag that is unknown would be a 2.
+    let ran = Home::new().run(&args);
+    assert_eq!((ran.code, args[0]), (2, "backup"), "{ran:?}");
+    assert!(ran.err.contains("/etc/baton/backup.token"), "{ran:?}");
     // The path at which commands look for the machine's server.
     let socket = text("systemd/baton.socket");
     assert!(socket.contains("ListenStream=/run/baton/baton.sock\n"));

@@ -5,6 +5,7 @@
 //! while a snapshot is being written, the snapshot gives way.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,7 +14,9 @@ use baton_consensus::{Consensus, SnapshotPoint};
 use baton_tree::Tree;
 use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, SnapshotWriter, WalError};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use tokio::sync::oneshot;
 
+use crate::backups::{self, Fresh};
 use crate::commit::log::Log;
 use crate::state::ServerState;
 
@@ -77,7 +80,12 @@ struct Writing {
     point: SnapshotPoint,
     zxid: i64,
     begun: Instant,
+    /// Who has asked for it.
+    asked: Asked,
 }
+
+/// Operators who wait for a snapshot.
+type Asked = Vec<oneshot::Sender<backups::Outcome>>;
 
 impl Writing {
     /// Whether nothing of it waits any more.
@@ -150,6 +158,7 @@ impl Snapshots {
         if self.writing.is_none() {
             let options = &state.options;
             if std::mem::take(&mut self.is_requested)
+                || state.backups.is_asked()
                 || self.entries_since >= options.snapshot_every_entries
                 || self.bytes_since >= options.snapshot_every_bytes
                 || self.retry.is_some_and(|(due, _)| state.time.now() >= due)
@@ -169,8 +178,10 @@ impl Snapshots {
         self.bytes_since = 0;
         let begun = state.time.now();
         let mut tree = state.tree.write();
+        // Under the tree's lock: what was applied before they asked is in it.
+        let asked = state.backups.take();
         if let Err(error) = tree.begin_snapshot() {
-            self.failed(state.time.now(), &error.to_string());
+            self.failed(state.time.now(), &error.to_string(), asked);
             return;
         }
         let meta = SnapshotMeta {
@@ -216,6 +227,7 @@ impl Snapshots {
                     point,
                     zxid,
                     begun,
+                    asked,
                 });
             }
             Err(error) => {
@@ -224,13 +236,15 @@ impl Snapshots {
                 self.failed(
                     state.time.now(),
                     &format!("the system gave no thread: {error}"),
+                    asked,
                 );
             }
         }
     }
 
-    /// Says why there is no snapshot, and sets the next attempt.
-    fn failed(&mut self, now: Instant, why: &str) {
+    /// Says why there is no snapshot, also to those who have asked, and sets the next attempt.
+    fn failed(&mut self, now: Instant, why: &str, asked: Asked) {
+        backups::answer(asked, &Err(why.to_owned()));
         let pause = self
             .retry
             .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
@@ -255,6 +269,7 @@ impl Snapshots {
             self.failed(
                 state.time.now(),
                 "it gave way to the log, which had no room on the disk",
+                writing.asked,
             );
         } else {
             self.conclude(writing, state, log);
@@ -329,6 +344,11 @@ impl Snapshots {
                     bytes = info.file_bytes,
                     "snapshot written"
                 );
+                // Pinned before older ones are removed.
+                let store = log.snapshots();
+                let pin = store.pin(writing.point.index, writing.point.term);
+                let fresh = Fresh { store, pin, info: info.clone() };
+                backups::answer(writing.asked, &Ok(Arc::new(fresh)));
                 if let Err(error) = log.snapshot_saved(&info) {
                     tracing::warn!(%error, "old segments of the log stay");
                 }
@@ -339,9 +359,11 @@ impl Snapshots {
                 file, needed_bytes, ..
             })) => self.failed(state.time.now(), &format!(
                 "{file} needs more than {needed_bytes} bytes, and there is no space left: free space on that disk, or raise the quota or the limit on file sizes that is met"
-            )),
-            Ok(Err(error)) => self.failed(state.time.now(), &error.to_string()),
-            Err(_) => self.failed(state.time.now(), "its thread ended early"),
+            ), writing.asked),
+            Ok(Err(error)) => {
+                self.failed(state.time.now(), &error.to_string(), writing.asked);
+            }
+            Err(_) => self.failed(state.time.now(), "its thread ended early", writing.asked),
         }
         None
     }
@@ -377,7 +399,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(snapshots.next_look(now), None);
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
-            snapshots.failed(now, "a test says so");
+            snapshots.failed(now, "a test says so", Vec::new());
             let pause = Duration::from_secs(60 * minutes);
             assert_eq!(snapshots.retry.unwrap().1, pause);
             assert_eq!(snapshots.next_look(now), Some(now + pause));

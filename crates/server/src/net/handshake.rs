@@ -33,6 +33,12 @@ pub(crate) fn request(
 ) -> Result<Opening, String> {
     let request = ConnectRequest::decode(frame, &state.limits)
         .map_err(|error| format!("its first frame is not a ConnectRequest: {error}"))?;
+    if let Some(left) = state.held_for() {
+        return Err(format!(
+            "the server was restored from a backup, and leases of before may last: sessions are served in {} s",
+            left.as_millis().div_ceil(1000)
+        ));
+    }
     let timeout_ms = negotiate(
         request.timeout_ms,
         &state.options.min_session_timeout,

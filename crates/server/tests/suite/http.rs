@@ -278,7 +278,10 @@ async fn what_changes_something_needs_credentials_and_what_is_not_offered_says_s
     assert_eq!(status, 405);
     let (status, shown) = ask(to, "POST", "/commands/shed", root, "{\"percentage\": 101}").await;
     assert_eq!(status, 400, "{shown}");
-    for (name, wanted) in [("restore", 501), ("snapshot", 501), ("nosuch", 404)] {
+    let (status, shown) = ask(to, "POST", "/commands/restore", root, "").await;
+    assert_eq!(status, 501, "{shown}");
+    assert!(shown.contains("baton restore"), "{shown}");
+    for (name, wanted) in [("restore", 401), ("snapshot", 401), ("nosuch", 404)] {
         let (status, shown) = get(to, &format!("/commands/{name}")).await;
         assert_eq!(status, wanted, "{shown}");
         let shown: Value = serde_json::from_str(&shown).unwrap();

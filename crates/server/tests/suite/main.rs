@@ -8,6 +8,7 @@
 )]
 
 mod audit;
+mod backup;
 mod bad_input;
 mod bounds;
 mod durability;

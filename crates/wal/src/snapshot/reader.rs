@@ -62,6 +62,16 @@ impl SnapshotReader {
         point: Option<(u64, u64)>,
         cluster_id: Option<u64>,
     ) -> Result<SnapshotReader, WalError> {
+        let (reader, found) = Self::open_any(storage, name)?;
+        check_origin(&reader.location, (found, &reader.meta), cluster_id, point)?;
+        Ok(reader)
+    }
+
+    /// Opens a snapshot of any cluster, index and term, whatever its name. Returns its cluster too.
+    pub(crate) fn open_any(
+        storage: &dyn Storage,
+        name: &str,
+    ) -> Result<(SnapshotReader, u64), WalError> {
         let location = storage.location(name);
         let file = storage
             .open(name, Access::Read)
@@ -95,8 +105,7 @@ impl SnapshotReader {
         let found;
         (found, reader.meta, reader.header_crc) = decode_header(&reader.location, &header)?;
         reader.file_crc = crc32c::crc32c(&header);
-        check_origin(&reader.location, (found, &reader.meta), cluster_id, point)?;
-        Ok(reader)
+        Ok((reader, found))
     }
 
     /// The file, its location, its header and the header's checksum.

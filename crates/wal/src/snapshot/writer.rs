@@ -160,7 +160,7 @@ impl SnapshotWriter {
 
 /// The log is usable whatever becomes of a snapshot: where there is no room, another one can be
 /// tried later.
-pub(super) fn failure(
+pub(crate) fn failure(
     action: &'static str,
     file: String,
     needed_bytes: u64,

@@ -8,6 +8,7 @@
 )]
 
 mod append;
+mod backup;
 mod checksums;
 mod crash;
 mod cut_off;

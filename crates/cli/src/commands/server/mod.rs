@@ -6,15 +6,13 @@
 //! | `transfer` | which server leads |
 //! | `recover` | a new cluster with the data of a folder |
 //! | `ls` | what each member is, and whether it answers |
-//! | `admin` | the commands of a server's HTTP port |
 
-mod admin;
 mod change;
 mod ls;
 mod recover;
 mod transfer;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use baton_client::{ClientTls, EnsembleConfig, EnsembleMember, Error, ReconfigError, Session};
@@ -24,7 +22,7 @@ use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::secret_file;
+use crate::servers::http_port::first_token;
 use crate::servers::probe;
 use crate::znode::{self, on_connection};
 
@@ -281,22 +279,6 @@ fn credentials_of_variable() -> Result<Option<String>, Failure> {
     }
 }
 
-/// The first token of a file: a line that does not begin with `#`.
-fn first_token(file: &Path) -> Result<String, Failure> {
-    let text = secret_file::read(file).map_err(Failure::usage)?;
-    let mut lines = text.lines().map(str::trim);
-    let token = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
-    let is_plain = |token: &&str| token.bytes().all(|byte| byte.is_ascii_graphic());
-    let token = token.filter(is_plain).ok_or_else(|| {
-        // What is wrong with the line is said without the line.
-        Failure::usage(format!(
-            "{}: its first line is not a token: letters, digits and -._~+/= alone; name the server's http_token_file",
-            file.display()
-        ))
-    })?;
-    Ok(token.to_owned())
-}
-
 fn one_line(text: String) -> Result<String, Failure> {
     if !text.contains(':') || text.contains(['\r', '\n']) {
         return Err(Failure::usage(format!(
@@ -349,6 +331,13 @@ fn replacement(text: &str) -> Result<Replacement, String> {
         }
     };
     Ok(Replacement { id, address })
+}
+
+/// Reads `HOST:PORT`, where other servers reach one.
+pub(crate) fn peer_address(text: &str) -> Result<String, String> {
+    let complaint = |_| format!("'{text}' is not an address; write HOST:PORT");
+    EnsembleMember::with_id(1, &format!("{text}:1")).map_err(complaint)?;
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use baton_client::EnsembleMember;
 use baton_server::offline::{NewCluster, found_cluster};
 use serde::Serialize;
 
+use super::peer_address;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u8).range(1..=127))]
     server_id: u8,
     /// Where other servers are to reach it.
-    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = peer_address)]
     address: String,
     /// The folder is that of a member whose cluster has lost its majority for good. Writes that
     /// only the other members have are lost.
@@ -79,11 +79,4 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     );
     context.output.result(&made, line);
     Ok(exit::OK)
-}
-
-/// Reads `HOST:PORT`.
-fn address(text: &str) -> Result<String, String> {
-    let complaint = |_| format!("'{text}' is not an address; write HOST:PORT");
-    EnsembleMember::with_id(1, &format!("{text}:1")).map_err(complaint)?;
-    Ok(text.to_owned())
 }

@@ -8,14 +8,12 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::admin::{self, HttpPort};
 use super::{Ensemble, known_member};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::servers::http_port::{self, HTTP_PORT, HttpPort};
 use crate::servers::probe::{self, Probe};
 
-/// The HTTP port that is tried where none is named: that of ZooKeeper's admin server.
-const HTTP_PORT: u16 = 8080;
 /// Between two looks at the servers.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -74,18 +72,11 @@ pub(super) async fn run(
     };
     let ports = http.iter().map(|text| HttpPort::parse(text, ensemble.tls));
     let ports = ports.collect::<Result<Vec<_>, _>>()?;
-    let authorization = match (token, ensemble.credentials) {
-        (Some(token), _) => Some(format!("Bearer {token}")),
-        (None, Some(credentials)) => Some(format!("digest {credentials}")),
-        (None, None) => {
-            let certificate = ports.iter().any(HttpPort::shows_certificate);
-            certificate.then(|| "x509".to_owned())
-        }
-    };
+    let authorization = http_port::authorization(token, ensemble.credentials, &ports);
     let authorization = authorization.as_deref();
     let leader = leader_among(&ports, authorization).await?;
     let target = format!("/commands/transfer?to={id}");
-    let answer = admin::ask(leader, "POST", &target, authorization).await?;
+    let answer = http_port::ask(leader, "POST", &target, authorization).await?;
     if let Some(complaint) = answer.complaint() {
         return Err(Failure::new(
             exit::NOTHING,
@@ -122,7 +113,7 @@ async fn leader_among<'a, 'b>(
 ) -> Result<&'a HttpPort<'b>, Failure> {
     let mut failures = Vec::new();
     for port in ports {
-        match admin::read(port, "/commands/leader", authorization).await {
+        match http_port::read(port, "/commands/leader", authorization).await {
             Ok(answer) if answer.body.get("is_leader") == Some(&Value::Bool(true)) => {
                 return Ok(port);
             }

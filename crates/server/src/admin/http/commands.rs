@@ -5,12 +5,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use axum::body::{Body, to_bytes};
 use axum::http::StatusCode;
+use axum::response::Response;
 use baton_consensus::Role;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::access::{Caller, Wish};
+use super::json as answered;
+use super::streams::{self, Stream};
 use crate::admin::facts;
 use crate::admin::members;
 use crate::admin::metrics;
@@ -19,6 +23,7 @@ use crate::audit::record::Who;
 use crate::auth::tokens::Tokens;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
+use crate::http::LongAnswer;
 use crate::report::listings::{ListingName, Refusal, SizeLimit, Source};
 use crate::state::ServerState;
 
@@ -28,7 +33,23 @@ pub(super) struct Asked {
     pub(super) name: String,
     pub(super) post: bool,
     pub(super) query: String,
-    pub(super) body: Vec<u8>,
+    /// With which the answer may last longer.
+    pub(super) long: Option<LongAnswer>,
+}
+
+/// Bytes of a request's body.
+const MAX_BODY_BYTES: usize = 4 << 10;
+
+impl Asked {
+    /// A parameter of the query.
+    pub(super) fn in_query(&self, name: &str) -> Option<&str> {
+        let pairs = self
+            .query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='));
+        let mut values = pairs.filter(|(key, _)| *key == name);
+        values.next().map(|(_, value)| value)
+    }
 }
 
 /// An answer without `command` and `error`; or what is wrong, with its status.
@@ -54,8 +75,10 @@ enum Run {
         Source,
         fn(&ServerState) -> Result<Map<String, Value>, Refusal>,
     ),
-    /// With what the request says, on a thread that may wait.
-    Asked(fn(&ServerState, &Asked) -> Fields),
+    /// With what the request says, its body among it, on a thread that may wait.
+    Asked(fn(&ServerState, &Asked, &[u8]) -> Fields),
+    /// As a stream of bytes, out or in.
+    Streams(Stream),
 }
 
 struct Command {
@@ -91,7 +114,7 @@ const fn lists(
 const fn does(
     names: &'static [&'static str],
     access: Access,
-    run: fn(&ServerState, &Asked) -> Fields,
+    run: fn(&ServerState, &Asked, &[u8]) -> Fields,
 ) -> Command {
     Command {
         names,
@@ -100,11 +123,20 @@ const fn does(
     }
 }
 
+const fn streams(names: &'static [&'static str], access: Access, stream: Stream) -> Command {
+    Command {
+        names,
+        access,
+        run: Run::Streams(stream),
+    }
+}
+
 static COMMANDS: &[Command] = &[
+    streams(&["backup"], Access::Trusted, Stream::Backup),
     does(
         &["connection_stat_reset", "crst"],
         Access::Trusted,
-        |state, _| {
+        |state, _, _| {
             for conn in state.all_connections() {
                 conn.stats.reset();
             }
@@ -167,15 +199,13 @@ static COMMANDS: &[Command] = &[
     does(
         &["observer_connection_stat_reset", "orst"],
         Access::Trusted,
-        |_, _| Ok(Map::new()),
+        |_, _, _| Ok(Map::new()),
     ),
     shows(&["observers", "obsr"], |_| {
         fields(json!({"synced_observers": 0, "observers": []}))
     }),
-    does(&["restore", "rest"], Access::Anyone, |_, _| {
-        Err(not_offered(
-            "stop the server, put a backup of the data folder in its place, start it",
-        ))
+    does(&["restore", "rest"], Access::TrustedPost, |_, _, _| {
+        Err(not_offered("stop the server and use baton restore"))
     }),
     shows(&["ruok"], |_| Map::new()),
     lists(&["server_stats", "srvr"], Source::Folder, |state| {
@@ -183,17 +213,13 @@ static COMMANDS: &[Command] = &[
     }),
     does(&["set_trace_mask", "stmk"], Access::Trusted, set_trace_mask),
     does(&["shed_connections", "shed"], Access::TrustedPost, shed),
-    does(&["snapshot", "snap"], Access::Anyone, |_, _| {
-        Err(not_offered(
-            "the server writes snapshots by itself; back the data folder up as docs/user/operations.md says",
-        ))
-    }),
+    streams(&["snapshot", "snap"], Access::Trusted, Stream::Snapshot),
     lists(&["stats", "stat"], Source::Folder, |state| {
         let mut all = server_stats(state);
         all.append(&mut connections_json(state)?);
         Ok(all)
     }),
-    does(&["stat_reset", "srst"], Access::Trusted, |state, _| {
+    does(&["stat_reset", "srst"], Access::Trusted, |state, _, _| {
         state.stats.reset();
         Ok(Map::new())
     }),
@@ -263,13 +289,14 @@ pub(super) fn list() -> Value {
     json!({"commands": all, "command": "commands", "error": null})
 }
 
-/// Does what is asked, if the caller may ask that: the status and the text of the answer.
+/// Does what is asked, if the caller may ask that.
 pub(super) async fn run(
     state: &Arc<ServerState>,
     tokens: Option<&Arc<Tokens>>,
     caller: &Arc<Caller>,
     asked: Asked,
-) -> (StatusCode, Bytes) {
+    body: Body,
+) -> Response {
     let known = COMMANDS
         .iter()
         .find(|command| command.names.contains(&asked.name.as_str()));
@@ -283,25 +310,35 @@ pub(super) async fn run(
         if wish == Wish::Change {
             record(state, what, caller, Ending::Failure);
         }
-        return (status, text_of(&failure(&asked.name, &why)));
+        return answered(status, text_of(&failure(&asked.name, &why)));
     }
     let Some(command) = known else {
         let text = format!("Unknown command: {}; see /commands", asked.name);
-        return (StatusCode::NOT_FOUND, text_of(&failure(&asked.name, &text)));
+        return refusal(&asked.name, &(StatusCode::NOT_FOUND, text));
     };
     let name = command.names.first().copied().unwrap_or_default();
+    let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
+        let what = "the request's body is too long or broke off".to_owned();
+        return refusal(name, &(StatusCode::PAYLOAD_TOO_LARGE, what));
+    };
     match command.run {
-        Run::Now(run) => (StatusCode::OK, text_of(&finished(name, run(state)))),
+        Run::Now(run) => answered(StatusCode::OK, text_of(&finished(name, run(state)))),
+        Run::Streams(stream) => {
+            let streaming = asked.in_query("streaming");
+            let is_sent = streaming.is_none_or(|value| value.eq_ignore_ascii_case("true"));
+            let answer = streams::answer(state, stream, is_sent, asked.long.as_ref()).await;
+            record(state, name, caller, Ending::of(&answer));
+            answer.unwrap_or_else(|refused| refusal(name, &refused))
+        }
         Run::Listed(source, run) => {
             let listed = state.list(ListingName::Command(name), source, move |state| {
                 Ok(pretty(&finished(name, run(state)?)))
             });
             match listed.await {
-                Ok(listing) => (StatusCode::OK, Bytes::from_owner(listing)),
-                Err(refusal) => {
-                    let what = format!("{name} is not executed because {refusal}");
-                    let answer = failure(name, &what);
-                    (StatusCode::SERVICE_UNAVAILABLE, text_of(&answer))
+                Ok(listing) => answered(StatusCode::OK, Bytes::from_owner(listing)),
+                Err(why) => {
+                    let what = format!("{name} is not executed because {why}");
+                    refusal(name, &(StatusCode::SERVICE_UNAVAILABLE, what))
                 }
             }
         }
@@ -313,22 +350,27 @@ pub(super) async fn run(
                     let text = "this command is given by POST".to_owned();
                     return Err((StatusCode::METHOD_NOT_ALLOWED, text));
                 }
-                let answer = run(&state, &asked);
+                let answer = run(&state, &asked, &body);
                 if command.access != Access::Anyone {
                     record(&state, name, &caller, Ending::of(&answer));
                 }
                 answer
             });
             match answer.await {
-                Ok(Ok(answer)) => (StatusCode::OK, text_of(&finished(name, answer))),
-                Ok(Err((status, what))) => (status, text_of(&failure(name, &what))),
+                Ok(Ok(answer)) => answered(StatusCode::OK, text_of(&finished(name, answer))),
+                Ok(Err(refused)) => refusal(name, &refused),
                 Err(_) => {
-                    let answer = failure(name, "the server failed at it; report this");
-                    (StatusCode::INTERNAL_SERVER_ERROR, text_of(&answer))
+                    let what = "the server failed at it; report this".to_owned();
+                    refusal(name, &(StatusCode::INTERNAL_SERVER_ERROR, what))
                 }
             }
         }
     }
+}
+
+/// The answer of a command that is refused, or fails.
+fn refusal(name: &str, (status, what): &(StatusCode, String)) -> Response {
+    answered(*status, text_of(&failure(name, what)))
 }
 
 /// Records a command that changes something, or was to.
@@ -492,24 +534,19 @@ fn server_stats(state: &ServerState) -> Map<String, Value> {
 }
 
 /// A parameter: of the query, or of a body that is a JSON object.
-fn parameter(asked: &Asked, name: &str) -> Option<i64> {
-    let in_query = asked
-        .query
-        .split('&')
-        .filter_map(|pair| pair.split_once('='))
-        .find(|(key, _)| *key == name)
-        .map(|(_, value)| value.parse().ok());
+fn parameter(asked: &Asked, body: &[u8], name: &str) -> Option<i64> {
+    let in_query = asked.in_query(name).map(|value| value.parse().ok());
     match in_query {
         Some(value) => value,
-        None => serde_json::from_slice::<Value>(&asked.body)
+        None => serde_json::from_slice::<Value>(body)
             .ok()?
             .get(name)?
             .as_i64(),
     }
 }
 
-fn set_trace_mask(state: &ServerState, asked: &Asked) -> Fields {
-    let mask = parameter(asked, "traceMask").ok_or_else(|| {
+fn set_trace_mask(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
+    let mask = parameter(asked, body, "traceMask").ok_or_else(|| {
         let text = "setTraceMask requires long traceMask argument".to_owned();
         (StatusCode::BAD_REQUEST, text)
     })?;
@@ -518,8 +555,8 @@ fn set_trace_mask(state: &ServerState, asked: &Asked) -> Fields {
 }
 
 /// Hands leadership over to another server. That it leads then, `leader` of any server says.
-fn transfer(state: &ServerState, asked: &Asked) -> Fields {
-    let to = parameter(asked, "to").and_then(|id| u64::try_from(id).ok());
+fn transfer(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
+    let to = parameter(asked, body, "to").and_then(|id| u64::try_from(id).ok());
     let to = to.ok_or_else(|| {
         let text = "say which server is to lead: ?to=ID".to_owned();
         (StatusCode::BAD_REQUEST, text)
@@ -550,8 +587,8 @@ fn transfer(state: &ServerState, asked: &Asked) -> Fields {
 
 /// Closes the given share of the connections that have a session, the oldest first: their clients
 /// connect again, here or elsewhere, and keep their sessions.
-fn shed(state: &ServerState, asked: &Asked) -> Fields {
-    let percentage = parameter(asked, "percentage")
+fn shed(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
+    let percentage = parameter(asked, body, "percentage")
         .and_then(|given| usize::try_from(given).ok())
         .filter(|given| (1..=100).contains(given))
         .ok_or_else(|| {

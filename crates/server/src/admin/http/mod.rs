@@ -7,11 +7,12 @@
 
 pub(crate) mod access;
 mod commands;
+mod streams;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -29,11 +30,9 @@ use crate::admin::members;
 use crate::admin::metrics;
 use crate::auth::tokens::Tokens;
 use crate::commit::starting::Starting;
+use crate::http::LongAnswer;
 use crate::report::listings::{ListingName, Source};
 use crate::state::ServerState;
-
-/// Bytes of a request's body.
-const MAX_BODY_BYTES: usize = 4 << 10;
 
 /// The server that is described: one that starts, then one that serves.
 #[derive(Debug)]
@@ -147,6 +146,12 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
     if state.stats.disk_full.load(Relaxed) {
         return unavailable("the disk is full: writes wait until there is room");
     }
+    if let Some(left) = state.held_for() {
+        let seconds = left.as_millis().div_ceil(1000);
+        return unavailable(&format!(
+            "restored from a backup: sessions are served in {seconds} s, when every lease from before has ended"
+        ));
+    }
     if let Some(stuck) = state.core_stuck() {
         let seconds = stuck.as_secs();
         return unavailable(&format!(
@@ -226,18 +231,13 @@ async fn command(
         }
     };
     let (head, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
-        let answer = commands::failure(&name, "the request's body is too long or broke off");
-        return json(StatusCode::PAYLOAD_TOO_LARGE, commands::text_of(&answer));
-    };
     let asked = Asked {
         name,
         post: head.method == Method::POST,
         query: head.uri.query().unwrap_or_default().to_owned(),
-        body: body.to_vec(),
+        long: head.extensions.get::<LongAnswer>().cloned(),
     };
-    let (status, text) = commands::run(&state, site.tokens.as_ref(), &caller, asked).await;
-    json(status, text)
+    commands::run(&state, site.tokens.as_ref(), &caller, asked, body).await
 }
 
 /// What the program around the server has added.

@@ -65,3 +65,4 @@ pub(crate) use limits::TransferLimits;
 pub(crate) use outgoing::Outgoing;
 #[cfg(test)]
 pub(crate) use outgoing::{Ended, SendFailure};
+pub(crate) use pace::Pace;
