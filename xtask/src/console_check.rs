@@ -1,15 +1,17 @@
 //! `cargo xtask console-check`: the console's page in a browser.
 //!
-//! A server with a scene, `baton console`, and a headless Chromium that opens every view in light
-//! and dark: no error in the browser's console, no markup made of names, each control with a name,
-//! enough contrast, and every view reached by keyboard. Needs Debian's `chromium` and Node 20. The
-//! script that drives the browser is `xtask/console/check.mjs`, which uses no package.
+//! Three parts, each with a headless Chromium: every view of `baton console` on a small scene, in
+//! light and dark, by keyboard, with the dialog of an action; the page of a server with a thousand
+//! locks, ten thousand waiters, two hundred queues and names that attack; three servers that fail
+//! under the page. Nothing may be wrong with the browser's console, names, labels, contrast or the
+//! reach of the keyboard, and no name may become markup. Needs Debian's `chromium` and Node 20;
+//! what is missing is named. The scripts in `xtask/console/` use no package.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::process::{Owned, build_baton, succeed};
 use crate::{Result, command, root};
@@ -20,52 +22,186 @@ pub(crate) struct Args {
     /// Keep the pictures here.
     #[arg(long, value_name = "DIR", default_value = "target/console")]
     pictures: PathBuf,
-    /// A thousand locks with ten thousand waiters, and two hundred queues.
-    #[arg(long)]
-    large: bool,
+    /// One part alone.
+    #[arg(long, value_enum)]
+    part: Option<Part>,
+    /// One view of the small scene alone.
+    #[arg(long, value_name = "VIEW")]
+    view: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Every view on a small scene: the pictures of `docs/user/pictures`.
+    Views,
+    /// A server's page with a large scene, and names that attack.
+    Large,
+    /// Three servers that stand still or are killed.
+    Outages,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let baton = build_baton()?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let package = ["--package", "baton-locks-console", "--example", "scene"];
-    succeed(
-        Command::new(cargo)
-            .args(["build", "--quiet"])
-            .args(package)
-            .current_dir(root()),
-    )?;
-    let scene = command::target_dir()?.join("debug/examples/scene");
-    let mut serve = Command::new(&baton);
-    serve.args(["serve", "--ephemeral", "--listen", "127.0.0.1:0", "--json"]);
-    serve.args(["--four-letter-words", "*"]);
-    let (_server, said) = first_line(&mut serve)?;
-    let said: Value = serde_json::from_str(&said)?;
-    let address = said["serving"][0].as_str().ok_or("no address")?.to_owned();
-    let mut scene = Command::new(scene);
-    scene.arg(&address).args(args.large.then_some("large"));
-    let (_scene, _) = first_line(&mut scene)?;
-    let mut console = Command::new(&baton);
-    console.args(["console", "--servers", &address, "--listen", "127.0.0.1:0"]);
-    let (_console, said) = first_line(console.arg("--json"))?;
-    let said: Value = serde_json::from_str(&said)?;
-    let url = said["url"].as_str().ok_or("no address of the page")?;
-    succeed(
-        Command::new("node")
-            .args(["--experimental-websocket", "--no-warnings"])
-            .arg(root().join("xtask/console/check.mjs"))
-            .arg(url)
-            .arg(&args.pictures),
-    )?;
+    let missing = missing();
+    if !missing.is_empty() {
+        return Err(format!("this machine lacks {}", missing.join(" and ")).into());
+    }
+    let check = Check::new(args)?;
+    let mut failed = Vec::new();
+    for part in [Part::Views, Part::Large, Part::Outages] {
+        if args.part.is_some_and(|only| only != part) {
+            continue;
+        }
+        let outcome = match part {
+            Part::Views => check.views(),
+            Part::Large => check.large(),
+            Part::Outages => check.outages(),
+        };
+        if let Err(error) = outcome {
+            failed.push(format!("{part:?}: {error}"));
+        }
+    }
     println!("pictures in {}", args.pictures.display());
-    Ok(())
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(failed.join("; ").into()),
+    }
 }
 
-/// Starts a command; it, and the first line that it prints.
-fn first_line(command: &mut Command) -> Result<(Owned, String)> {
+/// What the check needs and this machine has not.
+fn missing() -> Vec<String> {
+    let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
+    let version = |program: &str| {
+        let ran = Command::new(program).arg("--version").output().ok()?;
+        ran.status.success().then_some(())?;
+        Some(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+    };
+    let mut missing = Vec::new();
+    if version(&chromium).is_none() {
+        missing.push(format!(
+            "{chromium} (Debian: apt-get install chromium; CHROMIUM names another)"
+        ));
+    }
+    let node = version("node").unwrap_or_default();
+    let major = node.trim_start_matches('v').split('.').next();
+    if major.and_then(|major| major.parse().ok()).unwrap_or(0) < 20 {
+        missing.push("node 20 or newer (Debian: apt-get install nodejs)".to_owned());
+    }
+    missing
+}
+
+struct Check<'a> {
+    args: &'a Args,
+    baton: PathBuf,
+    scene: PathBuf,
+}
+
+impl<'a> Check<'a> {
+    fn new(args: &'a Args) -> Result<Self> {
+        let baton = build_baton()?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let package = ["--package", "baton-locks-console", "--example", "scene"];
+        succeed(
+            Command::new(cargo)
+                .args(["build", "--quiet"])
+                .args(package)
+                .current_dir(root()),
+        )?;
+        Ok(Self {
+            args,
+            baton,
+            scene: command::target_dir()?.join("debug/examples/scene"),
+        })
+    }
+
+    /// A server alone; its addresses for clients and browsers.
+    fn server(&self) -> Result<(Owned, String, String)> {
+        let mut serve = Command::new(&self.baton);
+        serve.args(["serve", "--ephemeral", "--json", "--four-letter-words", "*"]);
+        serve.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        let (server, mut said) = start(&mut serve)?;
+        let said = next(&mut said)?;
+        let address = text(&said["serving"][0])?;
+        Ok((server, address, text(&said["http"])?))
+    }
+
+    /// The scene on these servers; it stands when this returns.
+    fn scene(&self, servers: &str, size: Option<&str>) -> Result<Owned> {
+        let mut scene = Command::new(&self.scene);
+        let (scene, mut said) = start(scene.arg(servers).args(size))?;
+        let mut line = String::new();
+        said.read_line(&mut line)?;
+        match line.is_empty() {
+            true => Err("the scene could not be made".into()),
+            false => Ok(scene),
+        }
+    }
+
+    /// `baton console`, and its link.
+    fn console(&self, servers: &str) -> Result<(Owned, String)> {
+        let mut console = Command::new(&self.baton);
+        console.args(["console", "--json", "--servers", servers]);
+        let (console, mut said) = start(console.args(["--listen", "127.0.0.1:0"]))?;
+        let link = text(&next(&mut said)?["url"])?;
+        Ok((console, link))
+    }
+
+    fn views(&self) -> Result<()> {
+        let (_server, address, _) = self.server()?;
+        let _scene = self.scene(&address, None)?;
+        let (_console, link) = self.console(&address)?;
+        self.browse("views", &json!({"link": link, "only": self.args.view}))
+    }
+
+    fn large(&self) -> Result<()> {
+        let (_server, address, http) = self.server()?;
+        let _scene = self.scene(&address, Some("large"))?;
+        self.browse("large", &json!({"link": format!("http://{http}/")}))
+    }
+
+    fn outages(&self) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let mut dev = Command::new(&self.baton);
+        dev.args(["dev", "--servers", "3", "--restart", "--json"]);
+        let (_dev, mut said) = start(dev.env("TMPDIR", folder.path()))?;
+        let servers = text(&next(&mut said)?["servers"])?;
+        let each = (0..3)
+            .map(|_| next(&mut said))
+            .collect::<Result<Vec<_>>>()?;
+        let _scene = self.scene(&servers, None)?;
+        let (_console, link) = self.console(&servers)?;
+        self.browse("outages", &json!({"servers": each, "console": link}))
+    }
+
+    /// Runs one part of the check in the browser.
+    fn browse(&self, part: &str, given: &Value) -> Result<()> {
+        succeed(
+            Command::new("node")
+                .args(["--experimental-websocket", "--no-warnings"])
+                .arg(root().join("xtask/console/check.mjs"))
+                .args([part.as_ref(), self.args.pictures.as_os_str()])
+                .arg(given.to_string()),
+        )
+        .map_err(|_| "see what is printed above".into())
+    }
+}
+
+/// Starts a command; it, and what it prints.
+fn start(command: &mut Command) -> Result<(Owned, BufReader<ChildStdout>)> {
     let mut child = Owned::start(command.stdout(Stdio::piped()))?;
     let out = child.0.stdout.take().ok_or("no output")?;
+    Ok((child, BufReader::new(out)))
+}
+
+/// The next line, which is JSON.
+fn next(said: &mut BufReader<ChildStdout>) -> Result<Value> {
     let mut line = String::new();
-    BufReader::new(out).read_line(&mut line)?;
-    Ok((child, line))
+    said.read_line(&mut line)?;
+    serde_json::from_str(&line).map_err(|error| format!("{line:?}: {error}").into())
+}
+
+fn text(value: &Value) -> Result<String> {
+    let text = value
+        .as_str()
+        .ok_or("a line of the command lacks a field")?;
+    Ok(text.to_owned())
 }

@@ -1,6 +1,6 @@
 //! A scene for the console, on the server that the argument names, until it is interrupted: a few
 //! of each recipe and a deadlock of three; with `large`, a thousand locks with ten thousand waiters
-//! and two hundred queues as well.
+//! and two hundred queues as well, and names and data that attack whoever shows them.
 //!
 //! ```console
 //! $ baton serve --ephemeral --listen 127.0.0.1:2181 &
@@ -121,6 +121,7 @@ async fn main() {
     gate.close().await.unwrap();
     if is_large {
         large(&connect).await;
+        hostile(&connect).await;
     }
     println!("the scene stands");
     std::future::pending::<()>().await;
@@ -165,4 +166,40 @@ async fn large(connect: &impl AsyncFn() -> Client) {
             made.await.unwrap();
         }
     }
+}
+
+/// Names and data of any kind that a server takes: markup, control bytes, letters that turn the
+/// direction of writing, long ones, a megabyte.
+async fn hostile(connect: &impl AsyncFn() -> Client) {
+    let client = connect().await;
+    let session = client.session().await.unwrap();
+    let mode = CreateMode::Persistent;
+    let bytes: Vec<u8> = [&[0, 1, 2, 0x1b], &b"[2J\x07<script>"[..], &[0xff, 0xfe]].concat();
+    let names = [
+        "<img src=x onerror=alert(1)>",
+        "\"'><svg onload=alert(1)>",
+        "\u{202e}gnp.txt\u{2066}",
+        "{{constructor.constructor('alert(1)')()}}",
+        "%3Cscript%3E&lt;b&gt;&#x202e;",
+        "..\u{fe0f}\u{200b}",
+    ];
+    session.create("/hostile", b"", mode).await.unwrap();
+    let big = vec![b'<'; 1_000_000];
+    session.create("/hostile/big", &big, mode).await.unwrap();
+    session
+        .create("/hostile/bytes", &bytes, mode)
+        .await
+        .unwrap();
+    let long = "long ".repeat(2_000);
+    for name in names.into_iter().chain([long.trim_end()]) {
+        let path = format!("/hostile/{name}");
+        session.create(&path, name.as_bytes(), mode).await.unwrap();
+        // Whoever holds says who it is in bytes of its own choice.
+        for data in [&bytes, name.as_bytes(), b""] {
+            let node = format!("{path}/{NAME}");
+            let waiter = CreateMode::EphemeralSequential;
+            session.create(&node, data, waiter).await.unwrap();
+        }
+    }
+    std::mem::forget(client);
 }

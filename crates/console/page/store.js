@@ -103,7 +103,8 @@ export async function follow(onwho) {
         for (const part of parts) {
           if (!part.startsWith("data: ")) continue;
           take(parse(part.slice(6)));
-          state.connected = true;
+          // What servers say of themselves comes at once, what is on the tree with the first survey.
+          state.connected = kind("meta").size > 0;
           pause = 1000;
         }
         changed();

@@ -8,11 +8,13 @@ use std::fmt;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::Failure;
 use crate::output::Output;
@@ -25,16 +27,25 @@ const LEVEL: &str = "BATON_LOG";
 /// # Errors
 /// Text in BATON_LOG that is not a level.
 pub(crate) fn to_stderr(output: &Output) -> Result<(), Failure> {
+    let level = level(output.quiet())?;
+    // Sessions in this process are those of the console: their steps are no news of a server.
+    let of_sessions = match level {
+        LevelFilter::INFO => LevelFilter::WARN,
+        level => level,
+    };
+    let targets = Targets::new().with_default(level);
+    let targets = targets.with_target("baton_client", of_sessions);
     let log = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
-        .with_max_level(level(output.quiet())?);
+        .with_max_level(level);
     // A second initialisation cannot happen: a process runs one verb.
     let _ = if output.json() {
-        log.event_format(JsonLines).try_init()
+        let log = log.event_format(JsonLines).finish();
+        log.with(targets).try_init()
     } else {
-        log.try_init()
+        log.finish().with(targets).try_init()
     };
     Ok(())
 }

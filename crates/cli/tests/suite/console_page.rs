@@ -300,5 +300,8 @@ async fn a_page_that_is_open_does_not_hold_the_stop_up_and_its_session_ends() {
     server.signal("TERM");
     let ended = server.end();
     assert_eq!(ended.code, 0, "{ended:?}");
+    // A page is no news of the server.
+    assert!(ended.err.contains("stopping"), "{ended:?}");
+    assert!(!ended.err.contains("session state"), "{ended:?}");
     drop(home);
 }
