@@ -5,38 +5,16 @@ use std::sync::Arc;
 
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{
-    Chunk, Entry, HardState, RawSnapshotReader, RawSnapshotWriter, Record, SnapshotFileId,
-    SnapshotInfo, SnapshotMeta, SnapshotPin, SnapshotStore, Storage, Wal, WalError, WalOptions,
+    Chunk, HardState, RawSnapshotReader, RawSnapshotWriter, Record, SnapshotFileId, SnapshotInfo,
+    SnapshotMeta, SnapshotPin, SnapshotStore, Storage, Wal, WalError, WalOptions,
 };
 use bytes::Bytes;
 
-use super::support::{all_files, open, options, recovered, save_snapshot, segments};
+use super::support::{all_files, entry, log_of, open, options, recovered, save_snapshot, segments};
 
 const INDEX: u64 = 9;
 const TERM: u64 = 3;
 const RECEIVED: &str = "recv-0000000000000009-0000000003";
-
-fn entry(index: u64, term: u64) -> Record {
-    Record::Entry(Entry {
-        index,
-        term,
-        kind: 1,
-        payload: Bytes::from(vec![7; 40]),
-    })
-}
-
-/// A log of `last` entries of term 1, of which the first two are known to be committed.
-fn log_of(last: u64) -> FaultStorage {
-    let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk, options()).unwrap();
-    let mut records = vec![Record::HardState(HardState { term: 1, vote: 2 })];
-    records.extend((1..=last).map(|index| entry(index, 1)));
-    records.push(Record::Commit { index: 2 });
-    wal.append(&records).unwrap();
-    wal.sync().unwrap();
-    drop(wal);
-    disk
-}
 
 /// A server with a snapshot, which it reads to send it.
 struct Sender {

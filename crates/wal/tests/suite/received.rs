@@ -4,32 +4,10 @@
 use std::sync::Arc;
 
 use baton_wal::testing::{Fault, FaultStorage, Loss};
-use baton_wal::{Entry, HardState, Record, Recovered, SnapshotInfo, SnapshotMeta, Wal, WalError};
+use baton_wal::{HardState, Recovered, SnapshotInfo, SnapshotMeta, Wal, WalError};
 use bytes::Bytes;
 
-use super::support::{open, options, recovered};
-
-fn entry(index: u64, term: u64) -> Record {
-    Record::Entry(Entry {
-        index,
-        term,
-        kind: 1,
-        payload: Bytes::from(vec![7; 40]),
-    })
-}
-
-/// Entries 1 to `last` of term 1, of which the first two are known to be committed.
-fn log_of(last: u64) -> FaultStorage {
-    let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk, options()).unwrap();
-    let mut records = vec![Record::HardState(HardState { term: 1, vote: 2 })];
-    records.extend((1..=last).map(|index| entry(index, 1)));
-    records.push(Record::Commit { index: 2 });
-    wal.append(&records).unwrap();
-    wal.sync().unwrap();
-    drop(wal);
-    disk
-}
+use super::support::{entry, log_of, open, options, recovered};
 
 fn receive(wal: &Wal, index: u64) -> Result<SnapshotInfo, WalError> {
     let mut writer = wal.snapshots().receiver(SnapshotMeta {

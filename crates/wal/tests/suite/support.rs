@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use baton_wal::testing::FaultStorage;
-use baton_wal::{Recovered, SnapshotMeta, Storage, Wal, WalError, WalOptions};
+use baton_wal::{
+    Entry, HardState, Record, Recovered, SnapshotMeta, Storage, Wal, WalError, WalOptions,
+};
 use bytes::Bytes;
 
 /// Segments of one page, so that a few entries fill several; two snapshots are kept.
@@ -57,4 +59,26 @@ pub fn all_files(disk: &FaultStorage) -> Vec<(String, Vec<u8>)> {
         .into_iter()
         .map(|name| (name.clone(), disk.content(&name).unwrap()))
         .collect()
+}
+
+pub fn entry(index: u64, term: u64) -> Record {
+    Record::Entry(Entry {
+        index,
+        term,
+        kind: 1,
+        payload: Bytes::from(vec![7; 40]),
+    })
+}
+
+/// A log of the entries 1 to `last` of term 1, of which the first two are known to be committed.
+pub fn log_of(last: u64) -> FaultStorage {
+    let disk = FaultStorage::new();
+    let (mut wal, _) = open(&disk, options()).unwrap();
+    let mut records = vec![Record::HardState(HardState { term: 1, vote: 2 })];
+    records.extend((1..=last).map(|index| entry(index, 1)));
+    records.push(Record::Commit { index: 2 });
+    wal.append(&records).unwrap();
+    wal.sync().unwrap();
+    drop(wal);
+    disk
 }
