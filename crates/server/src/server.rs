@@ -188,7 +188,12 @@ impl Server {
                 accepting.spawn(http::serve(site, listener, tls, Readers::Known));
                 https_addrs.push(local);
             }
-            accepting.spawn(tls.clone().keep_current());
+            let site = Arc::clone(&site);
+            let open = move || {
+                site.state()
+                    .map_or_else(|_| Vec::new(), |it| it.all_connections())
+            };
+            accepting.spawn(tls.clone().keep_current(open));
         }
         let private = options.private_socket.iter();
         let private = private.map(|path| (path.clone(), SocketAccess::private()));

@@ -5,6 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 
@@ -56,7 +58,15 @@ impl fmt::Display for ClientAuth {
 pub struct ServerTls {
     files: Files,
     client_auth: ClientAuth,
-    current: Reloading<Arc<ServerConfig>>,
+    current: Reloading<Current>,
+}
+
+/// What was made of the files.
+#[derive(Debug, Clone)]
+struct Current {
+    config: Arc<ServerConfig>,
+    /// `None`: clients are not asked for certificates.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl ServerTls {
@@ -65,7 +75,10 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`] names the file and the remedy.
     pub fn load(files: Files, client_auth: ClientAuth) -> Result<Self, TlsError> {
-        let current = Reloading::load(|| FileStamps::of(&files), || config(&files, client_auth))?;
+        let current = Reloading::load(
+            || FileStamps::of(&files),
+            || read_files(&files, client_auth),
+        )?;
         Ok(Self {
             files,
             client_auth,
@@ -76,7 +89,20 @@ impl ServerTls {
     /// The configuration for a new connection.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
-        self.current.current()
+        self.current.current().config
+    }
+
+    /// Whether a client that shows these certificates, its own first, would be accepted now.
+    ///
+    /// # Errors
+    /// Why it would be refused: [`failure::explain`](crate::failure::explain) says it in words.
+    pub fn verify(&self, certificates: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+        let Current { verifier, .. } = self.current.current();
+        let (Some(verifier), [own, others @ ..]) = (verifier, certificates) else {
+            return Ok(());
+        };
+        let verified = verifier.verify_client_cert(own, others, UnixTime::now());
+        verified.map(|_| ())
     }
 
     /// Whether clients are asked for a certificate.
@@ -86,15 +112,15 @@ impl ServerTls {
     }
 
     /// Reads the files again if they have changed. New connections use what is read; those that
-    /// are open stay as they are. Files that are refused change nothing, and are reported once.
+    /// are open stay as they are (see [`ServerTls::verify`]). Files that are refused change nothing, and are reported once.
     pub fn reload(&self) -> ReloadOutcome {
         let stamps = FileStamps::of(&self.files);
         self.current
-            .reload(stamps, || config(&self.files, self.client_auth))
+            .reload(stamps, || read_files(&self.files, self.client_auth))
     }
 }
 
-fn config(files: &Files, client_auth: ClientAuth) -> Result<Arc<ServerConfig>, TlsError> {
+fn read_files(files: &Files, client_auth: ClientAuth) -> Result<Current, TlsError> {
     let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
     let identity = read_identity(&files.certificates, &files.key)?;
     // Read in any case: a bad file is reported at start.
@@ -103,8 +129,8 @@ fn config(files: &Files, client_auth: ClientAuth) -> Result<Arc<ServerConfig>, T
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| refused(&error))?;
-    let builder = match client_auth {
-        ClientAuth::None => builder.with_no_client_auth(),
+    let (builder, verifier) = match client_auth {
+        ClientAuth::None => (builder.with_no_client_auth(), None),
         ClientAuth::Optional | ClientAuth::Required => {
             let roots = roots.ok_or(TlsError::NoAuthorities)?;
             let revoked = read_revocation_lists(files.revocation_lists.as_deref(), &roots)?;
@@ -115,7 +141,8 @@ fn config(files: &Files, client_auth: ClientAuth) -> Result<Arc<ServerConfig>, T
                 _ => verifier,
             };
             let verifier = verifier.build().map_err(|error| refused(&error))?;
-            builder.with_client_cert_verifier(verifier)
+            let builder = builder.with_client_cert_verifier(Arc::clone(&verifier));
+            (builder, Some(verifier))
         }
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
@@ -129,5 +156,8 @@ fn config(files: &Files, client_auth: ClientAuth) -> Result<Arc<ServerConfig>, T
         // authority was removed, would still be an identity.
         config.send_tls13_tickets = 0;
     }
-    Ok(Arc::new(config))
+    Ok(Current {
+        config: Arc::new(config),
+        verifier,
+    })
 }

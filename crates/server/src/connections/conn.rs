@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
 use baton_proto::{ReplyHeader, frame, xid};
+use baton_tls::rustls::pki_types::CertificateDer;
 use baton_tree::{Identity, Stamp};
 use parking_lot::Mutex;
 
@@ -49,6 +50,7 @@ pub(crate) enum CloseReason {
     /// It asked for a session, and the limit on sessions is reached.
     TooManySessions,
     TooManySessionsOfAddress,
+    CertificateRefused,
     /// A request after which the protocol closes the connection.
     BadRequest,
     /// An operator sheds connections.
@@ -92,6 +94,9 @@ impl CloseReason {
             }
             CloseReason::TooManySessionsOfAddress => {
                 "its address has as many sessions as one may have; close some or raise max_sessions_per_address"
+            }
+            CloseReason::CertificateRefused => {
+                "its certificate is not accepted any more: it has expired, was revoked, or its authority was removed; give the client a new one"
             }
             CloseReason::BadRequest => "it sent a request after which a connection is closed",
             CloseReason::Shed => "an operator shed it",
@@ -248,6 +253,7 @@ pub(crate) struct Conn {
     pub(crate) since_ms: u64,
     attached: OnceLock<Attached>,
     identity: Mutex<Arc<Identity>>,
+    certificates: OnceLock<Box<[CertificateDer<'static>]>>,
     outbox: Mutex<Outbox>,
     outbound: Arc<Outbound>,
     /// The socket, while its task lives.
@@ -283,6 +289,7 @@ impl Conn {
             since_ms,
             attached: OnceLock::new(),
             identity: Mutex::new(Arc::new(identity)),
+            certificates: OnceLock::new(),
             outbox: Mutex::new(Outbox::default()),
             outbound: Arc::clone(outbound),
             socket: OnceLock::new(),
@@ -295,6 +302,17 @@ impl Conn {
     pub(crate) fn reads_from(&self, socket: &Arc<dyn Outlet>) {
         let first = self.socket.set(Arc::downgrade(socket)).is_ok();
         debug_assert!(first, "a connection has one socket");
+    }
+
+    /// Notes what the client has shown in the TLS handshake. Called once, by its task.
+    pub(crate) fn set_certificates(&self, shown: &[CertificateDer<'static>]) {
+        let first = self.certificates.set(shown.into()).is_ok();
+        debug_assert!(first, "a connection has one handshake");
+    }
+
+    /// The certificates that the client has shown, its own first.
+    pub(crate) fn certificates(&self) -> &[CertificateDer<'static>] {
+        self.certificates.get().map_or(&[], |shown| shown)
     }
 
     /// Notes that its client has seen `zxid`, which this server has not. Called by its task, before

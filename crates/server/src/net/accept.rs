@@ -149,6 +149,7 @@ pub(crate) fn take_on(
                     CloseReason::TooManySessions | CloseReason::TooManySessionsOfAddress => {
                         Some(Notice::Sessions)
                     }
+                    CloseReason::CertificateRefused => Some(Notice::BadCredentials),
                     _ => None,
                 };
                 if let Some(notice) = notice {

@@ -114,8 +114,9 @@ impl PortTls {
         conn: &Conn,
         stream: TcpStream,
     ) -> Result<Stream, End> {
-        let mut session =
-            ServerConnection::new(self.tls.config()).map_err(|error| refused(&error))?;
+        let config = self.tls.config();
+        let session = ServerConnection::new(Arc::clone(&config));
+        let mut session = session.map_err(|error| refused(&error))?;
         let (mut input, output) = stream.into_split();
         let mut encrypted: Vec<u8> = Vec::new();
         let mut received = 0;
@@ -143,6 +144,12 @@ impl PortTls {
                 .map_err(|_| End::Gone)?;
         }
         self.identify(state, conn, &session)?;
+        if !Arc::ptr_eq(&config, &self.tls.config()) {
+            // The files have changed since it began, and open connections may have been verified
+            // before this one had shown its certificate.
+            let verified = self.tls.verify(conn.certificates());
+            verified.map_err(|error| refused(&error))?;
+        }
         let (input, output) = tls_socket::halves(input, output, session, encrypted);
         Ok(Stream::Tls(Box::new(input), output))
     }
@@ -154,9 +161,10 @@ impl PortTls {
         conn: &Conn,
         session: &ServerConnection,
     ) -> Result<(), End> {
-        let Some(certificate) = session.peer_certificates().and_then(<[_]>::first) else {
+        let Some(shown @ [certificate, ..]) = session.peer_certificates() else {
             return Ok(());
         };
+        conn.set_certificates(shown);
         let refused = |why: String| {
             state.stats.auth_failed.fetch_add(1, Relaxed);
             End::Refused(Notice::BadCredentials, why)

@@ -683,6 +683,38 @@ async fn a_changed_certificate_is_used_without_a_restart() {
 }
 
 #[tokio::test]
+async fn a28_a_connection_ends_when_its_certificate_is_not_accepted_any_more() {
+    let (fleet, other) = (Fleet::new(), Fleet::new());
+    for client_auth in [ClientAuth::Optional, ClientAuth::Required] {
+        let builder = fleet.server(client_auth).with(|options| {
+            options.tls.as_mut().unwrap().reload_interval = SOON;
+        });
+        let both = format!("{}{}", fleet.authority, other.authority);
+        fleet.write("ca.pem", &both);
+        let server = builder.start().await.unwrap();
+        let to = secure(&server);
+        let [own, theirs] = [&fleet, &other].map(|of| fleet.client(Some(&of.issue("worker"))));
+        let mut own = open(to, &own).await;
+        let mut leaving = open(to, &theirs).await;
+        assert!(leaving.exists("/").await);
+        let mut nobody = match client_auth {
+            ClientAuth::Optional => Some(open(to, &fleet.client(None)).await),
+            _ => None,
+        };
+        fleet.write("ca.pem", &fleet.authority);
+        assert!(leaving.is_closed().await);
+        // Its session waits for a certificate of an authority that is left.
+        assert!(own.exists("/").await);
+        if let Some(nobody) = &mut nobody {
+            assert!(nobody.exists("/").await);
+        }
+        if let Ok(stream) = connect(to, &theirs).await {
+            assert!(Wire::open_on(stream).await.is_none());
+        }
+    }
+}
+
+#[tokio::test]
 async fn http_has_a_port_with_tls() {
     let fleet = Fleet::new();
     // Clients of ZooKeeper's protocol need a certificate, those of HTTP do not.

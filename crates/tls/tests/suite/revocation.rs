@@ -1,5 +1,7 @@
 //! Certificates that their authority has revoked: who is refused, and which lists are.
 
+use baton_tls::failure::explain;
+use baton_tls::rustls::ServerConnection;
 use baton_tls::{ClientAuth, Files, PeerTls, ReloadOutcome, ServerTls, TlsError};
 use rcgen::SerialNumber;
 
@@ -27,12 +29,22 @@ fn a23_a_revoked_client_is_refused_in_one_line_from_the_next_reading_of_the_list
         let files = files(&folder, &own, &ca, &ca.revoke(&[]));
         let server = ServerTls::load(files, client_auth).unwrap();
         let asks = |pair: &Pair| meet(&client(&ca, Some(pair)), &server.config());
-        asks(&alice).unwrap();
+        let (_, of_alice) = asks(&alice).unwrap();
+        let (_, of_bob) = asks(&bob).unwrap();
+        let stays = |session: &ServerConnection| {
+            let verified = server.verify(session.peer_certificates().unwrap());
+            verified.map_err(|error| explain(&error))
+        };
+        assert_eq!(stays(&of_alice), Ok(()));
         folder.write("crl.pem", ca.revoke(&[7, 2]));
         assert_eq!(server.reload(), ReloadOutcome::Reloaded);
         let refused = why(asks(&alice));
         assert_eq!(refused, "its certificate was revoked; give it a new one");
         asks(&bob).unwrap();
+        // Of the connections from before.
+        assert_eq!(stays(&of_alice), Err(refused.clone()));
+        assert_eq!(stays(&of_bob), Ok(()));
+        assert_eq!(server.verify(&[]), Ok(()), "who has shown none");
         // A list that is damaged lets nobody in again.
         folder.write("crl.pem", "");
         assert!(matches!(server.reload(), ReloadOutcome::Kept(_)));

@@ -81,7 +81,7 @@ impl Site {
     }
 
     /// The server, or how far its start is.
-    fn state(&self) -> Result<Arc<ServerState>, String> {
+    pub(crate) fn state(&self) -> Result<Arc<ServerState>, String> {
         let state = self.state.get();
         state.cloned().ok_or_else(|| self.starting.to_string())
     }

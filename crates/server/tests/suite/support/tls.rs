@@ -20,7 +20,7 @@ use super::{Wire, in_memory};
 /// An authority, and a folder for the files of those who use it.
 pub struct Fleet {
     issuer: Issuer<'static, KeyPair>,
-    authority: String,
+    pub authority: String,
     folder: tempfile::TempDir,
 }
 
