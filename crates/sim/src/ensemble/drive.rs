@@ -410,6 +410,24 @@ impl World {
     }
 
     fn check_leader(&mut self, id: u64, term: u64) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let is_stored = |process: &Process| {
+            let mut batches = process.queue.iter().chain(&process.in_flight);
+            process.log.term == term && batches.all(|batch| batch.hard_state.is_none())
+        };
+        if !node.process.as_deref().is_some_and(is_stored) {
+            // A sole voter leads by its own vote before that is durable, and nobody hears of it
+            // until then (R02): a crash makes it as if it had not led.
+            return;
+        }
+        if node.is_forgetful {
+            // It votes alone in the membership that it has gone back to, so it asks nobody.
+            self.mark(Mark::OldCopyLetIn);
+            self.is_beyond = true;
+            return;
+        }
         match self.truth.leads(term, id) {
             Err(what) => self.broken(what),
             Ok(false) => {}

@@ -125,7 +125,7 @@ impl World {
 
     /// A rule is broken; the first one counts.
     pub(crate) fn broken(&mut self, what: impl Into<String>) {
-        if self.violation.is_none() {
+        if self.violation.is_none() && !self.is_beyond {
             let what = what.into();
             self.note(|_| format!("BROKEN: {what}"));
             self.violation = Some(what);
