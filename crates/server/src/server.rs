@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use baton_peers::net::Peers;
+use baton_tls::ServerTls;
 use baton_tree::Tree;
 use baton_wal::{DirStorage, FolderError, Hold, MemoryStorage, Storage, WalOptions};
 use parking_lot::{Mutex, RwLock};
@@ -28,6 +29,7 @@ use crate::commit::pipeline::CommitPipeline;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::{Stage, Starting};
 use crate::commit::{join, recover};
+use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::{Expiration, Inbox};
 use crate::connections::outbound::Outbound;
@@ -189,11 +191,13 @@ impl Server {
                 https_addrs.push(local);
             }
             let site = Arc::clone(&site);
-            let open = move || {
-                site.state()
-                    .map_or_else(|_| Vec::new(), |it| it.all_connections())
+            let changed = move |tls: &ServerTls| {
+                if let Ok(state) = site.state() {
+                    let is_refused = |conn: &Conn| tls.verify(conn.certificates()).is_err();
+                    state.close_connections_of(is_refused, CloseReason::CertificateRefused);
+                }
             };
-            accepting.spawn(tls.clone().keep_current(open));
+            accepting.spawn(tls.clone().keep_current(changed));
         }
         let private = options.private_socket.iter();
         let private = private.map(|path| (path.clone(), SocketAccess::private()));

@@ -154,6 +154,19 @@ impl ServerState {
         all
     }
 
+    /// Closes the connections for which `is_due` holds. Their sessions outlive that.
+    pub(crate) fn close_connections_of(&self, is_due: impl Fn(&Conn) -> bool, reason: CloseReason) {
+        let mut wake = Vec::new();
+        for conn in self.all_connections() {
+            if is_due(&conn) {
+                conn.close(reason, &mut wake);
+            }
+        }
+        for conn in wake {
+            conn.wake(false);
+        }
+    }
+
     /// Closes every connection and refuses further ones.
     pub(crate) fn close_connections(&self) {
         self.connections.lock().stop();

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use baton_tls::{ClientAuth, PeerTls, ReloadOutcome, ServerTls, TlsError};
 
-use crate::connections::conn::{CloseReason, Conn};
 use crate::options::ServerTlsOptions;
 
 /// TLS of the ports for clients and HTTP. Both read the same files.
@@ -39,36 +38,18 @@ impl Tls {
     }
 
     /// Looks at the files again and again, until it is aborted. New connections use what has
-    /// changed, and of those that are `open` the ones end whose certificates are not accepted any
-    /// more (A28).
-    pub(crate) async fn keep_current(
-        self,
-        open: impl Fn() -> Vec<Arc<Conn>> + Send + Sync + 'static,
-    ) {
+    /// changed; the open ones are the matter of `changed`.
+    pub(crate) async fn keep_current(self, changed: impl Fn(&ServerTls) + Send + Sync + 'static) {
         let interval = self.interval;
         let reload = move || {
             let _ = self.http.reload();
             let outcome = self.clients.reload();
             if outcome == ReloadOutcome::Reloaded {
-                close_refused(&open(), &self.clients);
+                changed(&self.clients);
             }
             outcome
         };
         reload_every(interval, reload, "clients").await;
-    }
-}
-
-/// Closes the connections whose clients would be refused now. A session outlives that, and ends if
-/// its client does not come back with another certificate in time.
-fn close_refused(open: &[Arc<Conn>], tls: &ServerTls) {
-    let mut wake = Vec::new();
-    for conn in open {
-        if tls.verify(conn.certificates()).is_err() {
-            conn.close(CloseReason::CertificateRefused, &mut wake);
-        }
-    }
-    for conn in wake {
-        conn.wake(false);
     }
 }
 

@@ -112,7 +112,8 @@ impl ServerTls {
     }
 
     /// Reads the files again if they have changed. New connections use what is read; those that
-    /// are open stay as they are (see [`ServerTls::verify`]). Files that are refused change nothing, and are reported once.
+    /// are open stay as they are: [`ServerTls::verify`] says which would be refused now. Files that
+    /// are refused change nothing, and are reported once.
     pub fn reload(&self) -> ReloadOutcome {
         let stamps = FileStamps::of(&self.files);
         self.current
