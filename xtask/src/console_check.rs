@@ -5,14 +5,18 @@
 //! locks, ten thousand waiters, two hundred queues and names that attack; three servers that fail
 //! under the page. Nothing may be wrong with the browser's console, names, labels, contrast or the
 //! reach of the keyboard, and no name may become markup. Needs Debian's `chromium` and Node 20;
-//! what is missing is named. The scripts in `xtask/console/` use no package.
+//! what is missing is named. The scripts in `xtask/console/` use no package. A fourth part,
+//! `--part cost`, measures what a page costs the server; it runs alone.
+
+mod cost;
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use self::cost::Measured;
 use crate::process::{Owned, build_baton, succeed};
 use crate::{Result, command, root};
 
@@ -38,9 +42,14 @@ enum Part {
     Large,
     /// Three servers that stand still or are killed.
     Outages,
+    /// What a page costs the server that shows it; no browser takes part.
+    Cost,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.part == Some(Part::Cost) {
+        return Check::new(args)?.cost();
+    }
     let missing = missing();
     if !missing.is_empty() {
         return Err(format!("this machine lacks {}", missing.join(" and ")).into());
@@ -55,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Part::Views => check.views(),
             Part::Large => check.large(),
             Part::Outages => check.outages(),
+            Part::Cost => continue,
         };
         if let Err(error) = outcome {
             failed.push(format!("{part:?}: {error}"));
@@ -113,14 +123,24 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// A server alone; its addresses for clients and browsers.
-    fn server(&self) -> Result<(Owned, String, String)> {
+    /// A server alone, with its data in this folder or in memory; its addresses for clients and
+    /// browsers.
+    fn server(&self, folder: Option<&Path>) -> Result<(Owned, String, String)> {
         let mut serve = Command::new(&self.baton);
-        serve.args(["serve", "--ephemeral", "--json", "--four-letter-words", "*"]);
+        serve.args(["serve", "--json", "--four-letter-words", "*"]);
+        match folder {
+            Some(folder) => serve.arg("--data-dir").arg(folder),
+            None => serve.arg("--ephemeral"),
+        };
         serve.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         let (server, mut said) = start(&mut serve)?;
         let said = next(&mut said)?;
-        let address = text(&said["serving"][0])?;
+        let places = said["serving"].as_array().ok_or("no address")?;
+        let place = places.iter().find(|place| {
+            let place = place.as_str().unwrap_or_default();
+            !place.starts_with("unix:")
+        });
+        let address = text(place.ok_or("no address")?)?;
         Ok((server, address, text(&said["http"])?))
     }
 
@@ -146,14 +166,14 @@ impl<'a> Check<'a> {
     }
 
     fn views(&self) -> Result<()> {
-        let (_server, address, _) = self.server()?;
+        let (_server, address, _) = self.server(None)?;
         let _scene = self.scene(&address, None)?;
         let (_console, link) = self.console(&address)?;
         self.browse("views", &json!({"link": link, "only": self.args.view}))
     }
 
     fn large(&self) -> Result<()> {
-        let (_server, address, http) = self.server()?;
+        let (_server, address, http) = self.server(None)?;
         let _scene = self.scene(&address, Some("large"))?;
         self.browse("large", &json!({"link": format!("http://{http}/")}))
     }
@@ -170,6 +190,18 @@ impl<'a> Check<'a> {
         let _scene = self.scene(&servers, None)?;
         let (_console, link) = self.console(&servers)?;
         self.browse("outages", &json!({"servers": each, "console": link}))
+    }
+
+    fn cost(&self) -> Result<()> {
+        let folder = tempfile::Builder::new().tempdir_in(command::target_dir()?)?;
+        let (server, address, http) = self.server(Some(folder.path()))?;
+        let _scene = self.scene(&address, Some("large"))?;
+        cost::print(&Measured {
+            baton: &self.baton,
+            address: &address,
+            http: &http,
+            pid: server.pid(),
+        })
     }
 
     /// Runs one part of the check in the browser.

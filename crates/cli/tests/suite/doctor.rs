@@ -4,12 +4,13 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
+use std::time::Instant;
 
 use baton_client::{Config, CreateMode, Op, Session};
 use baton_testkit::{ServerOptions, Target, TestServer, zookeeper_or_skip};
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running, ServedHome};
+use crate::common::{Home, Ports, Ran, Running, ServedHome};
 
 /// A session timeout and a comparison of clocks that take little time.
 const QUICK: [&str; 4] = ["--session-timeout", "4s", "--clock-for", "300ms"];
@@ -310,6 +311,196 @@ fn certificates_are_judged_and_a_wrong_authority_is_an_error() {
     assert_found(&ran, "error", "reach tls://", "TLS failed");
     let ran = doctor(&home, &format!("tls://127.0.0.2:{port}"), &ca);
     assert_eq!(ran.code, 3, "{ran:?}");
+}
+
+/// Three servers that are one, each with TLS alone for clients, who have to show a certificate.
+fn three_with_certificates(home: &Home) -> (Vec<Running>, String) {
+    let made = home.run(&["cert", "init", "tls"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let mut ports = Ports::default();
+    let places: Vec<_> = (1..=3).map(|id| (id, ports.take(), ports.take())).collect();
+    let list = |name: &str, port: fn(&(u8, u16, u16)) -> u16| {
+        let lines = places
+            .iter()
+            .map(|place| format!("{} = \"127.0.0.1:{}\"\n", place.0, port(place)));
+        format!("[ensemble.{name}]\n{}", lines.collect::<String>())
+    };
+    let lists = [
+        list("servers", |place| place.2),
+        list("clients", |place| place.1),
+    ]
+    .concat();
+    let tls =
+        ["tls_cert", "tls_key", "tls_ca"]
+            .into_iter()
+            .zip(["server.pem", "server.key", "ca.pem"]);
+    let tls = tls.map(|(key, file)| {
+        let path = home.path("tls").join(file);
+        format!("{key} = \"{}\"\n", path.display())
+    });
+    let tls: String = tls.collect();
+    let mut servers = Vec::new();
+    for (id, port, _) in &places {
+        let data = home.path(&format!("data{id}"));
+        let text = format!(
+            "data_dir = \"{}\"\nserver_id = {id}\nsecure_listen = \"127.0.0.1:{port}\"\n{tls}{lists}",
+            data.display()
+        );
+        let file = format!("{id}.toml");
+        std::fs::write(home.path(&file), text).unwrap();
+        servers.push(home.spawn(&["serve", "--config", &file]));
+    }
+    // A line of each: they wait for each other.
+    for server in &mut servers {
+        let line = server.line();
+        assert!(line.contains("tls://"), "{line}");
+    }
+    let addresses = places
+        .iter()
+        .map(|(_, port, _)| format!("127.0.0.1:{port}"));
+    let addresses: Vec<_> = addresses.collect();
+    (servers, format!("tls://{}", addresses.join(",")))
+}
+
+#[test]
+fn three_servers_that_ask_for_certificates_are_healthy_with_one_and_without_that_is_what_is_wrong()
+{
+    let home = Home::new();
+    let (_servers, servers) = three_with_certificates(&home);
+    let ca = ["--tls-ca", "tls/ca.pem"];
+    let own = [
+        "--tls-cert",
+        "tls/client.pem",
+        "--tls-key",
+        "tls/client.key",
+    ];
+    // Each has found its leader.
+    for server in servers.split(',') {
+        let server = format!("tls://{}", server.trim_start_matches("tls://"));
+        let ls = [&["ls", "/", "--servers", &server][..], &ca, &own].concat();
+        let ran = home.run(&ls);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    let ran = doctor(&home, &servers, &[&ca[..], &own].concat());
+    let mut bad = with(&ran, "error");
+    bad.extend(with(&ran, "warning"));
+    let by_load = [
+        "session ", "reach ", "disk ", "lease ", "room ", "load ", "term ", "leader ",
+    ];
+    bad.retain(|text| !by_load.iter().any(|check| text.starts_with(check)));
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert_found(&ran, "ok", "members all", "all 3 members");
+    let fine = with(&ran, "ok");
+    let of = |check: &str| fine.iter().filter(|text| text.starts_with(check)).count();
+    assert_eq!(
+        (of("certificate tls://"), of("mode tls://")),
+        (3, 3),
+        "{fine:#?}"
+    );
+
+    let ran = doctor(
+        &home,
+        &servers,
+        &[&ca[..], &["--connect-timeout", "2s"]].concat(),
+    );
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert_found(&ran, "error", "reach tls://", "asks for a certificate");
+    let all = findings(&ran);
+    let reach = all.iter().find(|finding| finding["check"] == "reach");
+    let remedy = reach.unwrap()["remedy"].as_str().unwrap();
+    assert!(remedy.contains("--tls-cert"), "{remedy}");
+    // Nothing follows from it that is not so.
+    assert!(
+        !all.iter().any(|finding| finding["check"] == "mode"),
+        "{all:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_clients_authenticate_by_sasl_is_healthy_with_credentials_and_named_without()
+{
+    let options = ServerOptions {
+        sasl_users: vec![("bob".to_owned(), "secret".to_owned())],
+        requires_sasl: true,
+        ..ServerOptions::default()
+    };
+    let served = ServedHome::with(options).await;
+    let home = &served.home;
+    home.write_secret("bob", "sasl:bob:secret\n");
+    home.write_secret("eve", "sasl:bob:guess\n");
+    let ran = doctor(home, &served.servers, &["--auth-file", "bob"]);
+    assert_healthy(&ran);
+    assert_found(&ran, "ok", "mode", "standalone");
+    for (args, part) in [
+        (
+            &["--connect-timeout", "2s"][..],
+            "who has not authenticated",
+        ),
+        (&["--connect-timeout", "2s", "--auth-file", "eve"], "SASL"),
+    ] {
+        let ran = doctor(home, &served.servers, args);
+        assert_eq!(ran.code, 3, "{ran:?}");
+        assert_found(&ran, "error", "session", part);
+        // A word needs no credentials, so the rest is known.
+        assert_found(&ran, "ok", "mode", "standalone");
+        let all = findings(&ran);
+        let session = all.iter().find(|finding| finding["check"] == "session");
+        let remedy = session.unwrap()["remedy"].as_str().unwrap();
+        assert!(remedy.contains("credentials"), "{remedy}");
+    }
+}
+
+#[test]
+fn a_clock_that_runs_fast_or_slow_is_an_error_and_one_that_is_right_is_not() {
+    let home = Home::new();
+    // A server whose clock runs at this multiple of ours; it opens no session.
+    let ticking = |rate: f64| {
+        let began = Instant::now();
+        impostor(move |stream| {
+            let mut word = [0; 4];
+            if stream.read_exact(&mut word).is_err() {
+                return;
+            }
+            let uptime = began.elapsed().as_secs_f64() * 1000.0 * rate;
+            let answer = match &word {
+                b"srvr" => {
+                    "Zookeeper version: 3.9.3, built\nZxid: 0x5\nMode: standalone\n".to_owned()
+                }
+                b"mntr" => format!("zk_version\t3.9.3\nzk_uptime\t{uptime:.0}\n"),
+                _ => String::new(),
+            };
+            let _ = stream.write_all(answer.as_bytes());
+        })
+    };
+    let [fast, slow, right] = [3.0, 0.2, 1.0].map(ticking);
+    let list = [fast, slow, right]
+        .map(|address| address.to_string())
+        .join(",");
+    let ran = doctor(&home, &list, &["--connect-timeout", "1s"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let place = |address: SocketAddr| format!("clock {address}");
+    assert_found(&ran, "error", &place(fast), "+");
+    assert_found(&ran, "error", &place(slow), "-");
+    assert_found(&ran, "ok", &place(right), "against this machine's");
+    let all = findings(&ran);
+    let clock = all
+        .iter()
+        .find(|finding| finding["check"] == "clock" && finding["severity"] == "error");
+    let clock = clock.unwrap();
+    assert!(
+        clock["consequence"]
+            .as_str()
+            .unwrap()
+            .contains("two may hold"),
+        "{clock}"
+    );
+    assert!(
+        clock["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("which clock is wrong"),
+        "{clock}"
+    );
 }
 
 /// Something that is no server: it does this with each connection.

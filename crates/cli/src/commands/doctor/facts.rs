@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use baton_client::{BootInstant, BoxStream, ClientTls, Clock, SystemClock};
+use baton_client::{BootInstant, BoxStream, ClientTls, Clock, SystemClock, TlsFailure};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::finding::quoted;
@@ -72,6 +72,9 @@ pub(super) enum Word {
     Answer(String),
     /// The server does not execute it.
     Refused,
+    /// The server refused this side's certificate, or misses one: with TLS 1.3 it says so only
+    /// after the handshake.
+    TlsFailed(String),
     /// There was no answer, or it was not one of a server; why.
     None(String),
 }
@@ -80,7 +83,7 @@ impl Word {
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Answer(text) => Some(text),
-            Self::Refused | Self::None(_) => None,
+            Self::Refused | Self::TlsFailed(_) | Self::None(_) => None,
         }
     }
 
@@ -92,7 +95,7 @@ impl Word {
                 format!("the server does not answer the word {word}"),
                 format!("add {word} to the server's 4lw.commands.whitelist"),
             )),
-            Self::None(why) => Some((
+            Self::TlsFailed(why) | Self::None(why) => Some((
                 format!("{word}: {why}"),
                 "see the other findings of this server".to_owned(),
             )),
@@ -216,15 +219,19 @@ impl Asker {
     pub(super) async fn word(&self, word: &str, expected: &[&str]) -> Word {
         let asking = async {
             let (stream, _) = self.connect().await.map_err(|reach| match reach {
-                Reach::NoAddress(why) | Reach::Refused(why) | Reach::TlsFailed(why) => why,
-                Reach::Reached { .. } => String::new(),
+                Reach::NoAddress(why) | Reach::Refused(why) => Word::None(why),
+                Reach::TlsFailed(why) => Word::TlsFailed(why),
+                Reach::Reached { .. } => Word::None(String::new()),
             })?;
             let answer = probe::answer(stream, word, MAX_BYTES).await;
-            answer.map_err(|error| error.to_string())
+            answer.map_err(|error| match TlsFailure::of(&error) {
+                Some(failure) => Word::TlsFailed(failure.to_string()),
+                None => Word::None(error.to_string()),
+            })
         };
         match tokio::time::timeout(self.patience, asking).await {
             Err(_) => Word::None("it takes connections, and does not answer in time".to_owned()),
-            Ok(Err(why)) => Word::None(why),
+            Ok(Err(none)) => none,
             Ok(Ok(text)) if text.contains(NOT_LISTED) => Word::Refused,
             Ok(Ok(text)) if text.is_empty() => {
                 Word::None("it closes the connection without an answer".to_owned())

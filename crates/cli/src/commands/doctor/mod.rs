@@ -259,6 +259,10 @@ impl Examination<'_> {
                 }
                 let modes = ["Zookeeper version:", "not currently serving"];
                 server.srvr = asker.word("srvr", &modes).await;
+                if let Word::TlsFailed(why) = &server.srvr {
+                    server.reach = Reach::TlsFailed(why.clone());
+                    return (at, server);
+                }
                 if server.srvr.text().is_some() {
                     server.conf = asker.word("conf", &["clientPort=", "serverId="]).await;
                     server.monitor = asker.monitor().await;

@@ -57,8 +57,9 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
         Reach::TlsFailed(why) => {
             return bad(
                 format!("TLS failed: {}", quoted(why)),
-                "the server's certificate or its kind of port does not fit what this client trusts",
-                "compare tls_ca and the names of the server's certificate; tls:// is for ports with TLS alone",
+                "one side's certificate, or the kind of port, does not fit what the other side takes",
+                "do what it says: --tls-ca names whom this command trusts, --tls-cert and --tls-key what it shows; tls:// is for \
+                 ports with TLS alone",
             );
         }
         Reach::Reached {
