@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use baton_client::{Acl, Client, Config, CreateMode, Perms};
 use serde_json::Value;
 
-use crate::common::{Home, Running, until};
+use crate::common::{Home, Running, signal, until};
 
 const OWNER: &str = "digest owner:secret";
 const EVE: &str = "digest eve:guess";
@@ -304,4 +304,54 @@ async fn a_page_that_is_open_does_not_hold_the_stop_up_and_its_session_ends() {
     assert!(ended.err.contains("stopping"), "{ended:?}");
     assert!(!ended.err.contains("session state"), "{ended:?}");
     drop(home);
+}
+
+#[test]
+fn a_server_without_a_majority_still_shows_which_others_it_misses() {
+    let home = Home::new();
+    let mut command = home.baton(&["dev", "--servers", "3", "--json"]);
+    command.env("TMPDIR", home.dir.path());
+    let mut dev = Running::new(command);
+    dev.line();
+    let servers = [(); 3].map(|()| serde_json::from_str::<Value>(&dev.line()).unwrap());
+    let text = |server: &Value, key: &str| server[key].as_str().unwrap().to_owned();
+    let [own, others @ ..] = &servers;
+    let http = text(own, "http");
+    let mut socket = TcpStream::connect(&http).unwrap();
+    write!(
+        socket,
+        "GET /console/api/events HTTP/1.1\r\nHost: {http}\r\n\r\n"
+    )
+    .unwrap();
+    let mut events = BufReader::new(socket);
+    let mut seen = String::new();
+    let mut until = |done: &dyn Fn(&str) -> bool| {
+        seen.clear();
+        while !done(&seen) {
+            assert_ne!(events.read_line(&mut seen).unwrap(), 0, "{seen}");
+        }
+        assert!(!seen.contains(r#""gone":{"server""#), "{seen}");
+    };
+    until(&|seen| {
+        servers
+            .iter()
+            .all(|server| seen.contains(&text(server, "address")))
+    });
+    for other in others {
+        signal(
+            i32::try_from(other["pid"].as_i64().unwrap()).unwrap(),
+            "KILL",
+        );
+    }
+    // It has lost its session, and each of the others does not answer.
+    until(&|seen| {
+        let is_down = |other: &Value| {
+            let row = format!(r#""{}":{{"address""#, text(other, "address"));
+            let row = seen
+                .rsplit_once(&row)
+                .map(|(_, row)| row.split("}").nth(1).unwrap_or(row));
+            row.is_some_and(|end| end.contains(r#""error":""#))
+        };
+        seen.contains("no server") && others.iter().all(is_down)
+    });
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -80,6 +80,7 @@ impl Page {
             client: client.clone(),
             visitor,
             own: self.own.clone(),
+            known: Mutex::default(),
         };
         (client, Some(Arc::new(words)))
     }
@@ -136,18 +137,24 @@ struct OwnWords {
     client: Client,
     visitor: Visitor,
     own: Own,
+    /// The other servers, as they were read last.
+    known: Mutex<Vec<EnsembleMember>>,
 }
 
 impl OwnWords {
-    /// The other servers, as far as the visitor may read the list.
+    /// The other servers, as far as the visitor may read the list. Without a majority there is no
+    /// session to read it, and nothing is of more interest than they are.
     async fn others(&self) -> Vec<EnsembleMember> {
-        let Ok(session) = self.client.session().await else {
-            return Vec::new();
+        let read = match self.client.session().await {
+            Ok(session) => session.ensemble_config().await.ok(),
+            Err(_) => None,
         };
-        let config = session.ensemble_config().await.unwrap_or_default();
-        let mut members = config.members;
-        members.retain(|member| member.id != self.own.id);
-        members
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = read {
+            *known = config.members;
+            known.retain(|member| member.id != self.own.id);
+        }
+        known.clone()
     }
 }
 
