@@ -115,7 +115,7 @@ fn nothing_is_found_on_a_healthy_server_whatever_is_on_its_tree() {
     let fine = with(&ran, "ok");
     for check in [
         "reach", "mode", "session", "lease", "clock", "disk", "files", "watches", "load", "leader",
-        "queue", "lock", "numbers", "children", "tree", "open", "version",
+        "queue", "lock", "numbers", "children", "skew", "tree", "open", "version",
     ] {
         let is_it = |text: &String| text.starts_with(&format!("{check} "));
         assert!(

@@ -1,7 +1,8 @@
 //! What is judged of the tree: layouts of recipes that are damaged, nodes that block, numbers that
-//! end, znodes with very many children. It reads only, and at most as many znodes as it may.
+//! end, znodes with very many children, dates that are still to come. It reads only, and at most as
+//! many znodes as it may.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use baton::inspect::{Inspector, LockSnapshot};
 use baton_client::{Error, Session};
@@ -15,6 +16,8 @@ const HIGH_NUMBER: i64 = 2_000_000_000;
 /// Listings of more children than this are long, and too long.
 const MANY_CHILDREN: usize = 10_000;
 const TOO_MANY_CHILDREN: usize = 100_000;
+/// A znode that is newer than the present by this says that a clock is wrong.
+const SKEW: Duration = Duration::from_secs(1);
 /// Findings of one kind. Further ones are counted.
 const MOST_OF_A_KIND: usize = 5;
 /// The nodes that a work queue cannot do without.
@@ -72,6 +75,8 @@ struct Walk<'a> {
     numbers: Kind,
     children: Kind,
     unread: usize,
+    /// The newest date of a znode, by the clock of the server that led then, in milliseconds.
+    newest_ms: i64,
 }
 
 /// Reads the tree below `root`, as far as the limits let it.
@@ -94,12 +99,14 @@ pub(super) async fn judge(
         numbers: kind("numbers"),
         children: kind("children"),
         unread: 0,
+        newest_ms: 0,
     };
     let (seen, stopped) = walk.down(root, limits).await;
     let mut findings = walk.queues.close("no work queue lacks a part");
     findings.extend(walk.locks.close("no lock has foreign or orphaned nodes"));
     findings.extend(walk.numbers.close("no sequence numbers near their end"));
     findings.extend(walk.children.close("no znode has very many children"));
+    findings.push(skew(walk.newest_ms, SystemTime::now()));
     if let Some(why) = stopped {
         let why = format!("{seen} znodes below {root} were looked at, then {why}");
         let remedy = "look at a part of the tree: baton doctor PATH; or allow more with --znodes";
@@ -116,6 +123,33 @@ pub(super) async fn judge(
         ));
     }
     findings
+}
+
+/// Whether a znode has a date that is still to come: then the clock of the server that gave it, or
+/// that of this machine, is wrong. A server's clock that is behind shows in no date.
+pub(super) fn skew(newest_ms: i64, now: SystemTime) -> Finding {
+    const CHECK: &str = "skew";
+    let newest = Duration::from_millis(newest_ms.try_into().unwrap_or(0));
+    let ahead = (SystemTime::UNIX_EPOCH + newest).duration_since(now);
+    let ahead = ahead.unwrap_or_default();
+    if ahead <= SKEW {
+        let fine = "no znode is newer than this machine's clock";
+        return Finding::ok(CHECK, "tree", fine);
+    }
+    Finding::new(
+        Severity::Warning,
+        CHECK,
+        "tree",
+        format!(
+            "a znode is {:.1} s newer than this machine's clock",
+            ahead.as_secs_f64()
+        ),
+        Advice::new(
+            "the clock of the server that led when it was written, or of this machine, is set wrong",
+            "delayed items of queues appear too early or too late, and ages are shown wrong; leases do not depend on it",
+            "set the clocks of all machines by one time service (timedatectl, chronyc tracking)",
+        ),
+    )
 }
 
 impl Walk<'_> {
@@ -151,6 +185,8 @@ impl Walk<'_> {
 
     async fn look_at(&mut self, path: &str) -> Result<Vec<String>, Error> {
         let listed = self.session.children(path).await?;
+        let stat = &listed.stat;
+        self.newest_ms = self.newest_ms.max(stat.ctime).max(stat.mtime);
         let names = listed.names;
         if names.len() > MANY_CHILDREN {
             self.children.add(|| many_children(path, names.len()));

@@ -7,7 +7,7 @@ use baton_client::{Acl, EnsembleConfig, Perms};
 use super::facts::{ClockRate, Endpoint, Reach, Word};
 use super::finding::{Finding, Severity};
 use super::session::SessionFacts;
-use super::{Lease, Server, Sum, ensemble, judge_openness, server};
+use super::{Lease, Server, Sum, ensemble, judge_openness, layouts, server};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -495,4 +495,16 @@ fn the_exit_code_is_that_of_the_worst_finding() {
     assert_eq!(sum(&servers), 1);
     servers[1].srvr = srvr("leader");
     assert_eq!(sum(&servers), 3);
+}
+
+#[test]
+fn a_znode_from_the_future_says_that_a_clock_is_set_wrong() {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    for newest in [0, -5, i64::MIN, 1_700_000_000_000, 1_700_000_001_000] {
+        assert_eq!(bad(&[layouts::skew(newest, now)]), [""; 0], "{newest}");
+    }
+    let ahead = layouts::skew(1_700_000_090_500, now);
+    assert_one(&[ahead], "warning skew", "90.5 s newer");
+    let endless = layouts::skew(i64::MAX, now);
+    assert_one(&[endless], "warning skew", "newer than");
 }
