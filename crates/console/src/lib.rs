@@ -5,6 +5,7 @@
 //!   [`Recipe`]s, [`SessionUse`]s and [`Deadlock`]s; all of them implement `serde::Serialize`.
 //! - [`Console`] and [`http`]: the survey on a page in the browser, live.
 //! - [`waits`]: the wait-for graph, its cycles, and the proof that a cycle stood.
+//! - [`metrics`]: what a server counts of each lock and queue, for Prometheus.
 //!
 //! ```no_run
 //! # async fn example(client: baton_client::Client) -> Result<(), baton_console::SurveyError> {
@@ -44,6 +45,7 @@
 // | `tree` | what is known of the tree, and when it is read again; every bound of the survey |
 // | `reader` | reads in batches |
 // | `error` | why a survey failed |
+// | `metrics` | metrics of each lock and queue, counted from what a server applies |
 
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations, unnameable_types)]
@@ -55,6 +57,7 @@ mod detail;
 mod error;
 mod history;
 pub mod http;
+pub mod metrics;
 mod reader;
 mod recipes;
 mod scene;

@@ -49,6 +49,7 @@
 //! | `tls` | the certificates of the server's ports, read again when their files change |
 //! | `exposure` | which addresses are open to strangers, and which of them stop the start |
 //! | `options`, `audit_options` | every setting |
+//! | `observer` | what is shown to an observer of the changes |
 //! | `inherited` | sockets that whoever starts the server has opened |
 //! | `error` | why a server does not start or stops |
 //! | `sasl_users`, `secret_file` | users with passwords; files that nobody else may read |
@@ -72,6 +73,7 @@ pub mod http;
 mod inherited;
 mod listener;
 mod net;
+mod observer;
 pub mod offline;
 mod options;
 pub mod pages;
@@ -95,11 +97,13 @@ mod watch;
 
 pub use audit_options::{AuditFormat, AuditOptions, AuditTo};
 pub use baton_tls::{ClientAuth, Files as TlsFiles, TlsError};
+pub use baton_tree::{PeekedChild, Znode};
 pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
 pub use exposure::Opening;
 pub use inherited::InheritedSockets;
+pub use observer::{ChangeObserver, ChangedBy, ObservedChange, ObservedTree};
 pub use options::{
     CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, PeerTlsOptions,
     ServerTlsOptions, StorageChoice,

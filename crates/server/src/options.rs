@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::ClientAddress;
@@ -13,6 +14,7 @@ use baton_tls::{ClientAuth, Files};
 use crate::audit_options::AuditOptions;
 use crate::error::StartError;
 use crate::inherited::InheritedSockets;
+use crate::observer::ChangeObserver;
 use crate::sasl_users::SaslUsers;
 
 /// Connections that the system holds until they are accepted.
@@ -167,6 +169,9 @@ pub struct Options {
     /// Lines that the four-letter word `conf` shows besides the settings: name and value, as a
     /// zoo.cfg has them, `server.N` among them. They have no effect. Default: none.
     pub conf_lines: Vec<(String, String)>,
+    /// An observer of the changes, whose metrics `/metrics` shows besides the server's own. It may
+    /// belong to this server alone. Default: none.
+    pub observer: Option<Arc<dyn ChangeObserver>>,
 }
 
 /// TLS of a server's ports for clients and for HTTP.
@@ -546,6 +551,7 @@ impl Default for Options {
             server_id: 1,
             ensemble: None,
             conf_lines: Vec::new(),
+            observer: None,
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::connections::peer::Peer;
 use crate::connections::registry::{Connections, TooMany};
 use crate::connections::relief;
 use crate::ensemble_status::EnsembleStatus;
+use crate::observer::ObservedTree;
 use crate::options::Options;
 use crate::report::client_log::ClientLog;
 use crate::report::listings::{Listed, ListingName, Listings, Refusal, Source};
@@ -98,6 +99,13 @@ impl ServerState {
     pub(crate) fn is_read_only(&self) -> bool {
         let ensemble = self.ensemble.as_ref();
         ensemble.is_some_and(|status| status.lock().is_read_only)
+    }
+
+    /// Shows the whole tree to the observer, which has missed how it came to be.
+    pub(crate) fn show_restored(&self) {
+        if let Some(observer) = &self.options.observer {
+            observer.restored(&ObservedTree::new(&self.tree.read()));
+        }
     }
 
     /// Adds a connection to those that are open.

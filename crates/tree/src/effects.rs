@@ -29,6 +29,9 @@ pub struct Change<'a> {
     pub path: &'a str,
     /// The zxid of the command.
     pub zxid: i64,
+    /// The session that owns the znode, of one that came or went; 0 for a znode without one, and
+    /// for every other change.
+    pub session: i64,
     /// The znode's ACL at that moment, a deleted one's last: an event goes only to those who may
     /// read (protocol.md §1.7).
     pub acl: &'a AclList,

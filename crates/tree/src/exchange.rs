@@ -44,6 +44,14 @@ pub struct Znode<'a> {
     pub owner: i64,
 }
 
+impl Znode<'_> {
+    /// The session that owns it; 0 if none does.
+    #[must_use]
+    pub fn session(&self) -> i64 {
+        Kind::of_owner(self.owner).ephemeral_owner()
+    }
+}
+
 /// Why znodes and sessions do not make a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

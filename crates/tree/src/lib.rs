@@ -67,7 +67,7 @@ pub use exchange::{AssembleError, Assembly, Znode};
 pub use identity::{AuthId, Identity, digest_id};
 pub use level::FormatLevel;
 pub use quota::QuotaState;
-pub use read::ChildNames;
+pub use read::{ChildNames, PeekedChild};
 pub use reap::ReapCandidate;
 pub use restore::{Restore, RestoreError};
 pub use server_list::{ListChange, ListedServer, ServerList};

@@ -16,7 +16,7 @@ use crate::tree::Tree;
 #[derive(Debug, Default)]
 struct Journal {
     undo: Vec<Undo>,
-    changes: Vec<(ChangeKind, Range<usize>, AclId)>,
+    changes: Vec<(ChangeKind, Range<usize>, i64, AclId)>,
     paths: String,
     /// Quotas that were gone over, each with its path.
     over: Vec<(String, OverQuota<'static>)>,
@@ -34,8 +34,9 @@ impl Recorder for Journal {
     fn change(&mut self, change: Noted<'_>, _: &AclTable) {
         let start = self.paths.len();
         self.paths.push_str(change.path);
+        let path = start..self.paths.len();
         self.changes
-            .push((change.kind, start..self.paths.len(), change.acl));
+            .push((change.kind, path, change.session, change.acl));
     }
 
     fn over_quota(&mut self, over: OverQuota<'_>) {
@@ -74,11 +75,12 @@ impl Tree {
             }
         }
         journal.report_quotas(effects);
-        for (kind, range, acl) in &journal.changes {
+        for (kind, range, session, acl) in &journal.changes {
             effects.event(Change {
                 kind: *kind,
                 path: journal.paths.get(range.clone()).unwrap_or_default(),
                 zxid: context.zxid,
+                session: *session,
                 acl: self.acls.get(*acl),
             });
         }

@@ -32,6 +32,17 @@ impl<'a> Iterator for ChildNames<'a> {
 
 impl ExactSizeIterator for ChildNames<'_> {}
 
+/// A child as [`Tree::peek_children`] shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeekedChild<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// When it was created, in milliseconds since 1970.
+    pub ctime: i64,
+    /// How many children it has.
+    pub num_children: u32,
+}
+
 fn name_of(node: &Node) -> &str {
     std::str::from_utf8(node.name()).unwrap_or_default()
 }
@@ -189,6 +200,27 @@ impl Tree {
     pub fn peek(&self, path: &str) -> Option<(Stat, &AclList)> {
         let node = self.arena.node(self.arena.lookup(path)?);
         Some((self.stat_of(node), self.acls.get(node.acl)))
+    }
+
+    /// The data, without a check: for the server's own metrics.
+    #[must_use]
+    pub fn peek_data(&self, path: &str) -> Option<&[u8]> {
+        self.arena.node(self.arena.lookup(path)?).data()
+    }
+
+    /// The children in the order of their creation, without a check: for the server's own metrics.
+    /// None where there is no such znode.
+    pub fn peek_children(&self, path: &str) -> impl Iterator<Item = PeekedChild<'_>> {
+        let id = self.arena.lookup(path);
+        let children = id.map(|id| self.arena.children(self.arena.node(id)));
+        children
+            .into_iter()
+            .flatten()
+            .map(|(_, child)| PeekedChild {
+                name: name_of(child),
+                ctime: child.ctime,
+                num_children: self.arena.family(child).num_children,
+            })
     }
 
     /// The open sessions, in the order of their ids.

@@ -34,6 +34,8 @@ pub(crate) struct Noted<'a> {
     pub(crate) kind: ChangeKind,
     pub(crate) path: &'a str,
     pub(crate) zxid: i64,
+    /// See [`Change::session`].
+    pub(crate) session: i64,
     pub(crate) acl: AclId,
 }
 
@@ -46,6 +48,7 @@ impl<E: Effects> Recorder for Direct<'_, E> {
             kind: change.kind,
             path: change.path,
             zxid: change.zxid,
+            session: change.session,
             acl: acls.get(change.acl),
         });
     }

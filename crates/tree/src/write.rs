@@ -127,9 +127,10 @@ impl Tree {
                 parent_pzxid: family.pzxid,
             });
         }
-        self.record(context, recorder, ChangeKind::Created, &path, acl);
+        let owned = (kind.ephemeral_owner(), acl);
+        self.record(context, recorder, ChangeKind::Created, &path, owned);
         let changed = ChangeKind::ChildrenChanged;
-        self.record(context, recorder, changed, parent_path, parent_acl);
+        self.record(context, recorder, changed, parent_path, (0, parent_acl));
         let stat = self.stat_of(self.arena.node(id));
         self.charge(quota.as_ref(), growth, recorder);
         self.begin_stats(&path, id, recorder);
@@ -217,10 +218,11 @@ impl Tree {
         let family = self.arena.family_mut(parent_id);
         let parent_pzxid = std::mem::replace(&mut family.pzxid, context.zxid);
         self.end_family_change(parent_path, parent_id);
-        self.record(context, recorder, ChangeKind::Deleted, path, node.acl);
+        let owned = (kind.ephemeral_owner(), node.acl);
+        self.record(context, recorder, ChangeKind::Deleted, path, owned);
         let parent_acl = self.arena.node(parent_id).acl;
         let changed = ChangeKind::ChildrenChanged;
-        self.record(context, recorder, changed, parent_path, parent_acl);
+        self.record(context, recorder, changed, parent_path, (0, parent_acl));
         let quota = self.quota_over(path);
         let growth = Growth {
             count: -1,
@@ -268,7 +270,7 @@ impl Tree {
             node.mtime = context.time_ms;
         });
         let stat = self.stat_of(self.arena.node(id));
-        self.record(context, recorder, ChangeKind::DataChanged, path, acl);
+        self.record(context, recorder, ChangeKind::DataChanged, path, (0, acl));
         self.charge(quota.as_ref(), growth, recorder);
         Ok(stat)
     }
@@ -290,7 +292,7 @@ impl Tree {
             node.mtime = context.time_ms;
         });
         let stat = self.stat_of(self.arena.node(id));
-        self.record(context, recorder, ChangeKind::DataChanged, path, acl);
+        self.record(context, recorder, ChangeKind::DataChanged, path, (0, acl));
         Ok(stat)
     }
 
@@ -377,13 +379,14 @@ impl Tree {
         recorder: &mut impl Recorder,
         kind: ChangeKind,
         path: &str,
-        acl: AclId,
+        (session, acl): (i64, AclId),
     ) {
         let zxid = context.zxid;
         let noted = Noted {
             kind,
             path,
             zxid,
+            session,
             acl,
         };
         recorder.change(noted, &self.acls);

@@ -103,7 +103,7 @@ fn crates_depend_downwards_only() {
             "recipes",
             &["baton-client", "baton-proto", "baton-server"][..],
         ),
-        ("console", &["baton", "baton-client"][..]),
+        ("console", &["baton", "baton-client", "baton-server"][..]),
         (
             "testkit",
             &[

@@ -8,8 +8,10 @@ mod page;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use baton_console::metrics::RecipeMetrics;
 use baton_server::{
     AuditTo, Builder, ClientAuth, EnsembleOptions, Options, Server, StartError, StorageChoice,
 };
@@ -215,6 +217,10 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
     }
     if let AuditTo::File(path) = &mut options.audit.to {
         *path = absolute(path)?;
+    }
+    if !options.http.is_empty() || !options.https.is_empty() {
+        let metrics = RecipeMetrics::new(target.metrics.clone());
+        options.observer = Some(Arc::new(metrics));
     }
     let mut builder = Server::builder();
     if let Some(folder) = target.folder() {

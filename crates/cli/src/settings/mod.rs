@@ -39,6 +39,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use baton_console::metrics::Selection;
 use baton_server::{
     ClientAuth, EnsembleOptions, Options, PeerTlsOptions, ServerTlsOptions, StartError, TlsFiles,
 };
@@ -76,6 +77,8 @@ pub(crate) struct Target {
     pub(crate) exit_when_idle: Option<Duration>,
     /// Whether the system may write the memory of a server that crashes to a file.
     pub(crate) core_dumps: bool,
+    /// Which locks and queues have metrics of their own.
+    pub(crate) metrics: Selection,
 }
 
 /// The files and rules of TLS as they are given.
@@ -296,9 +299,23 @@ impl Settings {
             let origin = "as unix_socket_group asks for".to_owned();
             self.origins.insert("unix_socket_mode", origin);
         }
+        self.check_metrics()?;
         self.settle_tls()?;
         self.settle_ensemble()?;
         self.judged(self.target.options.check())
+    }
+
+    /// Whether the paths that may have metrics of their own are paths.
+    fn check_metrics(&self) -> Result<(), Failure> {
+        for prefix in &self.target.metrics.prefixes {
+            baton_proto::path::validate(prefix).map_err(|why| {
+                let named = self.named("metrics_prefixes");
+                Failure::usage(format!(
+                    "{named} is no path of a znode: {why}; name one like /app/locks"
+                ))
+            })?;
+        }
+        Ok(())
     }
 
     /// Whether a server may start that is as open as this.

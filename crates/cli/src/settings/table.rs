@@ -178,6 +178,20 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "Bearer tokens for HTTP, one a line: callers who have one may read from anywhere, and give every command",
     },
     Setting {
+        name: "metrics_paths",
+        flag: Flag::Own("N"),
+        zoo: None,
+        field: Field::Count(|to| &mut to.metrics.most),
+        help: "The locks, and the queues, that have metrics of their own in /metrics: the busiest; 0 for none, so that no path is shown there",
+    },
+    Setting {
+        name: "metrics_prefixes",
+        flag: Flag::Named("metrics-prefix", "PATH"),
+        zoo: None,
+        field: Field::Texts(|to| &mut to.metrics.prefixes),
+        help: "Only locks and queues at or below this path have metrics of their own. May be repeated",
+    },
+    Setting {
         name: "insecure",
         flag: Flag::Own(""),
         zoo: Some(("insecure", Unit::Text)),

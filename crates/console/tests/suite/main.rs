@@ -8,6 +8,7 @@
 
 mod churn;
 mod http;
+mod metrics;
 mod model;
 mod scene;
 mod survey;

@@ -10,7 +10,7 @@ use crate::naming::{self, Child, Dialect, LockMode, NamingScheme, Refusal, RwDia
 use crate::rendering::{self, OneLine};
 
 /// The one node of a simple lock.
-const SIMPLE: &str = "lock";
+pub(super) const SIMPLE: &str = "lock";
 
 /// Whose names a node of a lock has. Nodes of different schemes do not wait for one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

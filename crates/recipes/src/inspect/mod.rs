@@ -19,7 +19,7 @@
 //!
 //! Callers that have read a tree themselves find out with [`recognise`] what a folder is, and make
 //! the same snapshots of it: [`LockSnapshot::of_children`], [`LockSnapshot::of_semaphore`],
-//! [`GroupSnapshot::of_children`].
+//! [`GroupSnapshot::of_children`]. What one node is by its path alone, [`role`] says.
 //!
 //! Two methods change something, each only the node that was seen: [`Inspector::revoke`] asks a
 //! holder to release, and [`Inspector::break_holder`] deletes a holder's node.
@@ -50,6 +50,7 @@
 //
 // | module | owns |
 // |---|---|
+// | `role` | what one node is to a recipe, by its path |
 // | `recognise` | which recipe a folder is, by its data and its children |
 // | `waits` | who waits for whom in a wait queue |
 // | `lock` | locks, semaphores and elections: holders, waiters in order |
@@ -77,6 +78,7 @@ mod lock_node;
 mod node_info;
 mod queue;
 mod recognise;
+mod role;
 mod waits;
 mod work_queue;
 
@@ -95,5 +97,6 @@ pub use recognise::{
     RoundInfo, Shape, beside, is_part_of_locking_queue, is_ready_mark, is_receipts, latch_in,
     locking_queue_folders, newest_round_in, oldest_items, recognise, round_in, term_in, term_path,
 };
+pub use role::{NodeRole, role};
 pub use waits::Wait;
 pub use work_queue::WorkQueueSnapshot;

@@ -102,7 +102,7 @@ pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<Shape> {
 }
 
 /// The library whose queue has an item of this name.
-fn queue_layout(name: &str) -> Option<QueueLayout> {
+pub(super) fn queue_layout(name: &str) -> Option<QueueLayout> {
     let kinds = [
         (QueueKind::Recipes, QueueLayout::Recipes),
         (QueueKind::Kazoo, QueueLayout::Kazoo),

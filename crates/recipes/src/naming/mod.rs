@@ -169,16 +169,13 @@ impl Dialect {
 
     /// What `child`, a name without its directory, is to a participant of this naming scheme.
     pub(crate) fn classify(self, child: &str) -> Child {
-        match (self, Family::of(child)) {
-            (Self::Curator, Family::Lock(number))
-            | (Self::CuratorLatch, Family::Latch(number))
-            | (Self::Kazoo, Family::Kazoo(number))
-            | (Self::WriteLock, Family::WriteLock(number))
-            | (Self::ElectionSupport, Family::Support(number)) => Child::Waiter {
+        let family = Family::of(child);
+        match family.waiter() {
+            Some((dialect, number)) if dialect == self => Child::Waiter {
                 number,
                 mode: LockMode::Exclusive,
             },
-            (_, other) => other.among_others(),
+            _ => family.among_others(),
         }
     }
 }
@@ -264,6 +261,20 @@ impl Family {
                 .map_or(Self::UnknownSequential, Self::WriteLock);
         }
         Self::UnknownSequential
+    }
+
+    /// The dialect in which a child of this family is a waiter node, and its number.
+    fn waiter(self) -> Option<(Dialect, i64)> {
+        Some(match self {
+            Self::Lock(number) => (Dialect::Curator, number),
+            Self::Latch(number) => (Dialect::CuratorLatch, number),
+            Self::Kazoo(number) => (Dialect::Kazoo, number),
+            Self::WriteLock(number) => (Dialect::WriteLock, number),
+            Self::Support(number) => (Dialect::ElectionSupport, number),
+            Self::Foreign(_) | Self::Unreadable(_) | Self::UnknownSequential | Self::Plain => {
+                return None;
+            }
+        })
     }
 
     /// What a child of this family is to participants of every other.

@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::{Child, Dialect, LockMode, RwDialect};
+use super::{Child, Dialect, Family, LockMode, RwDialect};
 
 /// The naming scheme of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +43,21 @@ impl NamingScheme {
     /// it is to all of them. A writer of kazoo's read/write lock has the name of a node of kazoo's
     /// mutex, and is read as such.
     pub(crate) fn classify_any(child: &str) -> (Option<Self>, Child) {
-        let exclusive = Dialect::ALL.into_iter().map(Self::Exclusive);
-        let shared = RwDialect::ALL.into_iter().map(Self::ReadWrite);
-        for naming in exclusive.chain(shared) {
-            let found = naming.classify(child);
+        let family = Family::of(child);
+        if let Some((dialect, number)) = family.waiter() {
+            let mode = LockMode::Exclusive;
+            return (
+                Some(Self::Exclusive(dialect)),
+                Child::Waiter { number, mode },
+            );
+        }
+        for dialect in RwDialect::ALL {
+            let found = dialect.classify(child);
             if matches!(found, Child::Waiter { .. }) {
-                return (Some(naming), found);
+                return (Some(Self::ReadWrite(dialect)), found);
             }
         }
-        (None, Dialect::Curator.classify(child))
+        (None, family.among_others())
     }
 
     /// The lock mode of a child that was classified as a waiter node.

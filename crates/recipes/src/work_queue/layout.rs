@@ -18,6 +18,10 @@ const MINUTE_MS: i64 = 60_000;
 /// The largest priority number, which is the least urgent.
 pub(super) const MAX_PRIORITY: u16 = 999;
 
+/// The names of the folder of shards, and of that of dead letters.
+const ITEMS: &str = "items";
+const DEAD: &str = "dead";
+
 /// Full paths of the nodes of one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
@@ -42,8 +46,8 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn new(root: &str) -> Self {
         Self {
-            items: join(root, "items"),
-            dead: join(root, "dead"),
+            items: join(root, ITEMS),
+            dead: join(root, DEAD),
             ids: join(root, "ids"),
             counter: join(root, "gate"),
             waiters: join(root, "waiters"),
@@ -148,6 +152,28 @@ impl ItemName {
         let marker = uuid::Uuid::new_v4();
         format!("{due_ms:013}-{priority:03}-{}", marker.simple())
     }
+}
+
+/// The queue of the item at `path`, by its names alone; `None` for another path.
+pub(super) fn queue_of_item(path: &str) -> Option<&str> {
+    let (shard_path, item) = path.rsplit_once('/')?;
+    ItemName::parse(item)?;
+    let (folder, shard) = shard_path.rsplit_once('/')?;
+    Shard::parse(shard)?;
+    below(folder, ITEMS)
+}
+
+/// The queue of the dead letter at `path`, by its names alone; `None` for another path.
+pub(super) fn queue_of_dead_letter(path: &str) -> Option<&str> {
+    let (folder, letter) = path.rsplit_once('/')?;
+    digits(letter.strip_prefix(DEAD_PREFIX)?, 10)?;
+    below(folder, DEAD)
+}
+
+/// The queue whose folder of this name is at `path`.
+fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
+    let (queue, name) = path.rsplit_once('/')?;
+    (name == folder && !queue.is_empty()).then_some(queue)
 }
 
 fn digits(text: &str, count: usize) -> Option<i64> {

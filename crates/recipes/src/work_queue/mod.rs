@@ -80,7 +80,7 @@ pub use dead_letter::DeadLetter;
 pub use depth::Depth;
 pub use error::WorkError;
 pub use item::WorkItem;
-pub use outside::{ItemNote, WorkFolders, is_claim};
+pub use outside::{ItemNote, WorkFolders, available_since_ms, is_claim};
 pub use purge::Purged;
 pub use queue::WorkQueue;
 pub use runner::RunSummary;

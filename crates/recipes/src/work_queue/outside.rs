@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::context::Terms;
 use super::envelope::Envelope;
-use super::layout::{CLAIM_PREFIX, DEAD_PREFIX, ItemName, Layout};
+use super::layout::{
+    CLAIM_PREFIX, DEAD_PREFIX, ItemName, Layout, Shard, queue_of_dead_letter, queue_of_item,
+};
 use crate::naming;
 
 /// The most items that a queue's own data allows; `None`: no work queue's data.
@@ -86,4 +88,82 @@ impl ItemNote {
 #[must_use]
 pub fn is_claim(name: &str) -> bool {
     name.starts_with(CLAIM_PREFIX)
+}
+
+/// What the node at `path` is in a work queue, and the path of the queue, by names alone.
+pub(crate) fn part_of_queue(path: &str, is_owned: bool) -> Option<(Part, &str)> {
+    if is_owned {
+        let (item, claim) = path.rsplit_once('/')?;
+        let queue = is_claim(claim).then(|| queue_of_item(item))??;
+        return Some((Part::Claim, queue));
+    }
+    if let Some(queue) = queue_of_item(path) {
+        return Some((Part::Item, queue));
+    }
+    Some((Part::DeadLetter, queue_of_dead_letter(path)?))
+}
+
+/// A node of a work queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Item,
+    Claim,
+    DeadLetter,
+}
+
+/// When the item of this name became available, or will, in milliseconds since 1970: of a delayed
+/// item when it falls due, of another when its node was created. `None` for names that are not
+/// those of an item and of its shard.
+#[must_use]
+pub fn available_since_ms(shard: &str, item: &str, created_ms: i64) -> Option<i64> {
+    Shard::parse(shard)?;
+    Some(match ItemName::parse(item)? {
+        ItemName::Ready { .. } => created_ms,
+        ItemName::Later { due_ms, .. } => due_ms,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_queue_are_known_by_their_paths_and_nothing_else_is_one() {
+        let later = "/q/items/t0029395600/1763736000123-007-5c1b0f546d3c4f0b9d0e0a4b7d3f2e11";
+        let claim = "/a/q/items/p007-0000000001/i-0000000012/claim-5c1b0f54";
+        for (path, is_owned, expected) in [
+            (
+                "/q/items/p007-0000000001/i-0000000012",
+                false,
+                Some((Part::Item, "/q")),
+            ),
+            (later, false, Some((Part::Item, "/q"))),
+            (claim, true, Some((Part::Claim, "/a/q"))),
+            (
+                "/q/dead/d-0000000003",
+                false,
+                Some((Part::DeadLetter, "/q")),
+            ),
+            // An item is never an ephemeral, a claim always is.
+            ("/q/items/p007-0000000001/i-0000000012", true, None),
+            (claim, false, None),
+            ("/items/p007-0000000001/i-0000000012", false, None),
+            ("/q/items/p7-1/i-0000000012", false, None),
+            ("/q/dead/letter", false, None),
+            ("/dead/d-0000000003", false, None),
+            ("/", false, None),
+        ] {
+            assert_eq!(part_of_queue(path, is_owned), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_item_is_available_once_it_is_due() {
+        let later = "1763736000123-007-5c1b0f546d3c4f0b9d0e0a4b7d3f2e11";
+        let since = |shard, item| available_since_ms(shard, item, 9);
+        assert_eq!(since("p000-0000000001", "i-0000000001"), Some(9));
+        assert_eq!(since("t0029395600", later), Some(1_763_736_000_123));
+        assert_eq!(since("t0029395600", "x"), None);
+        assert_eq!(since("x", "i-0000000001"), None);
+    }
 }

@@ -20,6 +20,7 @@ use crate::commit::in_flight::Requested;
 use crate::connections::conn::{Attached, CloseReason, Conn};
 use crate::connections::inbox::{Group, Kind, Queued, Work};
 use crate::connections::touch::Touch;
+use crate::observer::{ChangeObserver, ChangedBy, ObservedChange};
 use crate::read::answer::{self, Asked, Flow, WatchAccess};
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
@@ -41,6 +42,43 @@ const READ_BYTES_PER_LOCK: usize = 256 << 10;
 /// next entry.
 const DIRECT_CONNECTIONS: usize = 4;
 
+/// Who is shown the changes of one command.
+struct Observing<'a> {
+    observer: &'a dyn ChangeObserver,
+    by: ChangedBy,
+    time_ms: i64,
+}
+
+impl Observing<'_> {
+    fn show(&self, change: &Change<'_>) {
+        let is_created = match change.kind {
+            ChangeKind::Created => true,
+            ChangeKind::Deleted => false,
+            ChangeKind::DataChanged | ChangeKind::ChildrenChanged => return,
+        };
+        self.observer.changed(&ObservedChange {
+            is_created,
+            path: change.path,
+            session: change.session,
+            by: self.by,
+            zxid: change.zxid,
+            time_ms: self.time_ms,
+        });
+    }
+}
+
+/// Who makes the changes of this command.
+const fn changed_by(item: &BatchItem<'_>) -> ChangedBy {
+    match item.command {
+        Command::Write { .. } => ChangedBy::Client(item.session),
+        Command::CloseSession { reason, .. } => match reason {
+            baton_tree::CloseReason::Client => ChangedBy::ClosedSession,
+            baton_tree::CloseReason::Expired => ChangedBy::ExpiredSession,
+        },
+        _ => ChangedBy::Server,
+    }
+}
+
 /// Sends a change to the connections that watch it.
 struct Deliver<'a> {
     state: &'a ServerState,
@@ -52,6 +90,7 @@ struct Deliver<'a> {
     frame: &'a mut Vec<u8>,
     relief: &'a mut usize,
     stats: &'a Stats,
+    observing: Option<Observing<'a>>,
     /// The znodes that are deleted, where the audit record is to have them.
     deleted: Option<&'a mut Vec<String>>,
     /// Whether the entry is one of those that a start applies again.
@@ -68,6 +107,9 @@ impl Effects for Deliver<'_> {
         };
         if let (ChangeKind::Deleted, Some(deleted)) = (change.kind, &mut self.deleted) {
             deleted.push(change.path.to_owned());
+        }
+        if let Some(observing) = &self.observing {
+            observing.show(&change);
         }
         self.watches.fire(kind, change.path, self.hit);
         if self.hit.is_empty() {
@@ -198,6 +240,8 @@ impl Applier {
         if let Some(audit) = self.audit.as_mut().filter(|_| is_audited) {
             audit.begin(state.time.wall_ms());
         }
+        let observer = state.options.observer.as_deref();
+        let observer = observer.filter(|_| !self.is_recovering);
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         let mut rest = requested.steps.iter();
         while rest.len() > 0 {
@@ -224,6 +268,11 @@ impl Applier {
                         frame: &mut self.frame,
                         relief: &mut self.relief,
                         stats: &state.stats,
+                        observing: observer.map(|observer| Observing {
+                            observer,
+                            by: changed_by(item),
+                            time_ms,
+                        }),
                         deleted: names_deleted.then_some(&mut self.deleted),
                         is_recovering: self.is_recovering,
                     };

@@ -117,6 +117,7 @@ impl CommitPipeline {
         }
         core.raise_level(is_new)?;
         core.applier.is_recovering = false;
+        core.state.show_restored();
         core.start_clocks();
         Ok(core)
     }
@@ -148,6 +149,7 @@ impl CommitPipeline {
         core.nonces = nonces;
         core.settle_member()?;
         core.applier.is_recovering = false;
+        core.state.show_restored();
         core.start_clocks();
         core.clocks.follow(core.state.time.now_ms());
         Ok(core)

@@ -9,6 +9,7 @@ use baton_proto::Escaped;
 use serde_json::{Map, Number, Value as Json};
 
 use self::table::{Kind, Sample, Value, all};
+use crate::observer::ObservedTree;
 use crate::state::ServerState;
 use crate::stats::distribution::Spread;
 
@@ -121,7 +122,7 @@ pub(crate) fn as_json(state: &ServerState) -> Map<String, Json> {
         .collect()
 }
 
-/// The metrics in Prometheus's text format.
+/// The metrics in Prometheus's text format, with those of the observer.
 pub(crate) fn as_exposition(state: &ServerState) -> String {
     let sample = Sample::take(state);
     let mut out = String::new();
@@ -196,6 +197,11 @@ pub(crate) fn as_exposition(state: &ServerState) -> String {
         }
         let _ = writeln!(out, "{name}_sum {}", spread.sum as f64 / per);
         let _ = writeln!(out, "{name}_count {}", spread.count);
+    }
+    if let Some(observer) = &state.options.observer {
+        let now_ms = state.time.wall_ms();
+        let observed = observer.sample(&ObservedTree::new(&state.tree.read()), now_ms);
+        let _ = write!(out, "{observed}");
     }
     out
 }

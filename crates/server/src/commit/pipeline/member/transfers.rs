@@ -171,6 +171,7 @@ impl CommitPipeline {
             "a client could see the new state before the events of what lies between"
         );
         let before = std::mem::replace(&mut *self.state.tree.write(), tree);
+        self.state.show_restored();
         let (installed, done) = (Operation::SnapshotInstalled, Ending::Success);
         self.state.record(installed, done, Who::server, |fields| {
             fields.hex("before", before.zxid());
