@@ -54,4 +54,4 @@ pub use explore::{Effort, Failure, Summary, explore, plans_that_reach, replay};
 pub use fault::{CancelAt, Direction, Edge, Fault, FaultKind, Plan, PlanError};
 pub use occupancy::Occupancy;
 pub use run::{Report, run};
-pub use stage::Stage;
+pub use stage::{FinalState, Stage};

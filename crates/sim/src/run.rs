@@ -8,7 +8,7 @@ use baton_client::Client;
 use crate::fault::Plan;
 use crate::network::Network;
 use crate::scenario::Scenario;
-use crate::stage::Stage;
+use crate::stage::{FinalState, Stage};
 
 /// The session timeout of every simulated client.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
@@ -89,15 +89,19 @@ async fn play(scenario: &Scenario, plan: &Plan, transcript: bool) -> Report {
         creates = network.creates();
         network.heal();
         tokio::time::sleep(QUIET).await;
-        judge_open(scenario, &stage);
-        if let Some(check) = scenario.afterwards {
-            check(&stage);
+        if let Some(state) = stage.final_state().await {
+            judge_open(scenario, &stage, &state);
+            if let Some(check) = scenario.afterwards {
+                check(&stage, &state);
+            }
         }
         for client in stage.clients() {
             close(&stage, client).await;
         }
         tokio::time::sleep(QUIET).await;
-        judge_closed(&stage);
+        if let Some(state) = stage.final_state().await {
+            judge_closed(&stage, &state);
+        }
     };
     tokio::select! {
         biased;
@@ -125,11 +129,8 @@ pub(crate) async fn close(stage: &Stage, client: &Client) {
 }
 
 /// With all sessions open and nothing going on any more: what the recipes left behind.
-pub(crate) fn judge_open(scenario: &Scenario, stage: &Stage) {
-    let Some(server) = stage.network().server() else {
-        return stage.fail("there is no server");
-    };
-    for (path, stat) in server.nodes() {
+pub(crate) fn judge_open(scenario: &Scenario, stage: &Stage, state: &FinalState) {
+    for (path, stat) in state.all_nodes() {
         let own = path == "/" || path == "/zookeeper" || path.starts_with("/zookeeper/");
         if !own && !(scenario.keeps)(&path) {
             stage.fail(&format!(
@@ -148,16 +149,13 @@ pub(crate) fn judge_open(scenario: &Scenario, stage: &Stage) {
 }
 
 /// With all sessions closed: nothing of theirs may be there.
-pub(crate) fn judge_closed(stage: &Stage) {
-    let Some(server) = stage.network().server() else {
-        return;
-    };
-    for (path, stat) in server.nodes() {
+pub(crate) fn judge_closed(stage: &Stage, state: &FinalState) {
+    for (path, stat) in state.all_nodes() {
         if stat.ephemeral_owner != 0 {
             stage.fail(&format!("outlives its session: {path}"));
         }
     }
-    for session in server.sessions() {
+    for session in state.sessions() {
         stage.fail(&format!("session 0x{session:x} is still open"));
     }
     for server in stage.network().servers() {

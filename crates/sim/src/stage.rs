@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use baton_client::testing::VirtualClock;
 use baton_client::{BoxFuture, Client, Config, CreateMode, Session, Stat};
+use baton_server::simulation::SimulatedServer;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::cancel::Cancellable;
 use crate::cluster::SUPERUSER;
@@ -18,6 +20,15 @@ use crate::occupancy::Occupancy;
 
 /// Actors that are not done by then are stuck: longer than all faults of a plan can take.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long what clients have sent may still be on its way once nothing goes wrong any more.
+const AFTERMATH: Duration = Duration::from_secs(5);
+/// Servers that have no leader or no common state this long after that never will.
+const REST_LIMIT: Duration = Duration::from_secs(10);
+/// How often they are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How much longer a write may take on several servers, whose networks and disks are slower.
+const PACE_OF_SEVERAL: u64 = 40;
 
 /// The session timeout of a client that changes the members.
 const OPERATOR_TIMEOUT: Duration = Duration::from_secs(3);
@@ -296,21 +307,70 @@ impl Stage {
         rng.u64(0..bound.max(1))
     }
 
-    /// The server's nodes below `path` right now, with their stats.
+    /// `millis` of a scenario with one server, in proportion where several answer: for times that
+    /// a write has to fit into.
+    #[must_use]
+    pub fn paced(&self, millis: u64) -> u64 {
+        match self.network().has_several() {
+            true => millis * PACE_OF_SEVERAL,
+            false => millis,
+        }
+    }
+
+    /// What a run is judged by: the state of a server that runs; of several, the one that all
+    /// members have applied. Those are made whole for that, and nothing goes wrong from here on.
+    ///
+    /// Fails the run and returns `None` where there is no such state: no judge may take that for a
+    /// tree without nodes.
+    pub async fn final_state(&self) -> Option<FinalState> {
+        let network = self.network();
+        if network.has_several() && network.is_open() {
+            network.heal();
+            tokio::time::sleep(AFTERMATH).await;
+        }
+        let limit = Instant::now() + REST_LIMIT;
+        loop {
+            match network.agreed() {
+                Ok(server) => return Some(FinalState(server)),
+                Err(unrest) if Instant::now() >= limit => {
+                    self.fail(&format!("the servers do not come to rest: {unrest}"));
+                    return None;
+                }
+                Err(_) => tokio::time::sleep(LOOK_INTERVAL).await,
+            }
+        }
+    }
+}
+
+/// What the servers of a run have agreed on, see [`Stage::final_state`].
+#[derive(Debug)]
+pub struct FinalState(Arc<SimulatedServer>);
+
+impl FinalState {
+    /// Every node, with its stat.
+    #[must_use]
+    pub fn all_nodes(&self) -> Vec<(String, Stat)> {
+        self.0.nodes()
+    }
+
+    /// The nodes below `path`, with their stats.
     #[must_use]
     pub fn nodes(&self, path: &str) -> Vec<(String, Stat)> {
         let below = format!("{path}/");
-        let mut nodes = match self.network().server() {
-            Some(server) => server.nodes(),
-            None => Vec::new(),
-        };
+        let mut nodes = self.0.nodes();
         nodes.retain(|(node, _)| node.starts_with(&below));
         nodes
     }
 
-    /// The data of a node right now.
+    /// The data of a node.
     #[must_use]
     pub fn data(&self, path: &str) -> Option<Vec<u8>> {
-        self.network().server()?.data(path)
+        self.0.data(path)
+    }
+
+    /// The open sessions.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<i64> {
+        self.0.sessions()
     }
 }

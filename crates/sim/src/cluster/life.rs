@@ -10,11 +10,12 @@ use baton_consensus::{MessageKind, Role};
 use baton_peers::codec::Frame;
 use baton_peers::handshake::LocalServer;
 use baton_peers::net::SendError;
+use baton_proto::CONFIG_PATH;
 use baton_server::simulation::{
     MemberProgress, SimulatedClocks, SimulatedMember, SimulatedServer, Surroundings, Task,
 };
 use baton_server::{EnsembleOptions, Options, ServerError};
-use baton_tree::{FormatLevel, digest_id};
+use baton_tree::{FormatLevel, ServerList, digest_id};
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use tokio::time::Instant;
 
@@ -377,6 +378,30 @@ impl Cluster {
         });
         let is_settled = same && at.iter().filter(leads).count() == 1;
         (!is_settled).then(|| format!("{at:?}"))
+    }
+
+    /// A server with what all members have applied; the error says why there is none.
+    pub(crate) fn agreed(&self) -> Result<Arc<SimulatedServer>, String> {
+        if let Some(unrest) = self.unrest() {
+            return Err(unrest);
+        }
+        let leader = self.leader().and_then(|id| self.server(id));
+        leader.ok_or_else(|| "no leader runs".to_owned())
+    }
+
+    /// Which members are not those of `/zookeeper/config`; `None`: they are, or there is no list.
+    /// A server whose change was not applied is a member for some time, and leaves by itself.
+    pub(crate) fn half_done(&self) -> Option<String> {
+        let server = match self.agreed() {
+            Ok(server) => server,
+            Err(unrest) => return Some(unrest),
+        };
+        let list = server.data(CONFIG_PATH).unwrap_or_default();
+        let list = ServerList::read(&String::from_utf8_lossy(&list))?;
+        let listed: Vec<u64> = list.servers.into_keys().collect();
+        let mut members = self.members();
+        members.sort_unstable();
+        (members != listed).then(|| format!("members {members:?}, listed {listed:?}"))
     }
 
     /// The run is over: nobody starts or dials any more.

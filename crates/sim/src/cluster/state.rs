@@ -294,7 +294,7 @@ impl Cluster {
     }
 
     /// The server that has applied most.
-    pub(crate) fn newest(&self) -> Option<Arc<SimulatedServer>> {
+    fn newest(&self) -> Option<Arc<SimulatedServer>> {
         let state = self.state();
         let running = state.seats.values().filter(|seat| seat.server.is_some());
         let newest = running.max_by_key(|seat| seat.progress.map(|at| at.applied));

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use baton_consensus::Role;
 
-use super::{Cluster, Setup};
+use super::{Cluster, Power, Setup};
+use crate::network::Network;
 use crate::recorder::Recorder;
+use crate::stage::Stage;
 
 /// One step of virtual time. A turn of a server takes none.
 const STEP: Duration = Duration::from_millis(1);
@@ -59,4 +61,32 @@ async fn r10_a_follower_that_stood_still_reads_what_came_before_it_counts_ticks(
         assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
         cluster.shut();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_never_judged_by_the_state_of_no_server() {
+    let timeout = Duration::from_secs(4);
+    let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
+    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
+    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
+    for id in cluster.ids() {
+        cluster.start(id);
+    }
+    come_to_rest(&cluster).await;
+    stage.ensure(0, "/kept").await;
+    for id in cluster.ids() {
+        cluster.end(id, Power::Fails);
+    }
+    assert!(stage.network().agreed().is_err());
+    let state = stage.final_state().await.unwrap();
+    assert!(state.data("/kept").is_some());
+    assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+    // Nobody starts any more.
+    cluster.shut();
+    assert!(stage.final_state().await.is_none());
+    let failures = cluster.recorder().failures();
+    assert!(
+        matches!(&*failures, [what] if what.contains("do not come to rest")),
+        "{failures:?}"
+    );
 }

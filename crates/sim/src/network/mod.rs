@@ -228,13 +228,23 @@ impl Network {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server; of several the one that has applied most.
-    pub(crate) fn server(&self) -> Option<Arc<SimulatedServer>> {
-        let state = self.state();
-        match &state.home {
-            Home::One { server, .. } => server.clone(),
-            Home::Several(cluster) => cluster.newest(),
-        }
+    /// The server; of several one with what all members have applied. The error says why there is
+    /// none.
+    pub(crate) fn agreed(&self) -> Result<Arc<SimulatedServer>, String> {
+        let cluster = match &self.state().home {
+            Home::One { server, .. } => {
+                return server
+                    .clone()
+                    .ok_or_else(|| "the server does not run".to_owned());
+            }
+            Home::Several(cluster) => cluster.clone(),
+        };
+        cluster.agreed()
+    }
+
+    /// Whether several servers are one.
+    pub(crate) fn has_several(&self) -> bool {
+        matches!(self.state().home, Home::Several(_))
     }
 
     /// The members of several, or the one.

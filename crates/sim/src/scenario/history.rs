@@ -117,8 +117,11 @@ async fn play(stage: Stage) {
     stage.crew(CLIENTS, act).await;
     stage.calm();
     stage.pause(REST_MS).await;
+    let Some(state) = stage.final_state().await else {
+        return;
+    };
     let records = records.lock().unwrap_or_else(PoisonError::into_inner);
-    records.judge(&stage);
+    records.judge(&stage, &state);
 }
 
 /// What became of an operation.

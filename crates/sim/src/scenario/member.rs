@@ -128,7 +128,10 @@ async fn succeed(stage: Stage) {
             // The other may have been held up for a while.
             stage.pause(SETTLED_MS).await;
             if number == 0 {
-                let found = stage.data("/groups/one/member").unwrap_or_default();
+                let Some(state) = stage.final_state().await else {
+                    return;
+                };
+                let found = state.data("/groups/one/member").unwrap_or_default();
                 let found = String::from_utf8_lossy(&found).into_owned();
                 let stayed = stayed.lock().map(|stayed| stayed.clone());
                 let stayed = stayed.unwrap_or_default();
@@ -213,20 +216,23 @@ async fn mirror(stage: Stage) {
             stage.fail(&format!("not ready: {error}"));
         }
         stage.pause(SETTLED_MS).await;
+        let Some(state) = stage.final_state().await else {
+            return;
+        };
         let limit = Duration::from_secs(30);
         let snapshot = match tokio::time::timeout(limit, cache.catch_up()).await {
             Ok(Ok(snapshot)) => snapshot,
             Ok(Err(error)) => return stage.fail(&format!("cannot catch up: {error}")),
             Err(_) => return stage.fail("does not catch up"),
         };
-        for (path, stat) in stage.nodes(TREE) {
+        for (path, stat) in state.nodes(TREE) {
             let cached = snapshot.get(&path).map(|node| node.stat.mzxid);
             stage.expect(cached == Some(stat.mzxid), || {
                 format!("{path} is at {}, the cache has {cached:?}", stat.mzxid)
             });
         }
         for path in ["/trees/one/a", "/trees/one/b", "/trees/one/a/c"] {
-            let gone = stage.data(path).is_none();
+            let gone = state.data(path).is_none();
             stage.expect(!gone || snapshot.get(path).is_none(), || {
                 format!("{path} is gone, the cache has it")
             });

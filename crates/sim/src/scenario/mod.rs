@@ -15,7 +15,7 @@
 
 use baton_client::BoxFuture;
 
-use crate::stage::Stage;
+use crate::stage::{FinalState, Stage};
 
 mod barrier;
 mod election;
@@ -56,7 +56,7 @@ pub struct Scenario {
     /// Which watches may stay so.
     pub watches: fn(&str) -> bool,
     /// Judges what is there then.
-    pub afterwards: Option<fn(&Stage)>,
+    pub afterwards: Option<fn(&Stage, &FinalState)>,
     /// Creates that a run may send beyond twice what the undisturbed run sends.
     pub more_creates: usize,
 }
@@ -85,7 +85,7 @@ impl Scenario {
         Self { keeps, ..self }
     }
 
-    const fn with_check(self, check: fn(&Stage)) -> Self {
+    const fn with_check(self, check: fn(&Stage, &FinalState)) -> Self {
         Self {
             afterwards: Some(check),
             ..self

@@ -155,11 +155,14 @@ async fn drain(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
     }
 }
 
-fn judge(stage: &Stage, ledger: &Ledger, folder: &str) {
-    let nodes = stage.nodes(folder);
+async fn judge(stage: &Stage, ledger: &Ledger, folder: &str) {
+    let Some(state) = stage.final_state().await else {
+        return;
+    };
+    let nodes = state.nodes(folder);
     let left: Vec<Vec<u8>> = nodes
         .iter()
-        .filter_map(|(path, _)| stage.data(path))
+        .filter_map(|(path, _)| state.data(path))
         .collect();
     ledger.judge(stage, &left);
     stage.expect(left.is_empty(), || {
@@ -190,7 +193,7 @@ async fn polled<Q: Queue>(
         }
     };
     stage.crew(clients, act).await;
-    judge(&stage, &ledger, PATH);
+    judge(&stage, &ledger, PATH).await;
 }
 
 async fn taken(stage: Stage) {
@@ -219,7 +222,7 @@ async fn taken(stage: Stage) {
         }
     };
     stage.crew(2, act).await;
-    judge(&stage, &ledger, PATH);
+    judge(&stage, &ledger, PATH).await;
 }
 
 /// One is removed by its id, by whoever is quicker: the one that removes, or the one that takes.
@@ -246,7 +249,7 @@ async fn by_id(stage: Stage) {
         }
     };
     stage.crew(2, act).await;
-    judge(&stage, &ledger, PATH);
+    judge(&stage, &ledger, PATH).await;
 }
 
 /// Items are locked first and removed when done: one at a time has each, and a consumed one never
@@ -303,10 +306,13 @@ async fn locked(stage: Stage, open: fn(&Client) -> Result<LockingQueue, QueueErr
         }
     }
     stage.note(|| "all that could be consumed was".to_owned());
-    let entries: Vec<Vec<u8>> = stage
+    let Some(state) = stage.final_state().await else {
+        return;
+    };
+    let entries: Vec<Vec<u8>> = state
         .nodes(queue.items_path())
         .iter()
-        .filter_map(|(path, _)| stage.data(path))
+        .filter_map(|(path, _)| state.data(path))
         .collect();
     ledger.judge_at_most_once(&stage, &entries);
 }

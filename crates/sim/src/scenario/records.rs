@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use baton_client::Stat;
 use tokio::time::Instant;
 
-use crate::stage::Stage;
+use crate::stage::{FinalState, Stage};
 
 pub(super) const JOURNAL: &str = "/h/journal";
 pub(super) const EPHEMERALS: &str = "/h/eph";
@@ -93,22 +93,22 @@ impl Records {
     }
 
     /// Judges everything, at rest.
-    pub(super) fn judge(&self, stage: &Stage) {
-        self.judge_journal(stage);
+    pub(super) fn judge(&self, stage: &Stage, state: &FinalState) {
+        self.judge_journal(stage, state);
         for number in 0..REGISTERS {
-            self.judge_register(stage, number);
+            self.judge_register(stage, state, number);
         }
     }
 
-    fn judge_journal(&self, stage: &Stage) {
+    fn judge_journal(&self, stage: &Stage, state: &FinalState) {
         let mut births: BTreeMap<String, i64> = BTreeMap::new();
-        let mut names: Vec<(String, Stat)> = stage.nodes(JOURNAL);
+        let mut names: Vec<(String, Stat)> = state.nodes(JOURNAL);
         names.sort_by_key(|(_, stat)| stat.czxid);
         if !names.is_sorted_by(|(one, _), (other, _)| one < other) {
             stage.fail("the numbers of the journal do not follow the order of its writes");
         }
         for (path, stat) in &names {
-            let data = stage.data(path).unwrap_or_default();
+            let data = state.data(path).unwrap_or_default();
             let tag = String::from_utf8_lossy(&data).into_owned();
             if let Some(before) = births.insert(tag.clone(), stat.czxid) {
                 stage.fail(&format!(
@@ -157,7 +157,7 @@ impl Records {
         }
     }
 
-    fn judge_register(&self, stage: &Stage, number: usize) {
+    fn judge_register(&self, stage: &Stage, state: &FinalState, number: usize) {
         let sets = self.0.iter().filter(|it| it.kind == Kind::Set(number));
         let reads =
             |it: &&Record| matches!(it.kind, Kind::Read(of) | Kind::SyncedRead(of) if of == number);
@@ -183,10 +183,10 @@ impl Records {
             }
         }
         let path = register(number);
-        let nodes = stage.nodes("/h");
+        let nodes = state.nodes("/h");
         let last = nodes.iter().find(|(node, _)| *node == path);
         let last = last.map_or(0, |(_, stat)| stat.version);
-        let data = stage.data(&path).unwrap_or_default();
+        let data = state.data(&path).unwrap_or_default();
         is_at(&String::from_utf8_lossy(&data), last);
         let is_beyond = versions.values().any(|version| *version > last);
         stage.expect(!is_beyond, || {

@@ -10,7 +10,7 @@ use baton::{Guard, Mutex};
 use super::Scenario;
 use super::hold::{granted, hold};
 use crate::boundary;
-use crate::stage::Stage;
+use crate::stage::{FinalState, Stage};
 
 const LOCK: &str = "/locks/one";
 const LOG: &str = "/log";
@@ -24,8 +24,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// The lock's receipts may stay while the sessions live; its waiter nodes may not.
-fn no_waiter_node(stage: &Stage) {
-    for (path, _) in stage.nodes(LOCK) {
+fn no_waiter_node(stage: &Stage, state: &FinalState) {
+    for (path, _) in state.nodes(LOCK) {
         stage.fail(&format!("left behind: {path}"));
     }
 }
@@ -57,7 +57,9 @@ async fn write(stage: Stage) {
     };
     stage.crew(2, act).await;
     stage.pause(15_000).await;
-    judge(&stage, &expected);
+    if let Some(state) = stage.final_state().await {
+        judge(&stage, &state, &expected);
+    }
 }
 
 async fn commit(stage: &Stage, guard: &Guard, expected: &Expected) {
@@ -84,8 +86,8 @@ async fn commit(stage: &Stage, guard: &Guard, expected: &Expected) {
     }
 }
 
-fn judge(stage: &Stage, expected: &Expected) {
-    let mut entries: Vec<(i64, u64)> = stage
+fn judge(stage: &Stage, state: &FinalState, expected: &Expected) {
+    let mut entries: Vec<(i64, u64)> = state
         .nodes(LOG)
         .iter()
         .filter_map(|(path, stat)| {

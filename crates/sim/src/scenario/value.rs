@@ -30,8 +30,11 @@ struct Tally {
 }
 
 impl Tally {
-    fn judge(&self, stage: &Stage) {
-        let data = stage.data(PATH).unwrap_or_default();
+    async fn judge(&self, stage: &Stage) {
+        let Some(state) = stage.final_state().await else {
+            return;
+        };
+        let data = state.data(PATH).unwrap_or_default();
         let text = String::from_utf8_lossy(&data).into_owned();
         let value: i64 = text.parse().unwrap_or(0);
         let (certain, open) = (self.certain.load(SeqCst), self.open.load(SeqCst));
@@ -70,7 +73,7 @@ async fn count(stage: Stage) {
     stage.crew(2, act).await;
     // What a cancelled call had sent may still be on its way.
     stage.pause(15_000).await;
-    tally.judge(&stage);
+    tally.judge(&stage).await;
 }
 
 async fn compare(stage: Stage) {
@@ -108,5 +111,5 @@ async fn compare(stage: Stage) {
     };
     stage.crew(2, act).await;
     stage.pause(15_000).await;
-    tally.judge(&stage);
+    tally.judge(&stage).await;
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use baton::WorkQueue;
 use baton::work_queue::{Claim, WorkError, WorkItem};
-use baton_client::Client;
 use tokio::time::Instant;
 
 use super::Scenario;
@@ -17,7 +16,11 @@ use crate::stage::Stage;
 
 const PATH: &str = "/jobs/one";
 const ITEMS: [&str; 2] = ["first", "second"];
-const VISIBILITY: Duration = Duration::from_millis(40);
+/// On one server: on several, a claim that lasts no longer would be over when its answer comes.
+const VISIBILITY_MS: u64 = 40;
+/// A claim that is over when its answer comes counts as an attempt. No item is to become a dead
+/// letter by that, which nobody would take here.
+const ATTEMPTS: u32 = 1_000;
 /// As in the plain scenario.
 const BACKGROUND_MS: u64 = 20_000;
 
@@ -54,14 +57,19 @@ impl Book {
     }
 }
 
-fn queue(client: &Client) -> Result<WorkQueue, WorkError> {
-    Ok(WorkQueue::new(client, PATH)?.visibility(VISIBILITY))
+fn visibility(stage: &Stage) -> Duration {
+    Duration::from_millis(stage.paced(VISIBILITY_MS))
+}
+
+fn queue(stage: &Stage, client: usize) -> Result<WorkQueue, WorkError> {
+    let queue = WorkQueue::new(stage.client(client), PATH)?;
+    Ok(queue.visibility(visibility(stage)).max_attempts(ATTEMPTS))
 }
 
 async fn consume(stage: &Stage, who: &str, queue: &WorkQueue, book: &Book, millis: u64) -> bool {
     let asked = Instant::now();
     let taken = stage.cancellable(queue.poll()).await;
-    if asked.elapsed() > VISIBILITY && matches!(taken, Some(Ok(_))) {
+    if asked.elapsed() > visibility(stage) && matches!(taken, Some(Ok(_))) {
         stage.mark(boundary::CLAIM_LATE);
     }
     let claim = match taken {
@@ -113,7 +121,7 @@ async fn work(stage: Stage) {
     let act = |stage: Stage, number: usize| {
         let book = book.clone();
         async move {
-            let Ok(queue) = queue(stage.client(number)) else {
+            let Ok(queue) = queue(&stage, number) else {
                 return stage.fail("no queue");
             };
             if number == 0 {
@@ -124,12 +132,12 @@ async fn work(stage: Stage) {
                 }
                 return;
             }
-            stage.pause(10 * number as u64).await;
+            stage.pause(stage.paced(10 * number as u64)).await;
             // The first takes longer than it may, and is done when the other one has the item.
-            let millis = if number == 1 { 65 } else { 30 };
+            let millis = stage.paced(if number == 1 { 65 } else { 30 });
             for _ in 0..8 {
                 consume(&stage, &format!("client {number}"), &queue, &book, millis).await;
-                stage.pause(5).await;
+                stage.pause(stage.paced(5)).await;
             }
             let _given_back = queue.give_back().await;
         }
@@ -137,7 +145,7 @@ async fn work(stage: Stage) {
     stage.crew(3, act).await;
     stage.calm();
     stage.pause(BACKGROUND_MS).await;
-    let Ok(queue) = queue(stage.client(2)) else {
+    let Ok(queue) = queue(&stage, 2) else {
         return stage.fail("no queue");
     };
     let mut idle = 0;

@@ -52,6 +52,23 @@ fn recipes_keep_their_promises_on_several_servers() {
     }
 }
 
+/// At the end of these, all servers were down for a moment, or one was about to leave, or claims
+/// lasted no longer than a write takes.
+#[test]
+fn runs_are_judged_by_what_the_members_agree_on() {
+    let of = |name| scenario::find(name).unwrap();
+    for (scenario, seed) in [
+        (of("counter"), 30_148),
+        (scenario::history(), 30_093),
+        (scenario::history(), 50_002),
+        (of("work-queue-visibility"), 22_000),
+    ] {
+        if let Err(failure) = explore(&scenario, seed, 1, None) {
+            panic!("{failure}");
+        }
+    }
+}
+
 #[test]
 fn seeded_bugs_are_found() {
     // The others take longer than a test can wait for, see docs/project/simulation.md.
