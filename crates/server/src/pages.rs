@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::{Arc, Weak};
 
 use axum::Router;
@@ -13,6 +14,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use baton_tree::Identity;
 use tokio::net::UnixStream;
+use tokio::runtime::Handle;
 
 use crate::admin::http::Site;
 use crate::admin::http::access::Caller;
@@ -37,12 +39,15 @@ pub struct Refusal {
 #[derive(Debug, Clone)]
 pub struct Visitors {
     site: Weak<Site>,
+    sockets: Handle,
 }
 
 /// Somebody who looks at a page.
 #[derive(Debug, Clone)]
 pub struct Visitor {
     state: Weak<ServerState>,
+    /// Where the server's end of its connections is served, as that of any client.
+    sockets: Handle,
     peer: SocketAddr,
     identity: Arc<Identity>,
     is_named: bool,
@@ -61,11 +66,13 @@ impl Server {
         self.site().add_pages(pages)
     }
 
-    /// Lets visitors of such pages in.
+    /// Lets visitors of such pages in. Call it on the server's tokio runtime; the pages may have
+    /// one of their own, so that what they compute holds no socket up.
     #[must_use]
     pub fn visitors(&self) -> Visitors {
         Visitors {
             site: Arc::downgrade(self.site()),
+            sockets: Handle::current(),
         }
     }
 }
@@ -89,6 +96,7 @@ impl Visitors {
         match site.visit(caller).await {
             Ok((state, visit)) => Ok(Visitor {
                 state: Arc::downgrade(&state),
+                sockets: self.sockets.clone(),
                 peer: visit.peer,
                 identity: Arc::new(visit.identity),
                 is_named: visit.is_named,
@@ -152,7 +160,13 @@ impl Visitor {
     }
 
     fn open(&self, state: &Arc<ServerState>, identity: Arc<Identity>) -> io::Result<UnixStream> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (ours, theirs) = StdUnixStream::pair()?;
+        for end in [&ours, &theirs] {
+            end.set_nonblocking(true)?;
+        }
+        let ours = UnixStream::from_std(ours)?;
+        let _entered = self.sockets.enter();
+        let theirs = UnixStream::from_std(theirs)?;
         let accepted = Accepted::Known(Stream::Unix(theirs), identity);
         let Some(life) = accept::take_on(state, accepted, Peer::Tcp(self.peer)) else {
             let text = "the server takes no further connection of this address; close some, or raise \

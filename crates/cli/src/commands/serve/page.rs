@@ -2,7 +2,8 @@
 //!
 //! The page is `baton_console`'s, who may look is `baton_server::pages`'s to say; here they meet.
 //! Each identity that looks has a session of its own on this server, opened within the process, so
-//! what is shown is what the ACLs leave to it.
+//! what is shown is what the ACLs leave to it. All that the page computes it computes on one thread
+//! of its own, whoever asks for how much: clients of the server do not wait for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,13 +12,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
 use baton_client::{BoxFuture, BoxStream, Client, Config, Endpoint, EnsembleMember, Transport};
 use baton_console::http::{Host, Refusal, Seat, router};
 use baton_console::{Answers, Consoles, Words};
 use baton_server::Server;
 use baton_server::pages::{Visitor, VisitorIdentity, Visitors};
+use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
 
 use crate::exit::Failure;
@@ -34,6 +39,40 @@ pub(super) struct Page {
     /// Names the server in what is said of a session that cannot be opened.
     config: Config,
     consoles: Consoles<VisitorIdentity>,
+    thread: Arc<Thread>,
+}
+
+/// The runtime of the page, of one thread. It may be dropped where nothing may block.
+#[derive(Debug)]
+struct Thread(Option<Runtime>);
+
+impl Thread {
+    fn start() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("baton-page")
+            .enable_all()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// Runs this on the page's thread, until it is done or not waited for any more.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let mut task = JoinSet::new();
+        task.spawn_on(work, self.0.as_ref()?.handle());
+        task.join_next().await?.ok()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// The server that shows the page.
@@ -56,20 +95,36 @@ impl Page {
         let config = Config::new(&address).map_err(|error| {
             Failure::baton(format!("the console cannot connect: {error}; report this"))
         })?;
+        let thread = Thread::start().map_err(|error| {
+            Failure::baton(format!(
+                "cannot start the console's thread: {error}; raise the limit of processes, or leave http out"
+            ))
+        })?;
         let page = Self {
+            thread: Arc::new(thread),
             config: config.connect_within(SESSION_WITHIN),
             visitors: server.visitors(),
             consoles: Consoles::new(&address),
             own: Own { id, address },
         };
-        let is_first = server.add_pages(router(Arc::new(page.clone())));
+        let thread = Arc::clone(&page.thread);
+        let on_its_thread = middleware::from_fn(move |request: Request, next: Next| {
+            let thread = Arc::clone(&thread);
+            async move {
+                let answer = thread.run(next.run(request)).await;
+                answer.unwrap_or_else(|| StatusCode::SERVICE_UNAVAILABLE.into_response())
+            }
+        });
+        let pages = router(Arc::new(page.clone())).layer(on_its_thread);
+        let is_first = server.add_pages(pages);
         debug_assert!(is_first, "a server has one page");
         Ok(page)
     }
 
     /// Ends the sessions of those who look.
     pub(super) async fn close(&self) {
-        self.consoles.close().await;
+        let consoles = self.consoles.clone();
+        self.thread.run(async move { consoles.close().await }).await;
     }
 
     /// A client that is this visitor, and what it is shown of the servers.
