@@ -3,12 +3,14 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `alerts` | the alert rules on Prometheus |
 //! | `mixed` | groups of Baton's processes and another library's |
 //! | `meetings`, `queues`, `matrix` | barriers, groups, counters; queues; who honours whom |
 //! | `main_job`, `curator`, `soak` | the command end to end; Curator beside it, and under faults |
 //! | `import`, `kazoo`, `on_zookeeper` | ZooKeeper's data; kazoo's tests; hazards on ZooKeeper |
 //! | `security` | TLS and identities, of each client on each server |
 
+mod alerts;
 mod curator;
 mod import;
 mod kazoo;
@@ -94,6 +96,8 @@ enum Part {
     MainJob,
     /// The hazards' tests on Apache ZooKeeper.
     Hazards,
+    /// The alert rules by promtool, and on a Prometheus that reads a server.
+    Alerts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -154,6 +158,7 @@ fn run_part(part: Part, args: &Args) -> Result<Done> {
     match part {
         Part::Kazoo => return kazoo::run(args.kazoo.as_deref(), args.dry),
         Part::Security => return security::run(args),
+        Part::Alerts => return alerts::run(args.dir.as_deref()),
         Part::Hazards => on_zookeeper::run()?,
         Part::Mixed => mixed::run(args)?,
         Part::CuratorSoak => soak::run(args)?,

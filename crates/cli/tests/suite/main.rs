@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod alerts;
 mod audit;
 mod backup;
 mod bad_input;

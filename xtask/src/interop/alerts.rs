@@ -1,0 +1,183 @@
+//! The alert rules of `packaging/prometheus` on Prometheus itself: their form and their stories by
+//! promtool; then a Prometheus that reads a server on which a lock is held, a queue ages and, in
+//! the end, nothing answers.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Done;
+use crate::process::{Owned, build_baton, free_port, succeed, work_dir};
+use crate::{Result, root};
+
+/// How long an alert may take to fire or to end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
+    for tool in ["promtool", "prometheus"] {
+        let asked = Command::new(tool).arg("--version").output();
+        if !asked.is_ok_and(|asked| asked.status.success()) {
+            let why = format!(
+                "{tool} is missing; install Debian's: apt-get install --no-install-recommends prometheus"
+            );
+            return Ok(Done::Skipped(why));
+        }
+    }
+    let rules = root().join("packaging/prometheus");
+    for (verb, file) in [
+        ("check", "baton-alerts.yml"),
+        ("test", "baton-alerts.test.yml"),
+    ] {
+        let mut promtool = Command::new("promtool");
+        succeed(promtool.args([verb, "rules", file]).current_dir(&rules))?;
+    }
+    let text = std::fs::read_to_string(rules.join("baton-alerts.yml"))?;
+    fires(&build_baton()?, &quick(&text)?, work_dir(dir)?.path())?;
+    Ok(Done::Passed)
+}
+
+/// The rules with short limits: an hour, a quarter of an hour and every `for` are a second.
+fn quick(rules: &str) -> Result<String> {
+    let mut quick = String::new();
+    for line in rules.lines() {
+        let begin = line.trim_start();
+        let indent = &line[..line.len() - begin.len()];
+        if begin.starts_with("for: ") {
+            quick += &format!("{indent}for: 1s\n");
+        } else {
+            quick += &format!(
+                "{}\n",
+                line.replace("> 3600 ", "> 1 ").replace("> 900", "> 1")
+            );
+        }
+    }
+    if quick.matches("> 1").count() < 3 {
+        return Err("the limits of the rules are others now; change `quick`".into());
+    }
+    Ok(quick)
+}
+
+fn fires(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
+    let (port, http, page) = (free_port()?, free_port()?, free_port()?);
+    let servers = format!("127.0.0.1:{port}");
+    let quiet = |command: &mut Command| Owned::start(command.stdout(Stdio::null()));
+    let command = |args: &[&str]| {
+        let mut command = Command::new(baton);
+        command.args(args).env("BATON_SERVERS", &servers);
+        command
+    };
+    let http = format!("127.0.0.1:{http}");
+    let mut server = quiet(&mut command(&[
+        "serve",
+        "--ephemeral",
+        "--listen",
+        &servers,
+        "--http",
+        &http,
+    ]))?;
+    until("the server is ready", || {
+        get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    })?;
+    let mut holder = quiet(&mut command(&["lock", "/deploy", "--", "sleep", "600"]))?;
+    let held = "baton_recipe_lock_holders{path=\"/deploy\",kind=\"lock\"} 1\n";
+    until("the lock is held", || {
+        get(&http, "/metrics").is_ok_and(|page| page.contains(held))
+    })?;
+    let _waiter = quiet(&mut command(&["lock", "/deploy", "--", "true"]))?;
+    succeed(&mut command(&["queue", "work", "put", "/jobs", "item"]))?;
+
+    std::fs::write(dir.join("baton-alerts.yml"), rules)?;
+    let config = dir.join("prometheus.yml");
+    std::fs::write(
+        &config,
+        format!(
+            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
+             rule_files: [baton-alerts.yml]\n\
+             scrape_configs:\n  - job_name: baton\n    static_configs: [{{ targets: [\"{http}\"] }}]\n"
+        ),
+    )?;
+    let page = format!("127.0.0.1:{page}");
+    let _prometheus = quiet(
+        Command::new("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                dir.join("data").display()
+            ))
+            .arg(format!("--web.listen-address={page}"))
+            .arg("--log.level=warn"),
+    )?;
+    let held = ("BatonLockHeldTooLong", "/deploy");
+    for (alert, path) in [
+        held,
+        ("BatonLockWaitedTooLong", "/deploy"),
+        ("BatonQueueAges", "/jobs"),
+    ] {
+        until(&format!("{alert} fires"), || is_firing(&page, alert, path))?;
+        println!("{alert} fires for {path}");
+    }
+    if is_firing(&page, "BatonServerDown", "") {
+        return Err("BatonServerDown fires though the server answers".into());
+    }
+    holder.kill();
+    until("the alert ends with the hold", || {
+        !is_firing(&page, held.0, held.1)
+    })?;
+    println!("{} ends with the hold", held.0);
+    until("the loss of the holder is reported", || {
+        is_firing(&page, "BatonHoldersLost", "/deploy")
+    })?;
+    println!("BatonHoldersLost fires for /deploy");
+    server.kill();
+    until("BatonServerDown fires", || {
+        is_firing(&page, "BatonServerDown", "")
+    })?;
+    println!("BatonServerDown fires");
+    Ok(())
+}
+
+/// Whether this alert fires, for this path if it is not empty.
+fn is_firing(prometheus: &str, alert: &str, path: &str) -> bool {
+    let Ok(answer) = get(prometheus, "/api/v1/alerts") else {
+        return false;
+    };
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let Ok(json) = serde_json::from_str::<Value>(body) else {
+        return false;
+    };
+    let Some(alerts) = json["data"]["alerts"].as_array() else {
+        return false;
+    };
+    alerts.iter().any(|firing| {
+        let labels = &firing["labels"];
+        firing["state"] == "firing"
+            && labels["alertname"] == alert
+            && (path.is_empty() || labels["path"] == path)
+    })
+}
+
+/// What an HTTP server on this machine answers, head and body.
+fn get(address: &str, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    // HTTP/1.0: the answer has an end, and comes in one piece.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let begin = Instant::now();
+    while !is_so() {
+        if begin.elapsed() > PATIENCE {
+            return Err(format!("after {} s it was never so: {what}", PATIENCE.as_secs()).into());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
