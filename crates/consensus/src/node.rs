@@ -251,7 +251,7 @@ impl Consensus {
     /// # Errors
     /// [`StepError`]: the message was dropped, and the node is as it was. Only
     /// [`StepError::LostLog`] says that this node cannot go on.
-    pub fn step(&mut self, message: PeerMessage) -> Result<(), StepError> {
+    pub fn step(&mut self, mut message: PeerMessage) -> Result<(), StepError> {
         let (from, to) = (message.from, message.to);
         if to != self.node_id || from == self.node_id || from == raft::INVALID_ID {
             return Err(StepError::Misdirected {
@@ -276,6 +276,11 @@ impl Consensus {
         }
         if message.kind == MessageKind::TimeoutNow && self.must_sync_before_campaign() {
             return Ok(());
+        }
+        if message.kind == MessageKind::PreVoteResponse && message.reject {
+            // A node of an older term refuses in that term, and the engine would not listen: but
+            // what it says is committed is so in every term (R44).
+            message.term = message.term.max(self.node.raft.term);
         }
         let only_commits = message.kind == MessageKind::Append && message.entries.is_empty();
         let message = message.into_engine()?;
@@ -518,6 +523,7 @@ impl Consensus {
         };
         let mut send_now: Vec<PeerMessage> = ours(ready.take_messages());
         let mut send_after_sync: Vec<PeerMessage> = ours(ready.take_persisted_messages());
+        self.add_commit_to_votes(send_now.iter_mut().chain(&mut send_after_sync));
         if hard_state.is_some() {
             self.syncing_state = Some(token);
         }
@@ -552,6 +558,23 @@ impl Consensus {
             wants_snapshot,
             role,
         })
+    }
+
+    /// A vote says how far its voter knows the log to be committed, as refusals of the engine do. A
+    /// candidate that a crash has set back may ask servers for their votes that are no members any
+    /// more and have gone: it needs to hear that they are none (R44).
+    fn add_commit_to_votes<'a>(&self, messages: impl Iterator<Item = &'a mut PeerMessage>) {
+        let is_vote = |message: &&'a mut PeerMessage| {
+            let kinds = [MessageKind::VoteResponse, MessageKind::PreVoteResponse];
+            kinds.contains(&message.kind) && !message.reject
+        };
+        let commit = self.commit_index();
+        let Ok(term) = self.node.raft.raft_log.term(commit) else {
+            return;
+        };
+        for vote in messages.filter(is_vote) {
+            (vote.commit, vote.commit_term) = (commit, term);
+        }
     }
 
     /// Everything in the effects with this token, and in all before them, is durable.

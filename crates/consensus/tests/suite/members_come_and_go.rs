@@ -253,3 +253,35 @@ fn r22_what_follows_a_snapshot_on_its_way_stays_in_memory_within_a_bound() {
         cluster.node(1).consensus.keep_after(None);
     }
 }
+
+/// The only voter of the newest membership has forgotten that the change to it is committed, and
+/// of those whose votes it needs only one is left, which knows.
+#[test]
+fn r44_a_removed_voter_that_is_asked_for_its_vote_says_what_is_committed() {
+    for (gone, left) in [(1, 2), (2, 1)] {
+        let mut cluster = three();
+        cluster.campaign(1);
+        cluster.settle();
+        let swap = change(vec![Change::Remove(1), Change::Remove(2)]);
+        cluster.node(1).consensus.propose_change(&swap).unwrap();
+        cluster.settle();
+        let is_alone = |cluster: &mut Cluster, id| {
+            let membership = cluster.node(id).consensus.membership().clone();
+            membership.is_sole_voter(3)
+        };
+        assert!(is_alone(&mut cluster, left) && is_alone(&mut cluster, 3));
+        // The commit index is stored with what comes next, and nothing has come to its disk.
+        let last = cluster.node(3).consensus.last_index();
+        cluster.node(3).disk.commit = last - 1;
+        cluster.crash(gone);
+        cluster.crash(3);
+        cluster.restart(3);
+        cluster.settle();
+        assert!(!is_alone(&mut cluster, 3), "it needs the votes of others");
+        let leads = (0..400).any(|_| {
+            cluster.tick();
+            cluster.leaders() == [3]
+        });
+        assert!(leads && is_alone(&mut cluster, 3), "{left} is left");
+    }
+}

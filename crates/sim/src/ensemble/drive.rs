@@ -193,7 +193,10 @@ impl World {
                     let known = node.acknowledged.last_key_value();
                     let known = known.map_or(0, |(index, _)| *index);
                     for index in known + 1..=message.index {
-                        if let Some((term, _)) = log.and_then(|log| log.entry(index)) {
+                        // What a newer leader has replaced since, only an older one counts on.
+                        if let Some((term, _)) = log.and_then(|log| log.entry(index))
+                            && term <= message.term
+                        {
                             node.acknowledged.insert(index, term);
                         }
                     }

@@ -19,9 +19,15 @@ const WRITE_US: u64 = SECOND_US / 2;
 
 impl World {
     pub(crate) fn end(&mut self) {
-        let core = self.heal();
+        let mut core = self.heal();
         self.note(|_| format!("faults are over, healed are {core:?}"));
         self.run_for(PATIENCE_US);
+        if self.is_judged() && !self.can_decide(|id| core.contains(&id)) {
+            // What was on its way has brought a membership that needs others of them.
+            self.note(|_| "everybody is needed".to_owned());
+            core = self.heal_the_rest();
+            self.run_for(PATIENCE_US);
+        }
         if !self.is_judged() {
             return;
         }
@@ -82,6 +88,16 @@ impl World {
             }
         }
         core
+    }
+
+    /// Those that stayed down come back, too.
+    fn heal_the_rest(&mut self) -> BTreeSet<u64> {
+        for id in self.ids() {
+            if std::mem::take(&mut self.node(id).stays_down) {
+                self.start_later(id, 1);
+            }
+        }
+        self.ids().into_iter().collect()
     }
 
     fn members_of(&self, leader: u64, core: &BTreeSet<u64>) -> Vec<u64> {
