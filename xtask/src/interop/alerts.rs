@@ -80,7 +80,7 @@ fn fires(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
         &http,
     ]))?;
     until("the server is ready", || {
-        get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+        get(&http, "/readyz").is_ok_and(|answer| answer.split(' ').nth(1) == Some("200"))
     })?;
     let mut holder = quiet(&mut command(&["lock", "/deploy", "--", "sleep", "600"]))?;
     let held = "baton_recipe_lock_holders{path=\"/deploy\",kind=\"lock\"} 1\n";
