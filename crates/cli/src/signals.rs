@@ -104,6 +104,17 @@ pub(crate) fn heeded_stops() -> impl Iterator<Item = nix::sys::signal::Signal> {
     .filter(move |signal| ignored & (1 << (*signal as i32 - 1)) == 0)
 }
 
+/// Resolves each time this process goes on after it was stopped.
+pub(crate) fn continued() -> Result<Signal, Failure> {
+    signal(SignalKind::from_raw(
+        nix::sys::signal::Signal::SIGCONT as i32,
+    ))
+    .map_err(|error| Failure::baton(format!("cannot handle SIGCONT: {error}; report this")))
+}
+
+/// The number of the signal that Ctrl-C sends.
+pub(crate) const INTERRUPT: i32 = nix::sys::signal::Signal::SIGINT as i32;
+
 /// The exit code of a program that a signal has ended, as a shell reports it.
 pub(crate) fn exit_code(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)

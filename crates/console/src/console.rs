@@ -17,16 +17,11 @@ use crate::error::SurveyError;
 use crate::reader::SessionReader;
 use crate::scene::{Kind, Scene};
 use crate::servers::{self, Connection, Words};
-use crate::survey::{Surveyor, local_ms};
+use crate::survey::{Surveyor, local_ms, pause_after};
 use crate::tree::Limits;
 
 /// Between two rounds, at least.
 const PACE: Duration = Duration::from_secs(1);
-/// How many times as long as a round the pause after it is: a survey takes at most this part of
-/// the time of one thread.
-const REST: u32 = 25;
-/// Between two rounds, at most.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Between two questions to the servers about themselves.
 const SERVERS_PACE: Duration = Duration::from_secs(5);
 /// How long the survey goes on after the last viewer has gone.
@@ -280,10 +275,7 @@ async fn keep(inner: Arc<Inner>) {
         report(&inner, place.as_ref(), outcome.as_ref().err(), took);
         drop(place);
         let _ = inner.rounds.send_replace(outcome);
-        let pause = (took * REST)
-            .max(PACE * failures.clamp(1, 10))
-            .min(LONGEST_PAUSE);
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(pause_after(took, failures, PACE)).await;
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 
-use crate::recipes::{Queue, Recipe, process};
+use crate::recipes::{self, Recipe, Turnover, process};
+use crate::tree::KnownTree;
 
 /// Past holders that are kept of each lock and election.
 const PAST: usize = 20;
@@ -33,13 +34,13 @@ pub struct Past {
     pub until_ms: i64,
 }
 
-/// How fast a queue moves, by the minute before the survey.
+/// How fast a queue or a wait queue moves, by the minute before the survey.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Rates {
-    /// Items put, per second.
+    /// Items put, or nodes made of those who want to hold, per second.
     pub put: f64,
-    /// Items taken, settled or deleted, per second.
+    /// Items taken, settled or deleted, or nodes of those who have let go or given up, per second.
     pub taken: f64,
 }
 
@@ -53,7 +54,7 @@ pub struct Changed {
     pub hand_overs: u64,
     /// Those who held before, the newest last.
     pub past: VecDeque<Past>,
-    /// Of a queue, how fast it moves.
+    /// Of a queue, a lock or an election: how fast it moves. Shorter turns than a round count too.
     pub rates: Option<Rates>,
     #[serde(skip)]
     holder: Option<Present>,
@@ -87,6 +88,7 @@ impl History {
     pub(crate) fn note(
         &mut self,
         recipes: &BTreeMap<String, Recipe>,
+        tree: &KnownTree,
         changed: &BTreeSet<String>,
         now_ms: i64,
     ) {
@@ -98,12 +100,13 @@ impl History {
                 }
                 Some(Recipe::Queue(queue)) => {
                     let known = self.all.entry(path.clone()).or_default();
-                    known.note_queue(queue, now_ms);
+                    known.note_turnover(&queue.turnover, now_ms);
                 }
                 Some(recipe) => {
                     let Some(queue) = recipe.queue() else {
                         continue;
                     };
+                    let turnover = recipes::turnover_of(tree, queue);
                     let holder = queue.holders.first().map(|holder| Present {
                         czxid: holder.info.czxid,
                         node: holder.info.path.clone(),
@@ -112,13 +115,14 @@ impl History {
                     });
                     let since_ms = (!is_first).then_some(now_ms);
                     let known = self.all.entry(path.clone()).or_default();
+                    known.note_turnover(turnover.as_slice(), now_ms);
                     known.note_holder(holder, since_ms, now_ms);
                 }
             }
         }
     }
 
-    /// Measures the rates of all queues anew; returns those that are different now.
+    /// Measures all rates anew; returns the recipes whose rates are different now.
     pub(crate) fn measure(&mut self, now_ms: i64) -> Vec<String> {
         let mut changed = Vec::new();
         for (path, known) in &mut self.all {
@@ -167,11 +171,11 @@ impl Changed {
         self.holder = holder;
     }
 
-    fn note_queue(&mut self, queue: &Queue, now_ms: i64) {
+    fn note_turnover(&mut self, turnover: &[Turnover], now_ms: i64) {
         let mut total = self.totals.back().map_or([0, 0], |(_, total)| *total);
         let is_first = self.totals.is_empty();
         let mut folders = BTreeMap::new();
-        for (path, czxid, counts) in &queue.turnover {
+        for (path, czxid, counts) in turnover {
             let key = (path.clone(), *czxid);
             let before = self.folders.remove(&key);
             if !is_first {
@@ -220,27 +224,24 @@ impl Changed {
 mod tests {
     use super::*;
 
-    fn queue(folders: &[(&str, [i64; 2])]) -> Queue {
-        let turnover = folders
-            .iter()
-            .map(|(path, counts)| ((*path).to_owned(), 1, *counts));
-        Queue {
-            turnover: turnover.collect(),
-            ..Queue::default()
-        }
+    fn folders(folders: &[(&str, [i64; 2])]) -> Vec<Turnover> {
+        let turnover = folders.iter();
+        turnover
+            .map(|(path, counts)| ((*path).to_owned(), 1, *counts))
+            .collect()
     }
 
     #[test]
     fn rates_are_those_of_the_last_minute_and_of_folders_that_come_and_go() {
         let mut known = Changed::default();
-        known.note_queue(&queue(&[("a", [100, 40])]), 0);
+        known.note_turnover(&folders(&[("a", [100, 40])]), 0);
         assert_eq!(known.rates, Some(Rates::default()));
         // Ten put and five taken in ten seconds.
-        known.note_queue(&queue(&[("a", [110, 45])]), 10_000);
+        known.note_turnover(&folders(&[("a", [110, 45])]), 10_000);
         let rates = known.rates.unwrap();
         assert_eq!((rates.put, rates.taken), (1.0, 0.5));
         // The first folder is emptied and removed, a second one comes.
-        known.note_queue(&queue(&[("b", [5, 0])]), 20_000);
+        known.note_turnover(&folders(&[("b", [5, 0])]), 20_000);
         let rates = known.rates.unwrap();
         assert_eq!((rates.put, rates.taken), (0.75, 3.5));
         let later = known.measured(200_000);

@@ -4,6 +4,7 @@
 //! - [`Surveyor`]: keeps a survey of a tree, and reads only what has changed. Its parts are
 //!   [`Recipe`]s, [`SessionUse`]s and [`Deadlock`]s; all of them implement `serde::Serialize`.
 //! - [`Console`] and [`http`]: the survey on a page in the browser, live.
+//! - [`servers`]: what servers say of themselves and of their connections.
 //! - [`waits`]: the wait-for graph, its cycles, and the proof that a cycle stood.
 //! - [`metrics`]: what a server counts of each lock and queue, for Prometheus.
 //!
@@ -61,7 +62,7 @@ pub mod metrics;
 mod reader;
 mod recipes;
 mod scene;
-mod servers;
+pub mod servers;
 mod sessions;
 mod survey;
 mod tree;
@@ -75,6 +76,6 @@ pub use reader::{Ask, Reply, SessionReader, TreeReader};
 pub use recipes::{Barrier, Claim, Election, Letter, Queue, Recipe, process};
 pub use servers::{Answers, Words};
 pub use sessions::{SessionUse, Use};
-pub use survey::{Surveyor, Updated};
+pub use survey::{Surveyor, Updated, pause_after};
 pub use tree::{KnownNode, KnownTree, Limits, Round};
 pub use waits::{Deadlock, Step, WaitNode};

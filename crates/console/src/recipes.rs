@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use baton::election::Term;
-use baton::inspect::{self, GroupSnapshot, LockNode, LockSnapshot, NodeInfo, Scheme, Shape};
+use baton::inspect::{
+    self, GroupSnapshot, LockKind, LockNode, LockSnapshot, NodeInfo, Scheme, Shape,
+};
 use baton::naming::Dialect;
 use baton::work_queue::{ItemNote, WorkFolders, is_claim};
 use baton_client::path::{join, name, parent};
@@ -71,6 +73,10 @@ pub struct Letter {
     pub note: Option<ItemNote>,
 }
 
+/// Of a folder, its path and the change that made it, and how many children were ever made and
+/// deleted.
+pub(crate) type Turnover = (String, i64, [i64; 2]);
+
 /// A queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -102,7 +108,7 @@ pub struct Queue {
     /// Of each folder of items: its path and the change that made it, and how many children were
     /// ever made and deleted.
     #[serde(skip)]
-    pub turnover: Vec<(String, i64, [i64; 2])>,
+    pub turnover: Vec<Turnover>,
 }
 
 /// A gate, a double barrier or a latch.
@@ -290,8 +296,19 @@ fn children_of(tree: &KnownTree, path: &str) -> u64 {
         .map_or(0, |node| u64::try_from(node.stat.num_children).unwrap_or(0))
 }
 
-/// How many children of a folder were ever made, and deleted.
-fn turnover(tree: &KnownTree, path: &str) -> Option<(String, i64, [i64; 2])> {
+/// How many nodes were ever made and deleted in the folder of those who hold or wait; of a
+/// semaphore, in that of its permits.
+pub(crate) fn turnover_of(tree: &KnownTree, queue: &LockSnapshot) -> Option<Turnover> {
+    let path = &queue.path;
+    if queue.kind == LockKind::Semaphore {
+        let [permits, _] = inspect::semaphore_folders(path, false);
+        // Without such a folder it is kazoo's, which has them at its own path.
+        return turnover(tree, &permits).or_else(|| turnover(tree, path));
+    }
+    turnover(tree, path)
+}
+
+fn turnover(tree: &KnownTree, path: &str) -> Option<Turnover> {
     let stat = tree.get(path)?.stat;
     let (all, now) = (i64::from(stat.cversion), i64::from(stat.num_children));
     let made = (all + now) / 2;

@@ -51,6 +51,23 @@ impl Answers {
             error,
         }
     }
+
+    /// A metric of the answer to `mntr`, by its name there.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let mut lines = self.words.get("mntr")?.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'))?;
+        value.trim().parse().ok()
+    }
+
+    /// A field of the answer to `srvr`, by its name there.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<String> {
+        const LONGEST: usize = 100;
+        let mut lines = self.words.get("srvr")?.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(value.trim().chars().take(LONGEST).collect())
+    }
 }
 
 /// Asks servers by four-letter words.
@@ -64,47 +81,53 @@ pub trait Words: Send + Sync {
 
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct ServerRow {
-    address: String,
+#[non_exhaustive]
+pub struct ServerRow {
+    /// Its `HOST:PORT`.
+    pub address: String,
     /// `leader`, `follower`, `observer`, `standalone`, or what else it says.
-    role: Option<String>,
-    version: Option<String>,
-    zxid: Option<String>,
-    connections: Option<usize>,
-    metrics: BTreeMap<String, String>,
-    error: Option<String>,
+    pub role: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// The newest change that it has, as it writes it.
+    pub zxid: Option<String>,
+    /// Its open connections.
+    pub connections: Option<usize>,
+    /// A few of its metrics, by its names for them.
+    pub metrics: BTreeMap<String, String>,
+    /// Why it does not answer.
+    pub error: Option<String>,
 }
 
 /// A connection, as its server describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Connection {
-    server: String,
-    client: String,
+#[non_exhaustive]
+pub struct Connection {
+    /// The server's `HOST:PORT`.
+    pub server: String,
+    /// The client's address.
+    pub client: String,
     /// The timeout of its session, in milliseconds.
-    timeout_ms: Option<i64>,
+    pub timeout_ms: Option<i64>,
     /// When the server last answered it, milliseconds since 1970, if that is longer ago than half
     /// of the timeout: what pings as it should is no news.
-    last_heard_ms: Option<i64>,
+    pub last_heard_ms: Option<i64>,
 }
 
 /// What of the answers of one server is shown.
-pub(crate) fn row(answers: &Answers) -> ServerRow {
-    let srvr = answers.words.get("srvr").map_or("", String::as_str);
-    let field = |name: &str| {
-        let mut lines = srvr.lines();
-        let found = lines.find_map(|line| line.strip_prefix(name))?;
-        Some(found.trim().chars().take(100).collect::<String>())
-    };
+#[must_use]
+pub fn row(answers: &Answers) -> ServerRow {
+    let field = |name: &str| answers.field(name);
     let mntr = answers.words.get("mntr").map_or("", String::as_str);
     let metrics = mntr.lines().filter_map(|line| line.split_once('\t'));
     let metrics = metrics.filter(|(name, _)| METRICS.contains(name) || name.starts_with("baton_"));
     ServerRow {
         address: answers.address.clone(),
-        role: field("Mode: "),
-        version: field("Zookeeper version: ")
+        role: field("Mode"),
+        version: field("Zookeeper version")
             .map(|text| text.split([',', ' ']).next().unwrap_or("").to_owned()),
-        zxid: field("Zxid: "),
-        connections: field("Connections: ").and_then(|text| text.parse().ok()),
+        zxid: field("Zxid"),
+        connections: field("Connections").and_then(|text| text.parse().ok()),
         metrics: metrics
             .take(200)
             .map(|(name, value)| (name.to_owned(), value.chars().take(40).collect()))
@@ -114,7 +137,8 @@ pub(crate) fn row(answers: &Answers) -> ServerRow {
 }
 
 /// The connections in an answer to `cons`, by session, asked at `now_ms`.
-pub(crate) fn connections(answers: &Answers, now_ms: i64) -> BTreeMap<i64, Connection> {
+#[must_use]
+pub fn connections(answers: &Answers, now_ms: i64) -> BTreeMap<i64, Connection> {
     let cons = answers.words.get("cons").map_or("", String::as_str);
     let read = || {
         let lines = cons.lines();

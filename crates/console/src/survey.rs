@@ -4,7 +4,7 @@
 //! one read.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::SurveyError;
 use crate::history::{Changed, History};
@@ -13,6 +13,21 @@ use crate::recipes::{self, Recipe};
 use crate::sessions::{self, SessionUse};
 use crate::tree::{self, KnownTree, Limits};
 use crate::waits::{self, Deadlock, WaitGraph};
+
+/// How many times as long as a round the pause after it is: a survey takes at most this part of
+/// the time of one thread.
+const REST: u32 = 25;
+/// Between two rounds, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The pause after a round that took so long, after this number of failures in a row: `least`, and
+/// more after a long round or failures.
+#[must_use]
+pub fn pause_after(took: Duration, failures: u32, least: Duration) -> Duration {
+    (took * REST)
+        .max(least * failures.clamp(1, 10))
+        .min(LONGEST_PAUSE.max(least))
+}
 
 /// What a round has changed.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +95,8 @@ impl Surveyor {
                 .flat_map(Recipe::holders)
                 .map(|info| info.path.clone())
                 .collect();
-            self.history.note(&self.recipes, &updated.recipes, now_ms);
+            let (recipes, changed) = (&self.recipes, &updated.recipes);
+            self.history.note(recipes, &self.tree, changed, now_ms);
         }
         updated.recipes.extend(self.history.measure(now_ms));
         if round.walked {

@@ -16,7 +16,7 @@
 //! | `dev/` | servers on this machine to try things out |
 //! | `context` | the contexts of `config.toml` |
 //! | `cert` | a private authority and its certificates |
-//! | `console/`, `deadlocks` | who holds, who waits and why; sessions that wait for each other |
+//! | `console`, `top/`, `deadlocks` | who holds, who waits and why; who waits for each other |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions`, `man` | texts for the shell and for `man` |
 
@@ -48,5 +48,6 @@ pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod set;
 pub(crate) mod stat;
+pub(crate) mod top;
 pub(crate) mod wal;
 pub(crate) mod watch;

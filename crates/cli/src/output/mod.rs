@@ -3,13 +3,14 @@
 //! Results go to standard output, everything else to standard error. A reader that went away
 //! (`| head`) is not an error. With `--json`, results, events and errors are objects, one a line;
 //! notices are left out. With `--quiet` only results and errors are written. On a terminal there
-//! may be a status line below all of it, which is cleared before anything else is written.
+//! may be a status line below all of it, which is cleared before anything else is written; or a
+//! verb has the whole screen, and lines wait until it is free again.
 
 pub(crate) mod bytes;
 pub(crate) mod confirm;
 pub(crate) mod log;
 pub(crate) mod passed_over;
-mod table;
+pub(crate) mod table;
 pub(crate) mod width;
 
 use std::io::{IsTerminal, Write};
@@ -49,7 +50,7 @@ impl UseColor {
 }
 
 /// Whether the terminal knows no control sequences.
-fn is_dumb() -> bool {
+pub(crate) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|name| name == "dumb")
 }
 
@@ -100,8 +101,31 @@ pub(crate) struct Output {
     json: bool,
     level: Level,
     style: Style,
-    /// Whether a status line is on the terminal.
-    status: Arc<Mutex<bool>>,
+    screen: Arc<Mutex<Screen>>,
+}
+
+/// What is on the terminal besides lines.
+#[derive(Debug, Default)]
+struct Screen {
+    /// Whether a status line is shown.
+    status: bool,
+    /// Lines for standard error that wait until the whole screen is free again.
+    kept: Option<Vec<u8>>,
+}
+
+/// Bytes of lines that wait, at most.
+const MOST_KEPT: usize = 16 << 10;
+
+/// Keeps lines off the screen while a verb draws on all of it.
+#[derive(Debug)]
+pub(crate) struct WholeScreen(Output);
+
+impl Drop for WholeScreen {
+    /// Writes what has waited.
+    fn drop(&mut self) {
+        let kept = self.0.screen().kept.take();
+        write_error(&kept.unwrap_or_default());
+    }
 }
 
 impl Output {
@@ -111,7 +135,7 @@ impl Output {
             json,
             level,
             style: Style::default(),
-            status: Arc::default(),
+            screen: Arc::default(),
         }
     }
 
@@ -147,21 +171,34 @@ impl Output {
         let columns = if columns == 0 { 80 } else { columns };
         let line = OneLine(text).to_string();
         let line = cut(&line, columns.saturating_sub(1));
-        let mut shown = self.shown();
-        *shown = true;
+        let mut screen = self.screen();
+        screen.status = true;
         write_error(format!("\r{line}\x1b[K").as_bytes());
     }
 
     /// Clears the status line, if there is one.
     pub(crate) fn clear_status(&self) {
-        let mut shown = self.shown();
-        if std::mem::take(&mut *shown) {
+        let mut screen = self.screen();
+        if std::mem::take(&mut screen.status) {
             write_error(b"\r\x1b[K");
         }
     }
 
-    fn shown(&self) -> std::sync::MutexGuard<'_, bool> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    fn screen(&self) -> std::sync::MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has lines for standard error wait until the answer is dropped: a verb draws on the whole
+    /// screen.
+    pub(crate) fn take_screen(&self) -> WholeScreen {
+        self.screen().kept = Some(Vec::new());
+        WholeScreen(self.clone())
+    }
+
+    /// Whether colour is used on standard output.
+    pub(crate) fn uses_color(&self) -> bool {
+        let is_terminal = || std::io::stdout().is_terminal();
+        !self.json && self.style.color.is_used(is_terminal)
     }
 
     /// Writes one result: `record` as JSON, else `text`, each on a line of its own. Names and data
@@ -193,8 +230,7 @@ impl Output {
     /// `text` in the colour of `tone`, where colour is used. Whatever others chose in it is
     /// escaped already.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
-        let is_terminal = || std::io::stdout().is_terminal();
-        if self.json || !self.style.color.is_used(is_terminal) {
+        if !self.uses_color() {
             return text.to_owned();
         }
         format!("{}{text}\x1b[0m", tone.sequence())
@@ -269,7 +305,12 @@ impl Output {
 
     fn error_line(&self, line: &str) {
         self.clear_status();
-        write_error(format!("{line}\n").as_bytes());
+        let line = format!("{line}\n");
+        match &mut self.screen().kept {
+            Some(kept) if kept.len() + line.len() > MOST_KEPT => {}
+            Some(kept) => kept.extend_from_slice(line.as_bytes()),
+            None => write_error(line.as_bytes()),
+        }
     }
 
     /// Names a node that a listing could not read, as one line or one JSON object, on standard

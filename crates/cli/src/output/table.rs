@@ -5,7 +5,7 @@ use crate::output::width::{shortened, width};
 /// A column that has to give room keeps at least this many columns of the terminal.
 const NARROWEST: usize = 8;
 /// Between two columns.
-const GAP: &str = "  ";
+pub(crate) const GAP: &str = "  ";
 
 /// The lines of a table; the first has the titles. What does not fit into `columns` of a terminal
 /// is shortened, the widest columns first.
@@ -22,7 +22,7 @@ pub(super) fn lines<const N: usize>(
     }
     if let Some(columns) = columns {
         let gaps = GAP.len() * N.saturating_sub(1);
-        fit(&mut widths, titles, columns.saturating_sub(gaps));
+        fit(&mut widths, &titles, columns.saturating_sub(gaps));
     }
     let first = line(titles.iter().copied(), &widths);
     let rest = rows.iter().map(|row| {
@@ -33,13 +33,13 @@ pub(super) fn lines<const N: usize>(
 }
 
 /// Takes from the widest columns until all fit, or none can be narrower.
-fn fit<const N: usize>(widths: &mut [usize; N], titles: [&str; N], room: usize) {
-    let least = titles.map(|title| width(title).max(NARROWEST));
+pub(crate) fn fit(widths: &mut [usize], titles: &[&str], room: usize) {
     loop {
         let excess = widths.iter().sum::<usize>().saturating_sub(room);
         if excess == 0 {
             return;
         }
+        let least = titles.iter().map(|title| width(title).max(NARROWEST));
         let wide = widths.iter().zip(least).enumerate();
         let wide = wide.filter(|(_, (width, least))| **width > *least);
         let Some((at, (&widest, least))) = wide.max_by_key(|(_, (width, _))| **width) else {

@@ -6,6 +6,7 @@
 //! | `lookup` | the order in which servers are searched for |
 //! | `config_file` | `config.toml`, which names servers and contexts |
 //! | `http_port` | the commands of a server's HTTP port |
+//! | `words` | all servers asked about themselves and their connections |
 //! | `probe` | one server asked what it is, by a four-letter word |
 //! | `local` | the local server of this user, and its start |
 //! | `unshared_locks` | the notice that other users of the machine use other servers |
@@ -20,3 +21,4 @@ pub(crate) mod machine;
 pub(crate) mod marker;
 pub(crate) mod probe;
 pub(crate) mod unshared_locks;
+pub(crate) mod words;

@@ -43,6 +43,7 @@ mod server;
 mod server_killed;
 mod server_paused;
 mod service_manager;
+mod top;
 mod verbs;
 mod waiting;
 mod work;

@@ -1,11 +1,11 @@
 //! What a command shows while it waits: on a terminal, elsewhere, and as JSON.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
+use crate::common::terminal::Terminal;
 use crate::common::{Home, Running, until};
 
 /// A server of its own that no command starts again, and `baton` on it.
@@ -163,81 +163,12 @@ fn a_server_that_does_not_answer_is_named_by_who_holds_and_by_who_watches() {
     watcher.line(&["/g: waiting: no server for", &served.servers]);
 }
 
-/// A pseudo-terminal of this many columns with `baton` in front of it, and all that it writes
-/// there.
-struct Terminal {
-    child: Child,
-    written: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Terminal {
-    fn run(served: &Served, columns: u16, args: &[&str]) -> Self {
-        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        use rustix::termios::{Winsize, tcsetwinsize};
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let size = Winsize {
-            ws_row: 24,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&master, size).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let slave = File::options()
-            .read(true)
-            .write(true)
-            .open(name.to_str().unwrap())
-            .unwrap();
-        let baton = served.baton(args);
-        let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(baton.get_program());
-        command.args(baton.get_args());
-        for (name, value) in baton.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
-            .env("TERM", "xterm")
-            .stdin(slave.try_clone().unwrap())
-            .stdout(slave.try_clone().unwrap())
-            .stderr(slave);
-        let child = command.spawn().unwrap();
-        drop(command);
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&written);
-        let mut master = File::from(master);
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // It ends with an error when nobody has the terminal open any more.
-            while let Ok(read @ 1..) = master.read(&mut buffer) {
-                kept.lock().unwrap().extend_from_slice(&buffer[..read]);
-            }
-        });
-        Self { child, written }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn on_a_terminal_one_line_is_rewritten_within_its_width_and_cleared_before_the_command_starts() {
     let served = Served::new();
     let name = "a name that is longer than a terminal of forty columns is wide";
     let holder = served.hold(&["lock", "/x", "--name", name]);
-    let mut terminal = Terminal::run(&served, 40, &["lock", "/x", "--", "echo", "mine"]);
+    let mut terminal = Terminal::run(&served.baton(&["lock", "/x", "--", "echo", "mine"]), 40);
     until("it is rewritten", || {
         terminal.text().matches("\r").count() >= 3
     });
@@ -261,8 +192,11 @@ fn on_a_terminal_one_line_is_rewritten_within_its_width_and_cleared_before_the_c
 #[test]
 fn on_a_terminal_quiet_shows_nothing_and_a_result_is_not_mixed_with_the_status() {
     let served = Served::new();
-    let mut quiet = Terminal::run(&served, 80, &["-q", "queue", "take", "/q", "-w", "3s"]);
-    let mut taker = Terminal::run(&served, 80, &["queue", "take", "/other"]);
+    let mut quiet = Terminal::run(
+        &served.baton(&["-q", "queue", "take", "/q", "-w", "3s"]),
+        80,
+    );
+    let mut taker = Terminal::run(&served.baton(&["queue", "take", "/other"]), 80);
     until("it waits", || taker.text().contains("/other: no item"));
     let put = served.baton(&["queue", "put", "/other", "an item"]);
     assert!({ put }.status().unwrap().success());

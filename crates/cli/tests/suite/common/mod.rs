@@ -1,6 +1,8 @@
 //! What the command's tests share: a home of its own for each, processes that end with the test,
 //! and waiting for events.
 
+pub mod terminal;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};

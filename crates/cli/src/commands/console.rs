@@ -4,8 +4,6 @@
 //! served to this machine alone. Whoever has the link sees what the session's credentials may read:
 //! other users of the machine do not have it.
 
-mod words;
-
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,10 +15,10 @@ use baton_console::{Console, Words};
 use baton_server::http;
 use serde::Serialize;
 
-use self::words::ServerWords;
 use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::servers::words::ServerWords;
 use crate::signals::{self, Signals};
 
 /// Show who holds, who waits and why, on a page in the browser.
@@ -81,7 +79,8 @@ async fn serve(
         ))
     })?;
     let token = new_token()?;
-    let words: Arc<dyn Words> = Arc::new(ServerWords::new(connection));
+    let words = ServerWords::new(&connection.client, &connection.servers, connection.tls());
+    let words: Arc<dyn Words> = Arc::new(words);
     let gate = Gate {
         console: Console::new(&connection.client, &connection.servers, Some(words)),
         token: token.clone(),

@@ -6,11 +6,10 @@ use std::pin::Pin;
 use baton_client::{Client, ClientTls, EnsembleConfig, Session};
 use baton_console::{Answers, Words};
 
-use crate::connection::Connection;
 use crate::servers::probe;
 
 /// Asks each server of the ensemble, at the addresses that are known of it.
-pub(super) struct ServerWords {
+pub(crate) struct ServerWords {
     client: Client,
     /// The servers that the user has named.
     known: Vec<String>,
@@ -18,14 +17,15 @@ pub(super) struct ServerWords {
 }
 
 impl ServerWords {
-    pub(super) fn new(connection: &Connection) -> Self {
+    /// Asks the servers that `client` uses, whom the user has named like this.
+    pub(crate) fn new(client: &Client, named: &str, tls: Option<&ClientTls>) -> Self {
         Self {
-            client: connection.client.clone(),
-            known: match probe::addresses(&connection.servers) {
-                none if none.is_empty() => vec![connection.servers.clone()],
+            client: client.clone(),
+            known: match probe::addresses(named) {
+                none if none.is_empty() => vec![named.to_owned()],
                 known => known,
             },
-            tls: connection.tls().cloned(),
+            tls: tls.cloned(),
         }
     }
 

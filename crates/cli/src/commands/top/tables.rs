@@ -1,0 +1,432 @@
+//! The tables, from the survey to cells.
+//!
+//! Owns which columns each table has, and which line is marked. Names that others chose go through
+//! [`cell`](super::cell).
+
+use baton::inspect::{LockKind, LockSnapshot, NodeInfo};
+use baton_console::{Deadlock, Election, Queue, Recipe, SessionUse, process};
+
+use super::cell::{Cell, foreign};
+use super::follow::{Seen, Server, Servers, Tree};
+use crate::output::Tone;
+
+/// A table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Tab {
+    #[default]
+    Locks,
+    Elections,
+    Queues,
+    /// Semaphores, barriers, members.
+    Others,
+    Sessions,
+    Servers,
+    Deadlocks,
+}
+
+/// A column: its title, and whether its cells are numbers, which stand to the right and are
+/// ordered from the largest at first.
+pub(super) type Column = (&'static str, bool);
+
+impl Tab {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Locks,
+        Self::Elections,
+        Self::Queues,
+        Self::Others,
+        Self::Sessions,
+        Self::Servers,
+        Self::Deadlocks,
+    ];
+
+    pub(super) fn index(self) -> usize {
+        Self::ALL.iter().position(|tab| *tab == self).unwrap_or(0)
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Locks => "Locks",
+            Self::Elections => "Elections",
+            Self::Queues => "Queues",
+            Self::Others => "Others",
+            Self::Sessions => "Sessions",
+            Self::Servers => "Servers",
+            Self::Deadlocks => "Deadlocks",
+        }
+    }
+
+    pub(super) fn columns(self) -> &'static [Column] {
+        match self {
+            Self::Locks => &[
+                ("PATH", false),
+                ("HOLDER", false),
+                ("HELD", true),
+                ("WAIT", true),
+                ("LONGEST", true),
+                ("TURNS/S", true),
+                ("TOKEN", true),
+            ],
+            Self::Elections => &[
+                ("PATH", false),
+                ("LEADER", false),
+                ("LEADS", true),
+                ("WAIT", true),
+                ("TERM", true),
+                ("CHANGES", true),
+                ("TOKEN", true),
+            ],
+            Self::Queues => &[
+                ("PATH", false),
+                ("DEPTH", true),
+                ("OLDEST", true),
+                ("PUT/S", true),
+                ("TAKEN/S", true),
+                ("CLAIMED", true),
+                ("RETRIED", true),
+                ("DEAD", true),
+                ("LAYOUT", false),
+            ],
+            Self::Others => &[
+                ("PATH", false),
+                ("KIND", false),
+                ("STATE", false),
+                ("WAIT", true),
+                ("LONGEST", true),
+                ("WHO", false),
+            ],
+            Self::Sessions => &[
+                ("SESSION", false),
+                ("PROCESS", false),
+                ("HOLDS", true),
+                ("WAITS", true),
+                ("NODES", true),
+                ("SILENT", true),
+                ("CLIENT", false),
+            ],
+            Self::Servers => &[
+                ("SERVER", false),
+                ("ROLE", false),
+                ("ZXID", false),
+                ("CONN", true),
+                ("REQ/S", true),
+                ("READ/S", true),
+                ("WRITE/S", true),
+                ("READ MS", true),
+                ("WRITE MS", true),
+                ("SYNC MS", true),
+            ],
+            Self::Deadlocks => &[("SESSIONS", true), ("LOCKS", false), ("WAY OUT", false)],
+        }
+    }
+
+    /// The column by which the table is ordered at first.
+    pub(super) fn first_order(self) -> usize {
+        match self {
+            Self::Locks | Self::Sessions => 3,
+            Self::Queues => 1,
+            Self::Elections | Self::Others | Self::Servers | Self::Deadlocks => 0,
+        }
+    }
+
+    /// The words where the table is empty.
+    pub(super) fn none(self) -> &'static str {
+        match self {
+            Self::Locks => "no locks",
+            Self::Elections => "no elections",
+            Self::Queues => "no queues",
+            Self::Others => "no semaphores, barriers or members",
+            Self::Sessions => "no session owns a node",
+            Self::Servers => "no server has answered yet",
+            Self::Deadlocks => "no deadlock",
+        }
+    }
+}
+
+/// A line of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// What names it for as long as it is there.
+    pub(super) id: String,
+    pub(super) cells: Vec<Cell>,
+    pub(super) tone: Option<Tone>,
+}
+
+impl Row {
+    /// Whether any of its cells has this text, in small letters.
+    pub(super) fn has(&self, sought: &str) -> bool {
+        let mut cells = self.cells.iter();
+        cells.any(|cell| cell.text.to_lowercase().contains(sought))
+    }
+}
+
+/// How many lines each table has.
+pub(super) fn counts(tree: &Tree, servers: &Servers) -> [usize; 7] {
+    let mut counts = [0; 7];
+    for seen in tree.recipes.values() {
+        if let Some(count) = counts.get_mut(tab_of(&seen.recipe).index()) {
+            *count += 1;
+        }
+    }
+    let [.., sessions, all, deadlocks] = &mut counts;
+    let known = |id: &&i64| !tree.sessions.contains_key(id);
+    *sessions = tree.sessions.len() + servers.clients.keys().filter(known).count();
+    *all = servers.all.len();
+    *deadlocks = tree.deadlocks.len();
+    counts
+}
+
+/// The lines of a table, in no order.
+pub(super) fn rows(tab: Tab, tree: &Tree, servers: &Servers) -> Vec<Row> {
+    match tab {
+        Tab::Sessions => sessions(tree, servers),
+        Tab::Servers => servers.all.iter().map(server).collect(),
+        Tab::Deadlocks => tree.deadlocks.iter().map(deadlock).collect(),
+        Tab::Locks | Tab::Elections | Tab::Queues | Tab::Others => {
+            let stuck: Vec<&str> = tree.deadlocks.iter().flat_map(locks_of).collect();
+            let recipes = tree.recipes.iter();
+            let recipes = recipes.filter(|(_, seen)| tab_of(&seen.recipe) == tab);
+            recipes
+                .map(|(path, seen)| {
+                    let (mut cells, mut tone) = recipe(seen, tree.now_ms());
+                    cells.insert(0, Cell::foreign(path));
+                    if stuck.contains(&path.as_str()) {
+                        tone = Some(Tone::Bad);
+                    }
+                    Row {
+                        id: path.clone(),
+                        cells,
+                        tone,
+                    }
+                })
+                .collect()
+        }
+    }
+}
+
+fn tab_of(recipe: &Recipe) -> Tab {
+    match recipe {
+        Recipe::Lock(lock) if lock.kind != LockKind::Semaphore => Tab::Locks,
+        Recipe::Election(_) => Tab::Elections,
+        Recipe::Queue(_) => Tab::Queues,
+        _ => Tab::Others,
+    }
+}
+
+/// The cells of a recipe after its path, and its tone.
+fn recipe(seen: &Seen, now_ms: i64) -> (Vec<Cell>, Option<Tone>) {
+    match &seen.recipe {
+        Recipe::Lock(lock) if lock.kind != LockKind::Semaphore => {
+            let mut cells = holder(lock, seen, now_ms);
+            cells.push(longest(lock, now_ms));
+            cells.push(Cell::rate(turns(seen)));
+            cells.push(token(lock));
+            (cells, doubtful(lock))
+        }
+        Recipe::Election(Election { queue, term, .. }) => {
+            let mut cells = holder(queue, seen, now_ms);
+            cells.push(Cell::number(term.map(|term| term.epoch)));
+            cells.push(Cell::count(seen.past.hand_overs));
+            cells.push(token(queue));
+            (cells, doubtful(queue))
+        }
+        Recipe::Queue(found) => (queue(found, seen, now_ms), dead_letters(found)),
+        Recipe::Lock(permits) => {
+            let held = permits.holders.len();
+            let state = match permits.permits {
+                Some(all) => format!("{held} of {all} permits"),
+                None => format!("{held} permits"),
+            };
+            let cells = vec![
+                Cell::text("semaphore"),
+                Cell::text(state),
+                Cell::size(permits.waiters.len()),
+                longest(permits, now_ms),
+                who(permits.holders.first().map(|node| &node.info), held),
+            ];
+            (cells, doubtful(permits))
+        }
+        Recipe::Barrier(barrier) => {
+            let state = match (barrier.left, barrier.count) {
+                (Some(left), Some(count)) => format!("{}, {left} of {count} left", barrier.phase),
+                _ => barrier.phase.to_owned(),
+            };
+            let first = barrier.members.first();
+            let cells = vec![
+                Cell::text(barrier.kind),
+                Cell::text(state),
+                Cell::default(),
+                Cell::default(),
+                who(first, barrier.members.len()),
+            ];
+            (cells, None)
+        }
+        Recipe::Members(group) => {
+            let there = group.members.len();
+            let ids = group.members.iter().map(|member| foreign(&member.id));
+            let ids: Vec<_> = ids.take(8).collect();
+            let cells = vec![
+                Cell::text("members"),
+                Cell::text(format!("{there} there")),
+                Cell::default(),
+                Cell::default(),
+                Cell::text(ids.join(" ")),
+            ];
+            (cells, None)
+        }
+        // A recipe of a later version of the survey.
+        _ => (Vec::new(), None),
+    }
+}
+
+/// Holder, since when, how many wait.
+fn holder(lock: &LockSnapshot, seen: &Seen, now_ms: i64) -> Vec<Cell> {
+    let first = lock.holders.first();
+    let held = match (seen.past.held_since_ms, first) {
+        (_, None) => Cell::age(None),
+        (Some(since_ms), _) => Cell::age(Some(now_ms - since_ms)),
+        // It was there before this survey: it may have waited first.
+        (None, Some(node)) => Cell::age(Some(now_ms - node.info.since_ms)).marked("≤"),
+    };
+    let mut holder = who(first.map(|node| &node.info), lock.holders.len());
+    if first.is_some_and(|node| node.asked) {
+        holder.text.push_str(" (asked to let go)");
+    }
+    vec![holder, held, Cell::size(lock.waiters.len())]
+}
+
+/// The process of the first, and how many others there are.
+fn who(first: Option<&NodeInfo>, all: usize) -> Cell {
+    let Some(info) = first else {
+        return Cell::default();
+    };
+    let mut name = person(info);
+    if all > 1 {
+        name.push_str(&format!(" +{}", all - 1));
+    }
+    Cell::text(name)
+}
+
+/// The process that owns a node, or its session.
+pub(super) fn person(info: &NodeInfo) -> String {
+    match process(info) {
+        Some(process) => foreign(&process),
+        None if info.session_id == 0 => "nobody's node".to_owned(),
+        None => format!("session 0x{:x}", info.session_id),
+    }
+}
+
+fn longest(lock: &LockSnapshot, now_ms: i64) -> Cell {
+    let since = lock.waiters.iter().map(|node| node.info.since_ms).min();
+    Cell::age(since.map(|since_ms| now_ms - since_ms))
+}
+
+fn turns(seen: &Seen) -> Option<f64> {
+    seen.past.rates.map(|rates| rates.taken)
+}
+
+fn token(lock: &LockSnapshot) -> Cell {
+    Cell::number(lock.holders.first().and_then(|node| node.token))
+}
+
+/// Several naming schemes under one path, or nodes that nobody could release.
+fn doubtful(lock: &LockSnapshot) -> Option<Tone> {
+    let is_doubtful = lock.is_mixed() || !lock.foreign.is_empty() || !lock.unowned.is_empty();
+    is_doubtful.then_some(Tone::Warning)
+}
+
+fn dead_letters(queue: &Queue) -> Option<Tone> {
+    (queue.dead > 0).then_some(Tone::Warning)
+}
+
+fn queue(queue: &Queue, seen: &Seen, now_ms: i64) -> Vec<Cell> {
+    let rates = seen.past.rates;
+    vec![
+        Cell::count(queue.depth),
+        Cell::age(queue.oldest_since_ms.map(|since_ms| now_ms - since_ms)),
+        Cell::rate(rates.map(|rates| rates.put)),
+        Cell::rate(rates.map(|rates| rates.taken)),
+        Cell::size(queue.claims.len()),
+        Cell::count(queue.retried),
+        Cell::count(queue.dead),
+        Cell::text(queue.layout),
+    ]
+}
+
+fn sessions(tree: &Tree, servers: &Servers) -> Vec<Row> {
+    let now_ms = i64::try_from(
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis()),
+    );
+    let now_ms = now_ms.unwrap_or(0);
+    let none = SessionUse::default();
+    let known = tree.sessions.iter().map(|(id, session)| (*id, session));
+    let others = servers.clients.keys().map(|id| (*id, &none));
+    let others = others.filter(|(id, _)| !tree.sessions.contains_key(id));
+    let row = |(id, session): (i64, &SessionUse)| {
+        let client = servers.clients.get(&id);
+        let heard = client.and_then(|client| client.last_heard_ms);
+        Row {
+            id: format!("{id:x}"),
+            cells: vec![
+                Cell::text(format!("0x{id:x}")),
+                Cell::foreign(session.process.as_deref().unwrap_or_default()),
+                Cell::size(session.held),
+                Cell::size(session.waiting),
+                Cell::size(session.nodes),
+                Cell::age(heard.map(|heard_ms| now_ms - heard_ms)),
+                Cell::foreign(client.map_or("", |client| &client.client)),
+            ],
+            tone: heard.map(|_| Tone::Warning),
+        }
+    };
+    known.chain(others).map(row).collect()
+}
+
+fn server(server: &Server) -> Row {
+    let row = &server.row;
+    let said = |text: &Option<String>| Cell::foreign(text.as_deref().unwrap_or_default());
+    let role = match &row.error {
+        Some(_) => Cell::text("no answer"),
+        None => said(&row.role),
+    };
+    Row {
+        id: row.address.clone(),
+        cells: vec![
+            Cell::foreign(&row.address),
+            role,
+            said(&row.zxid),
+            Cell::size(row.connections.unwrap_or_default()),
+            Cell::rate(server.requests),
+            Cell::rate(server.reads),
+            Cell::rate(server.writes),
+            Cell::rate(server.read_ms),
+            Cell::rate(server.write_ms),
+            Cell::rate(server.sync_ms),
+        ],
+        tone: row.error.as_ref().map(|_| Tone::Bad),
+    }
+}
+
+fn locks_of(deadlock: &Deadlock) -> impl Iterator<Item = &str> {
+    deadlock.steps.iter().map(|step| step.lock.as_str())
+}
+
+fn deadlock(deadlock: &Deadlock) -> Row {
+    let locks: Vec<_> = locks_of(deadlock).map(foreign).collect();
+    let way_out = deadlock.steps.get(deadlock.ask).map(|step| {
+        let holder = step.blocker.process.as_deref();
+        let holder =
+            holder.map_or_else(|| format!("session 0x{:x}", step.blocker.session), foreign);
+        format!("ask {holder} to let go of {}", foreign(&step.lock))
+    });
+    Row {
+        id: deadlock.id(),
+        cells: vec![
+            Cell::size(deadlock.steps.len()),
+            Cell::text(locks.join("  ")),
+            Cell::text(way_out.unwrap_or_default()),
+        ],
+        tone: Some(Tone::Bad),
+    }
+}

@@ -1,0 +1,87 @@
+//! `baton top` on a pseudo-terminal. On Baton's server, or with BATON_TEST_TARGET=zookeeper on
+//! Apache ZooKeeper.
+
+use std::os::unix::process::ExitStatusExt;
+
+use crate::common::terminal::Terminal;
+use crate::common::{Home, ServedHome, signal, until};
+
+const ENTERED: &str = "\u{1b}[?1049h";
+const LEFT: &str = "\u{1b}[?1049l";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_shows_locks_takes_keys_follows_the_size_and_restores_the_terminal() {
+    let served = ServedHome::new().await;
+    let mut holder = served.spawn(&["lock", "/deploy", "--name", "first"]);
+    assert!(holder.line().starts_with("held "));
+    let mut top = Terminal::run(&served.baton(&["top"]), 100);
+    until("the lock is shown", || {
+        let text = top.text();
+        text.contains("/deploy") && text.contains("(first)")
+    });
+    assert!(top.text().contains(ENTERED) && !top.is_restored());
+    top.keys("\r");
+    until("it is unfolded", || top.text().contains("held by first"));
+    top.resize(30, 5);
+    until("it is too small", || top.text().contains("too small: 30x5"));
+    top.resize(80, 24);
+    let drawn = top.text().len();
+    until("it is drawn again", || {
+        top.text()[drawn..].contains("/deploy")
+    });
+    top.keys("q");
+    assert_eq!(top.child.wait().unwrap().code(), Some(0));
+    until("the screen is left", || top.text().contains(LEFT));
+    assert!(top.is_restored());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_and_control_c_restore_the_terminal() {
+    let served = ServedHome::new().await;
+    for (how, code) in [("\u{3}", 130), ("TERM", 143), ("HUP", 129)] {
+        let mut top = Terminal::run(&served.baton(&["top"]), 80);
+        // Blank cells are not written: of "no locks" there is the second word.
+        until("it is drawn", || top.text().contains("locks"));
+        if how == "\u{3}" {
+            top.keys(how);
+        } else {
+            signal(i32::try_from(top.child.id()).unwrap(), how);
+        }
+        let status = top.child.wait().unwrap();
+        assert_eq!(
+            (status.code(), status.signal()),
+            (Some(code), None),
+            "{how}"
+        );
+        until("the screen is left", || top.text().contains(LEFT));
+        assert!(top.is_restored(), "{how}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_lost_is_said_and_the_last_survey_stays() {
+    let served = ServedHome::new().await;
+    let mut holder = served.spawn(&["lock", "/deploy"]);
+    assert!(holder.line().starts_with("held "));
+    let mut top = Terminal::run(&served.baton(&["top"]), 100);
+    until("the lock is shown", || top.text().contains("/deploy"));
+    drop(served.server);
+    until("it is said", || top.text().contains("no server answers"));
+    top.keys("q");
+    assert_eq!(top.child.wait().unwrap().code(), Some(0));
+    assert!(top.is_restored());
+}
+
+#[test]
+fn without_a_terminal_it_names_what_works_without() {
+    let home = Home::new();
+    let refused = home.run(&["top"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.complaint().contains("baton console"), "{refused:?}");
+    let refused = home.run(&["top", "--json"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.err.contains("baton lock ls --json"), "{refused:?}");
+    let mut dumb = home.baton(&["top"]);
+    dumb.args(["--interval", "0s"]);
+    assert_eq!(dumb.output().unwrap().status.code(), Some(2));
+}
