@@ -48,10 +48,10 @@ const RESTART_AFTER: u32 = 5;
   baton server ls --servers LIST          what each server is
 
 It prints the list for --servers, then one line for each server (id, role,
-address, console, process id, data folder), then one for each server that ends and each
-change of the leader. FOLDER/N.toml is the configuration of server N, and
-FOLDER/N/server.log its log. FOLDER is --data-dir or BATON_DATA_DIR, which keeps
-data and ports, or a new temporary folder that is removed at the end.
+address, console, process id, data folder), then one for each server that ends
+and each change of the leader. FOLDER/N.toml is the configuration of server N,
+and FOLDER/N/server.log its log. FOLDER is --data-dir or BATON_DATA_DIR, which
+keeps data and ports, or a new temporary folder that is removed at the end.
 Exit codes: 0 stopped by a signal   2 usage
             125 a server did not start, or every server has ended")]
 pub(crate) struct Args {
