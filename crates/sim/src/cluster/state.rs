@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     pub(crate) lane_bytes: usize,
     /// By how much clocks may run fast or slow, in parts per million.
     pub(crate) drift_ppm: u32,
+    /// By how much they may differ at first.
+    pub(crate) skew_ms: i64,
     /// What all servers do wrong.
     pub(crate) mistake: Option<Mistake>,
     /// Servers whose folders are empty at first. Their ids follow on those of the others, and an
@@ -216,7 +218,7 @@ impl Cluster {
                 local: LocalServer::new(id, incarnation(id), 1),
                 process: Standstill::default(),
                 rate_ppm,
-                skew_ms: rng.i64(-2_000..=2_000),
+                skew_ms: rng.i64(-2_000..=2_000).clamp(-setup.skew_ms, setup.skew_ms),
                 stalled_until: Instant::now(),
                 progress: None,
                 refuses: false,

@@ -20,6 +20,7 @@ fn three() -> Setup {
         sync_ms: (1, 1),
         lane_bytes: 1 << 20,
         drift_ppm: 0,
+        skew_ms: 2_000,
         mistake: None,
         spares: 0,
         snapshots: None,

@@ -49,6 +49,8 @@ pub struct Scenario {
     pub clients: usize,
     /// Session timeouts on several servers: each run draws one.
     pub timeouts_ms: &'static [u64],
+    /// Whether its promises hold only where the clocks of several servers agree.
+    pub clocks_agree: bool,
     /// Plays it, to the end of all its actors.
     pub play: fn(Stage) -> BoxFuture<()>,
     /// Which nodes may stay while the sessions live and nobody does anything.
@@ -68,6 +70,7 @@ impl Scenario {
             name,
             clients,
             timeouts_ms: &[4_000],
+            clocks_agree: false,
             play,
             keeps: nothing,
             watches: nothing,

@@ -89,7 +89,10 @@ fn broken(why: &dyn std::fmt::Display) -> ServersReport {
 async fn play(settings: &ServersSettings) -> ServersReport {
     let ServersSettings { scenario, seed, .. } = settings;
     let start = Instant::now();
-    let swarm = Swarm::draw(*seed, scenario.timeouts_ms, settings.bug);
+    let mut swarm = Swarm::draw(*seed, scenario.timeouts_ms, settings.bug);
+    if scenario.clocks_agree {
+        (swarm.setup.skew_ms, swarm.setup.drift_ppm) = (0, 0);
+    }
     let timeout = swarm.session_timeout;
     // Long enough for every session that no connection owns to expire.
     let quiet = 2 * timeout + Duration::from_secs(1);

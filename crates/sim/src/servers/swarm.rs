@@ -145,6 +145,7 @@ impl Swarm {
                     _ => 8 << 20,
                 },
                 drift_ppm: if rng.bool() { 20_000 } else { 0 },
+                skew_ms: 2_000,
                 mistake: bug.map(ServerBug::mistake),
                 spares: 0,
                 snapshots: None,
