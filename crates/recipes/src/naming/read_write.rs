@@ -9,6 +9,8 @@ use super::sequence_number::Tail;
 use super::{Child, Family, LockMode, Refusal, UnknownDialect};
 use crate::record;
 
+const MODES: [LockMode; 2] = [LockMode::Shared, LockMode::Exclusive];
+
 /// Whose names a read/write lock's path carries. Every participant on one path must use the same
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -70,22 +72,26 @@ impl RwDialect {
     }
 
     pub(super) fn classify(self, child: &str) -> Child {
-        let modes = [LockMode::Shared, LockMode::Exclusive];
-        if let Some(tail) = Tail::of(child) {
-            for mode in modes {
-                match tail.after(self.token(mode)) {
-                    Some(Some(number)) => return Child::Waiter { number, mode },
-                    Some(None) => return Child::Refused(Refusal::UnreadableNumber),
-                    None => {}
-                }
-            }
+        if let Some(found) = Tail::of(child).and_then(|tail| self.among_waiters(&tail)) {
+            return found;
         }
         // The others would count it by its token alone.
-        let counted = self != Self::Host && modes.iter().any(|k| child.contains(self.token(*k)));
+        let counted = self != Self::Host && MODES.iter().any(|k| child.contains(self.token(*k)));
         if counted {
             return Child::Refused(Refusal::UnreadableNumber);
         }
         Family::of(child).among_others()
+    }
+
+    /// What a child with this end is, if it has a token of the lock's waiter nodes.
+    pub(super) fn among_waiters(self, tail: &Tail<'_>) -> Option<Child> {
+        MODES.into_iter().find_map(|mode| {
+            let number = tail.after(self.token(mode))?;
+            Some(match number {
+                Some(number) => Child::Waiter { number, mode },
+                None => Child::Refused(Refusal::UnreadableNumber),
+            })
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 
 use uuid::Uuid;
 
+use super::sequence_number::Tail;
 use super::{Child, Dialect, Family, LockMode, RwDialect};
 
 /// The naming scheme of one path.
@@ -51,10 +52,11 @@ impl NamingScheme {
                 Child::Waiter { number, mode },
             );
         }
-        for dialect in RwDialect::ALL {
-            let found = dialect.classify(child);
-            if matches!(found, Child::Waiter { .. }) {
-                return (Some(Self::ReadWrite(dialect)), found);
+        if let Some(tail) = Tail::of(child) {
+            for dialect in RwDialect::ALL {
+                if let Some(found @ Child::Waiter { .. }) = dialect.among_waiters(&tail) {
+                    return (Some(Self::ReadWrite(dialect)), found);
+                }
             }
         }
         (None, family.among_others())
