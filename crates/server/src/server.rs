@@ -159,15 +159,6 @@ impl Server {
                 secure_addrs.push(local);
             }
         }
-        let hold = baton_wal::read_hold(storage.as_ref())?;
-        if let Some(hold) = &hold {
-            let age_ms = ServerTime::new().wall_ms().saturating_sub(hold.made_ms);
-            if age_ms > RESTORED_AT_MOST_MS {
-                let hours = age_ms / 3_600_000;
-                return Err(StartError::RestoredLongAgo { hours });
-            }
-        }
-        let held = Arc::clone(&storage);
         let starting = Arc::new(Starting::default());
         let readers = match options.insecure && tokens.is_none() {
             true => Readers::Everybody,
@@ -217,6 +208,8 @@ impl Server {
             // made.
             listener::check_unix(path)?;
         }
+        let held = Arc::clone(&storage);
+        let hold = hold_of(Arc::clone(&storage)).await?;
         let (started, outcome) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
         let cancelled = StopWhenCancelled(Arc::default());
@@ -440,6 +433,30 @@ impl Drop for Server {
             audit.end(DRAIN_TIMEOUT);
         }
     }
+}
+
+/// The hold that a restored folder has. Read on a thread of its own: HTTP answers meanwhile, and
+/// whoever gives the start up does not wait for a disk that hangs.
+async fn hold_of(storage: Arc<dyn Storage>) -> Result<Option<Hold>, StartError> {
+    let (read, outcome) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("baton-hold".to_owned())
+        .spawn(move || {
+            // Who asked may have given up.
+            let _ = read.send(baton_wal::read_hold(storage.as_ref()));
+        })?;
+    let hold = match outcome.await {
+        Ok(hold) => hold?,
+        Err(_) => return Err(ServerError::Defect.into()),
+    };
+    if let Some(hold) = &hold {
+        let age_ms = ServerTime::new().wall_ms().saturating_sub(hold.made_ms);
+        if age_ms > RESTORED_AT_MOST_MS {
+            let hours = age_ms / 3_600_000;
+            return Err(StartError::RestoredLongAgo { hours });
+        }
+    }
+    Ok(hold)
 }
 
 /// Serves no session before every lease has ended that a session of before the restore can have: as

@@ -26,6 +26,8 @@ impl World {
             // What was on its way has brought a membership that needs others of them.
             self.note(|_| "everybody is needed".to_owned());
             core = self.heal_the_rest();
+            // Most of its voters may have lost their folders: then nobody could decide in it.
+            self.is_beyond = !self.can_decide(|_| true);
             self.run_for(PATIENCE_US);
         }
         if !self.is_judged() {
