@@ -6,8 +6,6 @@
 //! the sync that it records, never before, into the slot that does not hold the newest one: a
 //! torn write leaves that one whole.
 
-use std::io;
-
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, put, u32_at, u64_at};
 use crate::error::{WalError, check_version};
@@ -161,15 +159,12 @@ impl Found {
 /// The newest mark; `None` when there is no file of marks.
 pub(crate) fn newest(storage: &dyn Storage) -> Result<Option<Found>, WalError> {
     let location = storage.location(END_MARK_FILE);
-    let file = match storage.open(END_MARK_FILE, Access::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(WalError::io("open", location, error)),
+    let most = SLOT_BYTES * SLOTS;
+    let Some(mut content) = whole_file::read_beginning(storage, END_MARK_FILE, most)? else {
+        return Ok(None);
     };
-    let mut content = vec![0; SLOT_BYTES * SLOTS];
-    let length = file
-        .read_at(0, &mut content)
-        .map_err(|error| WalError::io("read", location.clone(), error))?;
+    let length = content.len();
+    content.resize(most, 0);
     let mut newest: Option<Found> = None;
     let mut is_torn = false;
     for slot in 0..SLOTS {

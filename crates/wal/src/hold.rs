@@ -4,7 +4,7 @@
 
 use crate::error::WalError;
 use crate::file_names::HOLD_FILE;
-use crate::storage::{Access, Storage};
+use crate::storage::Storage;
 use crate::{FORMAT_VERSION, whole_file};
 
 const LONGEST: usize = 256;
@@ -25,16 +25,9 @@ pub struct Hold {
 /// [`WalError`] when the file cannot be read or is damaged.
 pub fn read_hold(storage: &dyn Storage) -> Result<Option<Hold>, WalError> {
     let location = storage.location(HOLD_FILE);
-    let file = match storage.open(HOLD_FILE, Access::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(WalError::io("open", location, error)),
+    let Some(buffer) = whole_file::read_beginning(storage, HOLD_FILE, LONGEST)? else {
+        return Ok(None);
     };
-    let mut buffer = vec![0; LONGEST];
-    let count = file
-        .read_at(0, &mut buffer)
-        .map_err(|error| WalError::io("read", location.clone(), error))?;
-    buffer.truncate(count);
     let text = String::from_utf8(buffer).unwrap_or_default();
     let field = |name: &str| {
         let mut words = text.split(' ');

@@ -3,15 +3,13 @@
 //! Owns the file `MEMBER` and which states of a folder it permits. A folder without that file is
 //! one of a server that stands alone.
 
-use std::io;
-
 use bytes::Bytes;
 
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{padded, put, u32_at, u64_at};
 use crate::error::{WalError, check_version};
 use crate::file_names::MEMBER_FILE;
-use crate::storage::{Access, Storage};
+use crate::storage::Storage;
 use crate::{marker, recover, snapshot, whole_file};
 
 const MAGIC: &[u8; 8] = b"BATONMBR";
@@ -127,17 +125,11 @@ impl Identity {
 /// The identity of a folder; `None` when it has none.
 pub(crate) fn read(storage: &dyn Storage) -> Result<Option<Identity>, WalError> {
     let location = storage.location(MEMBER_FILE);
-    let file = match storage.open(MEMBER_FILE, Access::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(WalError::io("open", location, error)),
-    };
-    let mut bytes = vec![0; FIXED_BYTES + MAX_BIRTH_BYTES + 1];
-    let count = file
-        .read_at(0, &mut bytes)
-        .map_err(|error| WalError::io("read", location.clone(), error))?;
-    bytes.truncate(count);
-    Identity::decode(&location, &bytes).map(Some)
+    let most = FIXED_BYTES + MAX_BIRTH_BYTES + 1;
+    let bytes = whole_file::read_beginning(storage, MEMBER_FILE, most)?;
+    bytes
+        .map(|bytes| Identity::decode(&location, &bytes))
+        .transpose()
 }
 
 /// Stores an identity durably, in the place of the one before. After an error nobody knows which of

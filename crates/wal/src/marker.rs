@@ -3,7 +3,7 @@
 
 use crate::error::{WalError, check_version};
 use crate::file_names::MARKER_FILE;
-use crate::storage::{Access, Storage};
+use crate::storage::Storage;
 use crate::{FORMAT_VERSION, whole_file};
 
 const LONGEST: usize = 256;
@@ -11,16 +11,9 @@ const LONGEST: usize = 256;
 /// The cluster that the folder belongs to; `None` when there is no marker.
 pub(crate) fn read(storage: &dyn Storage) -> Result<Option<u64>, WalError> {
     let location = storage.location(MARKER_FILE);
-    let file = match storage.open(MARKER_FILE, Access::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(WalError::io("open", location, error)),
+    let Some(buffer) = whole_file::read_beginning(storage, MARKER_FILE, LONGEST)? else {
+        return Ok(None);
     };
-    let mut buffer = vec![0; LONGEST];
-    let count = file
-        .read_at(0, &mut buffer)
-        .map_err(|error| WalError::io("read", location.clone(), error))?;
-    buffer.truncate(count);
     let malformed = || {
         WalError::corrupt(
             &location,

@@ -39,6 +39,26 @@ pub(crate) fn write_atomically(
     Ok(file)
 }
 
+/// The beginning of a file, at most this many bytes of it; `None` when there is no file.
+pub(crate) fn read_beginning(
+    storage: &dyn Storage,
+    name: &str,
+    most: usize,
+) -> Result<Option<Vec<u8>>, WalError> {
+    let location = storage.location(name);
+    let file = match storage.open(name, Access::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(WalError::io("open", location, error)),
+    };
+    let mut buffer = vec![0; most];
+    let count = file
+        .read_at(0, &mut buffer)
+        .map_err(|error| WalError::io("read", location, error))?;
+    buffer.truncate(count);
+    Ok(Some(buffer))
+}
+
 /// Removes an unfinished file that may be there, durably: a crash that undid the removal and kept a
 /// rename behind it would put the old bytes in the place of the new ones.
 pub(crate) fn remove_durably(storage: &dyn Storage, name: &str) -> io::Result<()> {

@@ -23,6 +23,7 @@ use crate::commit::log_thread::LogThread;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::Starting;
 use crate::connections::conn::{Attached, CloseReason};
+use crate::connections::counts::ClientCounts;
 use crate::connections::inbox::{Kind, Woken, Work};
 use crate::connections::peer::PeerGroup;
 use crate::ensemble::Links;
@@ -31,7 +32,6 @@ use crate::ensemble::transfer::InlineWorker;
 use crate::ensemble::transfer::{DiskWorker, ThreadWorker};
 use crate::error::ServerError;
 use crate::session::clocks::SessionClocks;
-use crate::session::counts::SessionCounts;
 use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
@@ -84,7 +84,7 @@ pub(crate) struct CommitPipeline {
     steps: Vec<Step>,
     /// Sessions that the entry which is being made opens.
     opening: usize,
-    opening_of: SessionCounts,
+    opening_of: ClientCounts,
     snapshots: Snapshots,
     group_commit: GroupCommit,
     last_sync: Duration,
@@ -182,7 +182,7 @@ impl CommitPipeline {
             in_flight: InFlight::default(),
             steps: Vec::new(),
             opening: 0,
-            opening_of: SessionCounts::default(),
+            opening_of: ClientCounts::default(),
             snapshots,
             group_commit: GroupCommit::default(),
             last_sync: Duration::ZERO,

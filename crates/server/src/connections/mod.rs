@@ -9,10 +9,12 @@
 //! | `relief` | which connections end when such a bound is exceeded |
 //! | `conn` | one connection: its outbound FIFO, its session, why it is closed |
 //! | `outbound` | the bound on unread replies and events over all connections |
+//! | `counts` | how many connections or sessions each client has |
 //! | `touch` | the time of the last packet of a session |
 //! | `peer` | the other end of a connection; which of them count as one client |
 
 pub(crate) mod conn;
+pub(crate) mod counts;
 pub(crate) mod inbound;
 pub(crate) mod inbox;
 pub(crate) mod outbound;

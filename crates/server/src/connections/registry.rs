@@ -8,6 +8,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::connections::conn::Conn;
+use crate::connections::counts::ClientCounts;
 use crate::connections::outbound::Outbound;
 use crate::connections::peer::{Peer, PeerGroup};
 use crate::options::Options;
@@ -16,7 +17,7 @@ use crate::options::Options;
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: HashMap<u32, Arc<Conn>, RandomState>,
-    per_client: HashMap<PeerGroup, usize, RandomState>,
+    per_client: ClientCounts,
     next_id: u32,
     stopping: bool,
 }
@@ -54,15 +55,12 @@ impl Connections {
             return Err(TooMany::InAll(open));
         }
         let client = PeerGroup::of(Some(&peer));
-        if client.is_counted() {
-            let count = self.per_client.entry(client).or_insert(0);
-            if options.max_connections_per_address > 0
-                && *count >= options.max_connections_per_address
-            {
-                return Err(TooMany::FromAddress(*count));
-            }
-            *count += 1;
+        let count = self.per_client.of(client);
+        let most = options.max_connections_per_address;
+        if most > 0 && count >= most {
+            return Err(TooMany::FromAddress(count));
         }
+        self.per_client.add(client);
         let id = loop {
             self.next_id = self.next_id.wrapping_add(1);
             if !self.open.contains_key(&self.next_id) {
@@ -78,13 +76,7 @@ impl Connections {
     /// Removes a connection that has ended.
     pub(crate) fn remove(&mut self, conn: &Conn) {
         self.open.remove(&conn.id);
-        let client = PeerGroup::of(Some(&conn.peer));
-        if let Some(count) = self.per_client.get_mut(&client) {
-            *count -= 1;
-            if *count == 0 {
-                self.per_client.remove(&client);
-            }
-        }
+        self.per_client.remove(PeerGroup::of(Some(&conn.peer)));
         if self.open.is_empty() {
             self.open.shrink_to_fit();
         }

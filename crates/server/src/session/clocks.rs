@@ -14,9 +14,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::connections::conn::Conn;
+use crate::connections::counts::ClientCounts;
 use crate::connections::peer::PeerGroup;
 use crate::connections::touch::{ENDING, Touch};
-use crate::session::counts::SessionCounts;
 
 /// State of a session in the core, besides what the tree stores.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(crate) struct SessionClocks {
     /// Whether another server decides which sessions end.
     follows: bool,
     sessions: HashMap<i64, Clocked, RandomState>,
-    counts: SessionCounts,
+    counts: ClientCounts,
     buckets: BTreeMap<u64, Vec<i64>>,
 }
 
@@ -87,7 +87,7 @@ impl SessionClocks {
             tick_ms: tick_ms.max(1),
             follows: false,
             sessions: HashMap::default(),
-            counts: SessionCounts::default(),
+            counts: ClientCounts::default(),
             buckets: BTreeMap::new(),
         }
     }

@@ -1,5 +1,5 @@
-//! How many sessions each client has, as limits count clients. Sessions of unix sockets, and those
-//! whose client is not known at this server, count in none.
+//! How many connections or sessions each client has, as limits count clients. Those of unix
+//! sockets, and sessions whose client is not known at this server, count in none.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -7,13 +7,13 @@ use hashbrown::hash_map::Entry;
 
 use crate::connections::peer::PeerGroup;
 
-/// Sessions of each client.
+/// A number for each client.
 #[derive(Debug, Default)]
-pub(crate) struct SessionCounts {
+pub(crate) struct ClientCounts {
     of: HashMap<PeerGroup, usize, RandomState>,
 }
 
-impl SessionCounts {
+impl ClientCounts {
     pub(crate) fn add(&mut self, client: PeerGroup) {
         if client.is_counted() {
             *self.of.entry(client).or_insert(0) += 1;
@@ -31,6 +31,11 @@ impl SessionCounts {
 
     pub(crate) fn of(&self, client: PeerGroup) -> usize {
         self.of.get(&client).copied().unwrap_or(0)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {
