@@ -83,6 +83,9 @@ pub(crate) struct Args {
     /// Of throughput: seconds that each workload is measured.
     #[arg(long, value_name = "S", default_value_t = 4)]
     window: u64,
+    /// Of throughput: only the rows whose name contains this; implies `--print`.
+    #[arg(long, value_name = "TEXT")]
+    rows: Option<String>,
     /// Fail where a gap is longer than its bound, or where there were more elections.
     #[arg(long)]
     check: bool,
@@ -240,7 +243,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if trial == Trial::Throughput {
             let (baton, rounds, seconds) = (settings.baton()?, args.rounds, args.window);
-            let taken = throughput::take(&baton, rounds, seconds, args.print);
+            let taken = throughput::take(&baton, rounds, seconds, args.rows.as_deref(), args.print);
             runtime.block_on(taken)?;
             continue;
         }

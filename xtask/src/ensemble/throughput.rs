@@ -88,11 +88,13 @@ struct Measured {
     p99_us: Series,
 }
 
-/// Takes the measurements, and writes the page or prints them.
+/// Takes the measurements of the rows whose name contains `rows`, and writes the page or prints
+/// them. A part of the rows is printed only.
 pub(super) async fn take(
     baton: &Path,
     rounds: usize,
     seconds: u64,
+    rows: Option<&str>,
     is_printed_only: bool,
 ) -> Result<()> {
     let java_args = JAVA.map(str::to_owned).into();
@@ -106,18 +108,24 @@ pub(super) async fn take(
     for target in [Target::ZooKeeper, Target::Baton] {
         ensembles.push(Ensemble::start_processes(target, SERVERS, options.clone()).await?);
     }
-    let mut book = vec![[Measured::default(), Measured::default()]; CASES.len()];
+    let is_asked_for = |case: &&Case| rows.is_none_or(|rows| case.label().contains(rows));
+    let cases: Vec<&Case> = CASES.iter().filter(is_asked_for).collect();
+    if cases.is_empty() {
+        let labels: Vec<String> = CASES.iter().map(Case::label).collect();
+        return Err(format!("no such row; there are: {}", labels.join("; ")).into());
+    }
+    let mut book = vec![[Measured::default(), Measured::default()]; cases.len()];
     for round in 1..=rounds {
-        for (case, measured) in CASES.iter().zip(&mut book) {
+        for (case, measured) in cases.iter().zip(&mut book) {
             for (ensemble, measured) in ensembles.iter().zip(measured) {
                 eprintln!("round {round} of {rounds}: {}", case.label());
                 measure(baton, case, ensemble, seconds, measured).await?;
             }
         }
     }
-    let text = render(&book, rounds, seconds);
+    let text = render(&cases, &book, rounds, seconds);
     println!("{text}");
-    match is_printed_only {
+    match is_printed_only || rows.is_some() {
         true => Ok(()),
         false => page::replace(PAGE, SECTION, &text),
     }
@@ -163,8 +171,8 @@ async fn measure(
     Ok(())
 }
 
-fn render(book: &[[Measured; 2]], rounds: usize, seconds: u64) -> String {
-    let rows: Vec<Vec<String>> = CASES
+fn render(cases: &[&Case], book: &[[Measured; 2]], rounds: usize, seconds: u64) -> String {
+    let rows: Vec<Vec<String>> = cases
         .iter()
         .zip(book)
         .map(|(case, [theirs, ours])| {

@@ -109,8 +109,8 @@ impl WorkQueue {
     /// two consumers may work on an item at the same time, but only one of them can settle it.
     ///
     /// Choose it many times longer than a write takes. A claim whose timeout is over when the
-    /// server's answer comes is not handed out, and still counts as an attempt: an item can become
-    /// a dead letter that no consumer has seen.
+    /// server's answer comes is not handed out but given back, which uses no attempt; the next one
+    /// comes after a growing pause of up to ten seconds.
     #[must_use]
     pub fn visibility(mut self, timeout: Duration) -> Self {
         self.options.visibility = Some(timeout);

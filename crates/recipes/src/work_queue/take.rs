@@ -2,7 +2,8 @@
 //!
 //! Owns `take` and its kin, and who claims: the tasks of one process wait for the *turn*, and the
 //! task that has it claims for all of them. An item that was claimed for a cancelled call goes to
-//! the next caller.
+//! the next caller. A claim that is over before a caller has it is given back, and uses no attempt
+//! (H71).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,12 +11,16 @@ use std::time::Duration;
 
 use baton_client::Session;
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 
 use super::claim::Claim;
 use super::context::QueueContext;
 use super::error::{StepError, WorkError};
 use super::held_item::HeldItem;
 use super::queue::{MAX_CLAIMS, WorkQueue};
+use super::settle::settle_own;
+use super::settlement::Settlement;
+use crate::backoff::Backoff;
 use crate::receipt::task_gone;
 use crate::time_limit::at_most;
 
@@ -117,10 +122,17 @@ impl WorkQueue {
             context.turn_or_idle().await
         };
         let mut watcher = None;
+        let mut late = Backoff::default();
         loop {
-            let ready = self.ready(most);
+            let (ready, over) = self.ready(most);
+            let given_back = (!over.is_empty()).then(|| self.give_back_unseen(over));
             if !ready.is_empty() {
                 return Ok(ready);
+            }
+            if let Some(given_back) = given_back {
+                // Where each claim takes longer than it lasts, the next one must not come at once.
+                let _ = given_back.await;
+                tokio::time::sleep(late.pause()).await;
             }
             let session = context.session().await?;
             let claimed = match context.agreed(&session, self.capacity).await {
@@ -163,18 +175,40 @@ impl WorkQueue {
         }
     }
 
-    /// Up to `most` of the items that were claimed ahead, if their claims are still valid.
-    fn ready(&self, most: usize) -> Vec<Claim> {
-        let mut ready = Vec::new();
+    /// Up to `most` of the items that were claimed ahead, if their claims are still valid, and
+    /// those before them whose claims are over.
+    fn ready(&self, most: usize) -> (Vec<Claim>, Vec<HeldItem>) {
+        let (mut ready, mut over) = (Vec::new(), Vec::new());
         while ready.len() < most {
             let Some(held) = self.context.known().claimed.pop_front() else {
                 break;
             };
-            if held.check().is_ok() {
-                ready.push(self.hand_out(held));
+            match held.check() {
+                Ok(()) => ready.push(self.hand_out(held)),
+                Err(_) => over.push(held),
             }
         }
-        ready
+        (ready, over)
+    }
+
+    /// Gives back items whose claims were over before a caller had them, in a task of its own.
+    /// Another consumer may have claimed them since, or the session may have ended: those stay as
+    /// they are.
+    fn give_back_unseen(&self, over: Vec<HeldItem>) -> JoinHandle<()> {
+        let context = Arc::clone(&self.context);
+        tokio::spawn(async move {
+            for held in over {
+                let (item, reason) = (held.entry.clone(), held.check().err());
+                let given_back = settle_own(Arc::clone(&context), held, Settlement::Release).await;
+                tracing::warn!(
+                    item,
+                    reason = reason.as_ref().map(tracing::field::display),
+                    given_back = given_back.is_ok(),
+                    "claim over before a consumer had the item: if this goes on, the visibility \
+                     timeout is too short for these servers, or too many items are claimed ahead"
+                );
+            }
+        })
     }
 
     fn hand_out(&self, held: HeldItem) -> Claim {

@@ -127,6 +127,45 @@ async fn h67_the_time_of_a_claim_counts_from_its_request_be_the_answer_late_or_l
 }
 
 #[tokio::test]
+async fn h71_a_claim_that_is_over_before_anybody_has_it_uses_no_attempt() {
+    let visibility = Duration::from_secs(5);
+    let stage = Stage::new("h71u").await;
+    let clock = Arc::new(SleptClock::default());
+    let (client, proxy) = stage.proxied_by(&clock).await;
+    let queue = queue(&client, &stage.path)
+        .visibility(visibility)
+        .max_attempts(1);
+    within(queue.offer("x")).await.unwrap();
+    for _ in 0..3 {
+        let answer = proxy
+            .on(Match::reply(OpCode::Multi).path_contains("/items/"))
+            .then(Action::Hold);
+        let taking = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.take().await.unwrap() }
+        });
+        within(answer.fired()).await;
+        clock.sleep(visibility);
+        answer.release();
+        let claim = within(taking).await.unwrap();
+        assert_eq!((claim.attempt(), claim.check()), (1, Ok(())));
+        within(claim.release()).await.unwrap();
+    }
+    // What was claimed ahead and waited too long is such a claim as well.
+    let ahead = queue.prefetch(2);
+    within(ahead.offer("y")).await.unwrap();
+    let first = within(ahead.take()).await.unwrap();
+    assert_eq!(first.payload(), "x");
+    clock.sleep(visibility);
+    let second = within(ahead.take()).await.unwrap();
+    assert_eq!((&second.payload()[..], second.attempt()), (&b"y"[..], 1));
+    within(second.ack()).await.unwrap();
+    within(first.ack()).await.unwrap();
+    assert!(items(&stage).await.is_empty());
+    assert!(within(ahead.dead_letters(10)).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn a_claim_that_is_extended_stays_and_one_whose_time_is_up_but_nobody_wants_can_be_acknowledged()
  {
     let stage = Stage::new("extend").await;
