@@ -4,7 +4,7 @@
 
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, EnsembleConfig, Limits, OpCode, ReplyHeader, Request,
-    RequestHeader, Response, WatcherEvent, frame,
+    RequestHeader, Response, TraceContext, WatcherEvent, frame,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -15,10 +15,16 @@ pub fn request(bytes: &[u8]) {
     let Ok(header) = RequestHeader::decode(&mut from) else {
         return;
     };
+    let body = from.rest();
+    if let Some(context) = TraceContext::decode(body) {
+        let mut again = Vec::new();
+        context.encode(&mut again);
+        assert_eq!(TraceContext::decode(&again), Some(context));
+        assert!(body.starts_with(&again));
+    }
     let Ok(op) = OpCode::try_from(header.op) else {
         return;
     };
-    let body = from.rest();
     let Ok(request) = Request::decode(op, body, &limits) else {
         return;
     };

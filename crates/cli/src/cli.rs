@@ -103,6 +103,24 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// The name of the verb's span, if it writes and is over at some time.
+    pub(crate) const fn traced_as(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Lock(_) => "baton lock",
+            Self::Sem(_) => "baton sem",
+            Self::Elect(_) => "baton elect",
+            Self::Barrier(_) => "baton barrier",
+            Self::Queue(_) => "baton queue",
+            Self::Member(_) => "baton member",
+            Self::Counter(_) => "baton counter",
+            Self::Create(_) => "baton create",
+            Self::Set(_) => "baton set",
+            Self::Rm(_) => "baton rm",
+            Self::Acl(_) => "baton acl",
+            _ => return None,
+        })
+    }
+
     /// Runs the verb; the number is the process's exit code.
     pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
         match self {

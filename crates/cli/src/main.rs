@@ -21,6 +21,7 @@
 //! | `folders`, `paths`, `duration` | this user's folders; paths and durations as arguments |
 //! | `acl_words` | ACLs in words |
 //! | `unfinished` | a folder under way, removed when the user stops the command |
+//! | `traces` | traces of this process, where they are exported |
 //! | `service_manager` | what systemd hands to a server that it starts, and hears from it |
 //! | `signals` | the signals that `baton` receives |
 //! | `output/` | results, notices, errors, questions, the server's log |
@@ -44,6 +45,7 @@ mod servers;
 mod service_manager;
 mod settings;
 mod signals;
+mod traces;
 mod unfinished;
 mod usage;
 mod waiting;
@@ -63,7 +65,13 @@ fn main() -> ExitCode {
         Err(error) => return usage::report(&error, &cli::Cli::command()),
     };
     let context = context::Context::new(cli.globals);
-    match cli.verb.run(&context) {
+    let traces = cli.verb.traced_as();
+    let traces = traces.and_then(|name| traces::Traces::of_verb(name, &context.output));
+    let outcome = traces::Traces::within(traces.as_ref(), || cli.verb.run(&context));
+    if let Some(traces) = traces {
+        traces.finish(&context.output);
+    }
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             context.output.failure(&failure);

@@ -21,6 +21,7 @@
 //! | `state` | every change of state, to every listener, in order |
 //! | `testing` | helpers for tests of users of this crate |
 //! | `transport`, `values` | sockets; what operations take and yield |
+//! | `traces` | the trace that a write belongs to |
 //! | `clock` | the clock that also runs while the machine sleeps |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations, unnameable_types)]
@@ -34,13 +35,14 @@ mod lease;
 mod session;
 mod state;
 mod supervisor;
+mod traces;
 mod transport;
 mod values;
 
 pub use baton_proto::{
     Acl, AddWatchMode, ClientAddress, ClientInfo, CreateMode, EnsembleConfig, EnsembleConfigError,
     EnsembleMember, ErrorCode, EventKind, MemberError, MemberRole, OpCode, PeerAddress, Perms,
-    Stat, path,
+    Stat, TraceContext, path,
 };
 pub use baton_tls::{ClientTls, TlsError, TlsFailure};
 pub use clock::{BootInstant, BoxFuture, Clock, SystemClock};
@@ -55,5 +57,6 @@ pub use session::{
 };
 pub use state::{EndReason, State, StateStream};
 pub use supervisor::Client;
+pub use traces::{TraceSource, set_trace_source};
 pub use transport::{BoxStream, Endpoint, Host, SocketTransport, Stream, Transport};
 pub use values::{Children, Created, Data, MembershipChange, Op, OpResult, SessionExport};

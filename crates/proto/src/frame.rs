@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use crate::event::put_event;
 use crate::{
     ConnectRequest, ConnectResponse, EventKind, KeeperState, ReplyHeader, Request, RequestHeader,
-    Response, xid,
+    Response, TraceContext, xid,
 };
 
 /// Size of the length before each frame.
@@ -112,6 +112,18 @@ pub fn write_request<B: BufMut + AsMut<[u8]>>(
         }
         .encode(out);
         request.encode(out);
+    })
+}
+
+/// Writes the trace that the next request belongs to, as a whole frame.
+pub fn write_trace_context<B: BufMut + AsMut<[u8]>>(out: &mut B, context: &TraceContext) -> usize {
+    framed(out, |out| {
+        RequestHeader {
+            xid: xid::TRACE_CONTEXT,
+            op: TraceContext::OP,
+        }
+        .encode(out);
+        context.encode(out);
     })
 }
 

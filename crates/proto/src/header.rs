@@ -15,6 +15,8 @@ pub mod xid {
     pub const AUTH: i32 = -4;
     /// `setWatches`, `setWatches2` and their answer.
     pub const SET_WATCHES: i32 = -8;
+    /// A [`crate::TraceContext`], client to server; it has no answer.
+    pub const TRACE_CONTEXT: i32 = -64;
 }
 
 /// Header before a request's body.

@@ -34,6 +34,7 @@
 //! | `request`, `response` | the bodies of requests and of replies |
 //! | `multi` | the chains of `multi` and `multiRead` |
 //! | `connect`, `header`, `event` | the first frames, the headers, watch events |
+//! | `trace_context` | the trace that a request belongs to, in a frame of Baton's own |
 //! | `create`, `acl`, `stat` | records inside bodies |
 //! | `fields` | fields that several bodies have in common |
 //! | `op_code`, `error_code` | numbers of operations and of errors |
@@ -65,6 +66,7 @@ mod op_code;
 mod request;
 mod response;
 mod stat;
+mod trace_context;
 
 pub use acl::{Acl, Perms};
 pub use connect::{ConnectRequest, ConnectResponse, PASSWORD_BYTES};
@@ -84,3 +86,4 @@ pub use op_code::{OpCode, UnknownOp};
 pub use request::{AuthPacket, Request};
 pub use response::{ClientInfo, Response};
 pub use stat::Stat;
+pub use trace_context::TraceContext;

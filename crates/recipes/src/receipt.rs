@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use baton_client::{CreateMode, EndReason, Error, Op, OpCode, OpResult, Reason, Session};
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::parents::{Parents, ensure_parents};
@@ -69,11 +70,12 @@ impl Receipts {
     ) -> (Outcome, Option<Vec<OpResult>>) {
         let (receipts, session, beside) = (Arc::clone(self), session.clone(), path.to_owned());
         let (report, reported) = oneshot::channel();
-        tokio::spawn(async move {
+        let changing = async move {
             let outcome = receipts.change_with_results(&session, &beside, parts).await;
             // A caller that has gone does not want to know.
             let _ = report.send(outcome);
-        });
+        };
+        tokio::spawn(changing.in_current_span());
         reported
             .await
             .unwrap_or_else(|_| (Outcome::Unknown(task_gone(path)), None))
@@ -88,10 +90,11 @@ impl Receipts {
     ) -> Outcome {
         let (receipts, session, beside) = (Arc::clone(self), session.clone(), Arc::clone(path));
         let (report, reported) = oneshot::channel();
-        tokio::spawn(async move {
+        let changing = async move {
             // A caller that has gone does not want to know.
             let _ = report.send(receipts.change(&session, &beside, parts).await);
-        });
+        };
+        tokio::spawn(changing.in_current_span());
         reported
             .await
             .unwrap_or_else(|_| Outcome::Unknown(task_gone(path)))

@@ -5,7 +5,8 @@
 //! and yield, [`crate::lease`] until when a session is known to live. [`EnsembleConfig`] says
 //! which servers are members, and [`Session::change_members`] changes that. [`Config::tls`]
 //! encrypts the connections, as [`ClientTls`] says; [`Config::auth`] and [`Config::sasl`] prove who
-//! the client is.
+//! the client is. [`set_trace_source`] has writes name the trace that they belong to, for servers
+//! that record their share of it.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), baton::Error> {
@@ -27,5 +28,5 @@ pub use baton_client::{
     EnsembleConfig, EnsembleConfigError, EnsembleMember, Error, Host, MemberError, MemberRole,
     MembershipChange, PeerAddress, Pending, PendingApplied, Reason, ReconfigError, SaslFailure,
     Session, SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, TlsError,
-    TlsFailure, Transport,
+    TlsFailure, TraceContext, TraceSource, Transport, set_trace_source,
 };

@@ -7,9 +7,18 @@
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
+use crate::lost_reason::LostReason;
+
 /// One acquisition, from its call to its outcome. [`granted`] adds the token.
 pub(crate) fn acquire(path: &str) -> Span {
     info_span!(target: "baton", "acquire", path, token = Empty)
+}
+
+/// What was granted, for as long as it is held. [`lost`] adds how it ended.
+pub(crate) fn hold(path: &str, token: u64, acquired_by: &Span) -> Span {
+    let span = info_span!(target: "baton", "hold", path, token, lost = Empty);
+    span.follows_from(acquired_by);
+    span
 }
 
 /// Work that a guard drives.
@@ -40,6 +49,11 @@ pub(crate) fn campaign(path: &str) -> Span {
 /// What the span is about was granted, under this fencing token.
 pub(crate) fn granted(span: &Span, token: u64) {
     span.record("token", token);
+}
+
+/// What is held was lost, and not released.
+pub(crate) fn lost(span: &Span, reason: LostReason) {
+    span.record("lost", tracing::field::display(reason));
 }
 
 /// The campaign has led to this term.

@@ -50,6 +50,7 @@
 //! | `exposure` | which addresses are open to strangers, and which of them stop the start |
 //! | `options`, `audit_options` | every setting |
 //! | `observer` | what is shown to an observer of the changes |
+//! | `traces` | what is shown to a tracer of writes |
 //! | `inherited` | sockets that whoever starts the server has opened |
 //! | `error` | why a server does not start or stops |
 //! | `sasl_users`, `secret_file` | users with passwords; files that nobody else may read |
@@ -93,9 +94,11 @@ mod state;
 mod stats;
 mod time;
 mod tls;
+mod traces;
 mod watch;
 
 pub use audit_options::{AuditFormat, AuditOptions, AuditTo};
+pub use baton_proto::{ErrorCode, OpCode, TraceContext};
 pub use baton_tls::{ClientAuth, Files as TlsFiles, TlsError};
 pub use baton_tree::{PeekedChild, Znode};
 pub use baton_wal::{MemoryStorage, Storage};
@@ -110,3 +113,4 @@ pub use options::{
 };
 pub use sasl_users::SaslUsers;
 pub use server::Server;
+pub use traces::{TracedWrite, TracerCounts, WriteStep, WriteTracer};

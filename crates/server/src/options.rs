@@ -16,6 +16,7 @@ use crate::error::StartError;
 use crate::inherited::InheritedSockets;
 use crate::observer::ChangeObserver;
 use crate::sasl_users::SaslUsers;
+use crate::traces::WriteTracer;
 
 /// Connections that the system holds until they are accepted.
 pub(crate) const BACKLOG: i32 = 1024;
@@ -172,6 +173,9 @@ pub struct Options {
     /// An observer of the changes, whose metrics `/metrics` shows besides the server's own. It may
     /// belong to this server alone. Default: none.
     pub observer: Option<Arc<dyn ChangeObserver>>,
+    /// A tracer of the writes whose clients trace them. Default: none, and clients are not asked to
+    /// say which trace a write belongs to.
+    pub tracer: Option<Arc<dyn WriteTracer>>,
 }
 
 /// TLS of a server's ports for clients and for HTTP.
@@ -552,6 +556,7 @@ impl Default for Options {
             ensemble: None,
             conf_lines: Vec::new(),
             observer: None,
+            tracer: None,
         }
     }
 }

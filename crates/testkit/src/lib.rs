@@ -11,6 +11,7 @@
 //!   same.
 //! - [`golden`]: answers of Apache ZooKeeper that were recorded, for machines without one.
 //! - [`Certificates`]: an authority for a test, and the certificates that it signs.
+//! - [`Collector`]: a collector of OpenTelemetry spans, good or bad.
 //! - [`inspect`]: four-letter words, and listings of what is left behind.
 //! - [`zookeeper_or_skip`], [`skip`]: tests that do not run everywhere, and say so.
 //!
@@ -52,6 +53,7 @@
 // | `inspect` | four-letter words, listings of the tree |
 // | `raw`, `proxy` | one connection without intelligence; the proxy that fails by a script |
 // | `certificates` | an authority in a temporary folder |
+// | `collector` | a collector of OpenTelemetry spans |
 // | `exclusion` | notices two holders at once, and tokens that do not grow |
 
 pub mod differential;
@@ -60,12 +62,14 @@ pub mod inspect;
 pub mod proxy;
 
 mod certificates;
+mod collector;
 mod exclusion;
 mod launch;
 mod peers;
 mod raw;
 
 pub use certificates::{CertificateFiles, Certificates};
+pub use collector::{CollectedSpan, Collector, Manners, SpanValue};
 pub use exclusion::{ExclusionChecker, Occupancy, Violation};
 pub use inspect::four_letter_word;
 pub use launch::{

@@ -103,6 +103,7 @@ fn crates_depend_downwards_only() {
             "recipes",
             &["baton-client", "baton-proto", "baton-server"][..],
         ),
+        ("otel", &["baton-client", "baton-server", "baton-tls"][..]),
         ("console", &["baton", "baton-client", "baton-server"][..]),
         (
             "testkit",
@@ -133,6 +134,7 @@ fn crates_depend_downwards_only() {
                 "baton",
                 "baton-client",
                 "baton-console",
+                "baton-otel",
                 "baton-proto",
                 "baton-sasl",
                 "baton-server",

@@ -31,6 +31,7 @@ use crate::servers::marker::Marker;
 use crate::service_manager;
 use crate::settings::{SettingFlags, Settings, Target};
 use crate::signals::{self, Signals};
+use crate::traces::Traces;
 
 /// Run a server in the foreground, until SIGTERM or Ctrl-C.
 ///
@@ -103,7 +104,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
+    let traces = Traces::of_server(&context.output);
+    let tracer = traces.as_ref().and_then(Traces::write_tracer);
     let (builder, mut places) = prepare(settings.target())?;
+    let builder = builder.with(|all| all.tracer = tracer);
     let data = settings.target().folder();
     let exit_when_idle = settings.target().exit_when_idle;
     let machine = Machine::this()?;
@@ -168,6 +172,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .shutdown()
             .await
             .map_err(|error| Failure::baton(error.to_string()))?;
+        if let Some(traces) = traces {
+            traces.finish(&context.output);
+        }
         Ok(exit::OK)
     })?
 }

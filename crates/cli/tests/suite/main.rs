@@ -44,6 +44,7 @@ mod server_killed;
 mod server_paused;
 mod service_manager;
 mod top;
+mod traces;
 mod verbs;
 mod waiting;
 mod work;

@@ -350,6 +350,7 @@ pub(crate) fn ask_close(inner: &mut Inner, core: &Core) {
         done: Done::Close,
         watch: None,
         policy: Policy::default(),
+        trace: None,
     };
     let now = core.now();
     if inner.submit(&core.config, submission, now).is_ok() {

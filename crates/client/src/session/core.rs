@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use baton_proto::{Request, frame};
+use baton_proto::{Request, TraceContext, frame};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -23,6 +23,7 @@ use crate::session::entry::{Done, Entry, Resend, Waiting};
 use crate::session::outcome::{Effects, Fate, Finished, Unfinished};
 use crate::session::watches::{Arm, Ticket, WatchTable};
 use crate::state::{EndReason, State, StateLog};
+use crate::traces;
 
 /// How a session is known to the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub(crate) struct Submission<'a> {
     pub(crate) done: Done,
     pub(crate) watch: Option<Ticket>,
     pub(crate) policy: Policy,
+    /// The trace that it belongs to, if it is a write.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 pub(crate) struct Inner {
@@ -100,6 +103,8 @@ pub(crate) struct Inner {
     pub(crate) lease: LeaseBook,
     pub(crate) lease_holds: usize,
     pub(crate) probe_answered: bool,
+    /// Whether the server has said on this connection that it records traces.
+    pub(crate) takes_traces: bool,
     /// When a request was last put into `out`.
     pub(crate) last_sent: BootInstant,
     /// When a heartbeat write was last put into `out`.
@@ -164,6 +169,7 @@ impl Core {
             lease: LeaseBook::new(config.lease.clone(), timeout),
             lease_holds: 0,
             probe_answered: false,
+            takes_traces: false,
             last_sent: BootInstant::ZERO,
             last_heartbeat: BootInstant::ZERO,
             last_proof: BootInstant::ZERO,
@@ -280,8 +286,11 @@ impl Core {
     /// Encodes an operation into the outbound buffer, or queues it while there is no connection.
     ///
     /// Returns the operation's id, by which [`Core::give_up`] finds it.
-    pub(crate) fn submit(&self, submission: Submission<'_>) -> Result<u64, Unfinished> {
+    pub(crate) fn submit(&self, mut submission: Submission<'_>) -> Result<u64, Unfinished> {
         let now = self.now();
+        if submission.request.op().is_write() {
+            submission.trace = traces::current();
+        }
         if now >= self.expiry() {
             self.expire_if_due();
         }
@@ -349,6 +358,7 @@ impl Inner {
             done,
             mut watch,
             policy,
+            trace,
         } = submission;
         if let Phase::Ended(reason) = self.phase {
             return not_sent(Reason::SessionEnded(reason));
@@ -374,10 +384,15 @@ impl Inner {
         } else {
             &mut detached_frame
         };
+        // A frame of its own, which goes with this connection: it is no part of the request's.
+        let before = out.len();
+        if let Some(trace) = trace.filter(|_| attached && self.takes_traces) {
+            frame::write_trace_context(out, &trace);
+        }
         let start = out.len();
         let body = frame::write_request(out, xid, request);
         if body > config.max_request_bytes {
-            out.truncate(start);
+            out.truncate(before);
             return not_sent(Reason::TooLarge {
                 bytes: body,
                 limit: config.max_request_bytes,
@@ -410,7 +425,7 @@ impl Inner {
         self.pending_bytes += len;
         if attached {
             self.next_xid = next_xid(xid);
-            self.enqueued += len as u64;
+            self.enqueued += (start - before + len) as u64;
             entry.end = self.enqueued;
             self.mark_sent(&mut entry, now);
             self.in_flight.push_back(entry);
@@ -518,6 +533,7 @@ impl Inner {
                 fail_fast: true,
                 ..Policy::default()
             },
+            trace: None,
         };
         if let Err(unfinished) = self.submit(config, submission, now) {
             tracing::debug!(reason = %unfinished.reason, op = ?request.op(), "own request not sent");

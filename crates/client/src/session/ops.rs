@@ -634,6 +634,7 @@ impl Session {
                 done: Done::User(to),
                 watch: ticket,
                 policy: self.policy,
+                trace: None,
             }),
         };
         let clock = &self.core.config.clock;

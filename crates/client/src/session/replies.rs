@@ -65,6 +65,7 @@ impl Core {
             inner.last_proof = BootInstant::ZERO;
             inner.last_heartbeat = BootInstant::ZERO;
             inner.probe_answered = false;
+            inner.takes_traces = false;
             inner.lease.connected(sent, inner.timeout, created);
             self.publish_lease(inner);
             let state = State::Connected { epoch: inner.epoch };
@@ -280,12 +281,12 @@ impl Core {
             Done::RemoveWatches => inner.watches.cannot_remove |= err == ErrorCode::Unimplemented,
             Done::Probe => {
                 inner.probe_answered = true;
-                let counted = if err == ErrorCode::Ok {
-                    counted_answers(&reply.body)
-                } else {
-                    CountedAnswers::Unstated
-                };
-                inner.lease.set_counted_answers(counted);
+                let says = SelfDescription::of(match err {
+                    ErrorCode::Ok => &reply.body,
+                    _ => &[],
+                });
+                inner.takes_traces = says.takes_traces();
+                inner.lease.set_counted_answers(says.counted_answers());
                 effects.changed = true;
             }
             Done::Close => {
@@ -418,22 +419,33 @@ impl Inner {
     }
 }
 
-/// Reads Baton's self-description. A search for the text is enough: the server writes it without
-/// blanks, and what is not understood only means the stricter lease.
-fn counted_answers(body: &[u8]) -> CountedAnswers {
-    let dense: Vec<u8> = body
-        .iter()
-        .copied()
-        .filter(|b| !b.is_ascii_whitespace())
-        .collect();
-    let says = |wanted: &[u8]| dense.windows(wanted.len()).any(|w| w == wanted);
-    // What an ensemble says comes first: there, fewer answers count.
-    if says(b"\"lease\":\"ping\"") {
-        CountedAnswers::Confirmed
-    } else if says(b"\"ping_lease\":true") {
-        CountedAnswers::All
-    } else {
-        CountedAnswers::Unstated
+/// What Baton says of itself. A search for the text is enough: the server writes it without blanks,
+/// and what is not understood only means the stricter lease.
+struct SelfDescription(Vec<u8>);
+
+impl SelfDescription {
+    fn of(body: &[u8]) -> Self {
+        let bytes = body.iter().copied();
+        Self(bytes.filter(|b| !b.is_ascii_whitespace()).collect())
+    }
+
+    fn says(&self, wanted: &[u8]) -> bool {
+        self.0.windows(wanted.len()).any(|part| part == wanted)
+    }
+
+    fn counted_answers(&self) -> CountedAnswers {
+        // What an ensemble says comes first: there, fewer answers count.
+        if self.says(b"\"lease\":\"ping\"") {
+            CountedAnswers::Confirmed
+        } else if self.says(b"\"ping_lease\":true") {
+            CountedAnswers::All
+        } else {
+            CountedAnswers::Unstated
+        }
+    }
+
+    fn takes_traces(&self) -> bool {
+        self.says(b"\"traces\":true")
     }
 }
 
@@ -461,7 +473,24 @@ mod tests {
             ("{\"lease\":\"other\"}", CountedAnswers::Unstated),
             ("", CountedAnswers::Unstated),
         ] {
-            assert_eq!(counted_answers(said.as_bytes()), counted, "{said}");
+            let says = SelfDescription::of(said.as_bytes());
+            assert_eq!(says.counted_answers(), counted, "{said}");
+            assert!(!says.takes_traces(), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_records_traces_says_so() {
+        for (said, counted) in [
+            ("{\"ping_lease\":true,\"traces\":true}", CountedAnswers::All),
+            (
+                "{\"ping_lease\":false,\"lease\":\"ping\",\"traces\" : true}",
+                CountedAnswers::Confirmed,
+            ),
+        ] {
+            let says = SelfDescription::of(said.as_bytes());
+            assert!(says.takes_traces(), "{said}");
+            assert_eq!(says.counted_answers(), counted, "{said}");
         }
     }
 }

@@ -16,4 +16,5 @@ mod sasl;
 mod supervisor;
 mod support;
 mod tls;
+mod traces;
 mod watches;

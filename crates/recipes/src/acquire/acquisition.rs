@@ -154,7 +154,7 @@ impl Acquisition {
             .instrument(span.clone())
             .await;
         if let Ok(Some(grant)) = &outcome {
-            spans::granted(&span, grant.guard.token());
+            grant.guard.acquired(&span);
         }
         outcome
     }
@@ -190,7 +190,7 @@ impl Acquisition {
         let span = spans::acquire(&self.path);
         let outcome = self.requeue(held, report).instrument(span.clone()).await;
         if let Ok(grant) = &outcome {
-            spans::granted(&span, grant.guard.token());
+            grant.guard.acquired(&span);
         }
         outcome
     }

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 pub use crate::lost_reason::LostReason;
 pub use releasing::{ReleaseError, Releasing};
@@ -108,6 +108,12 @@ impl Guard {
             nodes,
             lease,
         }
+    }
+
+    /// What `acquiring` describes has led to this guard.
+    pub(crate) fn acquired(&self, acquiring: &Span) {
+        spans::granted(acquiring, self.token());
+        self.state.begin_hold(acquiring);
     }
 
     /// Whether the lock is held, at this instant, by our own clock. Never waits, and needs no event
@@ -247,7 +253,9 @@ impl Guard {
         let token = waiter.czxid();
         let own_node = OwnNodeWatch::watch(&waiter);
         let granted = GrantedNode { waiter, own_node };
-        Ok(Self::new(granted, Vec::new(), token, lease))
+        let guard = Self::new(granted, Vec::new(), token, lease);
+        guard.state.begin_hold(&Span::none());
+        Ok(guard)
     }
 
     /// Counts as released in this process from now on. Of its nodes one is the caller's to end;

@@ -4,15 +4,17 @@
 //! of the switch itself, for a guard that was lost, and the guard's owner, for one that is released
 //! or whose owner keeps the nodes. The lease is asked each time, never remembered.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use baton_client::Session;
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::lost_reason::LostReason;
 use crate::receipt::Receipts;
+use crate::spans;
 use crate::wait_queue::NodeDeletion;
 
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct GuardState {
     removing: AtomicBool,
     asked_back: AtomicBool,
     changed: Notify,
+    /// Open while it is held.
+    hold: Mutex<Span>,
 }
 
 impl GuardState {
@@ -44,6 +48,7 @@ impl GuardState {
             removing: AtomicBool::new(false),
             asked_back: AtomicBool::new(false),
             changed: Notify::new(),
+            hold: Mutex::new(Span::none()),
         }
     }
 
@@ -98,12 +103,37 @@ impl GuardState {
         );
         match switched {
             Ok(_) => {
+                self.end_hold(reason);
                 self.changed.notify_waiters();
                 self.give_away(reason);
                 Ok(())
             }
             Err(before) => Err(LostReason::from_code(before).unwrap_or(LostReason::SessionLost)),
         }
+    }
+
+    /// What `acquiring` describes has led to this guard: from here on it is held.
+    pub(crate) fn begin_hold(&self, acquiring: &Span) {
+        let span = spans::hold(self.path(), self.token, acquiring);
+        if span.is_disabled() {
+            return;
+        }
+        *self.hold() = span;
+        // It may have ended meanwhile.
+        if let Some(reason) = LostReason::from_code(self.ended.load(Ordering::Acquire)) {
+            self.end_hold(reason);
+        }
+    }
+
+    fn end_hold(&self, reason: LostReason) {
+        let span = std::mem::replace(&mut *self.hold(), Span::none());
+        if reason != LostReason::Released {
+            spans::lost(&span, reason);
+        }
+    }
+
+    fn hold(&self) -> std::sync::MutexGuard<'_, Span> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on a loss leaves the nodes to the guard's owner.

@@ -188,7 +188,7 @@ impl MultiLock {
         let span = spans::acquire(&self.path_at(at));
         let outcome = self.attempts(mode, at).instrument(span.clone()).await;
         if let Ok(Some(guard)) = &outcome {
-            spans::granted(&span, guard.guard.token());
+            guard.guard.acquired(&span);
         }
         outcome
     }

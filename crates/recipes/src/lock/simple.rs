@@ -129,7 +129,7 @@ impl SimpleMutex {
         let span = spans::acquire(self.path());
         let outcome = self.attempts(mode).instrument(span.clone()).await;
         if let Ok(Some(guard)) = &outcome {
-            spans::granted(&span, guard.token());
+            guard.acquired(&span);
         }
         outcome
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use baton_client::{Acl, Client, Error, LeaseError, LeaseHold, Session};
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::error::QueueError;
 use super::folder::{Folder, check_path};
@@ -16,6 +17,7 @@ use super::item_claim::{ClaimOutcome, claim_item};
 use super::layout::{KAZOO_PRIORITY, QueueKind, QueueLayout, kazoo_stem, plain_prefix};
 use super::locked_item::LockedItem;
 use crate::parents::{Parents, ensure_parents};
+use crate::spans;
 use crate::time_limit::at_most;
 
 /// The largest item: its consumer writes it again in one request with the claim.
@@ -353,11 +355,18 @@ impl LockingQueue {
         let (queue, session) = (self.clone(), session.clone());
         let (name, lease) = (name.to_owned(), Arc::clone(lease));
         let (report, reported) = oneshot::channel();
-        tokio::spawn(async move {
+        let span = spans::claim(self.folder.path());
+        let claiming = async move {
             let attempt = claim_item(&queue.folder, &session, &queue.claims, &name, lease).await;
             drop(report.send(attempt));
-        });
+        };
+        tokio::spawn(claiming.instrument(span.clone()));
         // The task is dropped only where the runtime is shutting down.
-        reported.await.unwrap_or(Ok(ClaimOutcome::Again))
+        let outcome = reported.await.unwrap_or(Ok(ClaimOutcome::Again));
+        if let Ok(ClaimOutcome::Claimed(item)) = &outcome {
+            spans::granted(&span, item.claim.state().token());
+            item.claim.state().begin_hold(&span);
+        }
+        outcome
     }
 }

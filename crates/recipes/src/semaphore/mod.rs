@@ -272,7 +272,7 @@ impl Semaphore {
         let span = spans::acquire(self.path());
         let outcome = self.attempts(permits, mode).instrument(span.clone()).await;
         if let Ok(Some(guard)) = &outcome {
-            spans::granted(&span, guard.token());
+            guard.acquired(&span);
         }
         outcome
     }

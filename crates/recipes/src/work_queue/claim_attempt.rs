@@ -70,8 +70,9 @@ impl QueueContext {
             .claim_free(session, want, options)
             .instrument(span.clone())
             .await;
-        if let Some(first) = outcome.as_ref().ok().and_then(|held| held.first()) {
-            spans::granted(&span, first.guard.token());
+        // The first one last, so that its token is the span's.
+        for item in outcome.iter().flatten().rev() {
+            item.guard.acquired(&span);
         }
         outcome
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use baton_client::Session;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::claim::Claim;
 use super::context::QueueContext;
@@ -228,7 +229,7 @@ impl WorkQueue {
             session.clone(),
             self.options.clone(),
         );
-        let task = tokio::spawn(async move {
+        let claiming = async move {
             let claimed = context.claim(&of_task, want, &options).await.map(|held| {
                 let count = held.len();
                 context.known().claimed.extend(held);
@@ -239,8 +240,8 @@ impl WorkQueue {
                 count
             });
             (turn, claimed)
-        });
-        match task.await {
+        };
+        match tokio::spawn(claiming.in_current_span()).await {
             Ok(done) => done,
             // The runtime is shutting down.
             Err(_) => {

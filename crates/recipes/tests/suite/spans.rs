@@ -89,6 +89,13 @@ impl Recorder {
         (recorder, tracing::subscriber::set_default(subscriber))
     }
 
+    /// No span of this name is open, and some were.
+    fn expect_closed(&self, name: &str) {
+        let (open, closed) = (self.open.lock().unwrap(), self.closed.lock().unwrap());
+        assert!(!open.values().any(|seen| seen.name == name), "{open:#?}");
+        assert!(closed.iter().any(|seen| seen.name == name), "{closed:#?}");
+    }
+
     /// The span of this name whose fields hold `path` and `token`.
     fn expect(&self, name: &str, path: &str, token: u64) {
         let (open, closed) = (self.open.lock().unwrap(), self.closed.lock().unwrap());
@@ -116,6 +123,7 @@ async fn each_step_of_a_recipe_has_a_span_with_path_and_token() {
     within(guard.run(async {})).await.unwrap();
     within(guard.release()).await.unwrap();
     recorder.expect("acquire", &at("mutex"), token);
+    recorder.expect("hold", &node, token);
     recorder.expect("run", &node, token);
     recorder.expect("release", &node, token);
 
@@ -135,6 +143,7 @@ async fn each_step_of_a_recipe_has_a_span_with_path_and_token() {
     let (item, token) = (claim.item().to_owned(), claim.token());
     recorder.expect("claim", &at("work"), token);
     within(claim.ack()).await.unwrap();
+    recorder.expect_closed("hold");
     recorder.expect("settle", &item, token);
 }
 

@@ -29,6 +29,7 @@ use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::requests::Tally;
 use crate::time::micros;
+use crate::traces::TracedWrite;
 use crate::watch::table::WatchTable;
 
 /// Steps under one hold of the tree's lock.
@@ -198,6 +199,8 @@ pub(crate) struct Applier {
     /// See [`Outbound::needs_relief`](crate::connections::outbound::Outbound::needs_relief).
     relief: usize,
     tally: Tally,
+    /// Writes of the entry that were answered, for the tracer.
+    traced: Vec<TracedWrite>,
 }
 
 impl Applier {
@@ -219,6 +222,7 @@ impl Applier {
             frame: Vec::new(),
             relief: 0,
             tally: Tally::default(),
+            traced: Vec::new(),
         }
     }
 
@@ -345,6 +349,13 @@ impl Applier {
                             state.stats.auth_failed.fetch_add(1, Relaxed);
                         }
                         self.reply(state, &group.conn, request, &command, &outcome);
+                        if let Some(write) = work.traced(step.request) {
+                            let asked = (group.conn.session(), request.xid);
+                            let code = refusal(&outcome.result).unwrap_or(ErrorCode::Ok);
+                            let end = (outcome.zxid, code);
+                            let now = state.time.now();
+                            self.traced.push(write.answered(asked, end, now));
+                        }
                     }
                     None => {
                         let asked = InTurn {
@@ -374,6 +385,11 @@ impl Applier {
         let direct = self.notified <= DIRECT_CONNECTIONS;
         for conn in self.wake.drain(..) {
             conn.wake(direct);
+        }
+        if let Some(tracer) = &state.options.tracer {
+            for write in self.traced.drain(..) {
+                tracer.answered(write);
+            }
         }
     }
 

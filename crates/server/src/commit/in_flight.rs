@@ -5,10 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use baton_consensus::Position;
 
 use crate::connections::inbox::Work;
+use crate::traces::{WriteOnItsWay, WriteStep};
 
 /// Buffers of steps that are kept for the next entries.
 const KEEP: usize = 4;
@@ -46,6 +48,23 @@ impl Requested {
         let steps = self.steps.iter();
         let mut groups = steps.filter_map(|step| self.work.groups.get(step.group?));
         groups.any(|group| group.conn.id == conn)
+    }
+
+    /// Those of its writes that their clients trace have reached this step.
+    pub(crate) fn mark(&self, step: WriteStep, now: Instant) {
+        for write in self.traced() {
+            write.mark(step, now);
+        }
+    }
+
+    /// Those of its writes that their clients trace.
+    fn traced(&self) -> impl Iterator<Item = &WriteOnItsWay> {
+        let steps = match self.work.is_traced() {
+            true => self.steps.as_slice(),
+            false => &[],
+        };
+        let asked = steps.iter().filter(|step| step.group.is_some());
+        asked.filter_map(|step| self.work.traced(step.request))
     }
 }
 

@@ -4,11 +4,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::commit::in_flight::Requested;
 use crate::connections::conn::Conn;
+use crate::traces::WriteStep;
 
 /// What a batch has in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,8 +151,11 @@ impl Outstanding {
         }
     }
 
-    /// That batch has been sent.
-    pub(crate) fn mark_sent(&mut self) {
+    /// That batch has been sent: to another server, if `forwarded` says when.
+    pub(crate) fn mark_sent(&mut self, forwarded: Option<Instant>) {
+        if let (Some(now), Some(item)) = (forwarded, self.items.get(self.sent)) {
+            item.requested.mark(WriteStep::Forwarded, now);
+        }
         self.sent += 1;
     }
 
@@ -265,7 +270,7 @@ mod tests {
         outstanding.push(payload(4), Content::Handshakes, requested(4));
         for number in 1..=3 {
             assert_eq!(outstanding.first_unsent().unwrap().0, number);
-            outstanding.mark_sent();
+            outstanding.mark_sent(None);
         }
         let ended = outstanding.lost();
         let closed: Vec<u32> = ended.iter().map(|(_, conns)| conns[0].id).collect();
@@ -273,7 +278,7 @@ mod tests {
         let mut again = Vec::new();
         while let Some((number, body)) = outstanding.first_unsent() {
             again.push((number, body[0]));
-            outstanding.mark_sent();
+            outstanding.mark_sent(None);
         }
         assert_eq!(again, [(1, 1), (3, 3), (4, 4)]);
         // The first copy is applied, then the second: only one of them answers.
@@ -291,9 +296,9 @@ mod tests {
         assert!(outstanding.push_reads(requested(2)).is_none());
         outstanding.push(payload(3), Content::Requests, requested(3));
         assert_eq!(outstanding.first_unsent().unwrap().0, 1);
-        outstanding.mark_sent();
+        outstanding.mark_sent(None);
         assert_eq!(outstanding.first_unsent().unwrap().0, 2);
-        outstanding.mark_sent();
+        outstanding.mark_sent(None);
         assert!(outstanding.take_reads().is_none());
         outstanding.take(1).unwrap();
         assert_eq!(id(&outstanding.take_reads().unwrap()), 2);
@@ -308,7 +313,7 @@ mod tests {
         outstanding.push(payload(1), Content::Handshakes, requested(1));
         assert!(outstanding.push_reads(requested(2)).is_none());
         assert!(outstanding.first_unsent().is_some());
-        outstanding.mark_sent();
+        outstanding.mark_sent(None);
         assert_eq!(outstanding.lost().len(), 1);
         assert_eq!(id(&outstanding.take_reads().unwrap()), 2);
     }

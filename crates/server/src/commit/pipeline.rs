@@ -36,6 +36,7 @@ use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
 use crate::time::{ForgivenBefore, micros};
+use crate::traces::WriteStep;
 
 mod member;
 
@@ -88,6 +89,10 @@ pub(crate) struct CommitPipeline {
     snapshots: Snapshots,
     group_commit: GroupCommit,
     last_sync: Duration,
+    /// Whether writes may have a tracer.
+    is_traced: bool,
+    /// When the log was last synced, where writes may have a tracer and the core syncs it.
+    synced_at: Option<Instant>,
     next_reap: Option<Instant>,
     /// When the end of the log is to be marked.
     next_end_mark: Option<Instant>,
@@ -186,6 +191,8 @@ impl CommitPipeline {
             snapshots,
             group_commit: GroupCommit::default(),
             last_sync: Duration::ZERO,
+            is_traced: state.options.tracer.is_some(),
+            synced_at: None,
             next_reap: (!reap.is_zero()).then(|| state.time.now() + reap),
             next_end_mark: None,
             nobody: Identity::anonymous(),
@@ -697,6 +704,9 @@ impl CommitPipeline {
         let proposed = self.propose(payload)?;
         self.count_batch(bytes, &requested);
         self.snapshots.logged(bytes);
+        if self.is_traced {
+            requested.mark(WriteStep::Batched, self.state.time.now());
+        }
         self.in_flight.push(proposed, requested);
         for entry in self.settle()? {
             self.apply(&entry)?;
@@ -762,6 +772,10 @@ impl CommitPipeline {
             }
         };
         let begun = self.state.time.now();
+        if let Some(synced) = self.synced_at(entry.index) {
+            requested.mark(WriteStep::Synced, synced);
+        }
+        requested.mark(WriteStep::Committed, begun);
         let is_recovering = self.applier.is_recovering;
         if !is_recovering {
             let uptime_ms = self.state.time.uptime_ms_at(begun);
@@ -788,6 +802,14 @@ impl CommitPipeline {
                 .entry_applied(self.applier.notified, self.last_sync, now);
         }
         Ok(())
+    }
+
+    /// When this server's log was synced that has the entry, where writes may have a tracer.
+    fn synced_at(&self, index: u64) -> Option<Instant> {
+        match &self.member {
+            None => self.synced_at,
+            Some(member) => member.synced_at(index),
+        }
     }
 
     /// Keeps the buffers of requests that are answered. On a server of an ensemble, the last batch
@@ -834,6 +856,7 @@ impl CommitPipeline {
                 let report = self.with_room(Wal::sync)?;
                 self.forgive_stall(mark, report.sync_time);
                 self.last_sync = report.sync_time;
+                self.synced_at = self.is_traced.then(|| self.state.time.now());
                 self.state.stats.sync_time.record(micros(report.sync_time));
                 if report.sync_time > SLOW_SYNC {
                     self.state.stats.slow_syncs.fetch_add(1, Relaxed);

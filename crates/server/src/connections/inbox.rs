@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::connections::conn::Conn;
 use crate::time::ServerTime;
+use crate::traces::WriteOnItsWay;
 
 /// Kind of a request to the core. Its body, if it has one, is a range of [`Work::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub(crate) struct Work {
     pub(crate) data: Vec<u8>,
     pub(crate) requests: Vec<Queued>,
     pub(crate) groups: Vec<Group>,
+    /// Those of [`Work::requests`] that are writes which their clients trace, by their places.
+    traced: Vec<(usize, Arc<WriteOnItsWay>)>,
 }
 
 impl Work {
@@ -80,7 +83,9 @@ impl Work {
 
     /// Its size in memory.
     fn bytes(&self) -> usize {
-        self.data.len() + self.requests.len() * size_of::<Queued>()
+        self.data.len()
+            + self.requests.len() * size_of::<Queued>()
+            + self.traced.len() * WriteOnItsWay::BYTES
     }
 
     /// Starts a group; requests pushed after this belong to it.
@@ -105,6 +110,24 @@ impl Work {
         if let Some(group) = self.groups.last_mut() {
             group.len += 1;
         }
+    }
+
+    /// The client traces the write that was pushed last.
+    pub(crate) fn trace(&mut self, write: Arc<WriteOnItsWay>) {
+        if let Some(last) = self.requests.len().checked_sub(1) {
+            self.traced.push((last, write));
+        }
+    }
+
+    /// Whether clients trace any of the requests.
+    pub(crate) fn is_traced(&self) -> bool {
+        !self.traced.is_empty()
+    }
+
+    /// The write at this place of [`Work::requests`], where its client traces it.
+    pub(crate) fn traced(&self, request: usize) -> Option<&WriteOnItsWay> {
+        let place = self.traced.binary_search_by_key(&request, |(at, _)| *at);
+        self.traced.get(place.ok()?).map(|(_, write)| &**write)
     }
 
     /// Every request with its group, in order.
@@ -140,11 +163,17 @@ impl Work {
         self.requests.shrink_to(KEEP_ITEMS);
         self.groups.clear();
         self.groups.shrink_to(KEEP_ITEMS);
+        self.traced.clear();
+        self.traced.shrink_to(KEEP_ITEMS);
     }
 
     /// Appends `other` and empties it.
     pub(crate) fn append(&mut self, other: &mut Work) {
         let offset = self.data.len();
+        let before = self.requests.len();
+        let traced = other.traced.drain(..);
+        self.traced
+            .extend(traced.map(|(request, write)| (before + request, write)));
         self.data.append(&mut other.data);
         self.requests
             .extend(other.requests.drain(..).map(|mut request| {

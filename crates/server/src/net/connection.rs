@@ -15,7 +15,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use baton_proto::{ConnectResponse, Decoder, ErrorCode, RequestHeader, frame};
+use baton_proto::{
+    ConnectResponse, Decoder, ErrorCode, OpCode, Request, RequestHeader, TraceContext, frame,
+};
 use baton_tree::{AuthId, Identity};
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
@@ -40,6 +42,7 @@ use crate::report::notice::Notice;
 use crate::state::ServerState;
 use crate::stats::requests::Tally;
 use crate::time::micros;
+use crate::traces::WriteOnItsWay;
 
 /// Bytes that one read asks the socket for.
 const READ_BYTES: usize = 16 << 10;
@@ -128,6 +131,8 @@ pub(crate) struct Connection {
     /// A request has been handed to the core after which the connection ends: none behind it
     /// counts.
     last_taken: bool,
+    /// The trace of the next request, as far as its client has said one.
+    trace: Option<TraceContext>,
 }
 
 impl Connection {
@@ -164,6 +169,7 @@ impl Connection {
             taken_on: false,
             close_after: None,
             last_taken: false,
+            trace: None,
         }
     }
 
@@ -574,6 +580,11 @@ impl Connection {
                 tree = None;
                 continue;
             }
+            if header.op == TraceContext::OP && state.options.tracer.is_some() {
+                self.trace = TraceContext::decode(body).filter(TraceContext::is_sampled);
+                continue;
+            }
+            let trace = self.trace.take();
             tally.request(header.op, counts);
             conn.stats.last_op.store(header.op as u32 as u64, Relaxed);
             conn.stats
@@ -651,6 +662,9 @@ impl Connection {
                     let changed = without_disabled(op, body, &state.limits, &state.options);
                     let body = changed.as_deref().unwrap_or(body);
                     self.queue(header.xid, Kind::Write(op), body, &identity);
+                    if let Some(trace) = trace {
+                        self.trace(trace, op, body);
+                    }
                 }
                 Class::NotReadOnly => {
                     let (zxid, code) = (state.zxid(), ErrorCode::NotReadOnly);
@@ -732,6 +746,14 @@ impl Connection {
         }
         self.reads_behind += usize::from(matches!(kind, Kind::Read(_)));
         self.work.push(xid, kind, body);
+    }
+
+    /// Notes that the client traces the write that was queued last.
+    fn trace(&mut self, trace: TraceContext, op: OpCode, body: &[u8]) {
+        let request = Request::decode(op, body, &self.state.limits).ok();
+        let path = request.as_ref().and_then(Request::path);
+        let write = WriteOnItsWay::new(trace, op, path, self.read_at);
+        self.work.trace(write);
     }
 
     /// Begins to throw a request away that is over the limit; what it asks for, once that has

@@ -85,8 +85,9 @@ pub(crate) fn answer_read(
         } => {
             let counted = counted(state, asked.conn);
             frame_with(out, header, |out| {
-                put_buffer(out, Some(baton_node::data(counted).as_bytes()));
-                baton_node::stat(counted).encode(out);
+                let data = baton_node::data(counted, state.options.tracer.is_some());
+                put_buffer(out, Some(data.as_bytes()));
+                baton_node::stat(counted, state.options.tracer.is_some()).encode(out);
             });
             return Flow::Continue;
         }
@@ -106,7 +107,8 @@ pub(crate) fn answer_read(
         },
         Request::Exists { path, watch } => {
             let found = if *path == baton_node::PATH {
-                Ok(baton_node::stat(counted(state, asked.conn)))
+                let is_traced = state.options.tracer.is_some();
+                Ok(baton_node::stat(counted(state, asked.conn), is_traced))
             } else {
                 tree.exists(path, identity)
             };

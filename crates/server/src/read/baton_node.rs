@@ -9,26 +9,23 @@ use baton_proto::Stat;
 /// Path of the znode.
 pub(crate) const PATH: &str = "/zookeeper/baton";
 
+/// The beginning of the znode's data.
+macro_rules! data {
+    ($rest:literal) => {
+        concat!("{\"version\":\"", env!("CARGO_PKG_VERSION"), "\",", $rest)
+    };
+}
+
 /// Data of the znode, on a server that stands alone.
-const DATA_ALONE: &str = concat!(
-    "{\"version\":\"",
-    env!("CARGO_PKG_VERSION"),
-    "\",\"ping_lease\":true}"
-);
+const DATA_ALONE: &str = data!("\"ping_lease\":true}");
+const TRACED_ALONE: &str = data!("\"ping_lease\":true,\"traces\":true}");
 
 /// On a server of an ensemble. A client that does not know `lease` keeps its lease by writes.
-const DATA_IN_ENSEMBLE: &str = concat!(
-    "{\"version\":\"",
-    env!("CARGO_PKG_VERSION"),
-    "\",\"ping_lease\":false,\"lease\":\"ping\"}"
-);
+const DATA_IN_ENSEMBLE: &str = data!("\"ping_lease\":false,\"lease\":\"ping\"}");
+const TRACED_IN_ENSEMBLE: &str = data!("\"ping_lease\":false,\"lease\":\"ping\",\"traces\":true}");
 
 /// In read-only mode: no answer counts, since no leader knows of the request.
-const DATA_WITHOUT_LEADER: &str = concat!(
-    "{\"version\":\"",
-    env!("CARGO_PKG_VERSION"),
-    "\",\"ping_lease\":false}"
-);
+const DATA_WITHOUT_LEADER: &str = data!("\"ping_lease\":false}");
 
 /// Which answers mean that the leader has counted the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,19 +38,22 @@ pub(crate) enum Counted {
     Nothing,
 }
 
-/// Data of the znode.
-pub(crate) const fn data(counted: Counted) -> &'static str {
-    match counted {
-        Counted::All => DATA_ALONE,
-        Counted::Some => DATA_IN_ENSEMBLE,
-        Counted::Nothing => DATA_WITHOUT_LEADER,
+/// Data of the znode. `is_traced`: the server has a tracer, so that a client may say which trace a
+/// write belongs to.
+pub(crate) const fn data(counted: Counted, is_traced: bool) -> &'static str {
+    match (counted, is_traced) {
+        (Counted::All, false) => DATA_ALONE,
+        (Counted::All, true) => TRACED_ALONE,
+        (Counted::Some, false) => DATA_IN_ENSEMBLE,
+        (Counted::Some, true) => TRACED_IN_ENSEMBLE,
+        (Counted::Nothing, _) => DATA_WITHOUT_LEADER,
     }
 }
 
 /// Its stat: that of a znode that was never written.
-pub(crate) fn stat(counted: Counted) -> Stat {
+pub(crate) fn stat(counted: Counted, is_traced: bool) -> Stat {
     Stat {
-        data_length: i32::try_from(data(counted).len()).unwrap_or(i32::MAX),
+        data_length: i32::try_from(data(counted, is_traced).len()).unwrap_or(i32::MAX),
         ..Stat::default()
     }
 }
@@ -70,9 +70,22 @@ mod tests {
             (Counted::Nothing, "\",\"ping_lease\":false}"),
         ];
         for (counted, ending) in endings {
-            assert!(data(counted).ends_with(ending));
-            let length = i32::try_from(data(counted).len()).unwrap();
-            assert_eq!(stat(counted).data_length, length);
+            assert!(data(counted, false).ends_with(ending));
+            for is_traced in [false, true] {
+                let length = i32::try_from(data(counted, is_traced).len()).unwrap();
+                assert_eq!(stat(counted, is_traced).data_length, length);
+            }
         }
+    }
+
+    #[test]
+    fn only_a_server_with_a_tracer_and_a_leader_asks_for_traces() {
+        for counted in [Counted::All, Counted::Some] {
+            let (plain, traced) = (data(counted, false), data(counted, true));
+            let plain = plain.strip_suffix('}').unwrap();
+            assert_eq!(traced, format!("{plain},\"traces\":true}}"));
+        }
+        let (plain, traced) = (data(Counted::Nothing, false), data(Counted::Nothing, true));
+        assert_eq!(plain, traced);
     }
 }

@@ -33,4 +33,5 @@ mod starvation;
 mod stories;
 mod support;
 mod tls;
+mod traces;
 mod words;

@@ -22,6 +22,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use super::wire::{Ended, OnLost, Order, Report};
 use super::{GUARDIAN, tty};
 use crate::exit::Failure;
+use crate::traces;
 
 /// A command to run, and how it is stopped.
 #[derive(Debug)]
@@ -86,6 +87,7 @@ impl Supervised {
                     .iter()
                     .map(|(name, value)| (name, value)),
             )
+            .envs(traces::variable())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
             .spawn()

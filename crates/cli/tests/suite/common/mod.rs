@@ -72,6 +72,9 @@ impl Home {
             .env_remove("BATON_HTTP_TOKEN_FILE")
             .env_remove("BATON_INSECURE")
             .env_remove("BATON_ACL")
+            .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
+            .env_remove("OTEL_TRACES_EXPORTER")
+            .env_remove("TRACEPARENT")
             .stdin(Stdio::null())
             .current_dir(self.dir.path());
         command

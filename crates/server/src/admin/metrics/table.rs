@@ -18,6 +18,7 @@ use crate::stats::counters::Stats;
 use crate::stats::distribution::Spread;
 use crate::stats::replication::ReplicationStats;
 use crate::stats::requests::COUNTED;
+use crate::traces::TracerCounts;
 use crate::watch::table::WatchCounts;
 
 const MICROS_PER_SECOND: f64 = 1e6;
@@ -177,6 +178,12 @@ impl<'a> Sample<'a> {
     /// A metric that only a server of an ensemble has.
     fn member(&self, read: impl FnOnce(&EnsembleStatus) -> Value) -> Value {
         self.ensemble.as_ref().map_or(Value::Absent, read)
+    }
+
+    /// A counter that only a server with a tracer has.
+    fn spans(&self, read: fn(&TracerCounts) -> u64) -> Value {
+        let tracer = self.state.options.tracer.as_ref();
+        tracer.map_or(Value::Absent, |tracer| Value::Count(read(&tracer.counts())))
     }
 
     /// A counter that only a server of an ensemble has.
@@ -645,6 +652,21 @@ static TABLE: &[Metric] = &[
         "baton_watches_refused",
         "Watches that were refused, because of any of their bounds.",
         |s| Value::Count(s.stats.watches_refused.load(Relaxed)),
+    ),
+    counter(
+        "baton_trace_spans_exported_total",
+        "Spans of traced writes that a collector has taken.",
+        |s| s.spans(|counts| counts.exported),
+    ),
+    counter(
+        "baton_trace_spans_dropped_total",
+        "Spans of traced writes that were dropped because too many waited.",
+        |s| s.spans(|counts| counts.dropped),
+    ),
+    counter(
+        "baton_trace_spans_failed_total",
+        "Spans of traced writes that no collector took.",
+        |s| s.spans(|counts| counts.failed),
     ),
     gauge("baton_watched_paths", "Paths with a watch.", |s| {
         count(s.watches.paths)

@@ -20,6 +20,7 @@
 //! | `lateness` | how late ticks are made, and when this server campaigns later for that |
 //! | `phases` | since when this server looks for a leader or serves no writes, for metrics |
 //! | `proposed` | when a leader has proposed its newest entries, for metrics |
+//! | `synced` | when the log has synced its newest entries, for traces |
 
 mod batches;
 mod digests;
@@ -30,6 +31,7 @@ mod peer_events;
 mod phases;
 mod proposed;
 mod replication;
+mod synced;
 mod touches;
 mod transfers;
 
@@ -48,6 +50,7 @@ use self::lateness::Lateness;
 use self::membership::Members;
 use self::phases::Phases;
 use self::proposed::Proposed;
+use self::synced::Synced;
 use self::transfers::Installing;
 use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
@@ -112,6 +115,8 @@ pub(super) struct Member {
     /// What this leader is about to propose, with what it holds of the transport's memory.
     proposals: VecDeque<(Bytes, Option<Held>)>,
     proposed: Proposed,
+    /// Where writes may have a tracer.
+    synced: Option<Synced>,
     /// When the leader was last known; `None` while one is.
     leaderless_since: Option<Instant>,
     /// When each other server last sent a message of the consensus.
@@ -181,6 +186,7 @@ impl Member {
             members: Members::default(),
             proposals: VecDeque::new(),
             proposed: Proposed::default(),
+            synced: state.options.tracer.is_some().then(Synced::default),
             leaderless_since: Some(now),
             heard_at: BTreeMap::new(),
             campaign_at: None,
@@ -237,6 +243,11 @@ impl Member {
         self.role
             .leader
             .filter(|_| self.applied_term == self.role.term)
+    }
+
+    /// When the log was synced that has the entry of this index, where that is known.
+    pub(super) fn synced_at(&self, index: u64) -> Option<Instant> {
+        self.synced.as_ref()?.at(index)
     }
 
     /// The name of the next batch of this server's clients.

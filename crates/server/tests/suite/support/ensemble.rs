@@ -9,7 +9,7 @@ use std::time::Duration;
 use baton_proto::{AuthPacket, ErrorCode, Request};
 use baton_server::{
     AuditOptions, AuditTo, EnsembleOptions, Options, PeerTlsOptions, SaslUsers, Server,
-    ServerTlsOptions, Storage, StorageChoice,
+    ServerTlsOptions, Storage, StorageChoice, WriteTracer,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -43,6 +43,8 @@ pub struct Ensemble {
     pub sasl_users: SaslUsers,
     /// TLS of the port for clients that a server then has besides the one without.
     pub client_tls: Option<ServerTlsOptions>,
+    /// What servers that are started show of traced writes, and whom.
+    pub tracers: BTreeMap<u64, Arc<dyn WriteTracer>>,
 }
 
 /// Ports that are free, and not among those that the system gives to outgoing connections: a server
@@ -94,6 +96,7 @@ impl Ensemble {
             tls: None,
             sasl_users: SaslUsers::default(),
             client_tls: None,
+            tracers: BTreeMap::new(),
             folder: tempfile::tempdir().unwrap(),
             addresses: (1..=size).map(|id| (id, ports.address())).collect(),
             ports,
@@ -188,6 +191,7 @@ impl Ensemble {
             super_digest: Some(baton_tree::digest_id(b"super:secret")),
             sasl_users: self.sasl_users.clone(),
             ensemble: Some(ensemble),
+            tracer: self.tracers.get(&id).cloned(),
             ..Options::default()
         }
     }

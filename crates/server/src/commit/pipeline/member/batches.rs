@@ -20,6 +20,7 @@ use crate::connections::conn::CloseReason;
 use crate::connections::inbox::{Kind, Queued, Work};
 use crate::error::ServerError;
 use crate::stats::sizes::SizesSeen;
+use crate::traces::WriteStep;
 
 impl CommitPipeline {
     /// Makes batches of the requests that wait, while few are on their way.
@@ -167,6 +168,9 @@ impl CommitPipeline {
         };
         if !builder.is_empty() {
             self.count_batch(builder.bytes(), &requested);
+            if self.is_traced {
+                requested.mark(WriteStep::Batched, self.state.time.now());
+            }
             let Some(member) = &mut self.member else {
                 return;
             };
@@ -225,8 +229,10 @@ impl CommitPipeline {
         let Some(member) = &mut self.member else {
             return;
         };
+        let now = self.is_traced.then(|| self.state.time.now());
         while let Some((number, payload)) = member.outstanding.first_unsent() {
-            if leader == member.id {
+            let is_own = leader == member.id;
+            if is_own {
                 member.proposals.push_back((payload, None));
             } else {
                 let frame = Frame::Forward(Forward {
@@ -240,7 +246,7 @@ impl CommitPipeline {
                     return;
                 }
             }
-            member.outstanding.mark_sent();
+            member.outstanding.mark_sent(now.filter(|_| !is_own));
         }
     }
 

@@ -68,6 +68,9 @@ impl CommitPipeline {
         let Some(newest) = newest else {
             return Ok(());
         };
+        if let Some(synced) = self.member.as_mut().and_then(|it| it.synced.as_mut()) {
+            synced.durable(newest, self.state.time.now());
+        }
         self.consensus.persisted(newest);
         self.install_when_durable(newest)
     }
@@ -170,6 +173,9 @@ impl CommitPipeline {
         let Some(member) = &mut self.member else {
             return Ok(());
         };
+        if let (Some(synced), Some(last)) = (&mut member.synced, effects.append.last()) {
+            synced.written(effects.token, last.index);
+        }
         let mut records = Vec::with_capacity(effects.append.len() + 1);
         for entry in &effects.append {
             self.snapshots.logged(entry.payload.len());
@@ -343,6 +349,9 @@ impl CommitPipeline {
         let (now, stats) = (self.state.time.now(), &self.state.stats.replication);
         member.phases.role_changed(role, now, stats);
         member.proposed.clear();
+        if let Some(synced) = &mut member.synced {
+            synced.clear();
+        }
         member.proposals.clear();
         member.members.role_changed();
         if role.role == Role::Leader {

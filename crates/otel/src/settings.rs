@@ -1,0 +1,188 @@
+//! The variables of the environment that configure an exporter: those of the OpenTelemetry
+//! specification, with its defaults. What it names otherwise is read by the SDK itself: sampler,
+//! resource, limits of a span; endpoint, headers and timeout of the exporter.
+
+use std::time::Duration;
+
+/// Settings that this crate reads by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The most spans that wait to be exported.
+    pub queue: usize,
+    /// The most spans of one export.
+    pub batch: usize,
+    /// How long a span waits for others.
+    pub delay: Duration,
+    /// How long one export may take.
+    pub timeout: Duration,
+    /// Where traces are sent.
+    pub endpoint: String,
+    /// The file of the authorities that sign the collector's certificate.
+    pub certificate: Option<String>,
+}
+
+impl Settings {
+    /// The settings that the variables say which `read` reads.
+    ///
+    /// # Errors
+    /// A variable whose value cannot be used: which, and why.
+    pub(crate) fn from(read: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let read = |name: &str| {
+            let value = read(name)?;
+            let value = value.trim();
+            (!value.is_empty()).then(|| value.to_owned())
+        };
+        // The variable of traces outweighs that of all signals.
+        let of_traces = |rest: &str| {
+            let own = format!("OTEL_EXPORTER_OTLP_TRACES_{rest}");
+            let all = format!("OTEL_EXPORTER_OTLP_{rest}");
+            [own, all]
+                .into_iter()
+                .find_map(|name| read(&name).map(|value| (name, value)))
+        };
+        let number = |name: &str, default: u64| match read(name) {
+            None => Ok(default),
+            Some(text) => match text.parse() {
+                Ok(number) if number > 0 => Ok(number),
+                _ => Err(format!("{name}: {text:?} is not a number above 0")),
+            },
+        };
+        if let Some((name, protocol)) = of_traces("PROTOCOL")
+            && protocol != "http/protobuf"
+        {
+            return Err(format!(
+                "{name}: this build exports by http/protobuf alone, not by {protocol:?}; use that, at the collector's port for \
+                 it (usually 4318)"
+            ));
+        }
+        if let Some((name, compression)) = of_traces("COMPRESSION")
+            && compression != "none"
+        {
+            return Err(format!(
+                "{name}: this build does not compress, so not by {compression:?}; leave it out"
+            ));
+        }
+        let timeout = match of_traces("TIMEOUT") {
+            None => 10_000,
+            Some((name, _)) => number(&name, 0)?,
+        };
+        let certificate = of_traces("CERTIFICATE").map(|(_, file)| file);
+        let (name, mut endpoint) = of_traces("ENDPOINT").unwrap_or_else(|| {
+            let default = "http://localhost:4318".to_owned();
+            ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), default)
+        });
+        let is_secure = endpoint.starts_with("https://");
+        if !is_secure && !endpoint.starts_with("http://") {
+            return Err(format!(
+                "{name}: {endpoint:?} is not a URL; write http://HOST:4318"
+            ));
+        }
+        if is_secure && certificate.is_none() {
+            return Err(format!(
+                "{name}: {endpoint} needs the file of the authorities that sign the collector's certificate; name it in \
+                 OTEL_EXPORTER_OTLP_CERTIFICATE"
+            ));
+        }
+        if !name.contains("_TRACES_") {
+            endpoint = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
+        }
+        if let Some(sampler) = read("OTEL_TRACES_SAMPLER")
+            && !SAMPLERS.contains(&&*sampler)
+        {
+            return Err(format!(
+                "OTEL_TRACES_SAMPLER: {sampler:?} is not one of {}",
+                SAMPLERS.join(", ")
+            ));
+        }
+        let queue = number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?;
+        let batch = number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?;
+        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Self {
+            queue: size(queue.min(MOST_QUEUED)),
+            batch: size(batch.min(queue).min(MOST_QUEUED)),
+            delay: Duration::from_millis(number("OTEL_BSP_SCHEDULE_DELAY", 5000)?),
+            timeout: Duration::from_millis(timeout),
+            endpoint,
+            certificate,
+        })
+    }
+}
+
+/// The samplers of the SDK.
+const SAMPLERS: [&str; 6] = [
+    "always_on",
+    "always_off",
+    "traceidratio",
+    "parentbased_always_on",
+    "parentbased_always_off",
+    "parentbased_traceidratio",
+];
+
+/// More spans than this never wait, whatever is asked for: each takes about a kilobyte.
+const MOST_QUEUED: u64 = 1 << 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Settings, String> {
+        Settings::from(&|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn without_variables_the_defaults_of_the_specification_count() {
+        let settings = of(&[("OTEL_BSP_SCHEDULE_DELAY", " ")]).unwrap();
+        assert_eq!((settings.queue, settings.batch), (2048, 512));
+        assert_eq!(settings.delay, Duration::from_secs(5));
+        assert_eq!(settings.timeout, Duration::from_secs(10));
+        assert_eq!(settings.endpoint, "http://localhost:4318/v1/traces");
+    }
+
+    #[test]
+    fn the_variable_of_traces_outweighs_that_of_all_signals() {
+        let settings = of(&[
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "1"),
+            ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "250"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "10"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318/"),
+        ]);
+        let settings = settings.unwrap();
+        assert_eq!(settings.timeout, Duration::from_millis(250));
+        assert_eq!(settings.endpoint, "http://all:4318/v1/traces");
+        // That of traces is the whole URL.
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://own:4318/");
+        assert_eq!(of(&[own]).unwrap().endpoint, own.1);
+        // Never more at once than may wait.
+        assert_eq!((settings.queue, settings.batch), (10, 10));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_name() {
+        for (name, value, text) in [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf alone"),
+            ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip", "compress"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318", "not a URL"),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "https://a:4318",
+                "OTEL_EXPORTER_OTLP_CERTIFICATE",
+            ),
+            ("OTEL_TRACES_SAMPLER", "xray", "always_on"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "above 0"),
+            ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0", "above 0"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon", "above 0"),
+        ] {
+            let error = of(&[(name, value)]).unwrap_err();
+            assert!(error.starts_with(name) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a29_no_setting_makes_the_queue_unbounded() {
+        let settings = of(&[("OTEL_BSP_MAX_QUEUE_SIZE", "18446744073709551615")]).unwrap();
+        assert_eq!(settings.queue, 1 << 17);
+    }
+}

@@ -1,0 +1,79 @@
+//! Collectors that are dead, slow, overloaded or talk nonsense: a lock takes no notice.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use baton::Mutex;
+use baton_testkit::{Collector, Manners};
+
+use super::Stage;
+
+/// Acquires and releases a lock this often, with these variables; returns what became of the spans.
+async fn locks(
+    rounds: usize,
+    variables: &[(&str, &str)],
+    limit: Duration,
+) -> (baton_otel::SpanCounts, baton_otel::SpanCounts) {
+    let stage = Stage::start(variables).await;
+    let mutex = Mutex::new(&stage.client, "/lock").unwrap();
+    for _ in 0..rounds {
+        let guard = mutex.acquire().await.unwrap();
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    }
+    stage.stop(limit).await
+}
+
+#[tokio::test]
+async fn a29_a_dead_collector_changes_nothing_for_a_lock() {
+    // Nobody listens there: the port was free, and is not given to anybody else at once.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = format!("http://{}", port.local_addr().unwrap());
+    drop(port);
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*dead),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
+    ];
+    let (client, server) = locks(5, &variables, Duration::from_secs(60)).await;
+    for counts in [client, server] {
+        assert_eq!((counts.exported, counts.waiting), (0, 0), "{counts:?}");
+        assert!(counts.failed >= 5, "{counts:?}");
+    }
+}
+
+#[tokio::test]
+async fn a29_a_collector_that_never_answers_ends_neither_locks_nor_the_flush() {
+    let collector = Collector::start(Manners::Silent).unwrap();
+    let url = collector.url();
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url),
+        // An hour: only the limit of the flush ends it.
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "4"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2"),
+    ];
+    let (client, _) = locks(10, &variables, Duration::from_millis(50)).await;
+    collector.wait_for_requests(1);
+    // Three spans a round: two are on their way for ever, four wait, the others were dropped.
+    assert_eq!(client.exported, 0, "{client:?}");
+    assert!(client.waiting <= 6, "{client:?}");
+    assert_eq!(client.dropped, 30 - client.waiting, "{client:?}");
+}
+
+#[tokio::test]
+async fn a29_what_a_collector_says_cannot_harm() {
+    for manners in [Manners::Nonsense, Manners::Endless, Manners::Busy] {
+        let collector = Collector::start(manners).unwrap();
+        let url = collector.url();
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "500"),
+        ];
+        let (client, server) = locks(2, &variables, Duration::from_secs(60)).await;
+        for counts in [client, server] {
+            let lost = (counts.exported, counts.waiting);
+            assert_eq!(lost, (0, 0), "{manners:?}: {counts:?}");
+            assert!(counts.failed > 0, "{manners:?}: {counts:?}");
+        }
+    }
+}
