@@ -90,8 +90,11 @@ pub enum ConsensusError {
         /// The index that was given.
         given: u64,
     },
-    /// A node that does not vote cannot campaign.
-    #[error("node {node_id} cannot campaign: it does not vote; make it a voter first")]
+    /// A node that does not vote cannot campaign, nor can one whose place another data folder has
+    /// (R17).
+    #[error(
+        "node {node_id} cannot campaign: it does not vote with this data folder; make it a voter first"
+    )]
     NotAVoter {
         /// This node.
         node_id: u64,

@@ -29,6 +29,7 @@ const KEPT_WINDOWS: u64 = 4;
 pub struct Consensus {
     node: RawNode<MemoryLog>,
     node_id: u64,
+    incarnation: Option<u128>,
     membership: Membership,
     max_uncommitted_bytes: u64,
     /// The newest index handed out in `Effects::committed`.
@@ -155,6 +156,7 @@ impl Consensus {
         let mut consensus = Consensus {
             node,
             node_id: config.node_id,
+            incarnation: config.incarnation,
             membership,
             max_uncommitted_bytes: config.max_uncommitted_bytes,
             handed_out: base_index,
@@ -186,6 +188,11 @@ impl Consensus {
             return;
         }
         let leads = self.node.raft.state == StateRole::Leader;
+        let is_due = self.node.raft.election_elapsed + 1 >= self.timeouts.current();
+        if !leads && is_due && self.is_another_folders() {
+            // The engine would campaign.
+            return;
+        }
         self.node.tick();
         let campaigned = !leads && self.node.raft.election_elapsed == 0;
         self.put_timeout(campaigned);
@@ -203,7 +210,7 @@ impl Consensus {
     /// [`ConsensusError::NotAVoter`]; [`ConsensusError::CampaignBeforeSync`];
     /// [`ConsensusError::Engine`] when the engine refuses.
     pub fn campaign(&mut self) -> Result<(), ConsensusError> {
-        if !self.membership.votes(self.node_id) {
+        if !self.membership.votes(self.node_id) || self.is_another_folders() {
             // Among no voters at all, the engine would see it win, and panic.
             return Err(ConsensusError::NotAVoter {
                 node_id: self.node_id,
@@ -274,7 +281,9 @@ impl Consensus {
             self.stale_rejects += 1;
             return Ok(());
         }
-        if message.kind == MessageKind::TimeoutNow && self.must_sync_before_campaign() {
+        if message.kind == MessageKind::TimeoutNow
+            && (self.must_sync_before_campaign() || self.is_another_folders())
+        {
             return Ok(());
         }
         if message.kind == MessageKind::PreVoteResponse && message.reject {
@@ -755,6 +764,20 @@ impl Consensus {
             index: self.last_index(),
             term: self.node.raft.term,
         }
+    }
+
+    /// Whether the membership lists this node with another data folder: the log ends, or is
+    /// applied up to, before this folder became a member. Whoever is needed as a voter has a later
+    /// membership: it is made a voter by an entry behind the one that admits it, and a restart
+    /// knows that the one before is committed (R15, R17).
+    fn is_another_folders(&self) -> bool {
+        // A member of the time before incarnations has 0.
+        let is_other = |own| {
+            let mut members = self.membership.members.iter();
+            members
+                .any(|member| member.id == self.node_id && ![0, own].contains(&member.incarnation))
+        };
+        self.incarnation.is_some_and(is_other)
     }
 
     /// A sole voter wins without a message, so nothing makes it wait for its own disk. And while a

@@ -62,6 +62,10 @@ pub struct Config {
     pub window_bytes: u64,
     /// Whether a recovered membership of more than this node is refused.
     pub alone: bool,
+    /// The incarnation of this node's data folder, if it has one. While the membership lists this
+    /// node with another one, the log has not come to when this folder became a member: the node
+    /// does not campaign. It could win alone, where it was the only voter once (R17).
+    pub incarnation: Option<u128>,
 }
 
 impl Config {
@@ -76,6 +80,7 @@ impl Config {
             max_uncommitted_bytes: 256 << 20,
             window_bytes: 0,
             alone: true,
+            incarnation: None,
         }
     }
 
@@ -91,6 +96,7 @@ impl Config {
             max_uncommitted_bytes: 64 << 20,
             window_bytes: 64 << 20,
             alone: false,
+            incarnation: None,
         }
     }
 }

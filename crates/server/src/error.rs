@@ -76,17 +76,6 @@ pub enum StartError {
     /// The server cannot listen for the other servers of its ensemble.
     #[error(transparent)]
     PeerPort(#[from] BindError),
-    /// The data folder is not the one with which the server is a member.
-    #[error(
-        "the data folder of server {id} is not the one with which it became a member of cluster {cluster:016x}: start \
-         it with its own data folder, or with an empty one, and admit it anew with `baton server replace {id}`"
-    )]
-    NotTheMember {
-        /// The server.
-        id: u64,
-        /// The cluster.
-        cluster: u64,
-    },
     /// A restored folder on which no server was started for long.
     #[error(
         "the data was restored from a backup, and its folder made {hours} h ago: restore the backup again, since fencing \

@@ -93,6 +93,72 @@ fn r15_a_restart_knows_that_a_change_before_another_one_is_committed() {
 }
 
 #[test]
+fn r17_a_new_folder_that_reads_of_the_time_of_the_one_before_does_not_lead() {
+    // The log of a new folder of server 1 ends where the one before it was the only voter.
+    let node = |incarnation| {
+        let membership = Membership {
+            voters: vec![1],
+            members: vec![member(1)],
+            ..Membership::default()
+        };
+        let recovered = Recovered {
+            snapshot: Some(SnapshotPoint {
+                index: 1,
+                term: 1,
+                membership,
+            }),
+            hard_state: HardState { term: 1, vote: 0 },
+            commit: 1,
+            entries: Vec::new(),
+        };
+        let config = Config {
+            incarnation: Some(incarnation),
+            ..Config::member(1, 1)
+        };
+        Consensus::new(&config, recovered).unwrap()
+    };
+    let wait = |node: &mut Consensus| {
+        for _ in 0..100 {
+            node.tick();
+            while let Some(effects) = node.drain() {
+                node.persisted(effects.token);
+            }
+        }
+        node.status()
+    };
+    let own = member(1).incarnation;
+    assert_eq!(wait(&mut node(own)).role, Role::Leader);
+    let mut new = node(own + 1);
+    assert_eq!(wait(&mut new).role, Role::Follower);
+    let refused = new.campaign();
+    assert!(
+        matches!(refused, Err(ConsensusError::NotAVoter { node_id: 1 })),
+        "{refused:?}"
+    );
+    new.step(message(MessageKind::Heartbeat, 2, 1, 2)).unwrap();
+    new.step(message(MessageKind::TimeoutNow, 2, 1, 2)).unwrap();
+    let status = wait(&mut new);
+    assert_eq!((status.role, status.term), (Role::Follower, 2));
+    // It is not as if it heard of that leader for ever: it grants its vote to the next one.
+    new.step(PeerMessage {
+        index: 1,
+        log_term: 1,
+        ..message(MessageKind::Vote, 3, 1, 3)
+    })
+    .unwrap();
+    let granted = new.drain().unwrap();
+    let answers: Vec<_> = granted
+        .send_now
+        .iter()
+        .chain(&granted.send_after_sync)
+        .collect();
+    assert!(
+        matches!(answers[..], [answer] if answer.to == 3 && !answer.reject),
+        "{answers:?}"
+    );
+}
+
+#[test]
 fn r16_a_leader_that_is_removed_and_hears_of_nobody_steps_down() {
     let mut cluster = three();
     let removal = change(vec![Change::Remove(1)]);

@@ -291,18 +291,17 @@ impl Start<'_> {
     /// Opens the log, which begins with the first membership in a new member's folder, and recovers
     /// the state.
     fn recover(&self, folder: MemberFolder) -> Result<Begun, StartError> {
-        let Identity {
-            incarnation,
-            cluster,
-            ..
-        } = *folder.identity();
+        let incarnation = folder.identity().incarnation;
         self.starting.enter(Stage::ReadLog);
         let opened = folder
             .open_log(WalOptions::default(), |writer| {
                 write_whole(&mut Tree::new(), writer)
             })
             .map_err(|error| StartError::of_recovery(error.into()))?;
-        let config = Config::member(self.id, draw_number()?);
+        let config = Config {
+            incarnation: Some(incarnation),
+            ..Config::member(self.id, draw_number()?)
+        };
         let begun =
             recover_member(opened, &config, self.starting).map_err(StartError::of_recovery)?;
         let membership = begun.consensus.membership();
@@ -311,10 +310,12 @@ impl Start<'_> {
             .iter()
             .find(|member| member.id == self.id);
         match own {
-            Some(own) if own.incarnation != incarnation => {
-                let id = self.id;
-                return Err(StartError::NotTheMember { id, cluster });
-            }
+            // A folder that was stopped while it read the time of the one before it.
+            Some(own) if own.incarnation != incarnation => tracing::info!(
+                server = self.id,
+                entry = begun.snapshot_index,
+                "the log ends before this data folder became a member: it receives the rest, and does not lead until then"
+            ),
             Some(_) => {}
             None if begun.wal.last_index() <= FIRST_INDEX => tracing::info!(
                 server = self.id,

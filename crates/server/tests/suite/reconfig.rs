@@ -7,6 +7,7 @@ use std::time::Duration;
 use baton_proto::{ErrorCode, EventKind, Request, Response};
 use baton_server::offline::{NewCluster, found_cluster};
 use baton_server::{Server, Storage};
+use tokio::net::TcpListener;
 
 use crate::support::ensemble::{Ensemble, be_superuser, sync};
 use crate::support::gate::{Gate, GatedStorage};
@@ -228,6 +229,52 @@ async fn r17_a_server_whose_folder_is_lost_comes_back_after_its_removal() {
     let mut at_new = ensemble.open(3).await;
     sync(&mut at_new).await;
     assert!(at_new.exists("/more").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r17_a_server_that_loses_its_folder_while_it_is_admitted_is_admitted_with_the_next_one() {
+    let mut ensemble = Ensemble::start(3).await;
+    list_at(&ensemble, 1).await;
+    let server = ensemble.name(4, "participant");
+    let waiting = ensemble.start_waiting(4);
+    let mut nobody = ensemble.open(1).await;
+    let asked = async {
+        while reconfig(&mut nobody, change(Some(&server), None)).await != Err(ErrorCode::NoAuth) {}
+    };
+    let asked = tokio::time::timeout(PATIENCE, asked).await;
+    asked.expect("the server asks for admission");
+    waiting.abort();
+    assert!(waiting.await.is_err(), "it was not admitted");
+    let is_free = async {
+        while TcpListener::bind(ensemble.peer_address(4)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let is_free = tokio::time::timeout(PATIENCE, is_free).await;
+    is_free.expect("the start ends");
+    ensemble.lose_folder(4);
+    // The leader has it in mind with the folder that is gone, and makes that one a learner.
+    let mut wire = superuser(&ensemble, 1).await;
+    let added = tokio::spawn({
+        let server = server.clone();
+        async move { reconfig(&mut wire, change(Some(&server), None)).await }
+    });
+    let is_learner = async {
+        let leader = ensemble.leader().await;
+        let http = ensemble.server(leader).http_addr().unwrap();
+        let known = "baton_server_match_index{server=\"4\"}";
+        while !ask(http, "GET", "/metrics", "", "").await.1.contains(known) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let is_learner = tokio::time::timeout(PATIENCE, is_learner).await;
+    is_learner.expect("the leader admits it");
+    let waiting = ensemble.start_waiting(4);
+    // The very first request succeeds: it is not refused because nobody comes with that folder.
+    added.await.unwrap().unwrap();
+    ensemble.admitted(4, waiting).await;
+    let mut at_new = ensemble.open(4).await;
+    sync(&mut at_new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

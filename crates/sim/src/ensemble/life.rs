@@ -112,7 +112,8 @@ impl World {
 
     fn open(&mut self, id: u64) -> Result<Process, NoStart> {
         let seed = self.seed;
-        let config = self.swarm.config(id, seed);
+        let incarnation = self.node(id).incarnation;
+        let config = self.swarm.config(id, incarnation, seed);
         let skips_truncation = self.has_bug(SeededBug::B20);
         let disk = self.node(id).disk.clone();
         let had_received = disk

@@ -194,8 +194,9 @@ impl Swarm {
         }
     }
 
-    pub(crate) fn config(&self, id: u64, seed: u64) -> Config {
+    pub(crate) fn config(&self, id: u64, incarnation: u128, seed: u64) -> Config {
         Config {
+            incarnation: Some(incarnation),
             window_bytes: self.window_bytes,
             max_uncommitted_bytes: self.uncommitted_bytes,
             ..Config::member(id, seed)

@@ -22,6 +22,11 @@ use super::run::{PATIENCE, PAUSE, PROBE_XID, Run, probe_frame, refusal};
 /// out in the end.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
+/// A follower of ZooKeeper reports to the leader, every half of a tick, which sessions it has heard
+/// and with which timeout each. A report of before the session has asked for a shorter timeout
+/// gives it the long one once more, so that it outlives every patience.
+const REPORT: Duration = Duration::from_millis(1_000);
+
 /// Asked for by a session that is to expire: less is not granted.
 const SHORTEST: Handshake = Handshake {
     timeout_ms: 0,
@@ -218,6 +223,9 @@ impl Run<'_> {
             return heard;
         };
         let begin = self.zxid(observer).await;
+        if self.reach.has_several() {
+            sleep(REPORT).await;
+        }
         heard.push(self.reattach_for(number, SHORTEST.timeout_ms).await);
         if matches!(how, Silence::Disconnected) {
             drop(self.take_client(number));

@@ -54,7 +54,7 @@ struct Seat {
 /// A run of one program on one server.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
-    reach: &'a Reach,
+    pub(super) reach: &'a Reach,
     /// The session whose server shows everything that was answered so far; `None`: perhaps none.
     turn: Option<usize>,
     /// The highest zxid of all answers.

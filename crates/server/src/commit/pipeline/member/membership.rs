@@ -43,7 +43,7 @@ const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);
 /// What a server knows of changes of the members.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    /// Servers that are no members and want to connect.
+    /// Servers that want to connect and are no members, or not with this data folder.
     waiting: BTreeMap<u64, Waiting>,
     /// The change that a client has asked for.
     underway: Option<Underway>,
@@ -93,12 +93,14 @@ enum Step {
     Wait,
     Refuse(ErrorCode, &'static str),
     AddLearners(Vec<ClusterMember>),
+    /// Nobody comes with this learner's data folder.
+    RemoveLearner(u64),
     HandOver(u64),
     Propose(Vec<Change>),
 }
 
 impl Members {
-    /// A server that is no member wants to connect.
+    /// A server that is no member, or not with this data folder, wants to connect.
     pub(super) fn refused(&mut self, hello: &Hello, now: Instant) {
         self.waiting.insert(
             hello.from,
@@ -286,6 +288,18 @@ impl CommitPipeline {
                     Err(error) => self.may_change_later(&error, &underway.payload),
                 }
             }
+            Step::RemoveLearner(server) => {
+                match self.propose_members(vec![Change::Remove(server)], Bytes::new()) {
+                    Ok(()) => {
+                        tracing::info!(
+                            server,
+                            "a new server comes with another data folder than before: it is admitted with that one"
+                        );
+                        true
+                    }
+                    Err(error) => self.may_change_later(&error, &underway.payload),
+                }
+            }
             Step::HandOver(to) => {
                 if underway.next_hand_over.is_none_or(|due| now >= due) {
                     underway.next_hand_over = Some(now + HAND_OVER_INTERVAL);
@@ -382,7 +396,9 @@ impl CommitPipeline {
         let level = self.applier.level;
         let waiting = |id| member.members.waiting(id, level, now);
         let changes = member_changes(membership, &next, waiting);
-        let is_here = |id: u64| id == member.id || member.hears(id, now) || waiting(id).is_some();
+        // A voter that has lost its folder does not count, though it waits.
+        let joins = |id: u64| waiting(id).is_some() && !membership.votes(id);
+        let is_here = |id: u64| id == member.id || member.hears(id, now) || joins(id);
         let unknown = changes.as_ref().map_or(&[][..], |it| &it.unknown_voters);
         let moved = changes.as_ref().map_or(&[][..], |it| &it.moved);
         let is_majority = |count: usize| count * 2 > voters(&next).count();
@@ -423,6 +439,9 @@ impl CommitPipeline {
         };
         if !changes.learners_first.is_empty() {
             return Step::AddLearners(changes.learners_first);
+        }
+        if let Some(gone) = self.learner_without_folder(changes.promoted.iter().copied(), now) {
+            return Step::RemoveLearner(gone);
         }
         let commit = self.consensus.commit_index();
         let target = *underway.target.get_or_insert(commit);
@@ -558,6 +577,23 @@ impl CommitPipeline {
             builder.push(0, command);
             self.submit_for_nobody(builder);
         }
+    }
+
+    /// The first of these learners whose data folder was lost after it had asked to be admitted: a
+    /// server with its id waits with another one (R17).
+    fn learner_without_folder(
+        &self,
+        learners: impl IntoIterator<Item = u64>,
+        now: Instant,
+    ) -> Option<u64> {
+        let member = self.member.as_ref()?;
+        let (level, members) = (self.applier.level, &self.consensus.membership().members);
+        learners.into_iter().find(|id| {
+            let waiting = member.members.waiting(*id, level, now);
+            let known = members.iter().find(|known| known.id == *id);
+            known.is_some_and(|known| waiting.is_some_and(|new| new != known.incarnation))
+                && !member.connected.contains(id)
+        })
     }
 
     /// Has learners follow the list: an observer becomes one when it is there, and one that is not

@@ -71,7 +71,7 @@ impl CommitPipeline {
             },
             PeerEvent::Refused {
                 by: RefusedBy::Us,
-                refusal: Refusal::NotAMember { id, .. },
+                refusal: Refusal::NotAMember { id, .. } | Refusal::OtherIncarnation { id, .. },
                 hello: Some(hello),
                 ..
             } if id == hello.from => member.members.refused(&hello, now),
