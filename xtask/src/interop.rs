@@ -3,7 +3,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `alerts` | the alert rules on Prometheus |
+//! | `alerts`, `traces` | the alert rules on Prometheus; traces on a collector |
 //! | `mixed` | groups of Baton's processes and another library's |
 //! | `meetings`, `queues`, `matrix` | barriers, groups, counters; queues; who honours whom |
 //! | `main_job`, `curator`, `soak` | the command end to end; Curator beside it, and under faults |
@@ -22,6 +22,7 @@ mod on_zookeeper;
 mod queues;
 mod security;
 mod soak;
+mod traces;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -98,6 +99,8 @@ enum Part {
     Hazards,
     /// The alert rules by promtool, and on a Prometheus that reads a server.
     Alerts,
+    /// Traces of a lock, from the command and the server, on a collector.
+    Traces,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -159,6 +162,7 @@ fn run_part(part: Part, args: &Args) -> Result<Done> {
         Part::Kazoo => return kazoo::run(args.kazoo.as_deref(), args.dry),
         Part::Security => return security::run(args),
         Part::Alerts => return alerts::run(args.dir.as_deref()),
+        Part::Traces => return traces::run(args.dir.as_deref()),
         Part::Hazards => on_zookeeper::run()?,
         Part::Mixed => mixed::run(args)?,
         Part::CuratorSoak => soak::run(args)?,

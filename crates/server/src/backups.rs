@@ -2,6 +2,7 @@
 //! a snapshot, and back. Owns how many are on their way; the bytes are read by who asked.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use baton_wal::{SnapshotInfo, SnapshotPin, SnapshotStore};
@@ -27,6 +28,17 @@ pub(crate) struct Backups {
     place: Arc<Semaphore>,
     /// When the last command that has an interval was carried out.
     last_snapshot: Mutex<Option<Instant>>,
+    last_success: Mutex<Option<Sent>>,
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A backup that was sent whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// When, in seconds since 1970.
+    pub(crate) at_seconds: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Default for Backups {
@@ -35,6 +47,9 @@ impl Default for Backups {
             asked: Mutex::default(),
             place: Arc::new(Semaphore::new(1)),
             last_snapshot: Mutex::default(),
+            last_success: Mutex::default(),
+            sent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
         }
     }
 }
@@ -43,6 +58,27 @@ impl Backups {
     /// The place of the only transfer at a time; `None`: another one has it.
     pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.place).try_acquire_owned().ok()
+    }
+
+    /// A backup was sent whole.
+    pub(crate) fn succeeded(&self, sent: Sent) {
+        *self.last_success.lock() = Some(sent);
+        self.sent.fetch_add(1, Relaxed);
+    }
+
+    /// A backup could not be made, or broke off.
+    pub(crate) fn failed(&self) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+
+    /// The last one that was sent whole since the start.
+    pub(crate) fn last_success(&self) -> Option<Sent> {
+        *self.last_success.lock()
+    }
+
+    /// Backups that were sent whole, and those that were not.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.sent.load(Relaxed), self.failed.load(Relaxed))
     }
 
     /// Asks for a snapshot that begins after this call. The core has to be nudged.

@@ -49,7 +49,7 @@ use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
 use crate::time::{ServerTime, micros};
-use crate::tls::Tls;
+use crate::tls::{Certificates, Tls};
 use crate::watch::table::{WatchBounds, WatchTable};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
@@ -227,6 +227,10 @@ impl Server {
             Ok(outcome) => outcome?,
             Err(_) => return Err(ServerError::Defect.into()),
         };
+        if let Some(tls) = &tls {
+            // Set once, here.
+            let _ = state.certificates.of_clients.set(Arc::clone(&tls.clients));
+        }
         let mut server = Server {
             state,
             site,
@@ -654,6 +658,10 @@ fn prepare_member(
         Snapshots::new(after_snapshot),
         links,
     )?;
+    if let Some(tls) = starting.peer_tls() {
+        // Set once, here.
+        let _ = state.certificates.of_servers.set(tls);
+    }
     count_start(&state, starting, started, recovered, after_snapshot);
     Ok((state, core, peers))
 }
@@ -682,6 +690,7 @@ pub(crate) fn state_of(
         time,
         rounds: Rounds::default(),
         backups: Backups::default(),
+        certificates: Certificates::default(),
         held_until_ms: 0.into(),
         stats: Stats::new(),
         client_log: ClientLog::default(),

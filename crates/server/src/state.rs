@@ -33,6 +33,7 @@ use crate::session::rounds::Rounds;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
 use crate::time::ServerTime;
+use crate::tls::Certificates;
 use crate::watch::table::WatchTable;
 
 /// A step that takes longer makes the server not ready. A sync that takes a second is counted as
@@ -55,6 +56,7 @@ pub(crate) struct ServerState {
     pub(crate) password_attempts: Attempts,
     pub(crate) progress: Progress,
     pub(crate) backups: Backups,
+    pub(crate) certificates: Certificates,
     /// The uptime in milliseconds before which no session is opened or taken on: leases of before a
     /// restore may still count.
     pub(crate) held_until_ms: AtomicU64,

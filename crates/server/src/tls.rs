@@ -1,11 +1,34 @@
 //! The certificates of the server's ports: read at start, and again when their files have changed.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton_tls::{ClientAuth, PeerTls, ReloadOutcome, ServerTls, TlsError};
 
 use crate::options::ServerTlsOptions;
+
+/// The certificates of the server's ports, for metrics.
+#[derive(Debug, Default)]
+pub(crate) struct Certificates {
+    pub(crate) of_clients: OnceLock<Arc<ServerTls>>,
+    pub(crate) of_servers: OnceLock<Arc<PeerTls>>,
+}
+
+impl Certificates {
+    /// When the certificate of the ports for clients and HTTP ends, in seconds since 1970.
+    pub(crate) fn of_clients_until(&self) -> Option<u64> {
+        seconds(self.of_clients.get()?.valid_until()?)
+    }
+
+    /// When that of the port for servers ends.
+    pub(crate) fn of_servers_until(&self) -> Option<u64> {
+        seconds(self.of_servers.get()?.valid_until()?)
+    }
+}
+
+fn seconds(at: SystemTime) -> Option<u64> {
+    Some(at.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
 
 /// TLS of the ports for clients and HTTP. Both read the same files.
 #[derive(Debug, Clone)]

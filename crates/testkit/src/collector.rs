@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -159,7 +160,7 @@ fn serve(
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut out = stream;
     loop {
-        let mut length = 0;
+        let (mut length, mut is_chunked, mut is_packed) = (0, false, false);
         let mut lines = 0;
         loop {
             let mut line = String::new();
@@ -177,9 +178,18 @@ fn serve(
             if let Some(bytes) = line.strip_prefix("content-length:") {
                 length = bytes.trim().parse().unwrap_or(0);
             }
+            is_chunked |= line == "transfer-encoding: chunked";
+            is_packed |= line == "content-encoding: gzip";
         }
         let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
+        if is_chunked {
+            body = chunks(&mut reader)?;
+        } else {
+            reader.read_exact(&mut body)?;
+        }
+        if is_packed {
+            body = unpacked(&body)?;
+        }
         {
             let mut received = lock(&shared.0);
             received.requests += 1;
@@ -206,6 +216,36 @@ fn serve(
             }
         }
     }
+}
+
+/// A body whose length was not known when it was begun.
+fn chunks(reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let length = usize::from_str_radix(line.trim_end(), 16).unwrap_or(0);
+        let begin = body.len();
+        body.resize(begin + length, 0);
+        reader.read_exact(body.get_mut(begin..).unwrap_or_default())?;
+        reader.read_line(&mut line)?;
+        if length == 0 {
+            return Ok(body);
+        }
+    }
+}
+
+/// What gzip has packed: other collectors do, ours never.
+fn unpacked(packed: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut gzip = Command::new("gzip")
+        .arg("-dc")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = gzip.stdin.take() {
+        input.write_all(packed)?;
+    }
+    Ok(gzip.wait_with_output()?.stdout)
 }
 
 /// A field of a protobuf message.

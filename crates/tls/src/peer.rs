@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{
@@ -22,7 +23,9 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use crate::client::{accepting_any_host, server_name};
 use crate::error::TlsError;
 use crate::failure::TlsFailure;
-use crate::pem::{Files, read_authorities, read_identity, read_revocation_lists};
+use crate::pem::{
+    Files, chain_valid_until, read_authorities, read_identity, read_revocation_lists,
+};
 use crate::provider::provider;
 use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
@@ -44,6 +47,7 @@ pub struct PeerTls {
 struct Current {
     accepting: Arc<ServerConfig>,
     connecting: Arc<ClientConfig>,
+    valid_until: Option<SystemTime>,
 }
 
 impl PeerTls {
@@ -72,6 +76,12 @@ impl PeerTls {
     #[must_use]
     pub fn connecting(&self) -> Arc<ClientConfig> {
         self.current.current().connecting
+    }
+
+    /// When the certificate in use ends, or the first one of its chain that does.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<SystemTime> {
+        self.current.current().valid_until
     }
 
     /// Whether the certificate is for this host, where hosts are checked: for a server that has
@@ -112,6 +122,7 @@ fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
     let verifier = PeerVerifier::new(Arc::clone(&roots), revoked.clone());
     let verifier = verifier.map_err(|error| refused(&error))?;
     verifier.check_own(&identity, &files.certificates, authorities)?;
+    let valid_until = chain_valid_until(&identity.cert);
     let own = Arc::new(SingleCertAndKey::from(identity));
     let mut accepting = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -136,6 +147,7 @@ fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
     Ok(Current {
         accepting: Arc::new(accepting),
         connecting: Arc::new(connecting),
+        valid_until,
     })
 }
 

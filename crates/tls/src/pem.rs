@@ -406,7 +406,6 @@ fn now() -> i64 {
     })
 }
 
-/// Parses a certificate without its extensions, which nobody here asks for.
 /// The end of a certificate in DER; `None`: it cannot be read, or ends before 1970.
 #[must_use]
 pub fn valid_until(der: &[u8]) -> Option<SystemTime> {
@@ -414,6 +413,12 @@ pub fn valid_until(der: &[u8]) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(ends).ok()?))
 }
 
+/// When the first certificate of a chain ends.
+pub(crate) fn chain_valid_until(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
+    chain.iter().filter_map(|der| valid_until(der)).min()
+}
+
+/// Parses a certificate without its extensions, which nobody here asks for.
 pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
     let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
     match parser.parse(der) {

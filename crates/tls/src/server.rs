@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -11,7 +12,9 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 
 use crate::error::TlsError;
-use crate::pem::{Files, read_authorities, read_identity, read_revocation_lists};
+use crate::pem::{
+    Files, chain_valid_until, read_authorities, read_identity, read_revocation_lists,
+};
 use crate::provider::provider;
 use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
@@ -67,6 +70,7 @@ struct Current {
     config: Arc<ServerConfig>,
     /// `None`: clients are not asked for certificates.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
+    valid_until: Option<SystemTime>,
 }
 
 impl ServerTls {
@@ -105,6 +109,12 @@ impl ServerTls {
         verified.map(|_| ())
     }
 
+    /// When the certificate in use ends, or the first one of its chain that does.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<SystemTime> {
+        self.current.current().valid_until
+    }
+
     /// Whether clients are asked for a certificate.
     #[must_use]
     pub fn client_auth(&self) -> ClientAuth {
@@ -124,6 +134,7 @@ impl ServerTls {
 fn read_files(files: &Files, client_auth: ClientAuth) -> Result<Current, TlsError> {
     let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
     let identity = read_identity(&files.certificates, &files.key)?;
+    let valid_until = chain_valid_until(&identity.cert);
     // Read in any case: a bad file is reported at start.
     let roots = files.authorities.as_deref().map(read_authorities);
     let roots = roots.transpose()?;
@@ -160,5 +171,6 @@ fn read_files(files: &Files, client_auth: ClientAuth) -> Result<Current, TlsErro
     Ok(Current {
         config: Arc::new(config),
         verifier,
+        valid_until,
     })
 }

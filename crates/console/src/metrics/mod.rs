@@ -18,6 +18,7 @@ mod page;
 mod paths;
 mod queues;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -28,6 +29,9 @@ use locks::{Departure, Locks, Waiter};
 use page::Page;
 pub use paths::Selection;
 use queues::{Part, Queues};
+
+/// The folder of the items of kazoo's `LockingQueue`, below the queue's path.
+const KAZOO_ITEMS: &str = "entries";
 
 /// Metrics of the locks, elections and queues of one server, for
 /// [`Options::observer`](baton_server::Options::observer).
@@ -111,7 +115,7 @@ impl ChangeObserver for RecipeMetrics {
                     locks.restore(lock, waiter, znode.ctime);
                 }
                 Node::OfQueue(queue, part, is_work) => {
-                    queues.restore(queue, part, is_work, znode.ctime);
+                    queues.restore(&queue, part, is_work, znode.ctime);
                 }
             }
         });
@@ -136,7 +140,7 @@ impl ChangeObserver for RecipeMetrics {
                 }
             }
             Node::OfQueue(queue, part, is_work) => {
-                state.queues.changed(queue, part, is_work, change, now_ms);
+                state.queues.changed(&queue, part, is_work, change, now_ms);
             }
         }
     }
@@ -161,7 +165,7 @@ enum Node<'a> {
     /// The lock's path.
     OfLock(&'a str, Waiter<'a>),
     /// The queue's path, and whether it is a work queue.
-    OfQueue(&'a str, Part, bool),
+    OfQueue(Cow<'a, str>, Part, bool),
 }
 
 impl<'a> Node<'a> {
@@ -187,13 +191,18 @@ impl<'a> Node<'a> {
                 let kind = locks::Kind::Semaphore;
                 Self::OfLock(semaphore, waiter(number, true, kind))
             }
-            NodeRole::WorkItem { queue } => Self::OfQueue(queue, Part::Item, true),
-            NodeRole::WorkClaim { queue } => Self::OfQueue(queue, Part::Claim, true),
-            NodeRole::DeadLetter { queue } => Self::OfQueue(queue, Part::DeadLetter, true),
-            NodeRole::QueueItem { queue } => Self::OfQueue(queue, Part::Item, false),
+            NodeRole::WorkItem { queue } => Self::OfQueue(queue.into(), Part::Item, true),
+            NodeRole::WorkClaim { queue } => Self::OfQueue(queue.into(), Part::Claim, true),
+            NodeRole::DeadLetter { queue } => Self::OfQueue(queue.into(), Part::DeadLetter, true),
+            NodeRole::QueueItem { queue } => Self::OfQueue(queue.into(), Part::Item, false),
+            NodeRole::QueueClaim { queue } => {
+                // Where its items count.
+                let items = format!("{}/{KAZOO_ITEMS}", queue.trim_end_matches('/'));
+                Self::OfQueue(items.into(), Part::Claim, false)
+            }
             // A role that this version does not count would be a defect of this crate: both are
             // released together.
-            _ => Self::OfQueue(path, Part::Unknown, false),
+            _ => Self::OfQueue(path.into(), Part::Unknown, false),
         }
     }
 }

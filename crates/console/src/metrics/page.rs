@@ -123,7 +123,7 @@ const QUEUES: [Family<QueueRow>; 13] = [
     Family {
         name: "baton_recipe_queue_claimed_items",
         kind: "gauge",
-        help: "Claims on items of a work queue.",
+        help: "Claims on items of a work queue, or of kazoo's LockingQueue.",
         value: Value::Count(|row| row.claims),
     },
     Family {
@@ -171,7 +171,7 @@ const QUEUES: [Family<QueueRow>; 13] = [
     Family {
         name: "baton_recipe_queue_claims_total",
         kind: "counter",
-        help: "Claims on items of a work queue.",
+        help: "Claims on items of a work queue, or of kazoo's LockingQueue.",
         value: Value::Count(|row| row.series.claims),
     },
     Family {

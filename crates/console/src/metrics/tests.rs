@@ -268,6 +268,36 @@ fn items_of_a_queue_are_counted_as_they_come_and_go() {
     );
 }
 
+#[test]
+fn claims_of_kazoos_locking_queue_count_with_its_items() {
+    let (item, claim) = (
+        "/k/entries/entry-100-0000000001",
+        "/k/taken/entry-100-0000000001",
+    );
+    let mut story = Story::new();
+    let own = 5;
+    story.create(item, 0, 0);
+    // Taken, and given back with the end of the session; taken again, and done.
+    story.multi(&[('+', claim, own)], 0);
+    assert_eq!(story.of("/k/entries", 0)["queue_claimed_items"], 1.0);
+    story.delete(claim, own, By::Expiry, 0);
+    story.multi(&[('+', claim, own)], 0);
+    story.multi(&[('-', claim, own)], 0);
+    story.multi(&[('+', claim, own)], 0);
+    story.multi(&[('-', item, 0), ('-', claim, own)], 0);
+    assert_eq!(
+        story.of("/k/entries", 0),
+        values(&[
+            ("queue_offered_total", 1.0),
+            ("queue_removed_total", 1.0),
+            ("queue_claims_total", 3.0),
+            ("queue_claim_ends_total session_expired", 1.0),
+            ("queue_claim_ends_total returned", 1.0),
+            ("queue_claim_ends_total done", 1.0),
+        ])
+    );
+}
+
 /// The nodes of a work queue at `/w`.
 const ITEM: &str = "/w/items/p000-0000000001/i-0000000001";
 const CLAIM: &str = "/w/items/p000-0000000001/i-0000000001/claim-1";

@@ -20,7 +20,9 @@ use crate::semaphore::LEASES;
 use crate::work_queue::outside;
 
 /// The children by which kazoo's locking queue is known: items, and claims on them.
-const KAZOO_LOCKING_QUEUE: [&str; 2] = ["entries", "taken"];
+const KAZOO_LOCKING_QUEUE: [&str; 2] = ["entries", KAZOO_CLAIMS];
+/// The folder of its claims.
+pub(super) const KAZOO_CLAIMS: &str = "taken";
 
 /// What a folder of the tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use baton_proto::path::{name as name_of, parent};
 
 use super::children::{NodeMode, SIMPLE, Scheme};
-use super::recognise::queue_layout;
+use super::recognise::{KAZOO_CLAIMS, queue_layout};
 use crate::naming::{self, Child, LockMode, NamingScheme};
 use crate::semaphore::LEASES;
 use crate::work_queue::outside::{Part, part_of_queue};
@@ -36,6 +36,11 @@ pub enum NodeRole<'a> {
     /// An item of a queue in the layout of another library.
     QueueItem {
         /// The path of the folder of items.
+        queue: &'a str,
+    },
+    /// A claim on an item of kazoo's `LockingQueue`.
+    QueueClaim {
+        /// The queue's path: its items are in the folder `entries` below it.
         queue: &'a str,
     },
     /// An item of a work queue.
@@ -91,6 +96,11 @@ pub fn role(path: &str, is_owned: bool) -> Option<NodeRole<'_>> {
         return None;
     }
     let lock = parent(path);
+    if name_of(lock) == KAZOO_CLAIMS && queue_layout(name).is_some() {
+        return Some(NodeRole::QueueClaim {
+            queue: parent(lock),
+        });
+    }
     if let (Some(naming), Child::Waiter { number, mode }) = NamingScheme::classify_any(name) {
         let (scheme, mode) = match naming {
             NamingScheme::Exclusive(dialect) => (Scheme::Mutex(dialect), NodeMode::Exclusive),
@@ -201,6 +211,11 @@ mod tests {
                 Some(NodeRole::QueueItem { queue }),
             ),
             (
+                "/a/x/taken/entry-100-0000000001",
+                true,
+                Some(NodeRole::QueueClaim { queue }),
+            ),
+            (
                 "/a/x/items/p000-0000000001/i-0000000001",
                 false,
                 Some(NodeRole::WorkItem { queue }),
@@ -220,6 +235,8 @@ mod tests {
             ("/a/x/_c_1-lock-0000000007.released", false, None),
             ("/a/x/lock", false, None),
             ("/a/x/u-lease-0000000002", true, None),
+            ("/a/x/entry-100-0000000001", true, None),
+            ("/a/x/taken/web-0000000001", true, None),
             ("/a/x/member-0000000001", true, None),
             ("/a/x/web-1", true, None),
             ("/a/x/config", false, None),

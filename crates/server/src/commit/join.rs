@@ -89,13 +89,17 @@ pub(crate) fn join(
     // Before the data folder is touched: wrong files leave nothing behind.
     let tls = ensemble.tls.as_ref();
     let tls = tls.map(|tls| PeerTls::load(tls.files.clone(), tls.checks_hosts));
+    let tls = tls.transpose()?.map(Arc::new);
+    if let Some(tls) = &tls {
+        starting.has_peer_tls(tls);
+    }
     let voters = ensemble.servers.iter();
     let voters = voters.filter(|(id, _)| !ensemble.observers.contains(id));
     let start = Start {
         id,
         list: StaticList::new(voters.map(|(id, at)| (*id, at.clone())))?,
         ensemble,
-        tls: tls.transpose()?.map(Arc::new),
+        tls,
         runtime,
         starting,
         stop,

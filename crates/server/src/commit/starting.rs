@@ -3,7 +3,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
+use baton_tls::PeerTls;
 use parking_lot::Mutex;
 
 /// Stages of a start, in order.
@@ -25,6 +27,8 @@ pub(crate) struct Starting {
     replayed: AtomicU64,
     /// What a server of several waits for before it may read a log.
     waits: Mutex<Option<String>>,
+    /// The certificates of TLS between servers, once they are read.
+    peer_tls: OnceLock<Arc<PeerTls>>,
 }
 
 impl Starting {
@@ -47,6 +51,16 @@ impl Starting {
     /// One more has been replayed.
     pub(crate) fn replayed(&self) {
         self.replayed.fetch_add(1, Relaxed);
+    }
+
+    /// The certificates of TLS between servers are these.
+    pub(crate) fn has_peer_tls(&self, tls: &Arc<PeerTls>) {
+        // A start reads them once.
+        let _ = self.peer_tls.set(Arc::clone(tls));
+    }
+
+    pub(crate) fn peer_tls(&self) -> Option<Arc<PeerTls>> {
+        self.peer_tls.get().cloned()
     }
 
     fn stage(&self) -> Stage {

@@ -323,3 +323,56 @@ async fn r43_a_restored_server_serves_no_session_before_every_lease_of_before_ha
             .is_some()
     );
 }
+
+/// The value of a metric; `None`: the server does not show it.
+async fn metric(to: SocketAddr, name: &str) -> Option<u64> {
+    let (_, page) = get(to, "/metrics").await;
+    let mut lines = page.lines().filter_map(|line| line.strip_prefix(name));
+    let value = lines.find_map(|rest| rest.strip_prefix(' '))?;
+    Some(value.parse().unwrap())
+}
+
+/// The value of a metric once it is this: a connection that has broken is noticed a moment later.
+async fn becomes(to: SocketAddr, name: &str, value: u64) {
+    let until = async {
+        while metric(to, name).await != Some(value) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, until).await;
+    waited.unwrap_or_else(|_| panic!("{name} does not become {value}"));
+}
+
+#[tokio::test]
+async fn backups_are_counted_once_they_were_sent_whole_or_broke_off() {
+    let (server, to) = serving(|_| {}).await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    let large = vec![7; MEGABYTE - 1000];
+    for number in 0..24 {
+        let path = format!("/large{number}");
+        wire.create(&path, &large, 0).await.unwrap();
+    }
+    assert_eq!(
+        metric(to, "baton_backup_last_success_timestamp_seconds").await,
+        None
+    );
+    assert_eq!(metric(to, "baton_backups_total").await, Some(0));
+    // Its reader goes away with most of it unread.
+    let mut stream = asked(to, "/commands/backup", SUPER).await;
+    stream.read_exact(&mut [0; 100]).await.unwrap();
+    drop(stream);
+    becomes(to, "baton_backups_failed_total", 1).await;
+    assert_eq!(metric(to, "baton_backups_total").await, Some(0));
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let (status, _, bytes) = backup(to).await;
+    assert_eq!(status, 200);
+    becomes(to, "baton_backups_total", 1).await;
+    let size = metric(to, "baton_backup_last_size_bytes").await;
+    assert_eq!(size, Some(bytes.len() as u64));
+    let at = metric(to, "baton_backup_last_success_timestamp_seconds").await;
+    assert!(at.unwrap() >= before.as_secs(), "{at:?}");
+    // Who may not have one breaks nothing.
+    assert_eq!(download(to, "/commands/backup", "").await.0, 401);
+    assert_eq!(metric(to, "baton_backups_failed_total").await, Some(1));
+    server.shutdown().await.unwrap();
+}

@@ -869,3 +869,36 @@ async fn a_server_with_tls_alone_names_its_port_so() {
     assert_eq!(server.connect_string(), format!("tls://127.0.0.1:{port}"));
     assert_eq!(server.local_addr(), None);
 }
+
+#[tokio::test]
+async fn the_end_of_the_certificate_in_use_is_in_the_metrics_and_moves_with_it() {
+    let fleet = Fleet::new();
+    let ending = |year| {
+        fleet.issue_with("server", |params| {
+            params.not_after = date_time_ymd(year, 1, 1);
+        })
+    };
+    let seconds = |year| date_time_ymd(year, 1, 1).unix_timestamp();
+    let server = fleet.server(ClientAuth::None).http("127.0.0.1:0");
+    fleet.files(&ending(2040));
+    let server = server.with(|options| {
+        options.tls.as_mut().unwrap().reload_interval = SOON;
+    });
+    let server = server.start().await.unwrap();
+    let shown = async || {
+        let (_, page) = http::get(server.http_addr().unwrap(), "/metrics").await;
+        assert!(!page.contains("baton_peer_tls_certificate"), "{page}");
+        let name = "baton_tls_certificate_not_after_timestamp_seconds ";
+        let value = page.lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap().parse::<i64>().unwrap()
+    };
+    assert_eq!(shown().await, seconds(2040));
+    fleet.files(&ending(2041));
+    let until = async {
+        while shown().await != seconds(2041) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, until).await.unwrap();
+    server.shutdown().await.unwrap();
+}

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::Refused;
 use super::json as answered;
-use crate::backups::Fresh;
+use crate::backups::{Fresh, Sent};
 use crate::ensemble::transfer::Pace;
 use crate::http::LongAnswer;
 use crate::state::ServerState;
@@ -85,6 +85,7 @@ pub(super) async fn answer(
     let fresh = match outcome.await {
         Ok(Ok(fresh)) => fresh,
         Ok(Err(why)) => {
+            state.backups.failed();
             let text = format!("no snapshot could be written: {why}");
             return refuse(StatusCode::SERVICE_UNAVAILABLE, text);
         }
@@ -105,7 +106,10 @@ pub(super) async fn answer(
         Stream::Backup => send_file(fresh, place).await,
         Stream::Snapshot => send_as_zookeepers(fresh, place).await,
     };
-    let (pieces, bytes) = made.map_err(|why| (StatusCode::INTERNAL_SERVER_ERROR, why))?;
+    let (pieces, bytes) = made.map_err(|why| {
+        state.backups.failed();
+        (StatusCode::INTERNAL_SERVER_ERROR, why)
+    })?;
     if let Some(long) = long {
         let reading = Duration::from_secs(bytes / LEAST_BYTES_PER_SECOND);
         long.may_last(SENDING_LIMIT + reading);
@@ -113,6 +117,8 @@ pub(super) async fn answer(
     let body = Body::new(Piped {
         pieces,
         left: bytes,
+        bytes,
+        state: Arc::clone(state),
     });
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     let mut response = (kind, body).into_response();
@@ -271,6 +277,22 @@ impl io::Write for Paced {
 struct Piped {
     pieces: Pieces,
     left: u64,
+    bytes: u64,
+    state: Arc<ServerState>,
+}
+
+impl Drop for Piped {
+    /// It is dropped when it was sent, and when its connection has ended before.
+    fn drop(&mut self) {
+        let backups = &self.state.backups;
+        if self.left > 0 {
+            return backups.failed();
+        }
+        backups.succeeded(Sent {
+            at_seconds: u64::try_from(self.state.time.wall_ms() / 1000).unwrap_or(0),
+            bytes: self.bytes,
+        });
+    }
 }
 
 impl HttpBody for Piped {

@@ -218,6 +218,10 @@ fn audit_counts(sample: &Sample<'_>) -> (u64, u64) {
     audit.map_or((0, 0), |audit| audit.counts())
 }
 
+fn known(value: Option<u64>) -> Value {
+    value.map_or(Value::Absent, Value::Count)
+}
+
 fn count(value: usize) -> Value {
     Value::Count(value as u64)
 }
@@ -652,6 +656,36 @@ static TABLE: &[Metric] = &[
         "baton_watches_refused",
         "Watches that were refused, because of any of their bounds.",
         |s| Value::Count(s.stats.watches_refused.load(Relaxed)),
+    ),
+    gauge(
+        "baton_tls_certificate_not_after_timestamp_seconds",
+        "When the certificate of the ports for clients and HTTP ends, in seconds since 1970.",
+        |s| known(s.state.certificates.of_clients_until()),
+    ),
+    gauge(
+        "baton_peer_tls_certificate_not_after_timestamp_seconds",
+        "When the certificate of the port for other servers ends, in seconds since 1970.",
+        |s| known(s.state.certificates.of_servers_until()),
+    ),
+    gauge(
+        "baton_backup_last_success_timestamp_seconds",
+        "When a whole backup was last sent since the start, in seconds since 1970.",
+        |s| known(s.state.backups.last_success().map(|last| last.at_seconds)),
+    ),
+    gauge(
+        "baton_backup_last_size_bytes",
+        "Bytes of that backup.",
+        |s| known(s.state.backups.last_success().map(|last| last.bytes)),
+    ),
+    counter(
+        "baton_backups_total",
+        "Whole backups that were sent.",
+        |s| Value::Count(s.state.backups.counts().0),
+    ),
+    counter(
+        "baton_backups_failed_total",
+        "Backups that could not be made, or that broke off.",
+        |s| Value::Count(s.state.backups.counts().1),
     ),
     counter(
         "baton_trace_spans_exported_total",
