@@ -1,6 +1,6 @@
 //! The alert rules of `packaging/prometheus` on Prometheus itself: their form and their stories by
 //! promtool; then a Prometheus that reads a server on which a lock is held, a queue ages and, in
-//! the end, nothing answers.
+//! the end, nothing answers; and one that reads three servers, of which one is cut off and lags.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use baton_testkit::{Ensemble, ServerOptions, Target};
 use serde_json::Value;
 
 use super::Done;
@@ -36,11 +37,14 @@ pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
         succeed(promtool.args([verb, "rules", file]).current_dir(&rules))?;
     }
     let text = std::fs::read_to_string(rules.join("baton-alerts.yml"))?;
-    fires(&build_baton()?, &quick(&text)?, work_dir(dir)?.path())?;
+    let (baton, rules) = (build_baton()?, quick(&text)?);
+    fires(&baton, &rules, work_dir(dir)?.path())?;
+    tokio::runtime::Runtime::new()?.block_on(lags(&baton, &rules, work_dir(dir)?.path()))?;
     Ok(Done::Passed)
 }
 
-/// The rules with short limits: an hour, a quarter of an hour and every `for` are a second.
+/// The rules with short limits: an hour, a quarter of an hour, the minute for which a server may
+/// lag and every `for` are a second.
 fn quick(rules: &str) -> Result<String> {
     let mut quick = String::new();
     for line in rules.lines() {
@@ -51,11 +55,13 @@ fn quick(rules: &str) -> Result<String> {
         } else {
             quick += &format!(
                 "{}\n",
-                line.replace("> 3600 ", "> 1 ").replace("> 900", "> 1")
+                line.replace("> 3600 ", "> 1 ")
+                    .replace("> 900", "> 1")
+                    .replace("offset 1m", "offset 1s")
             );
         }
     }
-    if quick.matches("> 1").count() < 3 {
+    if quick.matches("> 1").count() < 3 || !quick.contains("offset 1s") {
         return Err("the limits of the rules are others now; change `quick`".into());
     }
     Ok(quick)
@@ -90,27 +96,7 @@ fn fires(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
     let _waiter = quiet(&mut command(&["lock", "/deploy", "--", "true"]))?;
     succeed(&mut command(&["queue", "work", "put", "/jobs", "item"]))?;
 
-    std::fs::write(dir.join("baton-alerts.yml"), rules)?;
-    let config = dir.join("prometheus.yml");
-    std::fs::write(
-        &config,
-        format!(
-            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
-             rule_files: [baton-alerts.yml]\n\
-             scrape_configs:\n  - job_name: baton\n    static_configs: [{{ targets: [\"{http}\"] }}]\n"
-        ),
-    )?;
-    let page = format!("127.0.0.1:{page}");
-    let _prometheus = quiet(
-        Command::new("prometheus")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                dir.join("data").display()
-            ))
-            .arg(format!("--web.listen-address={page}"))
-            .arg("--log.level=warn"),
-    )?;
+    let (_prometheus, page) = prometheus(rules, &[http], page, dir)?;
     let held = ("BatonLockHeldTooLong", "/deploy");
     for (alert, path) in [
         held,
@@ -140,24 +126,102 @@ fn fires(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// One of three servers that is cut off from the others, and goes on answering HTTP.
+async fn lags(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
+    let options = ServerOptions {
+        baton: Some(baton.to_owned()),
+        baton_args: vec!["--http=127.0.0.1:0".to_owned()],
+        ..ServerOptions::default()
+    };
+    let ensemble = Ensemble::start_processes(Target::Baton, 3, options).await?;
+    let mut pages = Vec::new();
+    for server in ensemble.servers() {
+        let log = server.log();
+        let page = log.split("HTTP on ").nth(1);
+        let page = page.and_then(|rest| rest.split_whitespace().next());
+        pages.push(
+            page.ok_or("a server does not say where its HTTP is")?
+                .to_owned(),
+        );
+    }
+    let (_prometheus, page) = prometheus(rules, &pages, free_port()?, dir)?;
+    let leader = ensemble.wait_leader().await?;
+    let lags = (leader + 1) % 3;
+    let others = ensemble.servers().iter().enumerate();
+    let others = others.filter(|(index, _)| *index != lags);
+    let servers: Vec<String> = others.map(|(_, server)| server.connect_string()).collect();
+    let write = || {
+        let mut put = Command::new(baton);
+        put.args(["queue", "work", "put", "/jobs", "item", "--servers"]);
+        succeed(put.arg(servers.join(",")).stdout(Stdio::null()))
+    };
+    let on = pages.get(lags).ok_or("there are three")?;
+    let fires = || {
+        let alerts = firing(&page);
+        let mut alerts = alerts.iter();
+        alerts.any(|labels| labels["alertname"] == "BatonServerLags" && labels["instance"] == **on)
+    };
+    write()?;
+    if fires() {
+        return Err("BatonServerLags fires though the server is as far as the others".into());
+    }
+    ensemble.set_cut_off(lags, true);
+    until("BatonServerLags fires", || write().is_ok() && fires())?;
+    println!("BatonServerLags fires for the server that was cut off");
+    ensemble.set_cut_off(lags, false);
+    until("the alert ends when the server has caught up", || !fires())?;
+    println!("BatonServerLags ends when it has caught up");
+    Ok(())
+}
+
+/// A Prometheus with these rules that reads these pages, and its own address.
+fn prometheus(rules: &str, pages: &[String], port: u16, dir: &Path) -> Result<(Owned, String)> {
+    std::fs::write(dir.join("baton-alerts.yml"), rules)?;
+    let config = dir.join("prometheus.yml");
+    let targets: Vec<String> = pages.iter().map(|page| format!("\"{page}\"")).collect();
+    let targets = targets.join(", ");
+    std::fs::write(
+        &config,
+        format!(
+            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
+             rule_files: [baton-alerts.yml]\n\
+             scrape_configs:\n  - job_name: baton\n    static_configs: [{{ targets: [{targets}] }}]\n"
+        ),
+    )?;
+    let page = format!("127.0.0.1:{port}");
+    let data = dir.join("data");
+    let mut prometheus = Command::new("prometheus");
+    prometheus
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", data.display()))
+        .arg(format!("--web.listen-address={page}"))
+        .arg("--log.level=warn")
+        .stdout(Stdio::null());
+    Ok((Owned::start(&mut prometheus)?, page))
+}
+
 /// Whether this alert fires, for this path if it is not empty.
 fn is_firing(prometheus: &str, alert: &str, path: &str) -> bool {
+    firing(prometheus)
+        .iter()
+        .any(|labels| labels["alertname"] == alert && (path.is_empty() || labels["path"] == path))
+}
+
+/// The labels of each alert that fires; none where Prometheus does not answer.
+fn firing(prometheus: &str) -> Vec<Value> {
     let Ok(answer) = get(prometheus, "/api/v1/alerts") else {
-        return false;
+        return Vec::new();
     };
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let Ok(json) = serde_json::from_str::<Value>(body) else {
-        return false;
+        return Vec::new();
     };
-    let Some(alerts) = json["data"]["alerts"].as_array() else {
-        return false;
-    };
-    alerts.iter().any(|firing| {
-        let labels = &firing["labels"];
-        firing["state"] == "firing"
-            && labels["alertname"] == alert
-            && (path.is_empty() || labels["path"] == path)
-    })
+    let alerts = json["data"]["alerts"].as_array();
+    let firing = alerts
+        .into_iter()
+        .flatten()
+        .filter(|alert| alert["state"] == "firing");
+    firing.map(|alert| alert["labels"].clone()).collect()
 }
 
 /// What an HTTP server on this machine answers, head and body.
