@@ -117,6 +117,7 @@ impl Verb {
             Self::Set(_) => "baton set",
             Self::Rm(_) => "baton rm",
             Self::Acl(_) => "baton acl",
+            Self::Bench(_) => "baton bench",
             _ => return None,
         })
     }
