@@ -16,7 +16,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::http::Http;
+use crate::http::{Http, LastError};
 use crate::queue::{self, IntoQueue, SpanCounts, SpanQueue};
 use crate::settings::Settings;
 use crate::write_tracer::SpanOfWrite;
@@ -78,9 +78,11 @@ impl Exporter {
         let tls = tls
             .transpose()
             .map_err(|error| setting(&format_args!("OTEL_EXPORTER_OTLP_CERTIFICATE: {error}")))?;
+        let last_error = LastError::default();
         let client = Http {
             tls,
             timeout: settings.timeout,
+            last_error: last_error.clone(),
         };
         let mut exporter = SpanExporter::builder()
             .with_http()
@@ -99,7 +101,7 @@ impl Exporter {
         let exported = Arc::clone(&queue);
         thread::Builder::new()
             .name("baton-traces".to_owned())
-            .spawn(move || queue::export_all(&exported, &exporter, &runtime))
+            .spawn(move || queue::export_all(&exported, &exporter, &runtime, &|| last_error.text()))
             .map_err(ExportError::Thread)?;
         let provider = SdkTracerProvider::builder()
             .with_span_processor(IntoQueue(Arc::clone(&queue)))

@@ -1,6 +1,7 @@
 //! One POST to a collector over HTTP/1.1, plain or with TLS. What a collector answers has a bound,
 //! and how long it takes has one over all of it: name, connection, TLS, request and answer.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,23 +21,52 @@ use tokio::net::TcpStream;
 /// The longest body of an answer that is read.
 const ANSWER_BYTES: usize = 64 << 10;
 
+/// Why the last POST failed, for the log: the exporter keeps that to itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastError(Arc<Mutex<String>>);
+
+impl LastError {
+    pub(crate) fn text(&self) -> String {
+        self.0
+            .lock()
+            .map_or_else(|_| String::new(), |text| text.clone())
+    }
+
+    fn set(&self, text: String) {
+        if let Ok(mut last) = self.0.lock() {
+            *last = text;
+        }
+    }
+}
+
 /// Sends what the exporter encodes.
 #[derive(Debug)]
 pub(crate) struct Http {
     pub(crate) tls: Option<ClientTls>,
     pub(crate) timeout: Duration,
+    pub(crate) last_error: LastError,
 }
 
 #[async_trait]
 impl HttpClient for Http {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let target = request.uri().clone();
+        // Without what may precede an @: a password.
+        let (host, port) = (request.uri().host(), request.uri().port_u16());
+        let host = host.unwrap_or_default().to_owned();
+        let target = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
         let sent = tokio::time::timeout(self.timeout, self.send(request)).await;
-        match sent {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(format!("{target}: {error}").into()),
-            Err(_) => Err(format!("{target}: no answer within {:?}", self.timeout).into()),
-        }
+        let text = match sent {
+            Ok(Ok(response)) if response.status().is_success() => return Ok(response),
+            Ok(Ok(response)) => {
+                let status = response.status();
+                self.last_error.set(format!("{target} answers {status}"));
+                return Ok(response);
+            }
+            Ok(Err(error)) => format!("{target}: {error}"),
+            Err(_) => format!("{target}: no answer within {:?}", self.timeout),
+        };
+        self.last_error.set(text.clone());
+        Err(text.into())
     }
 }
 

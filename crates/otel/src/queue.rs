@@ -246,25 +246,27 @@ fn cut(value: &mut Value) {
     *value = Value::String(kept.into());
 }
 
-/// Exports what the queue hands out until it is closed: the work of the exporting thread.
+/// Exports what the queue hands out until it is closed: the work of the exporting thread. `cause`
+/// says why the last export failed.
 pub(crate) fn export_all(
     queue: &SpanQueue,
     exporter: &impl SpanExporter,
     runtime: &tokio::runtime::Runtime,
+    cause: &dyn Fn() -> String,
 ) {
     let mut logged: Option<Instant> = None;
     while let Some(batch) = queue.next() {
         let count = batch.len();
         let outcome = runtime.block_on(exporter.export(batch));
         queue.done(count, outcome.is_ok());
-        let Err(error) = outcome else {
+        if outcome.is_ok() {
             continue;
-        };
+        }
         if logged.is_none_or(|at| at.elapsed() >= REMINDER) {
             logged = Some(Instant::now());
             let counts = queue.counts();
             tracing::warn!(
-                %error,
+                cause = cause(),
                 failed = counts.failed,
                 dropped = counts.dropped,
                 "traces are lost: the collector did not take them"

@@ -74,13 +74,15 @@ impl Settings {
         let is_secure = endpoint.starts_with("https://");
         if !is_secure && !endpoint.starts_with("http://") {
             return Err(format!(
-                "{name}: {endpoint:?} is not a URL; write http://HOST:4318"
+                "{name}: {:?} is not a URL; write http://HOST:4318",
+                without_password(&endpoint)
             ));
         }
         if is_secure && certificate.is_none() {
             return Err(format!(
-                "{name}: {endpoint} needs the file of the authorities that sign the collector's certificate; name it in \
-                 OTEL_EXPORTER_OTLP_CERTIFICATE"
+                "{name}: {} needs the file of the authorities that sign the collector's certificate; name it in \
+                 OTEL_EXPORTER_OTLP_CERTIFICATE",
+                without_password(&endpoint)
             ));
         }
         if !name.contains("_TRACES_") {
@@ -105,6 +107,14 @@ impl Settings {
             endpoint,
             certificate,
         })
+    }
+}
+
+/// A URL as it may be shown: without what precedes an @.
+fn without_password(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => url.to_owned(),
     }
 }
 
@@ -170,6 +180,11 @@ mod tests {
                 "https://a:4318",
                 "OTEL_EXPORTER_OTLP_CERTIFICATE",
             ),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "https://user:secret@a:4318",
+                "…@a:4318",
+            ),
             ("OTEL_TRACES_SAMPLER", "xray", "always_on"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "above 0"),
             ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0", "above 0"),
@@ -177,6 +192,7 @@ mod tests {
         ] {
             let error = of(&[(name, value)]).unwrap_err();
             assert!(error.starts_with(name) && error.contains(text), "{error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 

@@ -4,7 +4,11 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use baton::Mutex;
-use baton_testkit::{Collector, Manners};
+use baton_otel::Exporter;
+use baton_testkit::{CertificateFiles, Certificates, Collector, Manners};
+use baton_tls::tokio_rustls::TlsAcceptor;
+use baton_tls::{ClientAuth, Files, ServerTls};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::Stage;
 
@@ -76,4 +80,60 @@ async fn a29_what_a_collector_says_cannot_harm() {
             assert!(counts.failed > 0, "{manners:?}: {counts:?}");
         }
     }
+}
+
+/// A port with TLS in front of a collector.
+async fn with_tls(collector: &Collector, files: CertificateFiles) -> u16 {
+    let files = Files {
+        certificates: files.certificate,
+        key: files.key,
+        authorities: None,
+        revocation_lists: None,
+    };
+    let tls = ServerTls::load(files, ClientAuth::None).unwrap();
+    let behind = collector.url().trim_start_matches("http://").to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = TlsAcceptor::from(tls.config());
+            let behind = behind.clone();
+            tokio::spawn(async move {
+                // An exporter that does not trust it goes away.
+                let Ok(mut inside) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let mut outside = tokio::net::TcpStream::connect(behind).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+            });
+        }
+    });
+    port
+}
+
+/// Two threads: the flush waits on one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_with_tls_gets_spans_where_its_authority_is_trusted_and_else_none() {
+    let (ours, others) = (Certificates::new().unwrap(), Certificates::new().unwrap());
+    let collector = Collector::start(Manners::Good).unwrap();
+    let port = with_tls(&collector, ours.server(&["localhost"]).unwrap()).await;
+    let url = format!("https://localhost:{port}");
+    for (authorities, is_trusted) in [(ours.authorities(), true), (others.authorities(), false)] {
+        let authorities = authorities.display().to_string();
+        let read = |name: &str| match name {
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(url.clone()),
+            "OTEL_EXPORTER_OTLP_CERTIFICATE" => Some(authorities.clone()),
+            _ => None,
+        };
+        let exporter = Exporter::start_with("client", &read).unwrap();
+        let subscriber = tracing_subscriber::registry().with(exporter.layer());
+        tracing::subscriber::with_default(subscriber, || {
+            drop(tracing::info_span!(target: "baton", "acquire"));
+        });
+        let finish = move || exporter.finish(Duration::from_secs(60));
+        let counts = tokio::task::spawn_blocking(finish).await.unwrap();
+        let expected = (u64::from(is_trusted), u64::from(!is_trusted));
+        assert_eq!((counts.exported, counts.failed), expected, "{counts:?}");
+    }
+    assert_eq!(collector.spans().len(), 1);
 }
