@@ -1,6 +1,6 @@
 //! `cargo xtask fixture`: a user's crate, outside the workspace, with the dependencies that
-//! README.md names and no others. It has every example of the library and every Rust snippet of
-//! README.md and of the users' pages, and must pass `cargo check`.
+//! README.md and the users' pages name and no others. It has every example of the library and every
+//! Rust snippet of README.md and of the pages, and must pass `cargo check`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,6 +11,9 @@ use crate::{Result, command, process, root};
 
 /// The path by which README.md depends on the library.
 const PATH_OF_USERS: &str = "../baton/crates/recipes";
+
+/// The folder of Baton's crates, as the pages name it.
+const CRATES_OF_USERS: &str = "../baton/crates";
 
 /// Types and variables that a snippet of the users' pages uses without defining them.
 const PRELUDE: &str = "
@@ -67,17 +70,22 @@ fn write(folder: &Path) -> Result<()> {
         fs::create_dir_all(folder.join(part))?;
     }
     let readme = fs::read_to_string(root().join("README.md"))?;
-    fs::write(folder.join("Cargo.toml"), manifest(&readme)?)?;
+    let pages = files(&root().join("docs/user"), "md")?;
+    let pages = pages
+        .into_iter()
+        .map(|page| Ok((fs::read_to_string(&page)?, page)));
+    let pages = pages.collect::<Result<Vec<_>>>()?;
+    let manifest = manifest(&readme, pages.iter().map(|(text, _)| text.as_str()))?;
+    fs::write(folder.join("Cargo.toml"), manifest)?;
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock"))?;
     let program = blocks(&readme, "rust").next();
     let program = program.ok_or("README.md has no Rust program")?;
     fs::write(folder.join("src/main.rs"), program)?;
 
     let mut snippets = 0;
-    for page in files(&root().join("docs/user"), "md")? {
-        let text = fs::read_to_string(&page)?;
+    for (text, page) in &pages {
         let stem = page.file_stem().unwrap_or_default().to_string_lossy();
-        let module = module(&text, &mut snippets)?;
+        let module = module(text, &mut snippets)?;
         if !module.is_empty() {
             fs::write(folder.join("tests").join(format!("{stem}.rs")), module)?;
         }
@@ -94,18 +102,32 @@ fn write(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The manifest of a user who has copied the dependencies of README.md.
-fn manifest(readme: &str) -> Result<String> {
+/// The manifest of a user who has copied the dependencies of README.md, and those of the pages.
+fn manifest<'a>(readme: &str, pages: impl Iterator<Item = &'a str>) -> Result<String> {
     let dependencies = blocks(readme, "toml").next();
     let dependencies = dependencies.ok_or("README.md names no dependencies")?;
     if !dependencies.contains(PATH_OF_USERS) {
         return Err(format!("README.md does not depend on {PATH_OF_USERS}").into());
     }
-    let library = root().join("crates/recipes").display().to_string();
-    let dependencies = dependencies.replace(PATH_OF_USERS, &library);
-    Ok(format!(
+    let mut manifest = format!(
         "[package]\nname = \"fixture\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
-         [workspace]\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n{dependencies}"
+         [workspace]\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n{dependencies}\n"
+    );
+    // README.md's last table is that of the dependencies of tests, which the snippets are here.
+    for block in pages.flat_map(|page| blocks(page, "toml")) {
+        if !block.contains("dependencies]\n") {
+            continue;
+        }
+        for line in block.lines().filter(|line| line.contains(" = ")) {
+            let name = line.split(' ').next().unwrap_or_default();
+            if !manifest.contains(&format!("\n{name} = ")) {
+                writeln!(manifest, "{line}")?;
+            }
+        }
+    }
+    Ok(manifest.replace(
+        CRATES_OF_USERS,
+        &root().join("crates").display().to_string(),
     ))
 }
 
@@ -158,5 +180,18 @@ mod tests {
         assert_eq!(count, 2);
         assert!(module.contains("mod snippet_1"));
         assert!(module.contains("let one = 1;\nOk(())"));
+    }
+
+    #[test]
+    fn a_page_adds_the_dependencies_that_the_readme_does_not_have() {
+        let readme =
+            "x\n```toml\n[dependencies]\nlib = { path = \"../baton/crates/recipes\" }\n```\n";
+        let page = "x\n```toml\n[dependencies]\nlib = \"2\"\nmore = { path = \"../baton/crates/more\" }\n```\n\
+                    \n```toml\n[context.prod]\nservers = \"a\"\n```\n";
+        let manifest = manifest(readme, std::iter::once(page)).unwrap();
+        assert!(manifest.ends_with("/crates/more\" }\n"), "{manifest}");
+        assert_eq!(manifest.matches("\nlib = ").count(), 1);
+        assert!(!manifest.contains("../baton"));
+        assert!(!manifest.contains("servers"));
     }
 }
