@@ -226,16 +226,19 @@ fn members(servers: &[Server]) -> Vec<Finding> {
     };
     let mut missing = ids.clone();
     let mut strangers = Vec::new();
-    let mut is_whole = true;
+    let (mut is_whole, mut all_answer) = (true, true);
     for server in servers {
-        match server.id() {
+        match server.id().or_else(|| id_by_address(server, servers)) {
             Some(id) => {
                 if !ids.contains(&id) {
                     strangers.push(format!("{} (server {id})", server.place));
                 }
                 missing.remove(&id);
             }
-            None => is_whole = false,
+            None => {
+                is_whole = false;
+                all_answer &= matches!(server.reach, Reach::Reached { .. });
+            }
         }
     }
     if !strangers.is_empty() {
@@ -264,9 +267,13 @@ fn members(servers: &[Server]) -> Vec<Finding> {
             CHECK,
             ALL,
             &format!(
-                "which member each server of the list is is not known; server {text} may be missing"
+                "not every server of the list says which member it is; server {text} may be missing"
             ),
-            "add conf to the servers' 4lw.commands.whitelist",
+            if all_answer {
+                "add conf to the servers' 4lw.commands.whitelist"
+            } else {
+                "see why servers do not answer, then run this again; baton server ls shows the members"
+            },
         )
     } else {
         Finding::new(
@@ -282,6 +289,19 @@ fn members(servers: &[Server]) -> Vec<Finding> {
         )
     });
     findings
+}
+
+/// Which member a server is that does not say so: the one whose clients come to its address.
+fn id_by_address(server: &Server, servers: &[Server]) -> Option<u64> {
+    let mut lists = servers
+        .iter()
+        .filter_map(|server| server.session.as_ref().ok()?.members.as_ref().ok());
+    let members = &lists.next()?.members;
+    let found = members.iter().find(|member| {
+        let mut addresses = member.client.iter().chain(&member.secure_client);
+        addresses.any(|address| address.to_string() == server.place)
+    });
+    found.map(|member| member.id)
 }
 
 /// Whether all have the same version.

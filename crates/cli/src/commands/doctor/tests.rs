@@ -432,6 +432,14 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
         ),
         (
             Box::new(|servers| {
+                servers[2].conf = Word::Refused;
+                servers[2].reach = Reach::Refused("refused".to_owned());
+            }),
+            "unknown members",
+            "server 3 may be missing",
+        ),
+        (
+            Box::new(|servers| {
                 for server in servers {
                     let text = "server.1=a:1:2;3\nserver.2=b:1:2;3\nversion=9";
                     server.session.as_mut().unwrap().members = members(text);
@@ -460,6 +468,16 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
         change(&mut servers);
         assert_one(&ensemble::judge(&servers), begins, part);
     }
+    // What a server is that does not run says the list of members.
+    let mut servers = three();
+    let text =
+        "server.1=a:1:2;zk1:2181\nserver.2=b:1:2;zk2:2181\nserver.3=c:1:2;zk3:2181\nversion=0";
+    for server in &mut servers {
+        server.session.as_mut().unwrap().members = members(text);
+    }
+    servers[2].conf = Word::Refused;
+    servers[2].reach = Reach::Refused("refused".to_owned());
+    assert_eq!(bad(&ensemble::judge(&servers)), [""; 0]);
     // Two of three do not answer: that none of the others leads is no proof that none does.
     let mut servers = three();
     for server in &mut servers[..2] {
