@@ -122,6 +122,11 @@ impl Verb {
         })
     }
 
+    /// Whether the verb begins its log itself, once it has read its settings.
+    pub(crate) const fn has_own_log(&self) -> bool {
+        matches!(self, Self::Serve(_))
+    }
+
     /// Runs the verb; the number is the process's exit code.
     pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
         match self {

@@ -52,9 +52,15 @@ mod waiting;
 mod znode;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use baton_server::secret_file;
 use clap::CommandFactory;
+
+use crate::output::error_stream;
+
+/// How long a process that ends waits for whoever reads its standard error.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     if let Some(code) = run::supervise::divert(std::env::args_os()) {
@@ -65,17 +71,25 @@ fn main() -> ExitCode {
         Err(error) => return usage::report(&error, &cli::Cli::command()),
     };
     let context = context::Context::new(cli.globals);
-    let traces = cli.verb.traced_as();
-    let traces = traces.and_then(|name| traces::Traces::of_verb(name, &context.output));
-    let outcome = traces::Traces::within(traces.as_ref(), || cli.verb.run(&context));
-    if let Some(traces) = traces {
-        traces.finish(&context.output);
+    let outcome = run(cli.verb, &context);
+    if let Err(failure) = &outcome {
+        context.output.failure(failure);
     }
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            context.output.failure(&failure);
-            ExitCode::from(failure.exit_code)
+    // Whoever does not read what this process has written must not keep it from ending.
+    error_stream::flush(FLUSH_LIMIT);
+    ExitCode::from(outcome.unwrap_or_else(|failure| failure.exit_code))
+}
+
+/// Runs the verb with its log and its traces.
+fn run(verb: cli::Verb, context: &context::Context) -> Result<u8, exit::Failure> {
+    if !verb.has_own_log() {
+        let name = verb.traced_as();
+        let traces = traces::Traces::of_verb(name, &context.output)?;
+        let outcome = traces::Traces::within(traces.as_ref(), || verb.run(context));
+        if let Some(traces) = traces {
+            traces.finish(&context.output);
         }
+        return outcome;
     }
+    verb.run(context)
 }

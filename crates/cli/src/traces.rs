@@ -6,7 +6,9 @@
 #[cfg(feature = "otel")]
 use std::time::Duration;
 
+use crate::exit::Failure;
 use crate::output::Output;
+use crate::output::log::{self, LogLayer};
 
 /// How long a process that ends waits for the collector.
 #[cfg(feature = "otel")]
@@ -29,26 +31,46 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Begins to export what a verb does, in one span over all of it: in the trace that TRACEPARENT
-    /// names, if it names one.
-    pub(crate) fn of_verb(name: &'static str, output: &Output) -> Option<Self> {
+    /// Begins the log of a verb, where BATON_LOG asks for one, and to export what the verb does, if
+    /// its span has a `name`: in one span over all of it, in the trace that TRACEPARENT names, if it
+    /// names one.
+    ///
+    /// # Errors
+    /// Text in BATON_LOG that is no filter.
+    pub(crate) fn of_verb(
+        name: Option<&'static str>,
+        output: &Output,
+    ) -> Result<Option<Self>, Failure> {
+        let log = log::of_verb(output)?;
+        let traces = name.and_then(|_| Self::start("baton", output));
         #[cfg_attr(not(feature = "otel"), expect(unused_mut, reason = "nothing to set"))]
-        let mut traces = Self::start("baton", output)?;
+        let Some(mut traces) = traces else {
+            if let Some(log) = log {
+                subscribe(log);
+            }
+            return Ok(None);
+        };
         #[cfg(feature = "otel")]
         {
             use tracing_subscriber::layer::SubscriberExt as _;
             use tracing_subscriber::util::SubscriberInitExt as _;
             let layer = traces.exporter.layer();
             // A second initialisation cannot happen: a process runs one verb.
-            let _ = tracing_subscriber::registry().with(layer).try_init();
-            traces.verb = tracing::info_span!(target: "baton", "verb", otel.name = name);
+            let _ = tracing_subscriber::registry()
+                .with(log)
+                .with(layer)
+                .try_init();
+            traces.verb =
+                tracing::info_span!(target: "baton", "verb", otel.name = name.unwrap_or_default());
             if let Ok(parent) = std::env::var(baton_otel::TRACEPARENT) {
                 baton_otel::set_parent(&traces.verb, &parent);
             }
         }
         #[cfg(not(feature = "otel"))]
-        let _ = name;
-        Some(traces)
+        if let Some(log) = log {
+            subscribe(log);
+        }
+        Ok(Some(traces))
     }
 
     /// Begins to export a server's share of the writes that clients trace.
@@ -121,6 +143,14 @@ impl Traces {
         #[cfg(not(feature = "otel"))]
         let _ = output;
     }
+}
+
+/// Writes this process's events to its log.
+fn subscribe(log: LogLayer) {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
+    // A second initialisation cannot happen: a process runs one verb.
+    let _ = tracing_subscriber::registry().with(log).try_init();
 }
 
 /// The variable by which a command that this process starts finds the trace that it belongs to.

@@ -51,8 +51,9 @@ use crate::traces::Traces;
   baton serve --config zoo.cfg --print-config      what such a file comes to
   echo srvr | nc 127.0.0.1 2181                    ruok srvr mntr isro
 
-The log goes to standard error; BATON_LOG=debug makes it longer, BATON_LOG=warn
-shorter.
+The log goes to standard error. --log debug makes it longer, --log warn shorter,
+--log info,baton_server::net=debug one part of it longer. BATON_LOG in the
+environment does the same for this and every other verb.
 Exit codes: 0 stopped by a signal; 125 could not start, or had to stop.")]
 pub(crate) struct Args {
     /// Take settings from this file: a baton.toml, or a ZooKeeper zoo.cfg, whose data goes to its
@@ -100,7 +101,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     }
     settings.check_exposure()?;
-    log::to_stderr(&context.output)?;
+    let log = &settings.target().log;
+    log::of_server(&context.output, log.filter.as_ref(), log.format);
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }

@@ -5,10 +5,21 @@
 //! notices are left out. With `--quiet` only results and errors are written. On a terminal there
 //! may be a status line below all of it, which is cleared before anything else is written; or a
 //! verb has the whole screen, and lines wait until it is free again.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `log` | when this process has a log, and where it goes |
+//! | `log_filter`, `log_lines` | which events it shows; how a line looks |
+//! | `confirm`, `passed_over` | questions; nodes that a listing could not read |
+//! | `table`, `width`, `bytes` | tables; the width of text; data as text |
+//! | `error_stream` | standard error, without waiting for whoever reads it |
 
 pub(crate) mod bytes;
 pub(crate) mod confirm;
+pub(crate) mod error_stream;
 pub(crate) mod log;
+pub(crate) mod log_filter;
+pub(crate) mod log_lines;
 pub(crate) mod passed_over;
 pub(crate) mod table;
 pub(crate) mod width;
@@ -111,6 +122,8 @@ struct Screen {
     status: bool,
     /// Lines for standard error that wait until the whole screen is free again.
     kept: Option<Vec<u8>>,
+    /// Whether standard error has a log of JSON objects, so that errors are objects, too.
+    has_json_log: bool,
 }
 
 /// Bytes of lines that wait, at most.
@@ -148,6 +161,16 @@ impl Output {
     /// Whether results are JSON.
     pub(crate) fn json(&self) -> bool {
         self.json
+    }
+
+    /// Standard error has the log from now on.
+    pub(crate) fn has_log(&self, is_json: bool) {
+        self.screen().has_json_log = is_json;
+    }
+
+    /// Whether errors and events are JSON.
+    fn has_json_errors(&self) -> bool {
+        self.json || self.screen().has_json_log
     }
 
     /// Whether only results and errors are written.
@@ -276,14 +299,14 @@ impl Output {
 
     /// A notice for people, unless results are JSON.
     pub(crate) fn note(&self, text: impl AsRef<str>) {
-        if !self.json && !self.quiet() {
+        if !self.quiet() && !self.has_json_errors() {
             self.error_line(&format!("baton: {}", OneLine(text.as_ref())));
         }
     }
 
     /// A remark for people that is shown with `--verbose`.
     pub(crate) fn verbose(&self, text: impl FnOnce() -> String) {
-        if self.is_verbose() {
+        if self.is_verbose() && !self.screen().has_json_log {
             self.error_line(&format!("baton: {}", OneLine(&text())));
         }
     }
@@ -296,7 +319,7 @@ impl Output {
     /// Something that has happened: `record` as JSON, else `text` as a notice. On standard error,
     /// because standard output is the command's where there is one.
     pub(crate) fn event<T: Serialize>(&self, record: &T, text: impl AsRef<str>) {
-        if self.json && !self.quiet() {
+        if self.has_json_errors() && !self.quiet() {
             self.error_line(json_line(record).trim_end());
         } else {
             self.note(text);
@@ -305,11 +328,20 @@ impl Output {
 
     fn error_line(&self, line: &str) {
         self.clear_status();
-        let line = format!("{line}\n");
+        self.keep_or_write(format!("{line}\n").as_bytes());
+    }
+
+    /// A whole line of the log.
+    pub(crate) fn log_line(&self, line: &[u8]) {
+        self.clear_status();
+        self.keep_or_write(line);
+    }
+
+    fn keep_or_write(&self, line: &[u8]) {
         match &mut self.screen().kept {
             Some(kept) if kept.len() + line.len() > MOST_KEPT => {}
-            Some(kept) => kept.extend_from_slice(line.as_bytes()),
-            None => write_error(line.as_bytes()),
+            Some(kept) => kept.extend_from_slice(line),
+            None => write_error(line),
         }
     }
 
@@ -321,7 +353,7 @@ impl Output {
             passed_over: &'a str,
             why: &'a str,
         }
-        if self.json {
+        if self.has_json_errors() {
             let record = Record {
                 passed_over: path,
                 why,
@@ -341,7 +373,7 @@ impl Output {
             kind: &'a str,
             exit_code: u8,
         }
-        if self.json {
+        if self.has_json_errors() {
             let record = Record {
                 error: &failure.text,
                 kind: failure.kind,
@@ -368,5 +400,5 @@ fn json_line<T: Serialize>(record: &T) -> String {
 
 /// Writes to standard error in one call, so that lines of several processes do not mix.
 fn write_error(bytes: &[u8]) {
-    let _ = std::io::stderr().lock().write_all(bytes);
+    error_stream::write(bytes);
 }

@@ -9,6 +9,8 @@ use baton_server::{AuditFormat, AuditTo, ClientAuth};
 
 use super::{Target, groups};
 use crate::duration;
+use crate::output::log_filter::LogFilter;
+use crate::output::log_lines::LogFormat;
 
 /// A field of [`Target`], with its type. One accessor serves reading and writing.
 #[derive(Clone, Copy)]
@@ -47,6 +49,10 @@ pub(crate) enum Field {
     AuditTo(fn(&mut Target) -> &mut AuditTo),
     /// The form of its lines.
     AuditFormat(fn(&mut Target) -> &mut AuditFormat),
+    /// What the log shows.
+    LogFilter(fn(&mut Target) -> &mut Option<LogFilter>),
+    /// The form of its lines.
+    LogFormat(fn(&mut Target) -> &mut Option<LogFormat>),
     /// Yes or no.
     Switch(fn(&mut Target) -> &mut bool),
 }
@@ -81,7 +87,10 @@ impl Field {
             Self::Text(_) | Self::Path(_) => "text in quotes",
             Self::ClientAuth(_) => "\"none\", \"optional\" or \"required\"",
             Self::AuditTo(_) => "\"off\", \"log\" or a file in quotes",
-            Self::AuditFormat(_) => "\"text\" or \"json\"",
+            Self::LogFilter(_) => {
+                "a level or TARGET=LEVEL in quotes, like \"info,baton_server::net=debug\""
+            }
+            Self::AuditFormat(_) | Self::LogFormat(_) => "\"text\" or \"json\"",
             Self::Texts(_) | Self::Paths(_) => "text in quotes, or a list of it in [ ]",
             Self::Servers(_) => "a table of addresses by id, like { 1 = \"zk1:2888\" }",
             Self::Ports(_) => "a table of ports by id, like { 1 = 3888 }",
@@ -114,6 +123,8 @@ impl Field {
             Self::ClientAuth(at) => *at(target) = Some(last.parse()?),
             Self::AuditTo(at) => *at(target) = last.parse()?,
             Self::AuditFormat(at) => *at(target) = last.parse()?,
+            Self::LogFilter(at) => *at(target) = Some(last.parse()?),
+            Self::LogFormat(at) => *at(target) = Some(last.parse()?),
             Self::Switch(at) => {
                 *at(target) = match last {
                     "true" => true,
@@ -165,6 +176,8 @@ impl Field {
             Self::ClientAuth(at) => quoted(&(*at(target))?.to_string()),
             Self::AuditTo(at) => quoted(&at(target).to_string()),
             Self::AuditFormat(at) => quoted(&at(target).to_string()),
+            Self::LogFilter(at) => quoted(&at(target).as_ref()?.to_string()),
+            Self::LogFormat(at) => quoted(&(*at(target))?.to_string()),
             Self::Switch(at) => at(target).to_string(),
         })
     }

@@ -7,9 +7,14 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 
 use super::{Field, Flag, Given, SETTINGS, Setting, Target, setting};
+use crate::output::log_filter;
 
-/// Settings that a variable gives, too: switches that no file of a fleet should have to name.
-const VARIABLES: [(&str, &str); 1] = [("insecure", "BATON_INSECURE")];
+/// Settings that a variable gives, too: a switch that no file of a fleet should have to name, and
+/// what one start is to log.
+const VARIABLES: [(&str, &str); 2] = [
+    ("insecure", "BATON_INSECURE"),
+    ("log", log_filter::VARIABLE),
+];
 
 /// The flags that were given.
 #[derive(Debug, Default)]
@@ -129,6 +134,13 @@ impl FromArgMatches for SettingFlags {
                 // What an option of every verb takes from the environment is not the server's.
                 let values = values.map(|value| value.to_string_lossy().into_owned());
                 self.given.push((setting.name, values.collect()));
+            } else if let Some(value) = variable(setting.name).and_then(std::env::var_os)
+                && !value.is_empty()
+            {
+                // Not by clap, whose error would not name the variable.
+                let value = value.to_string_lossy().into_owned();
+                self.given.push((setting.name, vec![value]));
+                self.from_variables.push(setting.name);
             }
         }
         Ok(())

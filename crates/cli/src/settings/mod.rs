@@ -2,8 +2,8 @@
 //!
 //! [`SETTINGS`] defines each once: its name in `baton.toml`, its flag, its key in ZooKeeper's
 //! `zoo.cfg`, its type and its help. Flags, both kinds of file, `--print-config` and the table in
-//! `docs/user/operations.md` are derived from that. A flag outweighs the file, the file the
-//! default. Starts nothing and makes no file.
+//! `docs/user/operations.md` are derived from that. A flag outweighs the variable of its setting,
+//! this one the file, and the file the default. Starts nothing and makes no file.
 //!
 //! | module | owns |
 //! |---|---|
@@ -50,6 +50,8 @@ pub(crate) use table::{Flag, SETTINGS, Setting, setting};
 
 use crate::exit::Failure;
 use crate::folders;
+use crate::output::log_filter::LogFilter;
+use crate::output::log_lines::LogFormat;
 use crate::secret_file;
 
 /// The mode of unix sockets for a group.
@@ -79,6 +81,17 @@ pub(crate) struct Target {
     pub(crate) core_dumps: bool,
     /// Which locks and queues have metrics of their own.
     pub(crate) metrics: Selection,
+    /// The log of the process.
+    pub(crate) log: LogSettings,
+}
+
+/// The log as it is asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogSettings {
+    /// What it shows.
+    pub(crate) filter: Option<LogFilter>,
+    /// The form of its lines.
+    pub(crate) format: Option<LogFormat>,
 }
 
 /// The files and rules of TLS as they are given.

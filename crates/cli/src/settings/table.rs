@@ -395,6 +395,20 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "Close a client that asks for anything before it has authenticated by one of these schemes: digest, sasl, x509. May be repeated",
     },
     Setting {
+        name: "log",
+        flag: Flag::Own("FILTER"),
+        zoo: None,
+        field: Field::LogFilter(|to| &mut to.log.filter),
+        help: "What the log shows: error, warn, info, debug, trace or off; also for parts, as in info,baton_server::net=debug. Without it, info",
+    },
+    Setting {
+        name: "log_format",
+        flag: Flag::Own("FORM"),
+        zoo: None,
+        field: Field::LogFormat(|to| &mut to.log.format),
+        help: "The form of the lines of the log: text or json. Without it, json with --json, else text",
+    },
+    Setting {
         name: "audit",
         flag: Flag::Own("TO"),
         zoo: Some(("audit.enable", Unit::TrueIs("log"))),
