@@ -6,6 +6,7 @@
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::build::VERSION;
 use crate::context::{Context, Globals};
 use crate::exit::Failure;
 use crate::{bench, commands};
@@ -14,7 +15,7 @@ use crate::{bench, commands};
 #[derive(Debug, Parser)]
 #[command(
     name = "baton",
-    version,
+    version = VERSION,
     max_term_width = 100,
     infer_long_args = false,
     after_help = "Try:  baton lock /demo -- echo held\nEach verb has examples: baton help lock"
@@ -100,6 +101,7 @@ pub(crate) enum Verb {
     Bench(bench::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
+    Version(commands::version::Args),
 }
 
 impl Verb {
@@ -162,6 +164,7 @@ impl Verb {
             Self::Bench(args) => bench::run(&args, context),
             Self::Completions(args) => commands::completions::run(&args, Cli::command(), context),
             Self::Man(args) => commands::man::run(&args, Cli::command(), context),
+            Self::Version(args) => commands::version::run(&args, context),
         }
     }
 }

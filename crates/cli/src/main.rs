@@ -26,10 +26,12 @@
 //! | `signals` | the signals that `baton` receives |
 //! | `output/` | results, notices, errors, questions, the server's log |
 //! | `exit` | exit codes and the error of a verb |
+//! | `build` | what this command was built from |
 
 mod access;
 mod acl_words;
 mod bench;
+mod build;
 mod cli;
 mod commands;
 mod connection;

@@ -100,7 +100,7 @@ mod watch;
 pub use audit_options::{AuditFormat, AuditOptions, AuditTo};
 pub use baton_proto::{ErrorCode, OpCode, TraceContext};
 pub use baton_tls::{ClientAuth, Files as TlsFiles, TlsError};
-pub use baton_tree::{PeekedChild, Znode};
+pub use baton_tree::{FormatLevel, PeekedChild, Znode};
 pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};

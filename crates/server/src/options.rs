@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use baton_proto::ClientAddress;
@@ -176,6 +177,12 @@ pub struct Options {
     /// A tracer of the writes whose clients trace them. Default: none, and clients are not asked to
     /// say which trace a write belongs to.
     pub tracer: Option<Arc<dyn WriteTracer>>,
+    /// The revision of the source that the program was built from, for the log's line at the start
+    /// and the metric `baton_build_info`. Default: unknown.
+    pub commit: Option<String>,
+    /// Lines of the log that the program has lost, for the metric `baton_log_lines_lost`. Whoever
+    /// writes the log counts them here. Default: 0, for ever.
+    pub lost_log_lines: Arc<AtomicU64>,
 }
 
 /// TLS of a server's ports for clients and for HTTP.
@@ -557,6 +564,8 @@ impl Default for Options {
             conf_lines: Vec::new(),
             observer: None,
             tracer: None,
+            commit: None,
+            lost_log_lines: Arc::default(),
         }
     }
 }

@@ -43,6 +43,7 @@ use crate::net::{accept, lag};
 use crate::options::{Options, StorageChoice};
 use crate::report::client_log::ClientLog;
 use crate::report::listings::Listings;
+use crate::report::start_line;
 use crate::session::rounds::Rounds;
 use crate::socket_access::SocketAccess;
 use crate::state::ServerState;
@@ -164,6 +165,7 @@ impl Server {
             true => Readers::Everybody,
             false => Readers::Known,
         };
+        let progress = Arc::clone(&starting);
         let site = http::Site::new(Arc::clone(&starting), tokens);
         let mut accepting = JoinSet::new();
         let mut http_addrs = Vec::new();
@@ -263,6 +265,17 @@ impl Server {
             server.accepting.get_mut().spawn(accepted);
         }
         server.site.serves(&server.state);
+        start_line::log(
+            &server.state,
+            progress.recovery(),
+            &[
+                ("", &server.local_addrs),
+                ("tls://", &server.secure_addrs),
+                ("http://", &server.http_addrs),
+                ("https://", &server.https_addrs),
+            ],
+            &server.unix_sockets,
+        );
         Ok(server)
     }
 
@@ -633,8 +646,7 @@ fn prepare_member(
     let time = ServerTime::new();
     let started = time.now();
     let joined = join::join(storage, &options, runtime, starting, stop)?;
-    let cluster = format_args!("{:016x}", joined.cluster);
-    tracing::info!(%cluster, "this server is a member");
+    starting.found(|found| found.cluster = Some(joined.cluster));
     let recovered = time.now();
     let begun = joined.begun;
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
@@ -719,6 +731,9 @@ fn count_start(
     log_entries: u64,
 ) {
     starting.enter(Stage::Listen);
+    starting.found(|found| {
+        found.took = Duration::from_micros(state.time.micros_since(started));
+    });
     let stats = &state.stats;
     stats.start_time.record(state.time.micros_since(started));
     stats

@@ -128,6 +128,14 @@ impl Tree {
         paths
     }
 
+    /// Paths of ephemerals of the session, `most` of them at most.
+    #[must_use]
+    pub fn some_ephemerals(&self, session: i64, most: usize) -> Vec<String> {
+        let session = self.sessions.get(session).into_iter();
+        let ids = session.flat_map(|session| &session.ephemerals);
+        ids.take(most).map(|id| self.arena.path_of(*id)).collect()
+    }
+
     /// Number of all descendants. Walks over them.
     ///
     /// # Errors

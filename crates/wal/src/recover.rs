@@ -50,6 +50,8 @@ pub enum RecoveryNote {
         file: String,
         /// Where the torn bytes begin.
         offset: u64,
+        /// How many they are, up to the last one that is not zero.
+        bytes: u64,
     },
     /// The server before was not stopped in good order, and the log's end is vouched for only up to
     /// its last end mark: had acknowledged writes behind that been cut off or zeroed, they would
@@ -85,9 +87,13 @@ pub enum RecoveryNote {
 impl std::fmt::Display for RecoveryNote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RecoveryNote::TornTail { file, offset } => write!(
+            RecoveryNote::TornTail {
+                file,
+                offset,
+                bytes,
+            } => write!(
                 f,
-                "{file} ends in a torn write at byte {offset}, which is dropped: no later record and no end mark shows that it was ever acknowledged"
+                "{file} ends in a torn write of {bytes} bytes at byte {offset}, which is dropped: no later record and no end mark shows that it was ever acknowledged"
             ),
             RecoveryNote::NotClosed {
                 file,
@@ -181,6 +187,7 @@ pub(crate) fn recover(
             notes.push(RecoveryNote::TornTail {
                 file: segment.location.clone(),
                 offset: u64::from(records.offset),
+                bytes: bytes_behind(&segment.content, records.offset),
             });
         }
         if next_chain.is_none() {
@@ -557,4 +564,11 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+/// How many bytes of a segment lie behind `offset`, without the zeros at its end.
+fn bytes_behind(content: &[u8], offset: u32) -> u64 {
+    let behind = content.iter().skip(offset as usize);
+    let last = behind.enumerate().filter(|(_, byte)| **byte != 0).last();
+    last.map_or(0, |(at, _)| at as u64 + 1)
 }

@@ -19,6 +19,7 @@
 //! | `console`, `top/`, `deadlocks` | who holds, who waits and why; who waits for each other |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions`, `man` | texts for the shell and for `man` |
+//! | `version` | what this command was built from |
 
 pub(crate) mod acl;
 pub(crate) mod backup;
@@ -49,5 +50,6 @@ pub(crate) mod server;
 pub(crate) mod set;
 pub(crate) mod stat;
 pub(crate) mod top;
+pub(crate) mod version;
 pub(crate) mod wal;
 pub(crate) mod watch;

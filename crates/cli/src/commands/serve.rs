@@ -2,8 +2,10 @@
 //!
 //! It listens on `baton.sock` in its data folder besides the addresses that are set, so that local
 //! commands with the same folder meet it (see `local`). The first line on standard output means
-//! that it answers. What its HTTP shows of the tree is `page`.
+//! that it answers. What its HTTP shows of the tree is `page`, how many files it may open
+//! `open_files`.
 
+mod open_files;
 mod page;
 
 use std::net::SocketAddr;
@@ -21,10 +23,11 @@ use rustix::process::{
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use self::page::Page;
+use crate::build::BUILD;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::folders;
-use crate::output::log;
+use crate::output::{error_stream, log};
 use crate::servers::local;
 use crate::servers::machine::Machine;
 use crate::servers::marker::Marker;
@@ -106,10 +109,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
+    open_files::raise_limit();
     let traces = Traces::of_server(&context.output);
     let tracer = traces.as_ref().and_then(Traces::write_tracer);
     let (builder, mut places) = prepare(settings.target())?;
-    let builder = builder.with(|all| all.tracer = tracer);
+    let builder = builder.with(|all| {
+        all.tracer = tracer;
+        all.commit = BUILD.commit.map(str::to_owned);
+        all.lost_log_lines = error_stream::lost_lines();
+    });
     let data = settings.target().folder();
     let exit_when_idle = settings.target().exit_when_idle;
     let machine = Machine::this()?;
@@ -134,6 +142,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         announce(context, &places, server.http_addr(), https, data);
         service_manager::is_ready();
         let options = &settings.target().options;
+        open_files::check_limit(options);
         let openings = options.openings();
         let is_open = |setting| openings.iter().any(|opening| opening.setting == setting);
         let plain = open_to_others(

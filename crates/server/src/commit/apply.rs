@@ -22,6 +22,7 @@ use crate::connections::inbox::{Group, Kind, Queued, Work};
 use crate::connections::touch::Touch;
 use crate::observer::{ChangeObserver, ChangedBy, ObservedChange};
 use crate::read::answer::{self, Asked, Flow, WatchAccess};
+use crate::report::lost_session::LostSession;
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
 use crate::session::clocks::SessionClocks;
@@ -281,9 +282,9 @@ impl Applier {
                         is_recovering: self.is_recovering,
                     };
                     // Read first: its ephemerals are gone once the command has been applied.
-                    let held = expired_by(&item.command)
-                        .and_then(|session| tree.session(session))
-                        .is_some_and(|session| session.ephemerals > 0);
+                    let lost = expired_by(&item.command)
+                        .filter(|_| !self.is_recovering)
+                        .and_then(|session| LostSession::read(&tree, session));
                     let applied = tree.apply_item(time_ms, item, identity, &mut deliver);
                     #[cfg(feature = "simulation")]
                     let applied = match applied {
@@ -319,12 +320,13 @@ impl Applier {
                         });
                     }
                     if !self.is_recovering {
-                        if held && outcome.result.is_ok() {
+                        let lost = lost.as_ref().filter(|_| outcome.result.is_ok());
+                        if lost.is_some_and(LostSession::holds) {
                             let stats = &state.stats;
                             stats.sessions_expired_holding.fetch_add(1, Relaxed);
                         }
                         let conn = group.map(|group| &group.conn);
-                        self.after_command(state, clocks, item, &outcome, conn);
+                        self.after_command(state, clocks, item, &outcome, lost, conn);
                     }
                     Some((outcome, item.command))
                 } else {
@@ -445,14 +447,15 @@ impl Applier {
         }
     }
 
-    /// Keeps the clocks in step with the tree's sessions. `conn` gave the command, if it is one of
-    /// this server's.
+    /// Keeps the clocks in step with the tree's sessions. `lost` is the session that the command has
+    /// expired; `conn` gave the command, if it is one of this server's.
     fn after_command(
         &mut self,
         state: &ServerState,
         clocks: &mut SessionClocks,
         item: &BatchItem<'_>,
         outcome: &Outcome,
+        lost: Option<&LostSession>,
         conn: Option<&Arc<Conn>>,
     ) {
         if outcome.result.is_err() {
@@ -492,9 +495,9 @@ impl Applier {
                     #[cfg(feature = "simulation")]
                     state.simulated.expired(*session_id);
                     state.stats.sessions_expired.fetch_add(1, Relaxed);
-                    let peer = ended.conn.as_ref().map(|conn| &conn.peer);
-                    let what = format_args!("session expired session=0x{session_id:x}");
-                    state.notice(Notice::SessionExpired, peer, what);
+                    if let Some(lost) = lost {
+                        lost.log(state, &ended, self.is_own);
+                    }
                     if let Some(conn) = ended.conn {
                         conn.close(CloseReason::SessionExpired, &mut self.wake);
                     }

@@ -117,6 +117,14 @@ pub(crate) fn restore_opened(
             membership: Membership::decode(&info.meta.membership)?,
         });
     }
+    starting.found(|found| {
+        if let Some(info) = &recovered.snapshot {
+            found.snapshot_index = info.meta.index;
+            found.snapshot_zxid = info.meta.zxid;
+        }
+        found.log_entries = recovered.entries.len() as u64;
+        found.torn_bytes = recovered.notes.iter().map(torn_bytes).sum();
+    });
     let entries = recovered
         .entries
         .into_iter()
@@ -138,4 +146,12 @@ pub(crate) fn restore_opened(
         snapshot_zxid,
         snapshot_ms,
     })
+}
+
+/// The bytes of a torn write that the note is about.
+fn torn_bytes(note: &RecoveryNote) -> u64 {
+    match note {
+        RecoveryNote::TornTail { bytes, .. } => *bytes,
+        _ => 0,
+    }
 }

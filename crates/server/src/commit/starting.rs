@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use baton_tls::PeerTls;
 use parking_lot::Mutex;
@@ -29,6 +30,23 @@ pub(crate) struct Starting {
     waits: Mutex<Option<String>>,
     /// The certificates of TLS between servers, once they are read.
     peer_tls: OnceLock<Arc<PeerTls>>,
+    found: Mutex<Recovery>,
+}
+
+/// What the start has found in the data folder.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Recovery {
+    /// The entry up to which the newest snapshot goes, and its zxid; zeros without one.
+    pub(crate) snapshot_index: u64,
+    pub(crate) snapshot_zxid: i64,
+    /// Entries of the log behind it.
+    pub(crate) log_entries: u64,
+    /// Bytes of a torn write at the end of the log, which were dropped.
+    pub(crate) torn_bytes: u64,
+    /// The cluster of a server of several.
+    pub(crate) cluster: Option<u64>,
+    /// From the beginning of the start until the data was there.
+    pub(crate) took: Duration,
 }
 
 impl Starting {
@@ -51,6 +69,15 @@ impl Starting {
     /// One more has been replayed.
     pub(crate) fn replayed(&self) {
         self.replayed.fetch_add(1, Relaxed);
+    }
+
+    /// Adds to what the start has found.
+    pub(crate) fn found(&self, add: impl FnOnce(&mut Recovery)) {
+        add(&mut self.found.lock());
+    }
+
+    pub(crate) fn recovery(&self) -> Recovery {
+        *self.found.lock()
     }
 
     /// The certificates of TLS between servers are these.

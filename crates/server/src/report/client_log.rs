@@ -55,14 +55,8 @@ impl ClientLog {
         what: fmt::Arguments<'_>,
         now_ms: u64,
     ) {
-        self.report_suppressed(now_ms);
-        {
-            let mut limit = self.limit.lock();
-            if !limit.permit(PeerGroup::of(peer), notice, now_ms) {
-                self.due_ms.store(limit.ends_ms(), Relaxed);
-                self.suppressed.fetch_add(1, Relaxed);
-                return;
-            }
+        if !self.permits(notice, PeerGroup::of(peer), now_ms) {
+            return;
         }
         let peer = PeerOrNone(peer);
         if notice.is_routine() {
@@ -70,6 +64,18 @@ impl ClientLog {
         } else {
             tracing::warn!(%peer, "{what}");
         }
+    }
+
+    /// Whether a line about this client may be written; counts it either way.
+    pub(crate) fn permits(&self, notice: Notice, client: PeerGroup, now_ms: u64) -> bool {
+        self.report_suppressed(now_ms);
+        let mut limit = self.limit.lock();
+        let is_permitted = limit.permit(client, notice, now_ms);
+        if !is_permitted {
+            self.due_ms.store(limit.ends_ms(), Relaxed);
+            self.suppressed.fetch_add(1, Relaxed);
+        }
+        is_permitted
     }
 
     /// Writes the summary of suppressed lines, if the rate-limit window has ended.

@@ -34,9 +34,33 @@ pub(crate) struct Clocked {
     server: Option<u64>,
     /// The newest touch that was collected for the leader.
     collected_ms: u64,
+    /// Once its time is over: when its client was last heard of.
+    pub(crate) silent_since_ms: Option<u64>,
 }
 
 impl Clocked {
+    /// The client's address, if it was connected to this server.
+    pub(crate) fn peer(&self) -> String {
+        match &self.conn {
+            Some(conn) => conn.peer.to_string(),
+            None => self.client.to_string(),
+        }
+    }
+
+    /// Whom limits take the client for.
+    pub(crate) fn group(&self) -> PeerGroup {
+        match &self.conn {
+            Some(conn) => PeerGroup::of(Some(&conn.peer)),
+            None => self.client,
+        }
+    }
+
+    /// The server of the ensemble that the client was connected to, where that is known and it is
+    /// not this one.
+    pub(crate) fn other_server(&self) -> Option<u64> {
+        self.server.filter(|_| self.conn.is_none())
+    }
+
     /// Whether the client has sent something that has not been read, or not been counted yet. To be
     /// asked after [`Touch::last_ms`] was read: what was counted since then shows there.
     fn has_unread_bytes(&self) -> bool {
@@ -115,6 +139,7 @@ impl SessionClocks {
             bucket,
             server: None,
             collected_ms: now_ms,
+            silent_since_ms: None,
         };
         self.counts.add(client);
         let before = self.sessions.insert(session, clocked);
@@ -292,6 +317,7 @@ impl SessionClocks {
                     due.put_off += 1;
                     clocked.bucket = next_tick_ms;
                 } else if clocked.touch.end(last_ms) {
+                    clocked.silent_since_ms = Some(last_ms);
                     due.ended.push(session);
                     continue;
                 } else {

@@ -49,7 +49,8 @@ fn flat(state: &ServerState) -> Vec<(String, Number)> {
                 );
                 continue;
             }
-            Value::Absent => continue,
+            // These forms have numbers alone; `envi` and `srvr` show the version.
+            Value::Absent | Value::Labels(_) => continue,
             Value::Real(real) => {
                 values.push((metric.name.to_owned(), rounded(real, metric.name)));
                 continue;
@@ -122,6 +123,12 @@ pub(crate) fn as_json(state: &ServerState) -> Map<String, Json> {
         .collect()
 }
 
+/// Text as the value of a label, between its quotes.
+fn label_value(text: &str) -> String {
+    let text = Escaped(text).to_string();
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
 /// The metrics in Prometheus's text format, with those of the observer.
 pub(crate) fn as_exposition(state: &ServerState) -> String {
     let sample = Sample::take(state);
@@ -146,8 +153,7 @@ pub(crate) fn as_exposition(state: &ServerState) -> String {
             }
             Value::ByNamespace(numbers) => {
                 for (key, number) in numbers {
-                    let key = Escaped(&key).to_string();
-                    let key = key.replace('\\', "\\\\").replace('"', "\\\"");
+                    let key = label_value(&key);
                     let _ = writeln!(out, "{name}{{key=\"{key}\"}} {number}");
                 }
                 continue;
@@ -156,6 +162,14 @@ pub(crate) fn as_exposition(state: &ServerState) -> String {
                 for (id, number) in numbers {
                     let _ = writeln!(out, "{name}{{server=\"{id}\"}} {number}");
                 }
+                continue;
+            }
+            Value::Labels(labels) => {
+                let labels = labels.iter();
+                let labels: Vec<_> = labels
+                    .map(|(label, value)| format!("{label}=\"{}\"", label_value(value)))
+                    .collect();
+                let _ = writeln!(out, "{name}{{{}}} 1", labels.join(","));
                 continue;
             }
             Value::Real(real) => {

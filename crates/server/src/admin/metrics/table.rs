@@ -52,6 +52,8 @@ pub(super) enum Value {
     ByNamespace(Vec<(String, i64)>),
     /// A number for each server of the ensemble but this one.
     ByServer(Vec<(u64, i64)>),
+    /// What the server is, by label; the value is 1.
+    Labels(Vec<(&'static str, String)>),
     /// Not measured by this server: it has no such part.
     Absent,
     Real(f64),
@@ -633,6 +635,21 @@ static TABLE: &[Metric] = &[
         "baton_log_lines_left_out",
         "Lines about peers that the log does not have, because it has enough of their kind.",
         |s| Value::Count(s.state.client_log.suppressed()),
+    ),
+    counter(
+        "baton_log_lines_lost",
+        "Lines of the log that nobody received: standard error did not take them in time, or not at all.",
+        |s| Value::Count(s.state.options.lost_log_lines.load(Relaxed)),
+    ),
+    gauge(
+        "baton_build_info",
+        "Always 1; the labels are the version and the commit that the server was built from.",
+        |s| {
+            let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
+            let commit = s.state.options.commit.clone();
+            let commit = commit.map(|commit| ("commit", commit));
+            Value::Labels([version].into_iter().chain(commit).collect())
+        },
     ),
     counter("baton_audit_records", "Lines of the audit record.", |s| {
         Value::Count(audit_counts(s).0)
