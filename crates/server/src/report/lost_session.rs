@@ -76,19 +76,19 @@ impl LostSession {
         }
     }
 
-    /// Some of the paths, for people; `None`: there is none.
+    /// Some of the paths, separated by commas, for people; `None`: there is none.
     fn paths(&self) -> Option<String> {
         let shown: Vec<_> = self
             .paths
             .iter()
             .map(|path| Shown(path).to_string())
             .collect();
-        let more = self.ephemerals.saturating_sub(shown.len());
-        match (shown.is_empty(), more) {
-            (true, _) => None,
-            (false, 0) => Some(shown.join(" ")),
-            (false, more) => Some(format!("{} and {more} more", shown.join(" "))),
-        }
+        let more = if self.ephemerals > shown.len() {
+            ",…"
+        } else {
+            ""
+        };
+        (!shown.is_empty()).then(|| shown.join(",") + more)
     }
 }
 
@@ -105,10 +105,10 @@ mod tests {
         };
         assert_eq!(lost(0, &[]).paths(), None);
         let two = lost(2, &["/a", "/b\n\u{1b}[2J"]).paths();
-        assert_eq!(two.as_deref(), Some("/a /b\\n\\u{1b}[2J"));
+        assert_eq!(two.as_deref(), Some("/a,/b\\n\\u{1b}[2J"));
         let long = format!("/{}", "x".repeat(1 << 20));
         let many = lost(100_000, &["/a", "/b", &long]).paths().unwrap();
         assert!(many.len() < 300, "{many}");
-        assert!(many.ends_with("bytes) and 99997 more"), "{many}");
+        assert!(many.ends_with("bytes),…"), "{many}");
     }
 }

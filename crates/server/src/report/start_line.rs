@@ -50,7 +50,7 @@ pub(crate) fn log(
         zxid = format_args!("0x{:x}", state.zxid()),
         znodes,
         sessions = state.sessions.load(Relaxed),
-        role,
+        %role,
         server = ensemble.map(|_| options.server_id),
         servers = ensemble.map(|ensemble| ensemble.servers.len()),
         cluster,
@@ -63,15 +63,17 @@ pub(crate) fn log(
     );
 }
 
-/// Where the server listens, separated by spaces.
+/// Where the server listens, separated by commas.
 fn places(addresses: &[(&str, &[SocketAddr])], unix_sockets: &[PathBuf]) -> String {
     let ports = addresses
         .iter()
         .flat_map(|(kind, all)| all.iter().map(move |address| format!("{kind}{address}")));
-    let sockets = unix_sockets
-        .iter()
-        .map(|path| format!("unix:{}", path.display()));
-    ports.chain(sockets).collect::<Vec<_>>().join(" ")
+    let sockets = unix_sockets.iter().map(|path| {
+        // The working folder may be the data folder.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        format!("unix:{}", path.display())
+    });
+    ports.chain(sockets).collect::<Vec<_>>().join(",")
 }
 
 /// How many files the process may open; `None`: as many as it likes.
