@@ -95,6 +95,11 @@ impl EndReason {
         }
     }
 
+    /// Whether nobody in this process has ended the session, so that what it held is lost.
+    pub(crate) const fn is_loss(self) -> bool {
+        !matches!(self, Self::Closed | Self::DriverGone)
+    }
+
     /// The reason with what helps.
     pub(crate) fn with_remedy(self) -> String {
         match self {

@@ -29,6 +29,7 @@ mod identities;
 mod import;
 mod local;
 mod locks;
+mod log;
 mod loss;
 mod machine;
 mod members;

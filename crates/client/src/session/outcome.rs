@@ -76,6 +76,9 @@ impl Effects {
         if let Some((id, state, reason)) = self.state.take() {
             let session = format_args!("0x{id:x}");
             match reason {
+                Some(reason) if reason.is_loss() => {
+                    tracing::warn!(session, %state, %reason, "session state changed");
+                }
                 Some(reason) => {
                     tracing::info!(session, %state, %reason, "session state changed");
                 }

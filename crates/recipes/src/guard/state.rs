@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use baton_client::Session;
+use baton_client::{Session, State};
 use tokio::sync::Notify;
 use tracing::Span;
 
@@ -160,15 +160,28 @@ impl GuardState {
             // The owner deletes what it has released; the end of the session deletes all.
             LostReason::Released | LostReason::SessionLost | LostReason::ClaimTimedOut => false,
         };
-        if !left || !self.take_over_removal() {
+        let deletes = left && self.take_over_removal();
+        // A session that this process has closed took its guards with it; a single node that is
+        // gone is news of whoever has deleted it.
+        let is_news = match reason {
+            LostReason::SessionLost => self.session.state() != State::Closed,
+            LostReason::LeaseEnded | LostReason::NotAlive => true,
+            LostReason::NodeGone => deletes,
+            LostReason::Released | LostReason::ClaimTimedOut => false,
+        };
+        if is_news {
+            tracing::warn!(
+                path = self.path(),
+                token = self.token,
+                session = format_args!("0x{:x}", self.session.id()),
+                %reason,
+                deletes_nodes = deletes,
+                "guard lost"
+            );
+        }
+        if !deletes {
             return;
         }
-        tracing::warn!(
-            node = self.path(),
-            session = format_args!("0x{:x}", self.session.id()),
-            %reason,
-            "guard lost: its nodes are deleted as soon as a server answers"
-        );
         for node in &self.nodes {
             drop(node.begin(&self.session));
         }

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use super::claim::Claim;
 use super::error::WorkError;
 use super::queue::WorkQueue;
+use crate::lost_reason::LostReason;
 
 /// How many items [`WorkQueue::run`] has processed, by the way they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -155,7 +156,10 @@ where
         Ok(Some(Ok(Err(error)))) => Some(error.to_string()),
         Ok(Some(Err(_)) | None) => Some("the handler panicked".to_owned()),
         Err(reason) => {
-            tracing::warn!(item = claim.item(), %reason, "claim lost: its handler is aborted");
+            // Of the other losses the claim's guard has had a line.
+            if matches!(reason, LostReason::NodeGone | LostReason::ClaimTimedOut) {
+                tracing::warn!(item = claim.item(), %reason, "claim lost: its handler is aborted");
+            }
             // The handler's place is free, and `run` may return, only once the handler has ended.
             task.shutdown().await;
             return Processed::Lost;

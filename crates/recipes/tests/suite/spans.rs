@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex as StdMutex};
 
+#[cfg(feature = "embedded")]
+use baton::LostReason;
 use baton::{LeaderElection, Mutex, Semaphore, WorkQueue};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -70,7 +72,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
             ..Seen::default()
         };
         event.record(&mut seen);
-        if seen.name == "session state changed" {
+        if ["session state changed", "guard lost"].contains(&&*seen.name) {
             self.events.lock().unwrap().push(seen);
         }
     }
@@ -167,4 +169,57 @@ async fn each_change_of_a_sessions_state_is_an_event() {
     let states: Vec<_> = events.iter().map(|event| &*event.fields["state"]).collect();
     assert_eq!(states, ["connected (connection 1)", "closed"]);
     assert_eq!(events[1].fields["reason"], "the session is closed");
+}
+
+/// What an operator of a program looks for first: which session was lost, and what it held.
+#[cfg(feature = "embedded")]
+#[tokio::test]
+async fn a_lost_session_is_a_warning_and_so_is_each_guard_of_it_once() {
+    use baton::embedded::Embedded;
+    let server = within(Embedded::builder().start()).await.unwrap();
+    let (recorder, _recording) = Recorder::start();
+    let client = server.connect().await.unwrap();
+    let session = within(client.session()).await.unwrap();
+    let mutex = Mutex::new(&client, "/report").unwrap();
+    let guard = within(mutex.acquire()).await.unwrap();
+    let other = Mutex::new(&client, "/other").unwrap();
+    let other = within(other.acquire()).await.unwrap();
+    within(server.expire(session.id())).await.unwrap();
+    within(guard.lost()).await;
+    within(other.lost()).await;
+    assert!(guard.check().is_err());
+    let id = format!("0x{:x}", session.id());
+    let lost = |event: &Seen| event.level == Some(Level::WARN) && event.fields["session"] == id;
+    let events = recorder.events.lock().unwrap().clone();
+    let lost: Vec<_> = events.into_iter().filter(lost).collect();
+    let of = |name: &str| lost.iter().filter(|event| event.name == name).count();
+    assert_eq!(of("session state changed"), 1, "{lost:#?}");
+    assert_eq!(of("guard lost"), 2, "{lost:#?}");
+    let of_guard = |event: &&Seen| {
+        event
+            .fields
+            .get("path")
+            .is_some_and(|at| at == guard.node())
+    };
+    let line = lost.iter().find(of_guard).unwrap();
+    assert_eq!(line.fields["token"], guard.token().to_string());
+    assert_eq!(line.fields["reason"], LostReason::SessionLost.to_string());
+}
+
+/// A program that closes its session has lost nothing.
+#[tokio::test]
+async fn a_session_that_the_program_closes_is_no_warning() {
+    let stage = Stage::new("closes").await;
+    let (recorder, _recording) = Recorder::start();
+    let client = stage.client().await;
+    let mutex = Mutex::new(&client, &format!("{}/mutex", stage.path)).unwrap();
+    let guard = within(mutex.acquire()).await.unwrap();
+    within(client.close(std::time::Duration::from_secs(5)))
+        .await
+        .unwrap();
+    assert!(guard.check().is_err());
+    drop(guard);
+    let events = recorder.events.lock().unwrap().clone();
+    let warned = events.iter().any(|event| event.level == Some(Level::WARN));
+    assert!(!warned, "{events:#?}");
 }

@@ -71,6 +71,7 @@ impl Home {
             .env_remove("BATON_AUTH_FILE")
             .env_remove("BATON_HTTP_TOKEN_FILE")
             .env_remove("BATON_INSECURE")
+            .env_remove("BATON_LOG")
             .env_remove("BATON_ACL")
             .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
             .env_remove("OTEL_TRACES_EXPORTER")
