@@ -113,6 +113,10 @@ fn watch(path: &Path) {
 
 fn command(root: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("git");
+    // A hook of git's that builds has these for another folder.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        command.env_remove(name);
+    }
     // Without locks: it writes nothing.
     command.arg("--no-optional-locks").arg("-C").arg(root);
     command.args(args);

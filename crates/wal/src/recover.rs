@@ -568,7 +568,7 @@ impl Replay {
 
 /// How many bytes of a segment lie behind `offset`, without the zeros at its end.
 fn bytes_behind(content: &[u8], offset: u32) -> u64 {
-    let behind = content.iter().skip(offset as usize);
-    let last = behind.enumerate().filter(|(_, byte)| **byte != 0).last();
-    last.map_or(0, |(at, _)| at as u64 + 1)
+    let mut behind = content.iter().skip(offset as usize);
+    let last = behind.rposition(|byte| *byte != 0);
+    last.map_or(0, |at| at as u64 + 1)
 }

@@ -207,6 +207,46 @@ fn an_expired_session_has_a_line_with_its_client_and_what_it_held() {
     assert_eq!(expired["reason"], "no request within its timeout");
 }
 
+/// An operator finds it on one server: the leader, which has decided it.
+#[test]
+fn one_server_of_an_ensemble_says_that_a_session_expired() {
+    let home = Home::new();
+    let mut dev = home.spawn(&["dev", "--json", "--servers", "3", "--data-dir", "dev"]);
+    let event = |dev: &mut Running| -> Value { serde_json::from_str(&dev.line()).unwrap() };
+    assert_eq!(event(&mut dev)["event"], "serving");
+    let servers: Vec<Value> = (0..3).map(|_| event(&mut dev)).collect();
+    let follower = servers.iter().find(|server| server["mode"] == "follower");
+    let follower = follower.unwrap();
+    let lock = ["lock", "/report", "--session-timeout", "1s", "--servers"];
+    let lock = [&lock[..], &[follower["address"].as_str().unwrap(), "--"]].concat();
+    let shell = ["sh", "-c", "echo held; exec sleep 60"];
+    let mut holder = home.spawn(&[&lock[..], &shell].concat());
+    assert_eq!(holder.line(), "held");
+    holder.signal("KILL");
+    assert_eq!(home.run(&[&lock[..], &["true"]].concat()).code, 0);
+    dev.signal("TERM");
+    assert_eq!(dev.end().code, 0);
+    let log = |server: &Value| {
+        let folder = server["data_dir"].as_str().unwrap();
+        std::fs::read_to_string(format!("{folder}/server.log")).unwrap()
+    };
+    let logs: Vec<String> = servers.iter().map(log).collect();
+    let lines: Vec<&str> = logs
+        .iter()
+        .flat_map(|log| log.lines())
+        .filter(|line| line.contains("session expired"))
+        .collect();
+    assert_eq!(lines.len(), 1, "{logs:#?}");
+    let server = format!(" server={} ", follower["server"]);
+    assert!(lines[0].contains(&server), "{lines:?}");
+    assert!(
+        lines[0].contains(" ephemerals=1 paths=/report/"),
+        "{lines:?}"
+    );
+    let serves = |log: &String| log.matches(" INFO the server serves ").count();
+    assert!(logs.iter().all(|log| serves(log) == 1), "{logs:#?}");
+}
+
 /// A pipe without room: whoever writes to it waits.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();

@@ -137,7 +137,7 @@ fn damage_before_a_later_synced_record_is_distinguished_from_a_torn_write() {
     let found = recovered(&torn, options()).unwrap();
     assert_eq!(found.entries.len(), 2);
     assert!(found.notes.iter().any(
-        |note| matches!(note, RecoveryNote::TornTail { offset, .. } if *offset == third - 32)
+        |note| matches!(note, RecoveryNote::TornTail { offset, bytes, .. } if *offset == third - 32 && *bytes == 132)
     ));
 }
 
