@@ -32,8 +32,8 @@ pub(crate) struct Traces {
 
 impl Traces {
     /// Begins the log of a verb, where BATON_LOG asks for one, and to export what the verb does, if
-    /// its span has a `name`: in one span over all of it, in the trace that TRACEPARENT names, if it
-    /// names one.
+    /// its span has a `name`: in one span over all of it, in the trace of TRACEPARENT, if there is
+    /// one.
     ///
     /// # Errors
     /// Text in BATON_LOG that is no filter.

@@ -24,6 +24,7 @@
 //! | `builder` | settings, one call each |
 //! | `pages` | pages that the program around the server adds to its HTTP, and who looks at them |
 //! | `server` | the start and the stop of a server |
+//! | `start_line` | the line of the log that says which server serves what |
 //! | `offline` | a data folder while no server runs on it |
 //! | `restoring` | what becomes of a state from the past before it is served |
 //! | `net` | sockets of clients: accepting, handshake, the task of each connection |
@@ -90,6 +91,7 @@ mod simulated;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod socket_access;
+mod start_line;
 mod state;
 mod stats;
 mod time;

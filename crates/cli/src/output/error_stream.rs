@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 /// Bytes that wait for the reader, at most.
 const MOST_WAITING: usize = 4 << 20;
-/// Bytes that are written at once, unless one line has more: a pipe takes so many in one piece, so
-/// that lines of several processes do not mix.
+/// Bytes that are written at once, unless one line has more: a pipe takes these in one piece, and
+/// lines of several processes do not mix.
 const PIECE: usize = 4096;
 
-/// How the loss of so many lines is reported: a whole line.
+/// How the loss of a number of lines is reported: a whole line.
 type Report = fn(u64) -> String;
 
 /// The lines of this process that wait, once it has a thread for them.
@@ -105,7 +105,7 @@ impl ErrorStream {
 
     fn add(&self, bytes: &[u8]) {
         let mut waiting = self.waiting();
-        // What has found no room is reported where it is missing, so nothing follows it before that.
+        // What has found no room is reported where it is missing: nothing follows it before.
         if waiting.refused > 0 || waiting.bytes.len() + bytes.len() > MOST_WAITING {
             let lines = lines_in(bytes);
             waiting.refused += lines;

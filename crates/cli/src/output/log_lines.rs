@@ -51,7 +51,7 @@ impl fmt::Display for LogFormat {
 }
 
 impl LogFormat {
-    /// The line by which the log says that so many lines are missing in it.
+    /// The line by which the log says how many lines are missing in it.
     pub(crate) fn lost(self, lines: u64) -> String {
         let mut now = String::new();
         // Without a time where the system's clock is before 1970.

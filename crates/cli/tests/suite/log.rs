@@ -1,5 +1,5 @@
-//! The server's log: what it shows, how a line looks, what it says of a start and of a lost session,
-//! and that nobody waits for whoever reads it.
+//! The server's log: what it shows, how a line looks, what it says of a start and of a lost
+//! session, and that nobody waits for whoever reads it.
 
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::fd::AsFd;

@@ -17,12 +17,12 @@ use parking_lot::RwLockWriteGuard;
 
 use crate::audit::changes::{Applied, Changes};
 use crate::commit::in_flight::Requested;
+use crate::commit::lost_session::LostSession;
 use crate::connections::conn::{Attached, CloseReason, Conn};
 use crate::connections::inbox::{Group, Kind, Queued, Work};
 use crate::connections::touch::Touch;
 use crate::observer::{ChangeObserver, ChangedBy, ObservedChange};
 use crate::read::answer::{self, Asked, Flow, WatchAccess};
-use crate::report::lost_session::LostSession;
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
 use crate::session::clocks::SessionClocks;
@@ -447,8 +447,8 @@ impl Applier {
         }
     }
 
-    /// Keeps the clocks in step with the tree's sessions. `lost` is the session that the command has
-    /// expired; `conn` gave the command, if it is one of this server's.
+    /// Keeps the clocks in step with the tree's sessions. `lost` is the session that the command
+    /// has expired; `conn` gave the command, if it is one of this server's.
     fn after_command(
         &mut self,
         state: &ServerState,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `pipeline` | the core thread: one log entry of everything that waits, synced and applied |
 //! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
+//! | `lost_session` | the line of the log about a session that expired, and what it held |
 //! | `outstanding` | on a server of an ensemble: batches of its clients that are not applied yet |
 //! | `in_flight` | entries that were proposed and not applied yet: whom each is to answer |
 //! | `member_changes` | from a list of servers to a change of the members |
@@ -21,6 +22,7 @@ mod in_flight;
 pub(crate) mod join;
 mod log;
 pub(crate) mod log_thread;
+mod lost_session;
 mod member_changes;
 mod outstanding;
 pub(crate) mod pipeline;

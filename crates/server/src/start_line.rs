@@ -1,5 +1,5 @@
-//! The line of the log that says, once a server serves, which one it is: its version, its data, what
-//! it has recovered, its part in an ensemble, where it listens, and what it may take of the machine.
+//! The line of the log that says, once a server serves, which one it is: its version and data, what
+//! it has recovered, its part in an ensemble, where it listens, its limits.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
