@@ -16,7 +16,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::http::{Http, LastError};
+use crate::http::{Feedback, Http};
 use crate::queue::{self, IntoQueue, SpanCounts, SpanQueue};
 use crate::settings::Settings;
 use crate::write_tracer::SpanOfWrite;
@@ -78,11 +78,11 @@ impl Exporter {
         let tls = tls
             .transpose()
             .map_err(|error| setting(&format_args!("OTEL_EXPORTER_OTLP_CERTIFICATE: {error}")))?;
-        let last_error = LastError::default();
+        let feedback = Feedback::default();
         let client = Http {
             tls,
             timeout: settings.timeout,
-            last_error: last_error.clone(),
+            feedback: feedback.clone(),
         };
         let mut exporter = SpanExporter::builder()
             .with_http()
@@ -101,7 +101,7 @@ impl Exporter {
         let exported = Arc::clone(&queue);
         thread::Builder::new()
             .name("baton-traces".to_owned())
-            .spawn(move || queue::export_all(&exported, &exporter, &runtime, &|| last_error.text()))
+            .spawn(move || queue::export_all(&exported, &exporter, &runtime, &feedback))
             .map_err(ExportError::Thread)?;
         let provider = SdkTracerProvider::builder()
             .with_span_processor(IntoQueue(Arc::clone(&queue)))

@@ -1,7 +1,7 @@
 //! One POST to a collector over HTTP/1.1, plain or with TLS. What a collector answers has a bound,
 //! and how long it takes has one over all of it: name, connection, TLS, request and answer.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,28 +15,67 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use prost::Message as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// The longest body of an answer that is read.
 const ANSWER_BYTES: usize = 64 << 10;
 
-/// Why the last POST failed, for the log: the exporter keeps that to itself.
+/// Bytes of a collector's reason that the log shows.
+const REASON_BYTES: usize = 256;
+
+/// What the exporter keeps to itself of a collector's answers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LastError(Arc<Mutex<String>>);
+pub(crate) struct Feedback(Arc<Mutex<Said>>);
 
-impl LastError {
-    pub(crate) fn text(&self) -> String {
-        self.0
-            .lock()
-            .map_or_else(|_| String::new(), |text| text.clone())
+#[derive(Debug, Default)]
+struct Said {
+    /// Why the last POST failed, for the log.
+    cause: String,
+    /// Spans that a collector has rejected of those that it was sent, since that was asked last.
+    rejected: u64,
+}
+
+impl Feedback {
+    pub(crate) fn cause(&self) -> String {
+        self.said().cause.clone()
     }
 
-    fn set(&self, text: String) {
-        if let Ok(mut last) = self.0.lock() {
-            *last = text;
-        }
+    /// Spans that were rejected since this was called last.
+    pub(crate) fn take_rejected(&self) -> u64 {
+        std::mem::take(&mut self.said().rejected)
     }
+
+    fn failed(&self, cause: String) {
+        self.said().cause = cause;
+    }
+
+    fn rejected(&self, count: u64, cause: String) {
+        *self.said() = Said {
+            cause,
+            rejected: count,
+        };
+    }
+
+    /// Nothing under the lock leaves it half-way.
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many spans the answer of a collector rejects, and why, though its status is a success.
+fn rejection(answer: &[u8]) -> Option<(u64, String)> {
+    let partial = ExportTraceServiceResponse::decode(answer)
+        .ok()?
+        .partial_success?;
+    let count = u64::try_from(partial.rejected_spans).ok()?;
+    let mut reason = partial.error_message;
+    let ends = (0..=REASON_BYTES).rev();
+    let end = ends.into_iter().find(|end| reason.is_char_boundary(*end));
+    reason.truncate(end.unwrap_or(0));
+    (count > 0).then_some((count, reason))
 }
 
 /// Sends what the exporter encodes.
@@ -44,7 +83,7 @@ impl LastError {
 pub(crate) struct Http {
     pub(crate) tls: Option<ClientTls>,
     pub(crate) timeout: Duration,
-    pub(crate) last_error: LastError,
+    pub(crate) feedback: Feedback,
 }
 
 #[async_trait]
@@ -56,16 +95,22 @@ impl HttpClient for Http {
         let target = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
         let sent = tokio::time::timeout(self.timeout, self.send(request)).await;
         let text = match sent {
-            Ok(Ok(response)) if response.status().is_success() => return Ok(response),
+            Ok(Ok(response)) if response.status().is_success() => {
+                if let Some((count, reason)) = rejection(response.body()) {
+                    let cause = format!("{target} rejects {count} spans: {reason:?}");
+                    self.feedback.rejected(count, cause);
+                }
+                return Ok(response);
+            }
             Ok(Ok(response)) => {
                 let status = response.status();
-                self.last_error.set(format!("{target} answers {status}"));
+                self.feedback.failed(format!("{target} answers {status}"));
                 return Ok(response);
             }
             Ok(Err(error)) => format!("{target}: {error}"),
             Err(_) => format!("{target}: no answer within {:?}", self.timeout),
         };
-        self.last_error.set(text.clone());
+        self.feedback.failed(text.clone());
         Err(text.into())
     }
 }

@@ -11,6 +11,7 @@ use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 
+use crate::http::Feedback;
 use crate::settings::Settings;
 
 /// Bytes of a text in an attribute; the rest is cut off.
@@ -145,13 +146,10 @@ impl SpanQueue {
         Some(batch)
     }
 
-    fn done(&self, count: usize, is_taken: bool) {
-        let counter = if is_taken {
-            &self.exported
-        } else {
-            &self.failed
-        };
-        counter.fetch_add(count as u64, Relaxed);
+    /// The batch is done: the collector has taken so many of its spans, and not taken the others.
+    fn done(&self, taken: usize, failed: usize) {
+        self.exported.fetch_add(taken as u64, Relaxed);
+        self.failed.fetch_add(failed as u64, Relaxed);
         self.state().in_export = 0;
         self.went.notify_all();
     }
@@ -246,27 +244,32 @@ fn cut(value: &mut Value) {
     *value = Value::String(kept.into());
 }
 
-/// Exports what the queue hands out until it is closed: the work of the exporting thread. `cause`
-/// says why the last export failed.
+/// Exports what the queue hands out until it is closed: the work of the exporting thread.
+/// `feedback` has what the collector said of it.
 pub(crate) fn export_all(
     queue: &SpanQueue,
     exporter: &impl SpanExporter,
     runtime: &tokio::runtime::Runtime,
-    cause: &dyn Fn() -> String,
+    feedback: &Feedback,
 ) {
     let mut logged: Option<Instant> = None;
     while let Some(batch) = queue.next() {
         let count = batch.len();
         let outcome = runtime.block_on(exporter.export(batch));
-        queue.done(count, outcome.is_ok());
-        if outcome.is_ok() {
+        let rejected = usize::try_from(feedback.take_rejected()).unwrap_or(usize::MAX);
+        let failed = match outcome {
+            Ok(()) => rejected.min(count),
+            Err(_) => count,
+        };
+        queue.done(count - failed, failed);
+        if failed == 0 {
             continue;
         }
         if logged.is_none_or(|at| at.elapsed() >= REMINDER) {
             logged = Some(Instant::now());
             let counts = queue.counts();
             tracing::warn!(
-                cause = cause(),
+                cause = feedback.cause(),
                 failed = counts.failed,
                 dropped = counts.dropped,
                 "traces are lost: the collector did not take them"
@@ -334,11 +337,11 @@ mod tests {
         let batch = queue.next().unwrap();
         assert_eq!(batch.len(), 2);
         assert_eq!(queue.counts().waiting, 3);
-        queue.done(2, true);
+        queue.done(2, 0);
         // A flush lets a batch go that is not full.
         assert!(!queue.flush(Duration::ZERO));
         assert_eq!(queue.next().unwrap().len(), 1);
-        queue.done(1, false);
+        queue.done(0, 1);
         let counts = queue.counts();
         assert_eq!((counts.waiting, counts.exported, counts.failed), (0, 2, 1));
         queue.close();

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue, Uri};
+
 /// Settings that this crate reads by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -72,21 +74,25 @@ impl Settings {
             ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), default)
         });
         let is_secure = endpoint.starts_with("https://");
-        if !is_secure && !endpoint.starts_with("http://") {
+        // Whatever the exporter would say of it has all of it, its password too.
+        if !is_url(&endpoint) || (!is_secure && !endpoint.starts_with("http://")) {
             return Err(format!(
                 "{name}: {:?} is not a URL; write http://HOST:4318",
-                without_password(&endpoint)
+                without_secrets(&endpoint)
             ));
         }
         if is_secure && certificate.is_none() {
             return Err(format!(
                 "{name}: {} needs the file of the authorities that sign the collector's certificate; name it in \
                  OTEL_EXPORTER_OTLP_CERTIFICATE",
-                without_password(&endpoint)
+                without_secrets(&endpoint)
             ));
         }
         if !name.contains("_TRACES_") {
             endpoint = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
+        }
+        if let Some((name, headers)) = of_traces("HEADERS") {
+            check_headers(&name, &headers)?;
         }
         if let Some(sampler) = read("OTEL_TRACES_SAMPLER")
             && !SAMPLERS.contains(&&*sampler)
@@ -94,6 +100,16 @@ impl Settings {
             return Err(format!(
                 "OTEL_TRACES_SAMPLER: {sampler:?} is not one of {}",
                 SAMPLERS.join(", ")
+            ));
+        }
+        if let Some(share) = read("OTEL_TRACES_SAMPLER_ARG")
+            && read("OTEL_TRACES_SAMPLER").is_some_and(|sampler| sampler.ends_with("ratio"))
+            && !share
+                .parse()
+                .is_ok_and(|share| (0.0..=1.0).contains(&share))
+        {
+            return Err(format!(
+                "OTEL_TRACES_SAMPLER_ARG: {share:?} is not a number from 0 to 1"
             ));
         }
         let queue = number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?;
@@ -110,12 +126,42 @@ impl Settings {
     }
 }
 
-/// A URL as it may be shown: without what precedes an @.
-fn without_password(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, host)) => format!("…@{host}"),
-        None => url.to_owned(),
+/// Whether a text is a URL that names a host.
+fn is_url(text: &str) -> bool {
+    let url = text.parse::<Uri>();
+    url.is_ok_and(|url| url.host().is_some_and(|host| !host.is_empty()))
+}
+
+/// A URL as it may be shown: without what precedes an @, and without its query.
+fn without_secrets(url: &str) -> String {
+    let (before, shown) = match url.rsplit_once('@') {
+        Some((_, host)) => ("…@", host),
+        None => ("", url),
+    };
+    let (shown, behind) = match shown.split_once(['?', '#']) {
+        Some((shown, _)) => (shown, "?…"),
+        None => (shown, ""),
+    };
+    format!("{before}{shown}{behind}")
+}
+
+/// Refuses headers that the exporter would leave out without a word. What is in them is not shown.
+fn check_headers(name: &str, headers: &str) -> Result<(), String> {
+    let parts = headers.split(',').map(str::trim);
+    for (place, part) in (1..).zip(parts.filter(|part| !part.is_empty())) {
+        let header = part.split_once('=');
+        let header = header.map(|(name, value)| (name.trim(), value.trim()));
+        let is_header = header.is_some_and(|(name, value)| {
+            name.parse::<HeaderName>().is_ok() && HeaderValue::from_str(value).is_ok()
+        });
+        if !is_header {
+            return Err(format!(
+                "{name}: its header number {place} is not NAME=VALUE; headers are separated by commas, and a comma of a \
+                 value is written %2C"
+            ));
+        }
     }
+    Ok(())
 }
 
 /// The samplers of the SDK.
@@ -185,6 +231,29 @@ mod tests {
                 "https://user:secret@a:4318",
                 "…@a:4318",
             ),
+            // What is wrong with it is not said by showing it.
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "http://user:the secret@a:4318",
+                "…@a:4318",
+            ),
+            (
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+                "https://a/v1/traces?key=secret",
+                "https://a/v1/traces?…",
+            ),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "not a URL"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://:4318", "not a URL"),
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "Authorization: Bearer secret",
+                "number 1 is not NAME=VALUE",
+            ),
+            (
+                "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+                "a=b,,the key=secret",
+                "number 2 is not NAME=VALUE",
+            ),
             ("OTEL_TRACES_SAMPLER", "xray", "always_on"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "above 0"),
             ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0", "above 0"),
@@ -193,6 +262,21 @@ mod tests {
             let error = of(&[(name, value)]).unwrap_err();
             assert!(error.starts_with(name) && error.contains(text), "{error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn headers_and_a_share_that_can_be_used_are_taken() {
+        let headers = "Authorization=Bearer%20c2VjcmV0==, x-tenant = a ,";
+        of(&[("OTEL_EXPORTER_OTLP_HEADERS", headers)]).unwrap();
+        let sampler = ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio");
+        of(&[sampler, ("OTEL_TRACES_SAMPLER_ARG", "0.25")]).unwrap();
+        for share in ["25%", "1.5", "-1", "NaN"] {
+            let share = ("OTEL_TRACES_SAMPLER_ARG", share);
+            let error = of(&[sampler, share]).unwrap_err();
+            assert!(error.contains("from 0 to 1"), "{error}");
+            // Other samplers have no such argument.
+            of(&[("OTEL_TRACES_SAMPLER", "always_on"), share]).unwrap();
         }
     }
 

@@ -22,6 +22,8 @@ pub enum Manners {
     Endless,
     /// It is overloaded.
     Busy,
+    /// It rejects two spans of each request, and says so in an answer that is a success.
+    Rejecting,
 }
 
 /// A value of an attribute.
@@ -200,6 +202,11 @@ fn serve(
         shared.1.notify_all();
         match manners {
             Manners::Good => out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?,
+            Manners::Rejecting => {
+                out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n")?;
+                // A partial success: two rejected spans, and why.
+                out.write_all(b"\x0a\x0b\x08\x02\x12\x07no room")?;
+            }
             Manners::Busy => {
                 out.write_all(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n")?;
             }

@@ -137,3 +137,24 @@ async fn a_collector_with_tls_gets_spans_where_its_authority_is_trusted_and_else
     }
     assert_eq!(collector.spans().len(), 1);
 }
+
+/// A success in HTTP's terms that is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_that_a_collector_rejects_in_a_successful_answer_count_as_failed() {
+    let collector = Collector::start(Manners::Rejecting).unwrap();
+    let url = collector.url();
+    // The collector says two, whatever it was sent.
+    for (spans, expected) in [(3, (1, 2)), (1, (0, 1))] {
+        let read = |name: &str| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| url.clone());
+        let exporter = Exporter::start_with("client", &read).unwrap();
+        let subscriber = tracing_subscriber::registry().with(exporter.layer());
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..spans {
+                drop(tracing::info_span!(target: "baton", "acquire"));
+            }
+        });
+        let finish = move || exporter.finish(Duration::from_secs(60));
+        let counts = tokio::task::spawn_blocking(finish).await.unwrap();
+        assert_eq!((counts.exported, counts.failed), expected, "{counts:?}");
+    }
+}

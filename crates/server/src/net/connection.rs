@@ -538,6 +538,8 @@ impl Connection {
                     let Some(header) = self.discard_large(rest, length) else {
                         break Ok(Need::Input);
                     };
+                    // It was that of this request.
+                    self.trace = None;
                     received += 1;
                     answered += self.in_turn(
                         header.xid,

@@ -162,6 +162,24 @@ async fn a29_what_is_no_trace_and_what_is_not_sampled_is_passed_over() {
     server.shutdown().await.unwrap();
 }
 
+/// A request that is refused for its size, or waits for its turn, is the next request all the same.
+#[tokio::test]
+async fn a_trace_before_a_request_over_the_limit_is_that_of_no_other_request() {
+    let (server, recorder) = server().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    let large = vec![0; 1_200_000];
+    let refused = traced(&mut wire, context(1), create("/large", &large, 0)).await;
+    assert_eq!(refused, Err(ErrorCode::BadArguments));
+    wire.create("/untraced", b"", 0).await.unwrap();
+    traced(&mut wire, context(2), create("/traced", b"", 0))
+        .await
+        .unwrap();
+    let shown = recorder.take(1);
+    let contexts: Vec<_> = shown.iter().map(|write| write.context).collect();
+    assert_eq!(contexts, [context(2)], "{shown:#?}");
+    server.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn many_traced_writes_in_one_batch_are_each_shown_with_their_own_trace() {
     let (server, recorder) = server().await;
