@@ -35,6 +35,15 @@ pub enum OfflineError {
         /// The folder.
         folder: PathBuf,
     },
+    /// The folder that is to be made cannot take the place of what is there.
+    #[error(
+        "{folder} is a symbolic link or a mount point, which no new folder can take the place of: name a folder in it \
+         that is not there yet"
+    )]
+    NotReplaceable {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// An earlier attempt was cut off, or another is under way.
     #[error(
         "{folder} is there: another import or restore is under way, or one was cut off; remove it, then start again"
@@ -80,11 +89,18 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Offli
     }
 }
 
-/// Refuses a folder that has something in it, before any work is done for it.
+/// Refuses a folder that has something in it, or that no other can take the place of, before any
+/// work is done for it.
 ///
 /// # Errors
-/// [`OfflineError::NotEmpty`], or the folder cannot be looked into.
+/// [`OfflineError::NotEmpty`], [`OfflineError::NotReplaceable`], or the folder cannot be looked
+/// into.
 pub fn refuse_used(folder: &Path) -> Result<(), OfflineError> {
+    if is_link_or_mount(folder) {
+        return Err(OfflineError::NotReplaceable {
+            folder: folder.to_owned(),
+        });
+    }
     match std::fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
@@ -95,6 +111,19 @@ pub fn refuse_used(folder: &Path) -> Result<(), OfflineError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(io("look into", folder)(error)),
     }
+}
+
+/// Whether this is a symbolic link, or of another file system than the folder that it is in: a
+/// rename to its name is refused.
+fn is_link_or_mount(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let Ok(found) = folder.symlink_metadata() else {
+        return false;
+    };
+    let above = std::path::absolute(folder).ok();
+    let above = above.and_then(|absolute| absolute.parent()?.metadata().ok());
+    found.is_symlink() || above.is_some_and(|above| above.dev() != found.dev())
 }
 
 /// A cluster of one server that begins with the data of an earlier one.
@@ -279,7 +308,13 @@ fn make_folder<T>(
         made => made.map_err(io("make", &unfinished))?,
     }
     let made = write(&unfinished).and_then(|written| {
-        std::fs::rename(&unfinished, &absolute).map_err(io("name", &absolute))?;
+        std::fs::rename(&unfinished, &absolute).map_err(|error| match error.kind() {
+            // A part of the same file system is mounted there.
+            std::io::ErrorKind::ResourceBusy => OfflineError::NotReplaceable {
+                folder: folder.to_owned(),
+            },
+            _ => io("name", &absolute)(error),
+        })?;
         let above = DirStorage::open(parent).map_err(io("open", parent))?;
         above.sync_dir().map_err(io("sync", parent))?;
         Ok(written)

@@ -347,6 +347,14 @@ fn a30_a_restore_refuses_what_is_no_whole_backup_and_leaves_nothing() {
         "cannot read data",
     );
     refused(&served.run(&["restore", "good"]), 2, "give --data-dir NEW");
+    // No folder can be renamed to the name of a link, whatever it leads to.
+    fs::create_dir(home.path("elsewhere")).unwrap();
+    for target in ["elsewhere", "missing"] {
+        std::os::unix::fs::symlink(target, home.path("link")).unwrap();
+        let ran = served.run(&["restore", "good", "--data-dir", "link"]);
+        refused(&ran, 125, "name a folder in it that is not there yet");
+        fs::remove_file(home.path("link")).unwrap();
+    }
     // Of two to one folder, or after a kill.
     fs::create_dir(home.path("new.unfinished")).unwrap();
     let ran = served.run(&["restore", "good", "--data-dir", "new"]);

@@ -17,7 +17,7 @@ use super::histogram::Histogram;
 use super::paths::{Entry, Live, Paths, Selection};
 
 /// Nodes of locks that are followed at most.
-const MOST_NODES: usize = 262_144;
+pub(super) const MOST_NODES: usize = 262_144;
 
 /// The name of the folder in which consumers of a work queue wait for items.
 const CONSUMERS: &str = "/waiters";
@@ -330,10 +330,14 @@ impl Locks {
 
     /// A node that was there before.
     pub(super) fn restore(&mut self, lock: &str, waiter: Waiter<'_>, created_ms: i64) {
+        if self.nodes.len() >= MOST_NODES {
+            // Before its path takes a place that nothing would give back.
+            self.unfollowed += 1;
+            return;
+        }
         let id = self.next_id;
         let make = || WaitQueue::new(id, waiter.kind);
-        let entry = self.paths.restore(lock, created_ms, make);
-        let Some(entry) = entry.filter(|_| self.nodes.len() < MOST_NODES) else {
+        let Some(entry) = self.paths.restore(lock, created_ms, make) else {
             self.unfollowed += 1;
             return;
         };

@@ -208,4 +208,6 @@ impl<'a> Node<'a> {
 }
 
 #[cfg(test)]
+mod recount;
+#[cfg(test)]
 mod tests;

@@ -8,15 +8,15 @@ use baton_tree::{Assembly, Tree, Znode};
 use super::*;
 
 /// A server that the test plays.
-struct Story {
-    metrics: RecipeMetrics,
+pub(super) struct Story {
+    pub(super) metrics: RecipeMetrics,
     zxid: i64,
     tree: Tree,
 }
 
 /// Who deletes a node.
-#[derive(Clone, Copy)]
-enum By {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
     Itself,
     Other,
     Close,
@@ -24,7 +24,7 @@ enum By {
 }
 
 impl Story {
-    fn with(selection: Selection) -> Self {
+    pub(super) fn with(selection: Selection) -> Self {
         Self {
             metrics: RecipeMetrics::new(selection),
             zxid: 0,
@@ -32,7 +32,7 @@ impl Story {
         }
     }
 
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(Selection::default())
     }
 
@@ -48,12 +48,12 @@ impl Story {
     }
 
     /// `session` makes a node of its own; 0: somebody makes one that outlives him.
-    fn create(&mut self, path: &str, session: i64, time_ms: i64) {
+    pub(super) fn create(&mut self, path: &str, session: i64, time_ms: i64) {
         self.zxid += 1;
         self.change(true, path, session, ChangedBy::Client(session), time_ms);
     }
 
-    fn delete(&mut self, path: &str, session: i64, by: By, time_ms: i64) {
+    pub(super) fn delete(&mut self, path: &str, session: i64, by: By, time_ms: i64) {
         self.zxid += 1;
         let by = match by {
             By::Itself => ChangedBy::Client(session),
@@ -66,7 +66,7 @@ impl Story {
 
     /// A client makes and deletes nodes in one multi: `+` or `-`, the path, the session that owns
     /// it.
-    fn multi(&mut self, parts: &[(char, &str, i64)], time_ms: i64) {
+    pub(super) fn multi(&mut self, parts: &[(char, &str, i64)], time_ms: i64) {
         self.zxid += 1;
         for (sign, path, session) in parts {
             let by = ChangedBy::Client(77);
@@ -74,13 +74,13 @@ impl Story {
         }
     }
 
-    fn text(&self, now_ms: i64) -> String {
+    pub(super) fn text(&self, now_ms: i64) -> String {
         let tree = ObservedTree::new(&self.tree);
         self.metrics.sample(&tree, now_ms).to_string()
     }
 
     /// Every sample of the page by its name and labels.
-    fn page(&self, now_ms: i64) -> BTreeMap<String, f64> {
+    pub(super) fn page(&self, now_ms: i64) -> BTreeMap<String, f64> {
         let text = self.text(now_ms);
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         let samples = samples.map(|line| {
@@ -91,7 +91,7 @@ impl Story {
     }
 
     /// The values of one path, by the names behind `baton_recipe_`, of those that are not zero.
-    fn of(&self, path: &str, now_ms: i64) -> BTreeMap<String, f64> {
+    pub(super) fn of(&self, path: &str, now_ms: i64) -> BTreeMap<String, f64> {
         let label = format!("{{path=\"{path}\",kind=\"");
         let page = self.page(now_ms).into_iter();
         let of_path = page.filter_map(|(name, value)| {
@@ -356,7 +356,7 @@ fn each_settlement_of_a_claim_has_its_cause() {
 }
 
 /// A tree of znodes: path, when it was created, its session, its data.
-fn tree_of(znodes: &[(&str, i64, i64, &[u8])]) -> Tree {
+pub(super) fn tree_of(znodes: &[(&str, i64, i64, &[u8])]) -> Tree {
     let mut assembly = Assembly::new();
     for session in 1..10 {
         assembly.session(session, [0; 16], 30_000).unwrap();
@@ -544,6 +544,28 @@ fn a_hundred_thousand_locks_one_after_the_other_leave_nothing_behind() {
     }
     story.text(100_000);
     assert!(story.metrics.state().queues.followed() <= 100);
+}
+
+/// A server that starts with more nodes than are followed: those left out take no place of a path.
+#[test]
+fn a_lock_whose_nodes_are_left_out_at_a_start_takes_no_place_of_another() {
+    let mut story = Story::new();
+    let last = locks::MOST_NODES;
+    let nodes: Vec<String> = (0..=last)
+        .map(|number| {
+            let lock = if number == last { "/z" } else { "/a" };
+            format!("{lock}/_c_1-lock-{number:010}")
+        })
+        .collect();
+    let folders = [("/a", 0, 0, &b""[..]), ("/z", 0, 0, b"")];
+    let nodes = nodes.iter().map(|path| (&**path, 0, 1, &b""[..]));
+    let all: Vec<_> = folders.into_iter().chain(nodes).collect();
+    story.tree = tree_of(&all);
+    story.metrics.restored(&ObservedTree::new(&story.tree));
+    let followed = story.metrics.state().locks.followed();
+    assert_eq!(followed, (1, last));
+    let left_out = story.page(0)["baton_recipe_nodes_left_out_total"];
+    assert_eq!(left_out, 1.0);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use baton::embedded::Embedded;
 use baton::{Mutex, WorkQueue};
-use baton_client::{Acl, CreateMode, Perms};
-use baton_console::Console;
+use baton_client::{Acl, Client, CreateMode, Perms};
 use baton_console::http::{Host, Refusal, Seat, router};
+use baton_console::{Console, Limits, SessionReader, Surveyor};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -316,4 +316,138 @@ async fn what_the_identity_may_not_read_is_not_shown() {
         site.get("/console/api/recipe?path=/vault", "look").await.0,
         404
     );
+}
+
+/// A text that is in the name, the data or the record of everything that is hidden.
+const MARK: &str = "xyzzy";
+
+/// A tree of which a restricted identity may read little: recipes of all kinds that are hidden as a
+/// whole, two locks that wait for each other, and a lock whose nodes are listed but not readable.
+/// Returns the clients of its owner.
+async fn hidden_recipes(site: &Site) -> [Client; 2] {
+    let clients = [
+        scene::client(&site.server).await,
+        scene::client(&site.server).await,
+    ];
+    let mut owners = Vec::new();
+    let own = [Acl::new(Perms::ALL, "auth", "")];
+    for client in &clients {
+        let session = client.session().await.unwrap();
+        session.add_auth("digest", b"owner:secret").await.unwrap();
+        owners.push(session.with_acl(&own));
+    }
+    let folder = async |path: String, data: &[u8], acl: &[Acl]| {
+        let made = owners[0].create_with_acl(&path, data, CreateMode::Persistent, acl);
+        made.await.unwrap();
+    };
+    let marked = format!("about {MARK}");
+    let marked = marked.as_bytes();
+    folder("/vault".to_owned(), marked, &own).await;
+    for (path, data) in [
+        ("one", ""),
+        ("two", ""),
+        ("q", ""),
+        ("jobs", r#"{"work_queue":1,"capacity":null}"#),
+        ("jobs/items", ""),
+        ("jobs/items/p000-0000000001", ""),
+        ("jobs/dead", ""),
+        ("members", ""),
+    ] {
+        let path = path.replacen('/', &format!("-{MARK}/"), 1);
+        let path = match path.contains('/') {
+            true => path,
+            false => format!("{path}-{MARK}"),
+        };
+        folder(format!("/vault/{path}"), data.as_bytes(), &own).await;
+    }
+    let waiter = |lock: &str| format!("/vault/{lock}-{MARK}/_c_{MARK}-lock-");
+    // Each holds one and waits for the other.
+    for (owner, lock) in [(0, "one"), (1, "two"), (0, "two"), (1, "one")] {
+        let mode = CreateMode::EphemeralSequential;
+        let made = owners[owner].create_with_acl(&waiter(lock), marked, mode, &own);
+        made.await.unwrap();
+    }
+    for path in [
+        "q-xyzzy/qn-",
+        "jobs-xyzzy/items/p000-0000000001/i-",
+        "jobs-xyzzy/dead/d-",
+    ] {
+        let (path, mode) = (format!("/vault/{path}"), CreateMode::PersistentSequential);
+        let made = owners[0].create_with_acl(&path, marked, mode, &own);
+        made.await.unwrap();
+    }
+    // Whose folder anybody may list.
+    folder("/half".to_owned(), b"", &[Acl::open_unsafe()]).await;
+    for owner in &owners {
+        let (node, mode) = (scene::waiter("/half"), CreateMode::EphemeralSequential);
+        let made = owner.create_with_acl(&node, marked, mode, &own);
+        made.await.unwrap();
+    }
+    clients
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a18_no_answer_has_a_word_of_what_the_identity_may_not_read() {
+    let site = Site::start().await;
+    let [owner, _other] = hidden_recipes(&site).await;
+    let seen = Mutex::new(site.server.client(), "/seen").unwrap();
+    let _guard = seen.acquire().await.unwrap();
+    let mut answers = Vec::new();
+    // The survey is complete once it has what may be seen.
+    let head = "GET /console/api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer look";
+    let mut lines = BufReader::new(site.send(head, "").await).lines();
+    let mut events = String::new();
+    while !events.contains(r#""/seen""#) {
+        events.push_str(&lines.next_line().await.unwrap().unwrap());
+    }
+    answers.push(("events".to_owned(), events));
+    let hidden = [
+        "/vault",
+        "/vault/one-xyzzy",
+        "/vault/two-xyzzy",
+        "/vault/q-xyzzy",
+        "/vault/jobs-xyzzy",
+        "/vault/jobs-xyzzy/dead",
+    ];
+    for path in ["/", "/half", "/seen"].iter().chain(&hidden) {
+        for what in ["node", "recipe"] {
+            for from in [0, 1, usize::MAX] {
+                let asked = format!("/console/api/{what}?path={path}&from={from}");
+                let (_, body) = site.get(&asked, "look").await;
+                // An answer may say again what it was asked for.
+                answers.push((asked, body.replace(path, "")));
+            }
+        }
+    }
+    for asked in ["/console/api/graph", "/console/api/who"] {
+        answers.push((asked.to_owned(), site.get(asked, "look").await.1));
+    }
+    for path in ["/half"].iter().chain(&hidden) {
+        for action in [
+            format!(r#"{{"action":"purge","path":"{path}"}}"#),
+            format!(r#"{{"action":"requeue","path":"{path}","name":"d-0000000000"}}"#),
+            format!(r#"{{"action":"ask","path":"{path}","node":"{path}/a","czxid":1}}"#),
+            format!(
+                r#"{{"action":"break","path":"{path}","node":"{path}/a","czxid":1,"token":1}}"#
+            ),
+        ] {
+            for confirmed in [false, true] {
+                let (_, body) = site.act("act", &action, confirmed).await;
+                answers.push((action.clone(), body.replace(path, "")));
+            }
+        }
+    }
+    for (asked, answer) in answers {
+        assert!(!answer.contains(MARK), "{asked}: {answer}");
+        // As bytes in hexadecimal, too.
+        assert!(!answer.contains("78 79 7a 7a 79"), "{asked}: {answer}");
+    }
+    // Whoever may read it is shown it, so that there was something to hide.
+    let mut surveyor = Surveyor::new(Limits::default());
+    let reader = SessionReader::of(&owner).await.unwrap();
+    surveyor.update(&reader).await.unwrap();
+    for path in ["/vault/one-xyzzy", "/vault/q-xyzzy", "/vault/jobs-xyzzy"] {
+        assert!(surveyor.recipes().contains_key(path), "{path}");
+    }
+    assert_eq!(surveyor.deadlocks().len(), 1);
 }
