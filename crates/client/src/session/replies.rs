@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use baton_proto::{
     AuthPacket, ConnectResponse, Decoder, ErrorCode, Limits, OpCode, ReplyHeader, Request,
-    WatcherEvent, WatcherKind, path, xid,
+    Response, WatcherEvent, WatcherKind, path, xid,
 };
 use bytes::{Buf, Bytes};
 
@@ -281,10 +281,7 @@ impl Core {
             Done::RemoveWatches => inner.watches.cannot_remove |= err == ErrorCode::Unimplemented,
             Done::Probe => {
                 inner.probe_answered = true;
-                let says = SelfDescription::of(match err {
-                    ErrorCode::Ok => &reply.body,
-                    _ => &[],
-                });
+                let says = SelfDescription::of(&reply);
                 inner.takes_traces = says.takes_traces();
                 inner.lease.set_counted_answers(says.counted_answers());
                 effects.changed = true;
@@ -424,8 +421,21 @@ impl Inner {
 struct SelfDescription(Vec<u8>);
 
 impl SelfDescription {
-    fn of(body: &[u8]) -> Self {
-        let bytes = body.iter().copied();
+    /// Of the answer to the probe. Only Baton answers with a znode that no change has made: one that
+    /// somebody has created there on another server says nothing (`H91`).
+    fn of(reply: &Reply) -> Self {
+        let answer = match reply.err {
+            ErrorCode::Ok => {
+                Response::decode(OpCode::GetData, &reply.body, &Limits::default()).ok()
+            }
+            _ => None,
+        };
+        let Some(Response::Data { data, stat }) = answer else {
+            return Self(Vec::new());
+        };
+        let is_virtual = (stat.czxid, stat.mzxid) == (0, 0);
+        let bytes = data.filter(|_| is_virtual).unwrap_or_default();
+        let bytes = bytes.iter().copied();
         Self(bytes.filter(|b| !b.is_ascii_whitespace()).collect())
     }
 
@@ -451,7 +461,41 @@ impl SelfDescription {
 
 #[cfg(test)]
 mod tests {
+    use baton_proto::Stat;
+
     use super::*;
+
+    /// What the answer with this data says, of a znode that this change has made.
+    fn says(data: &str, czxid: i64) -> SelfDescription {
+        let data = Some(Bytes::copy_from_slice(data.as_bytes()));
+        let stat = Stat {
+            czxid,
+            ..Stat::default()
+        };
+        let mut body = Vec::new();
+        Response::Data { data, stat }.encode(&mut body);
+        SelfDescription::of(&Reply {
+            err: ErrorCode::Ok,
+            zxid: 1,
+            body: body.into(),
+        })
+    }
+
+    #[test]
+    fn h91_a_znode_that_somebody_has_made_is_no_description_of_a_server() {
+        let said = "{\"version\":\"1\",\"ping_lease\":true,\"lease\":\"ping\",\"traces\":true}";
+        assert!(says(said, 0).takes_traces());
+        let forged = says(said, 7);
+        assert_eq!(forged.counted_answers(), CountedAnswers::Unstated);
+        assert!(!forged.takes_traces());
+        // What is no answer to a read is none either.
+        let garbled = SelfDescription::of(&Reply {
+            err: ErrorCode::Ok,
+            zxid: 1,
+            body: Bytes::copy_from_slice(said.as_bytes()),
+        });
+        assert_eq!(garbled.counted_answers(), CountedAnswers::Unstated);
+    }
 
     #[test]
     fn r33_what_a_server_says_of_its_answers_is_read_with_or_without_blanks() {
@@ -473,7 +517,7 @@ mod tests {
             ("{\"lease\":\"other\"}", CountedAnswers::Unstated),
             ("", CountedAnswers::Unstated),
         ] {
-            let says = SelfDescription::of(said.as_bytes());
+            let says = says(said, 0);
             assert_eq!(says.counted_answers(), counted, "{said}");
             assert!(!says.takes_traces(), "{said}");
         }
@@ -488,7 +532,7 @@ mod tests {
                 CountedAnswers::Confirmed,
             ),
         ] {
-            let says = SelfDescription::of(said.as_bytes());
+            let says = says(said, 0);
             assert!(says.takes_traces(), "{said}");
             assert_eq!(says.counted_answers(), counted, "{said}");
         }

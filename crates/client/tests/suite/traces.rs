@@ -92,6 +92,26 @@ async fn a_server_that_does_not_record_traces_gets_what_it_got_before() {
     assert_eq!(next(&mut peer).await.0, OpCode::Exists as i32);
 }
 
+/// On Apache ZooKeeper any client may make a znode there: the frame would end the connection at each
+/// write.
+#[tokio::test(start_paused = true)]
+async fn a_znode_that_somebody_has_made_asks_for_no_traces() {
+    begin_trace();
+    let mut world = World::new();
+    let (session, mut peer) = world.session().await;
+    let probe = peer.any().await.unwrap();
+    let data = Some(Bytes::from_static(TRACED));
+    let stat = Stat {
+        czxid: 7,
+        mzxid: 7,
+        ..Stat::default()
+    };
+    peer.ok(&probe, Some(Response::Data { data, stat })).await;
+    tokio::join!(ask(&session), answer_exists(&mut peer));
+    assert_eq!(next(&mut peer).await.0, OpCode::Create2 as i32);
+    assert_eq!(next(&mut peer).await.0, OpCode::Exists as i32);
+}
+
 /// The write was not sent when the connection broke: it goes to the next server, whole and alone.
 #[tokio::test(start_paused = true)]
 async fn h02_the_next_server_is_asked_anew_and_a_write_that_waited_is_sent_without_its_trace() {

@@ -67,7 +67,9 @@ async fn facts(
     let begun = Instant::now();
     let sync = limited.sync("/").await;
     let sync = sync.map(|()| begun.elapsed());
-    let is_baton = limited.get_data(BATON).await.is_ok();
+    // On another server somebody may have made one.
+    let baton = limited.get_data(BATON).await;
+    let is_baton = baton.is_ok_and(|node| node.stat.czxid == 0);
     let members = match limited.ensemble_config().await {
         Ok(members) => Ok(members),
         // A server that stands alone need not have the znode.
