@@ -180,6 +180,69 @@ async fn a_trace_before_a_request_over_the_limit_is_that_of_no_other_request() {
     server.shutdown().await.unwrap();
 }
 
+/// Bytes of a frame of this op, with its length before it.
+fn raw(op: i32, body: &[u8]) -> Vec<u8> {
+    let length = i32::try_from(body.len() + 8).unwrap();
+    let head = [length, -64, op].map(i32::to_be_bytes).concat();
+    [&head, body].concat()
+}
+
+#[tokio::test]
+async fn a29_frames_of_any_length_leave_the_connection_and_its_answers_as_they_are() {
+    let (server, recorder) = server().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    for length in [0, 1, 25, 27, 5_000, 1_000_000] {
+        wire.send_bytes(&raw(TraceContext::OP, &vec![0xff; length]))
+            .await;
+        wire.create(&format!("/after-{length}"), b"", 0)
+            .await
+            .unwrap();
+    }
+    // One over the limit of all frames has the answer that all have.
+    wire.send_bytes(&raw(TraceContext::OP, &vec![0xff; 1_200_000]))
+        .await;
+    let (header, _) = wire.reply().await;
+    assert_eq!((header.xid, header.error()), (-64, ErrorCode::BadArguments));
+    // What is behind the end of a context is that of a later version.
+    let mut body = Vec::new();
+    context(9).encode(&mut body);
+    body.resize(900_000, 0xff);
+    wire.send_bytes(&raw(TraceContext::OP, &body)).await;
+    wire.create("/last", b"", 0).await.unwrap();
+    let shown = recorder.take(1);
+    let contexts: Vec<_> = shown.iter().map(|write| write.context).collect();
+    assert_eq!(contexts, [context(9)], "{shown:#?}");
+    server.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a29_a_client_that_has_proved_nothing_has_no_trace_either() {
+    let recorder = Arc::new(Recorder::default());
+    let tracer = Arc::clone(&recorder);
+    let server = in_memory().with(|options| {
+        options.tracer = Some(tracer);
+        options.required_schemes = vec!["digest".to_owned()];
+    });
+    let server = server.start().await.unwrap();
+    let mut wire = Wire::open(&server.connect_string()).await;
+    let mut bytes = Vec::new();
+    frame::write_trace_context(&mut bytes, &context(1));
+    frame::write_request(&mut bytes, 1, &create("/refused", b"", 0));
+    wire.send_bytes(&bytes).await;
+    let (header, _) = wire.reply().await;
+    let refusal = ErrorCode::SessionClosedRequireSaslAuth;
+    assert_eq!(header.error(), refusal);
+    assert!(wire.is_closed().await);
+    // Before there is a session, a frame is none.
+    let mut silent = Wire::silent(&server.connect_string()).await;
+    bytes.clear();
+    frame::write_trace_context(&mut bytes, &context(2));
+    silent.send_bytes(&bytes).await;
+    assert!(silent.is_closed().await);
+    server.shutdown().await.unwrap();
+    assert!(recorder.shown.lock().unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn many_traced_writes_in_one_batch_are_each_shown_with_their_own_trace() {
     let (server, recorder) = server().await;
