@@ -15,6 +15,8 @@ const FLOOR_BEGINS_MS: i64 = 1_577_836_800_000;
 const FLOOR_PER_MS: i64 = 1 << 11;
 /// Zxids that are left out in any case, as by a forced recovery (R20).
 const LEAP: i64 = 1 << 32;
+/// The highest zxid beyond which a restored server may go on: half of all are left for what follows.
+const HIGHEST: i64 = i64::MAX / 2;
 /// By how much this machine's clock may be behind the time in a backup.
 const CLOCK_TOLERANCE_MS: i64 = 5 * 60 * 1000;
 
@@ -107,7 +109,13 @@ pub fn begin_anew(
     above: i64,
 ) -> Result<Anew, RestoringError> {
     let backup_zxid = tree.zxid();
-    let newest_ms = newest_change_ms(tree).max(taken_ms);
+    let newest = newest_change(tree);
+    // Before sessions end, each of which takes a zxid: none is left behind the highest.
+    let least = backup_zxid.max(newest.zxid).saturating_add(LEAP);
+    if least > HIGHEST {
+        return Err(RestoringError::ZxidTooHigh { beyond: least });
+    }
+    let newest_ms = newest.time_ms.max(taken_ms);
     let behind_ms = newest_ms.saturating_sub(now_ms);
     if behind_ms > CLOCK_TOLERANCE_MS {
         let seconds = behind_ms / 1000;
@@ -136,10 +144,10 @@ pub fn begin_anew(
     let beyond = tree
         .zxid()
         .saturating_add(LEAP)
+        .max(least)
         .max(floor(now_ms.max(newest_ms)))
         .max(above);
-    // Half of all zxids are left for what follows.
-    if beyond > i64::MAX / 2 {
+    if beyond > HIGHEST {
         return Err(RestoringError::ZxidTooHigh { beyond });
     }
     tree.begin_anew(beyond);
@@ -152,11 +160,21 @@ pub fn begin_anew(
     })
 }
 
-/// When the newest change of a znode was made.
-fn newest_change_ms(tree: &Tree) -> i64 {
-    let mut newest = 0;
+/// The newest changes of znodes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Newest {
+    /// When one was made last.
+    time_ms: i64,
+    /// The highest zxid of one. In a snapshot of ZooKeeper's it may be above that of the whole.
+    zxid: i64,
+}
+
+fn newest_change(tree: &Tree) -> Newest {
+    let mut newest = Newest::default();
     let visited = tree.visit_znodes(|znode: &Znode<'_>| {
-        newest = newest.max(znode.ctime).max(znode.mtime);
+        newest.time_ms = newest.time_ms.max(znode.ctime).max(znode.mtime);
+        let zxid = znode.czxid.max(znode.mzxid).max(znode.pzxid);
+        newest.zxid = newest.zxid.max(zxid);
         Ok::<(), std::convert::Infallible>(())
     });
     match visited {
@@ -175,6 +193,11 @@ mod tests {
     const NOW_MS: i64 = 1_795_478_400_000;
 
     fn tree(zxid: i64, mtime: i64) -> Tree {
+        changed_by(zxid, mtime, 1)
+    }
+
+    /// With this zxid of the last change of each znode.
+    fn changed_by(zxid: i64, mtime: i64, mzxid: i64) -> Tree {
         let mut assembly = Assembly::new();
         assembly.session(7, [1; 16], 30_000).unwrap();
         assembly.session(8, [2; 16], 90_000).unwrap();
@@ -191,7 +214,7 @@ mod tests {
                 data: Some(b"x"),
                 acl: &[],
                 czxid: 1,
-                mzxid: 1,
+                mzxid,
                 pzxid: 1,
                 ctime: 0,
                 mtime,
@@ -258,6 +281,20 @@ mod tests {
         let mut tree = self::tree(9, 0);
         let refused = begin_anew(&mut tree, 0, NOW_MS, i64::MAX - 1).unwrap_err();
         assert!(refused.to_string().contains("name a lower zxid"));
+    }
+
+    /// The end of a session takes a zxid, and there is none above the highest.
+    #[test]
+    fn r42_a_backup_whose_zxids_leave_no_room_is_refused_before_any_is_given() {
+        for (zxid, mzxid) in [(i64::MAX, 1), (i64::MAX - 1, 1), (9, i64::MAX - 1)] {
+            let mut tree = changed_by(zxid, 0, mzxid);
+            let refused = begin_anew(&mut tree, 0, NOW_MS, 0).unwrap_err();
+            assert_eq!(refused, RestoringError::ZxidTooHigh { beyond: i64::MAX });
+            assert_eq!(tree.zxid(), zxid);
+        }
+        let mut tree = changed_by(9, 0, 1 << 60);
+        let anew = begin_anew(&mut tree, 0, NOW_MS, 0).unwrap();
+        assert_eq!(anew.zxid, (1 << 60) + LEAP);
     }
 
     #[test]

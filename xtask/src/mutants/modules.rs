@@ -86,6 +86,19 @@ static SERVER: Source = Source {
     instants: &["tokio::time::Instant"],
 };
 
+static CONSOLE: Source = Source {
+    package: "baton-locks-console",
+    folder: "crates/console/src",
+    tests: &["baton-locks-console"],
+    instants: &[],
+};
+static OTEL: Source = Source {
+    package: "baton-locks-otel",
+    folder: "crates/otel/src",
+    tests: &["baton-locks-otel"],
+    instants: &[],
+};
+
 /// All modules.
 pub(super) static MODULES: &[Module] = &[
     Module {
@@ -155,6 +168,16 @@ pub(super) static MODULES: &[Module] = &[
             "time.rs",
         ],
         source: &SERVER,
+    },
+    Module {
+        name: "console::metrics",
+        paths: &["metrics"],
+        source: &CONSOLE,
+    },
+    Module {
+        name: "otel",
+        paths: &[],
+        source: &OTEL,
     },
 ];
 
