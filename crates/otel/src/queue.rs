@@ -146,7 +146,7 @@ impl SpanQueue {
         Some(batch)
     }
 
-    /// The batch is done: the collector has taken so many of its spans, and not taken the others.
+    /// The batch is done: how many of its spans the collector has taken, and how many it has not.
     fn done(&self, taken: usize, failed: usize) {
         self.exported.fetch_add(taken as u64, Relaxed);
         self.failed.fetch_add(failed as u64, Relaxed);

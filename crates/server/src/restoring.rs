@@ -15,7 +15,8 @@ const FLOOR_BEGINS_MS: i64 = 1_577_836_800_000;
 const FLOOR_PER_MS: i64 = 1 << 11;
 /// Zxids that are left out in any case, as by a forced recovery (R20).
 const LEAP: i64 = 1 << 32;
-/// The highest zxid beyond which a restored server may go on: half of all are left for what follows.
+/// The highest zxid beyond which a restored server may go on: half of all are left for what
+/// follows.
 const HIGHEST: i64 = i64::MAX / 2;
 /// By how much this machine's clock may be behind the time in a backup.
 const CLOCK_TOLERANCE_MS: i64 = 5 * 60 * 1000;

@@ -1,6 +1,7 @@
 //! The alert rules of `packaging/prometheus` on Prometheus itself: their form and their stories by
-//! promtool, and the form of the dashboard's expressions; then a Prometheus that reads a server on which a lock is held, a queue ages and, in
-//! the end, nothing answers; and one that reads three servers, of which one is cut off and lags.
+//! promtool, and the form of the dashboard's expressions; then a Prometheus that reads a server on
+//! which a lock is held, a queue ages and, in the end, nothing answers; and one that reads three
+//! servers, of which one is cut off and lags.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

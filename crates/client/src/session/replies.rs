@@ -421,8 +421,8 @@ impl Inner {
 struct SelfDescription(Vec<u8>);
 
 impl SelfDescription {
-    /// Of the answer to the probe. Only Baton answers with a znode that no change has made: one that
-    /// somebody has created there on another server says nothing (`H91`).
+    /// Of the answer to the probe. Only Baton answers with a znode that no change has made: one
+    /// that somebody has created there on another server says nothing (`H91`).
     fn of(reply: &Reply) -> Self {
         let answer = match reply.err {
             ErrorCode::Ok => {

@@ -92,8 +92,8 @@ async fn a_server_that_does_not_record_traces_gets_what_it_got_before() {
     assert_eq!(next(&mut peer).await.0, OpCode::Exists as i32);
 }
 
-/// On Apache ZooKeeper any client may make a znode there: the frame would end the connection at each
-/// write.
+/// On Apache ZooKeeper any client may make a znode there: the frame would end the connection at
+/// each write.
 #[tokio::test(start_paused = true)]
 async fn a_znode_that_somebody_has_made_asks_for_no_traces() {
     begin_trace();

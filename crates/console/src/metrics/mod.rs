@@ -6,6 +6,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `recount` | a test: what was counted is what a count of the whole tree comes to |
 //! | `page` | names, help texts, labels: how the metrics are written |
 //! | `locks` | locks, elections, semaphores: holders and waiters, how long and why they end |
 //! | `queues` | queues and work queues: items, claims, dead letters |

@@ -138,7 +138,7 @@ async fn a_collector_with_tls_gets_spans_where_its_authority_is_trusted_and_else
     assert_eq!(collector.spans().len(), 1);
 }
 
-/// A success in HTTP's terms that is none.
+/// The status is that of a success, and the body says otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_that_a_collector_rejects_in_a_successful_answer_count_as_failed() {
     let collector = Collector::start(Manners::Rejecting).unwrap();
