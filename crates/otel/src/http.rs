@@ -163,3 +163,58 @@ impl<T> Drop for AbortOnDrop<T> {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_testkit::{Collector, Manners};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_cause_of_a_failure_names_the_collector_and_not_its_password() {
+        for (manners, millis, says) in [
+            (Manners::Busy, 60_000, " answers 503"),
+            (Manners::Rejecting, 60_000, " rejects 2 spans: \"no room\""),
+            (Manners::Silent, 50, ": no answer within 50ms"),
+        ] {
+            let collector = Collector::start(manners).unwrap();
+            let address = collector.url().trim_start_matches("http://").to_owned();
+            let http = Http {
+                tls: None,
+                timeout: Duration::from_millis(millis),
+                feedback: Feedback::default(),
+            };
+            let url = format!("http://user:secret@{address}/v1/traces");
+            let request = Request::post(url).body(Bytes::new()).unwrap();
+            let _ = http.send_bytes(request).await;
+            let cause = http.feedback.cause();
+            assert!(cause.starts_with(&format!("{address}{says}")), "{cause}");
+            let rejected = if manners == Manners::Rejecting { 2 } else { 0 };
+            assert_eq!(http.feedback.take_rejected(), rejected);
+            assert_eq!(http.feedback.take_rejected(), 0);
+        }
+    }
+
+    /// An answer with this count, and a reason with this number of letters of two bytes.
+    fn answer(count: i64, letters: usize) -> Vec<u8> {
+        let mut answer = ExportTraceServiceResponse::default();
+        let partial = answer.partial_success.get_or_insert_default();
+        partial.rejected_spans = count;
+        partial.error_message = format!("x{}", "ä".repeat(letters));
+        answer.encode_to_vec()
+    }
+
+    #[test]
+    fn a29_what_a_collector_says_of_rejected_spans_is_read_with_a_bound() {
+        let read = |answer: &[u8]| rejection(answer).map(|(count, reason)| (count, reason.len()));
+        assert_eq!(read(&answer(1, 3)), Some((1, 7)));
+        assert_eq!(read(&answer(3, 5_000)), Some((3, REASON_BYTES - 1)));
+        for none in [answer(0, 3), answer(-1, 3), Vec::new(), b"garbage".to_vec()] {
+            assert_eq!(read(&none), None);
+        }
+        let whole = answer(2, 9);
+        for end in 0..whole.len() {
+            assert_eq!(read(&whole[..end]), None, "{end}");
+        }
+    }
+}
