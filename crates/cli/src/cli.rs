@@ -3,6 +3,8 @@
 //! A verb's own options live in its file under `commands/`. To add a verb: a file there, a variant
 //! here, an arm in [`Verb::run`].
 
+use std::ffi::OsString;
+
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -32,8 +34,15 @@ pub(crate) struct Cli {
 impl Cli {
     /// Reads this process's arguments, and the environment for those that were not given.
     pub(crate) fn read() -> Result<Self, clap::Error> {
+        Self::of(std::env::args_os())
+    }
+
+    /// Reads these arguments, and the environment for those that were not given.
+    fn of<T: Into<OsString> + Clone>(
+        arguments: impl IntoIterator<Item = T>,
+    ) -> Result<Self, clap::Error> {
         let mut command = Self::command();
-        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let matches = command.try_get_matches_from_mut(arguments)?;
         let mut cli =
             Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         let is_variable = |name| matches.value_source(name) == Some(ValueSource::EnvVariable);
@@ -100,6 +109,8 @@ pub(crate) enum Verb {
     Export(commands::export::Args),
     Bench(bench::Args),
     Completions(commands::completions::Args),
+    #[command(hide = true)]
+    Complete(commands::completions::Line),
     Man(commands::man::Args),
     Version(commands::version::Args),
 }
@@ -163,6 +174,10 @@ impl Verb {
             Self::Context(args) => commands::context::run(&args, context),
             Self::Bench(args) => bench::run(&args, context),
             Self::Completions(args) => commands::completions::run(&args, Cli::command(), context),
+            Self::Complete(args) => {
+                let globals = |arguments: Vec<String>| Some(Cli::of(arguments).ok()?.globals);
+                commands::completions::complete(&args, Cli::command(), globals, context)
+            }
             Self::Man(args) => commands::man::run(&args, Cli::command(), context),
             Self::Version(args) => commands::version::run(&args, context),
         }

@@ -9,7 +9,7 @@ use baton_client::{Client, ClientTls, ConnectError, LeaseOptions, Session, State
 use tokio::task::AbortHandle;
 
 use crate::access::Access;
-use crate::context::Context;
+use crate::context::{Context, Globals};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::folders;
@@ -44,6 +44,8 @@ pub(crate) const LASTING: SessionOptions = SessionOptions {
     lasting: true,
     ..BRIEF
 };
+/// The session timeout of whoever wants one answer: a session that was not closed is over soon.
+const GLANCE_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a command that has done its work waits for the server to confirm the end of its
 /// session.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -180,6 +182,38 @@ impl Connection {
             self.output.verbose(|| error.to_string());
         }
     }
+}
+
+/// A client for one brief question, of servers that run.
+pub(crate) struct Glance {
+    /// The client.
+    pub(crate) client: Client,
+    /// Keeps the name of the local server's socket.
+    _local: Option<LocalServer>,
+}
+
+/// A client of the servers that [`lookup`] finds, if they run: none is started, and nothing is
+/// written. Its first session opens `within` this time or not at all.
+pub(crate) fn glance(globals: &Globals, within: Duration) -> Option<Glance> {
+    let (found, files) = lookup::servers(globals, &Machine::this().ok()?).ok()?;
+    let access = files.read().ok()?;
+    let (list, origin, local) = match found {
+        Found::Named(NamedServers { list, origin }) => (list, origin, None),
+        Found::Local { origin, .. } => {
+            let folder = folders::data(globals.data_dir.as_deref()).ok()?;
+            let local = LocalServer::running_at(folder)?;
+            (local.connect_string(), origin, Some(local))
+        }
+    };
+    let config = access.config(&list, &origin).ok()?;
+    let config = config
+        .session_timeout(GLANCE_TIMEOUT)
+        .connect_within(within)
+        .new_session_within(within);
+    Some(Glance {
+        client: Client::lazy(config),
+        _local: local,
+    })
 }
 
 /// Who has said what about the servers, for a user who has not done so on this command line, and

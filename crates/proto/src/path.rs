@@ -141,6 +141,19 @@ pub fn format_sequence(number: i64) -> String {
     format!("{number:0SEQUENCE_DIGITS$}")
 }
 
+/// Whether a name ends as [`format_sequence`] writes a number, as the names of all sequential
+/// znodes do. Others may have such a name too.
+#[must_use]
+pub fn has_sequence(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let tail = bytes.len().checked_sub(SEQUENCE_DIGITS);
+    let tail = tail.and_then(|from| bytes.get(from..)).unwrap_or_default();
+    match tail {
+        [b'-' | b'0'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
 /// The server's path for a client's path under `chroot`, which is empty, `/`, or a legal path.
 #[must_use]
 pub fn prepend_chroot<'p>(chroot: &str, path: &'p str) -> Cow<'p, str> {

@@ -18,7 +18,7 @@
 //! | `cert` | a private authority and its certificates |
 //! | `console`, `top/`, `deadlocks` | who holds, who waits and why; who waits for each other |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
-//! | `completions`, `man` | texts for the shell and for `man` |
+//! | `completions/`, `man` | completion of the command line by shells; texts for `man` |
 //! | `version` | what this command was built from |
 
 pub(crate) mod acl;

@@ -116,6 +116,14 @@ impl LocalServer {
         })
     }
 
+    /// The server of this folder, if one runs there; nothing is made.
+    pub(crate) fn running_at(folder: PathBuf) -> Option<Self> {
+        if !folder.join(SOCKET).exists() {
+            return None;
+        }
+        Self::at(folder).ok().filter(Self::runs)
+    }
+
     /// The connect string for a client.
     pub(crate) fn connect_string(&self) -> String {
         format!("unix:{}", self.socket)

@@ -16,6 +16,7 @@ mod bench;
 mod cert;
 mod command;
 mod common;
+mod completion;
 mod console;
 mod console_page;
 mod contexts;
