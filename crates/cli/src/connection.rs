@@ -2,10 +2,11 @@
 //! and keeps it running.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use baton_client::{Client, ClientTls, ConnectError, LeaseOptions, Session, State, TlsFailure};
+use baton_server::{Progress, Unit};
 use tokio::task::AbortHandle;
 
 use crate::access::Access;
@@ -14,6 +15,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::folders;
 use crate::output::Output;
+use crate::output::progress::ShownProgress;
 use crate::servers::config_file::NamedServers;
 use crate::servers::local::LocalServer;
 use crate::servers::lookup::{self, Found};
@@ -255,13 +257,27 @@ impl Hints {
 /// Starts the local server if it does not run, and says so.
 async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure> {
     let starting = Arc::clone(local);
-    let started = tokio::task::spawn_blocking(move || starting.ensure())
-        .await
-        .map_err(|error| {
-            Failure::baton(format!(
-                "starting the local server was interrupted: {error}; try again"
-            ))
-        })??;
+    let progress = Arc::new(Progress::default());
+    progress.begin("starting the local server", Unit::Bytes, 0);
+    let newest = Arc::new(Mutex::new(None));
+    let of_server = Arc::clone(&newest);
+    let shown = ShownProgress::on_status_with(output, &progress, move |line| {
+        let newest = of_server.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*newest {
+            Some(of_server) => format!("{line}: {of_server}"),
+            None => line.to_owned(),
+        }
+    });
+    let show = move |line: &str| {
+        *newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(line.to_owned());
+    };
+    let started = tokio::task::spawn_blocking(move || starting.ensure(show)).await;
+    drop(shown);
+    let started = started.map_err(|error| {
+        Failure::baton(format!(
+            "starting the local server was interrupted: {error}; try again"
+        ))
+    })??;
     if let Some(started) = started {
         let text = format!(
             "started a local server (pid {}, data in {}); it ends itself after {} without use",

@@ -1,37 +1,38 @@
-//! Removes a folder or a file under construction when the user stops the command, as any other
-//! failure does, so that the next attempt does not find it.
+//! Removes folders and files under construction when the user stops the command, as any other
+//! failure does, so that the next attempt does not find them; and leaves the terminal clean.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 
 use crate::exit::Failure;
+use crate::output::Output;
 use crate::signals;
 
 /// How often a folder that is being written to is removed before it is left behind.
 const ATTEMPTS: u32 = 100;
 
-/// Does `work`, which makes `folder` (or a file of that name) and gives it its name at the end. A
-/// signal that asks the process to end removes the folder first, and nothing else: one that was
-/// there before is another process's.
-pub(crate) fn removed_when_stopped<T>(
-    folder: &Path,
-    work: impl FnOnce() -> T,
-) -> Result<T, Failure> {
-    if folder.exists() {
-        return Ok(work());
+/// What is under construction, once stops are handled here.
+static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
+
+/// From now on a signal that asks the process to end clears the status line first. Call it before
+/// other threads are started: they inherit that these signals are not theirs.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn heed_stops(output: &Output) -> Result<(), Failure> {
+    let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if unfinished.is_some() {
+        return Ok(());
     }
     let cannot =
         |error: nix::Error| Failure::baton(format!("cannot handle signals: {error}; report this"));
     let stops: SigSet = signals::heeded_stops().collect();
-    let before = SigSet::thread_get_mask().map_err(cannot)?;
-    // Threads that `work` starts inherit it, so that only the one below takes these signals.
+    // Threads that are started later inherit it, so that only the one below takes these signals.
     stops.thread_block().map_err(cannot)?;
-    let working = Arc::new(Mutex::new(true));
-    let folder = folder.to_owned();
-    let is_working = Arc::clone(&working);
+    let output = output.clone();
     let waiter = std::thread::Builder::new()
         .name("baton-stop".to_owned())
         .spawn(move || {
@@ -40,21 +41,42 @@ pub(crate) fn removed_when_stopped<T>(
             };
             // Held to the end: the work's own failure, now that its folder is gone, must not be
             // reported.
-            let working = is_working.lock().unwrap_or_else(PoisonError::into_inner);
-            if *working {
-                remove(&folder);
+            let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+            output.end_status();
+            for folder in unfinished.take().iter().flatten() {
+                remove(folder);
             }
             std::process::exit(signals::exit_code(signal as i32).into());
         });
-    let waiter = waiter.map_err(|error| {
+    waiter.map_err(|error| {
         Failure::baton(format!(
             "cannot start a thread: {error}; free some threads or memory"
         ))
-    });
-    let outcome = waiter.map(|_| work());
-    *working.lock().unwrap_or_else(PoisonError::into_inner) = false;
-    before.thread_set_mask().map_err(cannot)?;
-    outcome
+    })?;
+    *unfinished = Some(Vec::new());
+    Ok(())
+}
+
+/// Does `work`, which makes `folder` (or a file of that name) and gives it its name at the end. A
+/// signal that asks the process to end removes the folder first, and nothing else: one that was
+/// there before is another process's.
+pub(crate) fn removed_when_stopped<T>(
+    output: &Output,
+    folder: &Path,
+    work: impl FnOnce() -> T,
+) -> Result<T, Failure> {
+    if folder.exists() {
+        return Ok(work());
+    }
+    heed_stops(output)?;
+    let change = |change: &dyn Fn(&mut Vec<PathBuf>)| {
+        let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+        unfinished.as_mut().into_iter().for_each(change);
+    };
+    change(&|all| all.push(folder.to_owned()));
+    let outcome = work();
+    change(&|all| all.retain(|other| other != folder));
+    Ok(outcome)
 }
 
 /// Whoever writes to the folder may put another file into it meanwhile.

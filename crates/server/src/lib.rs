@@ -52,6 +52,7 @@
 //! | `options`, `audit_options` | every setting |
 //! | `observer` | what is shown to an observer of the changes |
 //! | `traces` | what is shown to a tracer of writes |
+//! | `progress` | the progress of long work, for people who wait for it |
 //! | `inherited` | sockets that whoever starts the server has opened |
 //! | `error` | why a server does not start or stops |
 //! | `sasl_users`, `secret_file` | users with passwords; files that nobody else may read |
@@ -79,6 +80,7 @@ mod observer;
 pub mod offline;
 mod options;
 pub mod pages;
+mod progress;
 mod read;
 mod report;
 pub mod restoring;
@@ -113,6 +115,7 @@ pub use options::{
     CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, PeerTlsOptions,
     ServerTlsOptions, StorageChoice,
 };
+pub use progress::{Progress, Step, Unit};
 pub use sasl_users::SaslUsers;
 pub use server::Server;
 pub use traces::{TracedWrite, TracerCounts, WriteStep, WriteTracer};

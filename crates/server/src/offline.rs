@@ -17,6 +17,7 @@ use crate::commit::recover::{NODE_ID, Restored, restore, restore_opened};
 use crate::commit::snapshots::write_whole;
 use crate::commit::starting::Starting;
 use crate::error::ServerError;
+use crate::progress::Progress;
 
 /// Suffix of a folder's name while it is being made.
 const UNFINISHED: &str = ".unfinished";
@@ -153,7 +154,7 @@ pub fn found_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, 
     let mut tree = if from.join(MEMBER_FILE).is_file() {
         read_member_folder(from, id)?
     } else {
-        read_data_folder(from)?.0
+        read_data_folder(from, &Arc::default())?.0
     };
     let leap = match new.may_lack_writes {
         true => u32::MAX,
@@ -161,7 +162,14 @@ pub fn found_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, 
     };
     tree.begin_anew(tree.zxid().saturating_add(leap.into()));
     let zxid = tree.zxid();
-    let cluster = make_member_folder(into, &mut tree, id, &new.address, None)?;
+    let cluster = make_member_folder(
+        into,
+        &mut tree,
+        id,
+        &new.address,
+        None,
+        &Progress::default(),
+    )?;
     tracing::warn!(
         server = id,
         cluster = format_args!("{cluster:016x}"),
@@ -180,6 +188,7 @@ fn make_member_folder(
     id: u64,
     address: &str,
     hold: Option<Hold>,
+    progress: &Progress,
 ) -> Result<u64, OfflineError> {
     let (cluster, incarnation) = (draw()?, draw()?.max(1));
     let bytes = u64::try_from(cluster & u128::from(u64::MAX))
@@ -199,7 +208,7 @@ fn make_member_folder(
         let storage: Arc<dyn Storage> = Arc::new(storage);
         let mut folder = MemberFolder::open(Arc::clone(&storage), id, incarnation)?;
         folder.store_birth(bytes, membership.encode())?;
-        let write = |writer: &mut SnapshotWriter| write_whole(tree, writer);
+        let write = |writer: &mut SnapshotWriter| write_whole(tree, writer, progress);
         let (wal, _) = folder.found_log(WalOptions::default(), write)?;
         wal.close()?;
         put_hold(storage.as_ref(), hold)
@@ -229,13 +238,15 @@ pub fn restore_folder(
     first: Option<&FirstServer>,
     hold: Option<Hold>,
     time_ms: i64,
+    progress: &Progress,
 ) -> Result<(), OfflineError> {
     match first {
         Some(first) => {
-            make_member_folder(into, tree, first.id.into(), &first.address, hold).map(drop)
+            make_member_folder(into, tree, first.id.into(), &first.address, hold, progress)
+                .map(drop)
         }
         None => make_folder(into, |unfinished| {
-            write_folder(unfinished, tree, time_ms)?;
+            write_folder(unfinished, tree, time_ms, progress)?;
             let storage = DirStorage::open(unfinished).map_err(io("open", unfinished))?;
             put_hold(&storage, hold)
         }),
@@ -262,10 +273,15 @@ fn draw() -> Result<u128, OfflineError> {
 fn read_member_folder(folder: &Path, id: u64) -> Result<Tree, OfflineError> {
     let storage = DirStorage::open(folder).map_err(io("open", folder))?;
     let folder = MemberFolder::open(Arc::new(storage), id, 1)?;
-    let write = |writer: &mut SnapshotWriter| write_whole(&mut Tree::new(), writer);
+    let write =
+        |writer: &mut SnapshotWriter| write_whole(&mut Tree::new(), writer, &Progress::default());
     let opened = folder.open_log(WalOptions::default(), write)?;
     let restored = restore_opened(opened, &Starting::default());
-    Ok(replayed(restored.map_err(OfflineError::Content)?)?.tree)
+    Ok(replayed(
+        restored.map_err(OfflineError::Content)?,
+        &Starting::default(),
+    )?
+    .tree)
 }
 
 /// The name that [`make_data_folder`] gives `folder` until it is whole.
@@ -285,8 +301,15 @@ pub fn unfinished_folder(folder: &Path) -> Result<PathBuf, OfflineError> {
 ///
 /// # Errors
 /// [`OfflineError`]; `folder` is then as it was.
-pub fn make_data_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, OfflineError> {
-    make_folder(folder, |unfinished| write_folder(unfinished, tree, time_ms))
+pub fn make_data_folder(
+    folder: &Path,
+    tree: &mut Tree,
+    time_ms: i64,
+    progress: &Progress,
+) -> Result<u64, OfflineError> {
+    make_folder(folder, |unfinished| {
+        write_folder(unfinished, tree, time_ms, progress)
+    })
 }
 
 /// Makes a folder that is there only when it is whole and durable.
@@ -325,7 +348,12 @@ fn make_folder<T>(
     made
 }
 
-fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, OfflineError> {
+fn write_folder(
+    folder: &Path,
+    tree: &mut Tree,
+    time_ms: i64,
+    progress: &Progress,
+) -> Result<u64, OfflineError> {
     let storage = DirStorage::open(folder).map_err(io("open", folder))?;
     let (mut wal, _) = Wal::open(Arc::new(storage), WalOptions::default())?;
     wal.append(&[
@@ -350,7 +378,7 @@ fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, Off
         time_ms,
         membership: membership.encode(),
     })?;
-    write_whole(tree, &mut writer)?;
+    write_whole(tree, &mut writer, progress)?;
     let info = writer.finish()?;
     wal.snapshot_saved(&info)?;
     wal.close()?;
@@ -363,7 +391,10 @@ fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, Off
 ///
 /// # Errors
 /// [`OfflineError`]; among others when a server runs on the folder.
-pub fn read_data_folder(folder: &Path) -> Result<(Tree, Vec<RecoveryNote>), OfflineError> {
+pub fn read_data_folder(
+    folder: &Path,
+    progress: &Arc<Progress>,
+) -> Result<(Tree, Vec<RecoveryNote>), OfflineError> {
     // Opening the log of a folder that has none would make one.
     if !folder.join("FORMAT").is_file() {
         return Err(OfflineError::NoDataFolder {
@@ -371,11 +402,8 @@ pub fn read_data_folder(folder: &Path) -> Result<(Tree, Vec<RecoveryNote>), Offl
         });
     }
     let storage = DirStorage::open(folder).map_err(io("open", folder))?;
-    let restored = restore(
-        Arc::new(storage),
-        WalOptions::default(),
-        &Starting::default(),
-    );
+    let starting = Starting::of(Arc::clone(progress));
+    let restored = restore(Arc::new(storage), WalOptions::default(), &starting);
     let restored = restored.map_err(|error| match error {
         ServerError::Log(error) => match Arc::try_unwrap(error) {
             Ok(error) => OfflineError::Log(error),
@@ -383,13 +411,15 @@ pub fn read_data_folder(folder: &Path) -> Result<(Tree, Vec<RecoveryNote>), Offl
         },
         error => OfflineError::Content(error),
     })?;
-    let restored = replayed(restored)?;
+    let restored = replayed(restored, &starting)?;
     Ok((restored.tree, restored.notes))
 }
 
 /// Applies every entry of the log: the only voter commits whatever its log has.
-fn replayed(mut restored: Restored) -> Result<Restored, OfflineError> {
+fn replayed(mut restored: Restored, starting: &Starting) -> Result<Restored, OfflineError> {
+    starting.replay(restored.entries.len() as u64);
     for entry in &restored.entries {
+        starting.replayed();
         let payload = match entry.kind {
             EntryKind::Noop => continue,
             EntryKind::Command => entry.payload.clone(),

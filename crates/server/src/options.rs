@@ -16,6 +16,7 @@ use crate::audit_options::AuditOptions;
 use crate::error::StartError;
 use crate::inherited::InheritedSockets;
 use crate::observer::ChangeObserver;
+use crate::progress::Progress;
 use crate::sasl_users::SaslUsers;
 use crate::traces::WriteTracer;
 
@@ -183,6 +184,8 @@ pub struct Options {
     /// Lines of the log that the program has lost, for the metric `baton_log_lines_lost`. Whoever
     /// writes the log counts them here. Default: 0, for ever.
     pub lost_log_lines: Arc<AtomicU64>,
+    /// Where the progress of the start is written, for whoever waits for it.
+    pub progress: Arc<Progress>,
 }
 
 /// TLS of a server's ports for clients and for HTTP.
@@ -566,6 +569,7 @@ impl Default for Options {
             tracer: None,
             commit: None,
             lost_log_lines: Arc::default(),
+            progress: Arc::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use baton_tree::{
 use baton_wal::{BackupReader, WalError};
 
 use crate::calendar;
+use crate::progress::Progress;
 
 /// 2020-01-01, in milliseconds since 1970. No server of Baton has run before.
 const FLOOR_BEGINS_MS: i64 = 1_577_836_800_000;
@@ -49,14 +50,15 @@ pub enum UnreadableBackup {
 }
 
 /// The state in a backup, read to its end. Each byte is held against its checksum, and the state
-/// against its digest.
+/// against its digest. `progress` counts the bytes of its chunks.
 ///
 /// # Errors
 /// [`UnreadableBackup`].
-pub fn rebuild(reader: &mut BackupReader) -> Result<Tree, UnreadableBackup> {
+pub fn rebuild(reader: &mut BackupReader, progress: &Progress) -> Result<Tree, UnreadableBackup> {
     let mut restore = Restore::new();
     while let Some(chunk) = reader.next_chunk()? {
         restore.chunk(&chunk.payload)?;
+        progress.add(chunk.payload.len());
     }
     Ok(restore.finish()?)
 }

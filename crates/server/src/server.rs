@@ -160,7 +160,7 @@ impl Server {
                 secure_addrs.push(local);
             }
         }
-        let starting = Arc::new(Starting::default());
+        let starting = Arc::new(Starting::of(Arc::clone(&options.progress)));
         let readers = match options.insecure && tokens.is_none() {
             true => Readers::Everybody,
             false => Readers::Known,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton_server::restoring;
+use baton_server::{Progress, Unit, restoring};
 use baton_wal::{BackupWriter, DirStorage, SnapshotInfo, WalError};
 use baton_zkdata::Tree;
 use serde::Serialize;
@@ -14,11 +14,12 @@ use crate::access::Access;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::output::progress::ShownProgress;
 use crate::servers::http_port::{self, HTTP_PORT, HttpPort};
 use crate::servers::lookup::{self, Found};
 use crate::servers::machine::Machine;
 use crate::servers::probe;
-use crate::unfinished::removed_when_stopped;
+use crate::unfinished::{heed_stops, removed_when_stopped};
 
 /// The path at a server's HTTP port.
 const TARGET: &str = "/commands/backup";
@@ -99,6 +100,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let file = shown.display().to_string();
         return Err(Failure::baton(WalError::BackupExists { file }.to_string()));
     }
+    heed_stops(&context.output)?;
+    let progress = Arc::new(Progress::default());
+    let shown_progress = ShownProgress::on_status(&context.output, &progress);
     let unfinished = folder.join(BackupWriter::unfinished_name(&name));
     let taking = || {
         take(
@@ -108,13 +112,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             token.as_deref(),
             &http,
             (&folder, &name),
+            &progress,
         )
     };
     let Taken {
         info,
         tree,
         cluster,
-    } = removed_when_stopped(&unfinished, taking)??;
+    } = removed_when_stopped(&context.output, &unfinished, taking)??;
+    drop(shown_progress);
     let report = Report {
         file: shown.display().to_string(),
         bytes: info.file_bytes,
@@ -146,6 +152,7 @@ fn take(
     token: Option<&str>,
     http: &str,
     (folder, name): (&Path, &str),
+    progress: &Progress,
 ) -> Result<Taken, Failure> {
     let port = HttpPort::parse(http, access.tls())?;
     let ports = std::slice::from_ref(&port);
@@ -159,12 +166,22 @@ fn take(
     let failed = |error: WalError| Failure::baton(error.to_string());
     // Before the server is asked: a file that cannot be made costs it nothing.
     let mut writer = BackupWriter::begin(Arc::new(storage), name).map_err(failed)?;
-    let write = |piece: &[u8]| writer.write(piece).map_err(failed);
+    progress.begin("waiting for the server", Unit::Bytes, 0);
+    let mut is_begun = false;
+    let write = |piece: &[u8], length: u64| {
+        if !std::mem::replace(&mut is_begun, true) {
+            progress.begin("receiving the backup", Unit::Bytes, length);
+        }
+        progress.add(piece.len());
+        writer.write(piece).map_err(failed)
+    };
     let authorization = authorization.as_deref();
     let download = http_port::download(&port, TARGET, authorization, args.wait, write);
     context.block_on(download)??;
+    let written = writer.written();
     let checked = writer.finish(|reader| {
-        let tree = restoring::rebuild(reader)?;
+        progress.begin("reading it back", Unit::Bytes, written);
+        let tree = restoring::rebuild(reader, progress)?;
         Ok::<_, restoring::UnreadableBackup>((tree, reader.cluster_id()))
     });
     let (info, (tree, cluster)) = checked.map_err(|error| {

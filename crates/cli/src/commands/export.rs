@@ -5,8 +5,9 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use baton_server::offline;
+use baton_server::{Progress, Unit, offline};
 use baton_wal::{Access, DirStorage, Storage};
 use baton_zkdata::{ExportError, Exported, Tree};
 use serde::Serialize;
@@ -14,7 +15,8 @@ use serde::Serialize;
 use crate::commands::import::VERSION_2;
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::unfinished::removed_when_stopped;
+use crate::output::progress::{Counted, ShownProgress};
+use crate::unfinished::{heed_stops, removed_when_stopped};
 
 /// The folder's name while it is written; ZooKeeper does not read it.
 const UNFINISHED: &str = "version-2.unfinished";
@@ -59,12 +61,16 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let target = args.zookeeper_data.join(VERSION_2);
     let unfinished = args.zookeeper_data.join(UNFINISHED);
     refuse_used(&target)?;
-    let (tree, doubts) = offline::read_data_folder(folder).map_err(|error| match error {
-        offline::OfflineError::Content(_) => {
-            Failure::new(exit::NOTHING, "damaged", error.to_string())
-        }
-        error => Failure::baton(error.to_string()),
-    })?;
+    heed_stops(&context.output)?;
+    let progress = Arc::new(Progress::default());
+    let shown = ShownProgress::on_status(&context.output, &progress);
+    let (tree, doubts) =
+        offline::read_data_folder(folder, &progress).map_err(|error| match error {
+            offline::OfflineError::Content(_) => {
+                Failure::new(exit::NOTHING, "damaged", error.to_string())
+            }
+            error => Failure::baton(error.to_string()),
+        })?;
     let cannot = |path: &Path, error: &std::io::Error| {
         Failure::baton(format!(
             "cannot write {}: {error}; check that this user may, and that the disk has room",
@@ -89,7 +95,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             }
             made => made.map_err(|error| cannot(&unfinished, &error))?,
         }
-        let made = write(&args.zookeeper_data, &snapshot, &tree);
+        let made = write(&args.zookeeper_data, &snapshot, &tree, &progress);
         if made.is_err() {
             let _ = std::fs::remove_dir_all(&unfinished);
         }
@@ -98,7 +104,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             error => Failure::baton(error.to_string()),
         })
     };
-    let exported = removed_when_stopped(&unfinished, make)??;
+    let exported = removed_when_stopped(&context.output, &unfinished, make)??;
+    drop(shown);
     let mut notes: Vec<String> = doubts.iter().map(ToString::to_string).collect();
     notes.extend(notes_on(&exported));
     for note in &notes {
@@ -138,14 +145,25 @@ fn refuse_used(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Under its own name only when all of it is whole and durable.
-fn write(data: &Path, snapshot: &str, tree: &Tree) -> Result<Exported, ExportError> {
+fn write(
+    data: &Path,
+    snapshot: &str,
+    tree: &Tree,
+    progress: &Progress,
+) -> Result<Exported, ExportError> {
     let folder = data.join(UNFINISHED);
     let create = |name: &str| {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         options.open(folder.join(name))
     };
-    let exported = baton_zkdata::write_snapshot(tree, &mut create(snapshot)?)?;
+    progress.begin("writing the snapshot", Unit::Bytes, 0);
+    let mut file = Counted {
+        inner: create(snapshot)?,
+        progress,
+    };
+    let exported = baton_zkdata::write_snapshot(tree, &mut file)?;
+    progress.begin("syncing the snapshot", Unit::Bytes, 0);
     // A member of an ensemble wants to know that it has seen the epoch of its last zxid.
     let epoch = (tree.zxid() >> 32).to_string();
     for name in EPOCHS {

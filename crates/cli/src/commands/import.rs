@@ -3,15 +3,17 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use baton_server::offline;
+use baton_server::{Progress, Unit, offline};
 use baton_zkdata::{Database, OwnerForm, ZkDataError};
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::unfinished::removed_when_stopped;
+use crate::output::progress::{Counted, ShownProgress};
+use crate::unfinished::{heed_stops, removed_when_stopped};
 
 /// The folder in ZooKeeper's folders that has the files.
 pub(crate) const VERSION_2: &str = "version-2";
@@ -79,7 +81,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         None => snapshots.clone(),
     };
     let mut notes = Vec::new();
-    let (mut database, snapshot) = newest_snapshot(&snapshots, &logs, &mut notes)?;
+    heed_stops(&context.output)?;
+    let progress = Arc::new(Progress::default());
+    let shown = ShownProgress::on_status(&context.output, &progress);
+    let (mut database, snapshot) = newest_snapshot(&snapshots, &logs, &progress, &mut notes)?;
     if args.allow_digest_mismatch {
         database.ignore_digests();
     }
@@ -89,7 +94,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             logs.folder.display()
         )));
     }
-    let Replayed { transactions, gap } = replay(&mut database, &logs, &mut notes)?;
+    let Replayed { transactions, gap } = replay(&mut database, &logs, &progress, &mut notes)?;
+    progress.begin("checking the digest", Unit::Bytes, 0);
     let proved = database.check_digest().map_err(|error| refused(&error))?;
     if let Some(gap) = gap {
         if !proved && !args.allow_gap {
@@ -112,6 +118,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     } else {
         OwnerForm::Extended
     };
+    progress.begin("making the tree", Unit::Bytes, 0);
     let mut moved = database.into_tree(form).map_err(|error| refused(&error))?;
     if moved.without_session > 0 {
         notes.push(format!(
@@ -129,8 +136,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         });
     let failed = |error: offline::OfflineError| Failure::baton(error.to_string());
     let unfinished = offline::unfinished_folder(folder).map_err(failed)?;
-    let make = || offline::make_data_folder(folder, &mut moved.tree, time_ms);
-    let bytes = removed_when_stopped(&unfinished, make)?.map_err(failed)?;
+    let make = || offline::make_data_folder(folder, &mut moved.tree, time_ms, &progress);
+    let bytes = removed_when_stopped(&context.output, &unfinished, make)?.map_err(failed)?;
+    drop(shown);
     for note in &notes {
         context.output.note(note);
     }
@@ -200,6 +208,11 @@ impl Source {
         names.any(|name| baton_zkdata::log_file_zxid(name).is_some())
     }
 
+    /// Bytes of a file; 0 if that is not known.
+    fn length(&self, name: &str) -> u64 {
+        File::open(self.folder.join(name)).map_or(0, |file| length(&file))
+    }
+
     /// A file, and its path as it is shown.
     fn file(&self, name: &str) -> Result<(String, File), Failure> {
         let path = self.folder.join(name);
@@ -213,15 +226,25 @@ impl Source {
     }
 }
 
+fn length(file: &File) -> u64 {
+    file.metadata().map_or(0, |metadata| metadata.len())
+}
+
 /// The newest snapshot that ZooKeeper finished, and its file. One that is finished but damaged is
 /// not passed over: what it holds may be nowhere else.
 fn newest_snapshot(
     source: &Source,
     logs: &Source,
+    progress: &Progress,
     notes: &mut Vec<String>,
 ) -> Result<(Database, String), Failure> {
     for (zxid, name) in baton_zkdata::snapshots_newest_first(&source.names) {
         let (shown, file) = source.file(&name)?;
+        progress.begin("reading the snapshot", Unit::Bytes, length(&file));
+        let file = Counted {
+            inner: file,
+            progress,
+        };
         match baton_zkdata::read_snapshot(&shown, zxid, file) {
             Ok(database) => return Ok((database, name)),
             Err(ZkDataError::Unfinished { .. }) => notes.push(format!(
@@ -252,14 +275,22 @@ struct Replayed {
 fn replay(
     database: &mut Database,
     source: &Source,
+    progress: &Progress,
     notes: &mut Vec<String>,
 ) -> Result<Replayed, Failure> {
     let mut replayed = Replayed {
         transactions: 0,
         gap: None,
     };
-    for (_, name) in baton_zkdata::logs_to_read(&source.names, database.zxid()) {
+    let logs = baton_zkdata::logs_to_read(&source.names, database.zxid());
+    let total = logs.iter().map(|(_, name)| source.length(name)).sum();
+    progress.begin("replaying the logs", Unit::Bytes, total);
+    for (_, name) in logs {
         let (shown, file) = source.file(&name)?;
+        let file = Counted {
+            inner: file,
+            progress,
+        };
         let applied =
             baton_zkdata::replay_log(database, &shown, file).map_err(|error| refused(&error))?;
         replayed.transactions += applied.transactions;

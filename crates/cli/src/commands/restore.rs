@@ -4,10 +4,12 @@
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use baton_server::offline::{self, FirstServer, OfflineError};
 use baton_server::restoring::{self, UnreadableBackup};
+use baton_server::{Progress, Unit};
 use baton_wal::{BackupReader, DirStorage, Hold, WalError};
 use baton_zkdata::{OwnerForm, Tree, ZkDataError};
 use serde::Serialize;
@@ -15,7 +17,8 @@ use serde::Serialize;
 use crate::commands::server::peer_address;
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::unfinished::removed_when_stopped;
+use crate::output::progress::{Counted, ShownProgress};
+use crate::unfinished::{heed_stops, removed_when_stopped};
 
 /// Bytes of a file that show what it is.
 const HEAD_BYTES: usize = 8;
@@ -106,7 +109,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             ));
         }
     };
-    let mut backup = read(&args.backup)?;
+    heed_stops(&context.output)?;
+    let progress = Arc::new(Progress::default());
+    let shown = ShownProgress::on_status(&context.output, &progress);
+    let mut backup = read(&args.backup, &progress)?;
     let mut report = Report {
         data_dir: None,
         znodes: backup.tree.node_count(),
@@ -118,6 +124,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         form: backup.form,
     };
     let Some(folder) = folder else {
+        drop(shown);
         let taken = report
             .taken
             .as_deref()
@@ -145,8 +152,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         made_ms: now_ms,
     });
     let unfinished = offline::unfinished_folder(folder).map_err(offline_failure)?;
-    let make = || offline::restore_folder(folder, &mut backup.tree, first.as_ref(), hold, now_ms);
-    removed_when_stopped(&unfinished, make)?.map_err(offline_failure)?;
+    let tree = &mut backup.tree;
+    let make = || offline::restore_folder(folder, tree, first.as_ref(), hold, now_ms, &progress);
+    removed_when_stopped(&context.output, &unfinished, make)?.map_err(offline_failure)?;
+    drop(shown);
     context.output.note(
         "never start a server on the folders of before again: it would give the same fencing tokens to others",
     );
@@ -177,7 +186,7 @@ fn offline_failure(error: OfflineError) -> Failure {
 }
 
 /// Reads a whole backup, Baton's or ZooKeeper's, by its first bytes.
-fn read(path: &Path) -> Result<Backup, Failure> {
+fn read(path: &Path, progress: &Progress) -> Result<Backup, Failure> {
     let cannot = |error: std::io::Error| {
         Failure::baton(format!(
             "cannot read {}: {error}; name a backup that this user may read",
@@ -186,6 +195,8 @@ fn read(path: &Path) -> Result<Backup, Failure> {
     };
     let mut head = [0; HEAD_BYTES];
     let mut file = File::open(path).map_err(cannot)?;
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    progress.begin("reading the backup", Unit::Bytes, length);
     let mut filled = 0;
     while let Some(rest) = head.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read(rest).map_err(cannot)? {
@@ -194,7 +205,7 @@ fn read(path: &Path) -> Result<Backup, Failure> {
         }
     }
     if baton_zkdata::is_snapshot(&head) {
-        return read_zookeepers(path);
+        return read_zookeepers(path, progress);
     }
     let (folder, name) = match (
         path.parent(),
@@ -206,7 +217,7 @@ fn read(path: &Path) -> Result<Backup, Failure> {
     };
     let storage = DirStorage::open(folder).map_err(cannot)?;
     let mut reader = BackupReader::open(&storage, name).map_err(unreadable)?;
-    let tree = restoring::rebuild(&mut reader).map_err(|error| match error {
+    let tree = restoring::rebuild(&mut reader, progress).map_err(|error| match error {
         UnreadableBackup::File(error) => unreadable(error),
         error => damaged(format!("{}: {error}", path.display())),
     })?;
@@ -219,7 +230,7 @@ fn read(path: &Path) -> Result<Backup, Failure> {
     })
 }
 
-fn read_zookeepers(path: &Path) -> Result<Backup, Failure> {
+fn read_zookeepers(path: &Path, progress: &Progress) -> Result<Backup, Failure> {
     let shown = path.display().to_string();
     let refused = |error: &ZkDataError| match error {
         ZkDataError::Unreadable { .. } => Failure::baton(error.to_string()),
@@ -227,8 +238,14 @@ fn read_zookeepers(path: &Path) -> Result<Backup, Failure> {
     };
     let file = File::open(path)
         .map_err(|error| Failure::baton(format!("cannot read {shown}: {error}")))?;
-    let database = baton_zkdata::read_streamed_snapshot(&shown, BufReader::new(file))
-        .map_err(|error| refused(&error))?;
+    let database = baton_zkdata::read_streamed_snapshot(
+        &shown,
+        BufReader::new(Counted {
+            inner: file,
+            progress,
+        }),
+    )
+    .map_err(|error| refused(&error))?;
     let moved = database
         .into_tree(OwnerForm::Extended)
         .map_err(|error| refused(&error))?;

@@ -27,7 +27,8 @@ use crate::build::BUILD;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::folders;
-use crate::output::{error_stream, log};
+use crate::output::progress::ShownProgress;
+use crate::output::{Output, error_stream, log};
 use crate::servers::local;
 use crate::servers::machine::Machine;
 use crate::servers::marker::Marker;
@@ -127,10 +128,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         // Before it serves: a command that finds it running finds its mark, too.
         let _marker =
             is_users_own(settings.target()).then(|| Marker::leave(&machine.shared_folders()));
-        let server = builder
-            .start()
-            .await
-            .map_err(|error| start_failure(&error))?;
+        let shown = show_start(args, settings.target(), &context.output);
+        let server = tokio::select! {
+            started = builder.start() => started.map_err(|error| start_failure(&error))?,
+            // As safe as any other end of the process: a folder is recovered again.
+            number = signals.stop() => {
+                drop(shown);
+                tracing::info!("stopping before the start is complete, because of {}", signals::name(number));
+                return Ok(exit::OK);
+            }
+        };
+        drop(shown);
         let has_http = !server.http_addrs().is_empty() || !server.https_addrs().is_empty();
         let id = settings.target().options.server_id.into();
         let page = has_http.then(|| Page::add_to(&server, id)).transpose()?;
@@ -188,6 +196,20 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         Ok(exit::OK)
     })?
+}
+
+/// Shows how far the start is: on a terminal, or to the command that has started this server.
+fn show_start(args: &Args, target: &Target, output: &Output) -> ShownProgress {
+    let progress = &target.options.progress;
+    if !args.detached {
+        return ShownProgress::on_status(output, progress);
+    }
+    let output = output.clone();
+    ShownProgress::by(progress, move |line| {
+        if let Some(line) = line {
+            output.raw(format!("{}{line}\n", local::STARTS).as_bytes());
+        }
+    })
 }
 
 /// Has the kernel kill this process when its parent ends.

@@ -13,6 +13,7 @@
 //! | `confirm`, `passed_over` | questions; nodes that a listing could not read |
 //! | `table`, `width`, `bytes` | tables; the width of text; data as text |
 //! | `error_stream` | standard error, without waiting for whoever reads it |
+//! | `progress` | how far long work is, as a status line |
 
 pub(crate) mod bytes;
 pub(crate) mod confirm;
@@ -21,6 +22,7 @@ pub(crate) mod log;
 pub(crate) mod log_filter;
 pub(crate) mod log_lines;
 pub(crate) mod passed_over;
+pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod width;
 
@@ -120,6 +122,8 @@ pub(crate) struct Output {
 struct Screen {
     /// Whether a status line is shown.
     status: bool,
+    /// Whether there will be none any more: this process ends.
+    ended: bool,
     /// Lines for standard error that wait until the whole screen is free again.
     kept: Option<Vec<u8>>,
     /// Whether standard error has a log of JSON objects, so that errors are objects, too.
@@ -195,6 +199,9 @@ impl Output {
         let line = OneLine(text).to_string();
         let line = cut(&line, columns.saturating_sub(1));
         let mut screen = self.screen();
+        if screen.ended {
+            return;
+        }
         screen.status = true;
         write_error(format!("\r{line}\x1b[K").as_bytes());
     }
@@ -205,6 +212,12 @@ impl Output {
         if std::mem::take(&mut screen.status) {
             write_error(b"\r\x1b[K");
         }
+    }
+
+    /// Clears the status line, for good.
+    pub(crate) fn end_status(&self) {
+        self.screen().ended = true;
+        self.clear_status();
     }
 
     fn screen(&self) -> std::sync::MutexGuard<'_, Screen> {

@@ -191,7 +191,8 @@ pub(crate) async fn ask(
     Answer::read(&text).ok_or_else(|| port.failed("the answer is not that of a server"))
 }
 
-/// Sends one request whose answer is bytes, and gives them to `take` as they come. `patience` is
+/// Sends one request whose answer is bytes, and gives them to `take` as they come, each with the
+/// length of all. `patience` is
 /// how long the answer may take to begin. Returns how many bytes there were.
 ///
 /// # Errors
@@ -201,7 +202,7 @@ pub(crate) async fn download(
     target: &str,
     authorization: Option<&str>,
     patience: Duration,
-    mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+    mut take: impl FnMut(&[u8], u64) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let asking = async {
         let mut stream = port.connect().await?;
@@ -250,7 +251,7 @@ pub(crate) async fn download(
         if taken > length {
             return Err(port.failed("the answer is longer than it says"));
         }
-        take(&piece)?;
+        take(&piece, length)?;
         if taken == length {
             return Ok(taken);
         }

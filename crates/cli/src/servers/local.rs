@@ -22,6 +22,9 @@ use crate::exit::{self, Failure};
 
 /// The socket's name in the server's folder.
 pub(crate) const SOCKET: &str = "baton.sock";
+/// With this a line of a server that starts begins, until it serves: for the command that has
+/// started it.
+pub(crate) const STARTS: &str = "baton: starts: ";
 /// The log's name in the server's folder.
 const LOG: &str = "server.log";
 /// The name of the file that whoever starts the server has locked.
@@ -141,8 +144,8 @@ impl LocalServer {
     /// Sees to it that the server runs. Of several commands at once, one starts it and the others
     /// wait.
     ///
-    /// Blocks: until the server answers or has failed.
-    pub(crate) fn ensure(&self) -> Result<Option<Started>, Failure> {
+    /// Blocks: until the server answers or has failed. Meanwhile `show` gets what it does.
+    pub(crate) fn ensure(&self, show: impl Fn(&str)) -> Result<Option<Started>, Failure> {
         if self.runs() {
             return Ok(None);
         }
@@ -180,11 +183,16 @@ impl LocalServer {
             .map_err(failed)?;
         let mut first = String::new();
         if let Some(output) = server.stdout.take() {
-            // Its one line comes when it serves; the end of its output without one, when it has
+            let mut output = BufReader::new(output);
+            // Its last line comes when it serves; the end of its output without one, when it has
             // failed.
-            BufReader::new(output)
-                .read_line(&mut first)
-                .map_err(failed)?;
+            while output.read_line(&mut first).map_err(failed)? > 0 {
+                let Some(line) = first.strip_prefix(STARTS) else {
+                    break;
+                };
+                show(line.trim_end());
+                first.clear();
+            }
         }
         if first.is_empty() {
             let _ = server.wait();

@@ -37,6 +37,7 @@ mod members;
 mod nested;
 mod outage;
 mod packaging;
+mod progress;
 mod quiet;
 mod remove;
 mod security;

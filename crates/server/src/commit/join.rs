@@ -35,6 +35,7 @@ use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
 use crate::error::{ServerError, StartError};
 use crate::options::{EnsembleOptions, Options, StorageChoice, stretched};
+use crate::progress::Progress;
 use crate::time::ServerTime;
 use crate::tls::keep_peers_current;
 
@@ -299,7 +300,7 @@ impl Start<'_> {
         self.starting.enter(Stage::ReadLog);
         let opened = folder
             .open_log(WalOptions::default(), |writer| {
-                write_whole(&mut Tree::new(), writer)
+                write_whole(&mut Tree::new(), writer, &Progress::default())
             })
             .map_err(|error| StartError::of_recovery(error.into()))?;
         let config = Config {

@@ -100,7 +100,7 @@ pub(crate) fn restore_opened(
     let mut snapshot = None;
     let mut tree = Tree::new();
     if let Some(info) = &recovered.snapshot {
-        starting.enter(Stage::LoadSnapshot);
+        starting.load(info.content_bytes);
         let mut reader = wal.snapshots().reader(&info.name)?;
         let mut restore = Restore::new();
         let refused = |source| ServerError::Snapshot {
@@ -109,6 +109,7 @@ pub(crate) fn restore_opened(
         };
         while let Some(chunk) = reader.next_chunk()? {
             restore.chunk(&chunk.payload).map_err(refused)?;
+            starting.loaded(chunk.payload.len());
         }
         tree = restore.finish().map_err(refused)?;
         snapshot = Some(SnapshotPoint {

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::backups::{self, Fresh};
 use crate::commit::log::Log;
+use crate::progress::{Progress, Unit};
 use crate::state::ServerState;
 
 /// Bytes of one slice: what a batch may have to wait for.
@@ -32,13 +33,20 @@ const FIRST_RETRY: Duration = Duration::from_secs(60);
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
 /// Writes the whole tree at once, where nothing waits for it.
-pub(crate) fn write_whole(tree: &mut Tree, writer: &mut SnapshotWriter) -> Result<(), WalError> {
+pub(crate) fn write_whole(
+    tree: &mut Tree,
+    writer: &mut SnapshotWriter,
+    progress: &Progress,
+) -> Result<(), WalError> {
+    progress.begin("writing the snapshot", Unit::Bytes, 0);
     tree.abandon_snapshot();
     let begun = tree.begin_snapshot();
     debug_assert!(begun.is_ok(), "abandoned just before");
     while let Some(slice) = tree.snapshot_slice(baton_tree::MAX_CHUNK_BYTES) {
         writer.chunk(CHUNK_KIND, &slice)?;
+        progress.add(slice.len());
     }
+    progress.begin("syncing the snapshot", Unit::Bytes, 0);
     Ok(())
 }
 

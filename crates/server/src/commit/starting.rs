@@ -2,12 +2,14 @@
 //! it decides nothing.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use baton_tls::PeerTls;
 use parking_lot::Mutex;
+
+use crate::progress::{Progress, Unit};
 
 /// Stages of a start, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +22,22 @@ pub(crate) enum Stage {
     Listen,
 }
 
+impl Stage {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ReadLog => "reading the log",
+            Self::LoadSnapshot => "loading the snapshot",
+            Self::ReplayLog => "replaying the log",
+            Self::Listen => "about to listen",
+        }
+    }
+}
+
 /// Stage of the start, and entries replayed.
 #[derive(Debug, Default)]
 pub(crate) struct Starting {
     stage: AtomicU8,
-    entries: AtomicU64,
-    replayed: AtomicU64,
+    progress: Arc<Progress>,
     /// What a server of several waits for before it may read a log.
     waits: Mutex<Option<String>>,
     /// The certificates of TLS between servers, once they are read.
@@ -50,8 +62,21 @@ pub(crate) struct Recovery {
 }
 
 impl Starting {
+    /// A start that others follow by `progress` too.
+    pub(crate) fn of(progress: Arc<Progress>) -> Self {
+        Self {
+            progress,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn enter(&self, stage: Stage) {
+        self.begin(stage, Unit::Bytes, 0);
+    }
+
+    fn begin(&self, stage: Stage, unit: Unit, total: u64) {
         *self.waits.lock() = None;
+        self.progress.begin(stage.name(), unit, total);
         self.stage.store(stage as u8, Relaxed);
     }
 
@@ -62,13 +87,22 @@ impl Starting {
 
     /// The replay of `entries` entries begins.
     pub(crate) fn replay(&self, entries: u64) {
-        self.entries.store(entries, Relaxed);
-        self.enter(Stage::ReplayLog);
+        self.begin(Stage::ReplayLog, Unit::Entries, entries);
     }
 
     /// One more has been replayed.
     pub(crate) fn replayed(&self) {
-        self.replayed.fetch_add(1, Relaxed);
+        self.progress.add(1);
+    }
+
+    /// A snapshot of this many bytes is to be loaded.
+    pub(crate) fn load(&self, bytes: u64) {
+        self.begin(Stage::LoadSnapshot, Unit::Bytes, bytes);
+    }
+
+    /// This many of its bytes more are loaded.
+    pub(crate) fn loaded(&self, bytes: usize) {
+        self.progress.add(bytes);
     }
 
     /// Adds to what the start has found.
@@ -103,16 +137,13 @@ impl fmt::Display for Starting {
         if let Some(why) = &*self.waits.lock() {
             return f.write_str(why);
         }
-        match self.stage() {
-            Stage::ReadLog => f.write_str("reading the log"),
-            Stage::LoadSnapshot => f.write_str("loading the snapshot"),
-            Stage::ReplayLog => write!(
-                f,
-                "replaying the log, {} of {} entries",
-                self.replayed.load(Relaxed),
-                self.entries.load(Relaxed)
-            ),
-            Stage::Listen => f.write_str("about to listen"),
+        let stage = self.stage();
+        f.write_str(stage.name())?;
+        let (step, done) = self.progress.read();
+        match stage {
+            Stage::LoadSnapshot => write!(f, ", {done} of {} bytes", step.total),
+            Stage::ReplayLog => write!(f, ", {done} of {} entries", step.total),
+            Stage::ReadLog | Stage::Listen => Ok(()),
         }
     }
 }
@@ -130,8 +161,9 @@ mod tests {
             starting.to_string(),
             "the server starts: waiting for server 1"
         );
-        starting.enter(Stage::LoadSnapshot);
-        let text = "the server starts: loading the snapshot";
+        starting.load(9);
+        starting.loaded(2);
+        let text = "the server starts: loading the snapshot, 2 of 9 bytes";
         assert_eq!(starting.to_string(), text);
         starting.replay(7);
         starting.replayed();

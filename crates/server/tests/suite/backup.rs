@@ -63,7 +63,7 @@ fn rebuilt(bytes: &[u8]) -> Tree {
     let disk = FaultStorage::new();
     disk.put("it", bytes);
     let mut reader = BackupReader::open(&disk, "it").unwrap();
-    let tree = restoring::rebuild(&mut reader).unwrap();
+    let tree = restoring::rebuild(&mut reader, &baton_server::Progress::default()).unwrap();
     reader.verify().unwrap();
     tree
 }

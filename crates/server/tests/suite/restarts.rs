@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use baton_proto::{Request, Response};
+use std::sync::Arc;
+
 use baton_server::offline::read_data_folder;
 use baton_server::{Builder, Server};
 
@@ -51,7 +53,7 @@ fn state_from(folder: &Path, kept: usize) -> (i64, u64) {
             std::fs::copy(entry.path(), copy.path().join(name)).unwrap();
         }
     }
-    let (tree, _) = read_data_folder(copy.path()).unwrap();
+    let (tree, _) = read_data_folder(copy.path(), &Arc::default()).unwrap();
     (tree.zxid(), tree.digest())
 }
 

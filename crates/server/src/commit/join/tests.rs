@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::commit::recover::recover;
+use crate::progress::Progress;
 
 /// A guard against waiting for ever; nothing takes as long.
 const LONG: Duration = Duration::from_secs(120);
@@ -352,7 +353,7 @@ fn r18_servers_that_stopped_at_any_step_of_the_birth_start_one_cluster() {
                 }
                 if step >= 3 {
                     let opened = folder.open_log(WalOptions::default(), |writer| {
-                        write_whole(&mut Tree::new(), writer)
+                        write_whole(&mut Tree::new(), writer, &Progress::default())
                     });
                     drop(opened.unwrap());
                 }
