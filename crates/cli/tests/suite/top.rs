@@ -3,6 +3,10 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use baton::Mutex;
+use baton_client::{Client, Config};
+use baton_testkit::{Target, TestServer, zookeeper_or_skip};
+
 use crate::common::terminal::Terminal;
 use crate::common::{Home, ServedHome, signal, until};
 
@@ -70,6 +74,51 @@ async fn a_server_that_is_lost_is_said_and_the_last_survey_stays() {
     top.keys("q");
     assert_eq!(top.child.wait().unwrap().code(), Some(0));
     assert!(top.is_restored());
+}
+
+/// Of Apache ZooKeeper's words only those count that its list allows; nothing else differs.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_follows_locks_and_deadlocks_of_an_apache_zookeeper() {
+    if !zookeeper_or_skip() {
+        return;
+    }
+    let server = TestServer::start(Target::ZooKeeper).await.unwrap();
+    let served = ServedHome {
+        home: Home::new(),
+        servers: server.connect_string(),
+        server,
+    };
+    let client = async || Client::connect(Config::new(&served.servers).unwrap()).await;
+    let (one, other) = (client().await.unwrap(), client().await.unwrap());
+    let lock = |client: &Client, path: &str| Mutex::new(client, path).unwrap().name("teller");
+    let _first = lock(&one, "/a").acquire().await.unwrap();
+    let _second = lock(&other, "/b").acquire().await.unwrap();
+    let waiting = [lock(&one, "/b"), lock(&other, "/a")]
+        .map(|lock| tokio::spawn(async move { lock.acquire().await.map(|_| ()) }));
+    let mut top = Terminal::run(&served.baton(&["top"]), 110);
+    until("the deadlock is counted", || {
+        let text = top.text();
+        text.contains("(teller)") && text.contains("Deadlocks 1")
+    });
+    top.keys("7\r");
+    until("it is unfolded", || {
+        top.text().contains("2 sessions wait for each other")
+    });
+    top.keys("6");
+    until("the server is named", || top.text().contains("standalone"));
+    top.keys("q");
+    assert_eq!(top.child.wait().unwrap().code(), Some(0));
+    let found = served.run(&["deadlocks"]);
+    assert_eq!(found.code, 1, "{found:?}");
+    assert!(found.out.contains("shortest way out: ask"), "{found:?}");
+    let locks = served.run(&["lock", "ls"]).out;
+    assert!(
+        locks.contains("/a  ") && locks.contains("1 waiting"),
+        "{locks}"
+    );
+    for task in waiting {
+        task.abort();
+    }
 }
 
 #[test]
