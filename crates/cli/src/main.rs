@@ -13,6 +13,7 @@
 //! | `znode` | what the verbs on znodes share |
 //! | `connection` | the session of a verb: which servers, how long to try |
 //! | `waiting` | what is shown while a verb waits |
+//! | `walk` | a walk over a tree that reads several nodes at a time |
 //! | `locks` | a node of a wait queue as the verbs print it |
 //! | `servers/` | which servers are used; the local server; other users' local servers |
 //! | `access` | which servers are trusted, and the credentials: files for TLS and authentication |
@@ -51,6 +52,7 @@ mod traces;
 mod unfinished;
 mod usage;
 mod waiting;
+mod walk;
 mod znode;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::passed_over::PassedOver;
 use crate::paths;
+use crate::walk::Walk;
 use crate::znode::{PathLine, failure, with_session};
 
 /// List a znode's children.
@@ -27,9 +28,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     with_session(context, async |session| {
         let mut passed_over = PassedOver::default();
-        let mut todo = vec![args.path.clone()];
-        while let Some(path) = todo.pop() {
-            let listed = session.children(&path).await;
+        let mut walk = Walk::at(args.path.clone());
+        let read = |path: String| session.children(&path);
+        while let Some((path, listed)) = walk.next(read).await {
             let mut names = match listed {
                 Ok(children) => children.names,
                 Err(error) if path == args.path => return Err(failure(error)),
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             names.sort_unstable();
             if args.recursive {
                 context.output.result(&PathLine { path: &path }, &path);
-                todo.extend(names.iter().rev().map(|name| join(&path, name)));
+                walk.descend(names.iter().map(|name| join(&path, name)));
                 continue;
             }
             for name in names {

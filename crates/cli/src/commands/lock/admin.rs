@@ -12,6 +12,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::locks::{self, NodeLine, token};
 use crate::output::passed_over::PassedOver;
+use crate::walk::Walk;
 use crate::znode::on_connection;
 
 /// Lists what is held at or below `prefix`.
@@ -30,9 +31,13 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
     on_inspector(context, async |inspector: &Inspector| {
         // `true` marks the folders of a semaphore, whose nodes have been listed with it.
         let mut passed_over = PassedOver::default();
-        let mut todo = vec![(prefix.to_owned(), false)];
-        while let Some((path, listed)) = todo.pop() {
-            let lock = match inspector.lock(&path).await {
+        let mut walk = Walk::at((prefix.to_owned(), false));
+        let read = |(path, _): (String, bool)| {
+            let inspector = inspector.clone();
+            async move { inspector.lock(&path).await }
+        };
+        while let Some(((path, listed), lock)) = walk.next(read).await {
+            let lock = match lock {
                 Ok(lock) => lock,
                 Err(error) if error.is_no_auth() && path != prefix => {
                     passed_over.add(&context.output, &path, &error);
@@ -73,8 +78,7 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
                 );
                 context.output.result(&line, text);
             }
-            // The last to be pushed is the next to be read.
-            todo.extend(lock.folders().into_iter().rev().map(|folder| {
+            walk.descend(lock.folders().into_iter().map(|folder| {
                 let below = baton_proto::path::join(&path, &folder.name);
                 (below, folder.is_part_of_lock)
             }));
