@@ -19,7 +19,7 @@
 //! | `access` | which servers are trusted, and the credentials: files for TLS and authentication |
 //! | `settings/` | the settings of `baton serve`: flags, `baton.toml`, `zoo.cfg` |
 //! | `context` | the options of every verb, the output, the runtime |
-//! | `folders`, `paths`, `duration` | this user's folders; paths and durations as arguments |
+//! | `folders`, `paths` | this user's folders; paths as arguments |
 //! | `acl_words` | ACLs in words |
 //! | `unfinished` | a folder under way, removed when the user stops the command |
 //! | `traces` | traces of this process, where they are exported |
@@ -27,6 +27,7 @@
 //! | `signals` | the signals that `baton` receives |
 //! | `output/` | results, notices, errors, questions, the server's log |
 //! | `exit` | exit codes and the error of a verb |
+//! | `duration` | durations as arguments and as they are shown |
 //! | `build` | what this command was built from |
 
 mod access;

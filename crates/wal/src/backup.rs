@@ -101,9 +101,11 @@ impl BackupWriter {
             .rename(&self.unfinished, &self.name)
             .map_err(self.failed("rename"))?;
         self.is_named = true;
-        self.storage
-            .sync_dir()
-            .map_err(|error| storage_failure("sync", self.storage.location(""), 0, error))?;
+        if let Err(error) = self.storage.sync_dir() {
+            // The caller gets an error, so nobody may find a backup later.
+            discard(self.storage.as_ref(), &self.name);
+            return Err(storage_failure("sync", self.storage.location(""), 0, error).into());
+        }
         info.name = std::mem::take(&mut self.name);
         Ok((info, checked))
     }

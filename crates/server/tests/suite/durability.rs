@@ -8,7 +8,7 @@ use baton_server::{Options, Server, StartError};
 use baton_wal::Storage;
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 
-use crate::support::{Frame, PATIENCE, Wire, create, http, in_memory, set, watched};
+use crate::support::{Frame, PATIENCE, Wire, create, http, in_memory, set, watched, word};
 
 fn options() -> Options {
     in_memory().options().clone()
@@ -286,11 +286,7 @@ async fn while_the_disk_is_full_reads_go_on_and_writes_wait_and_nothing_is_lost(
     let (status, why) = http::get(telling, "/readyz").await;
     assert_eq!((status, why.contains("disk is full")), (503, true), "{why}");
     assert_eq!(http::get(telling, "/healthz").await.0, 200);
-    assert!(
-        crate::support::word(&to, "mntr")
-            .await
-            .contains("zk_baton_disk_full\t1\n")
-    );
+    assert!(word(&to, "mntr").await.contains("zk_baton_disk_full\t1\n"));
     assert_eq!(reader.get("/n0").await.unwrap(), big);
     assert!(!reader.exists("/n29").await);
     assert_eq!(reader.call(Request::Ping).await.unwrap(), Response::Empty);
@@ -319,13 +315,20 @@ async fn a_server_that_waits_for_room_can_be_stopped_and_says_what_it_waited_for
     let disk = FaultStorage::new();
     disk.set_capacity(Some(3 << 20));
     let server = on(&disk).await.unwrap();
-    let mut wire = Wire::open(&server.connect_string()).await;
+    let to = server.connect_string();
+    let mut wire = Wire::open(&to).await;
     let big = vec![7_u8; 500_000];
     for n in 0..8 {
         wire.send(&[create(&format!("/n{n}"), &big, 0)]).await;
     }
     let first = wire.reply().await;
     assert_eq!(first.0.err, 0);
+    let full = async {
+        while !word(&to, "mntr").await.contains("zk_baton_disk_full\t1\n") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, full).await.unwrap();
     let why = tokio::time::timeout(PATIENCE, server.shutdown())
         .await
         .unwrap()

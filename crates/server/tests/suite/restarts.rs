@@ -2,11 +2,10 @@
 //! snapshot lacks.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{Request, Response};
-use std::sync::Arc;
-
 use baton_server::offline::read_data_folder;
 use baton_server::{Builder, Server};
 

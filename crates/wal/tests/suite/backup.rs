@@ -144,6 +144,23 @@ fn a_full_disk_ends_a_backup_and_gets_its_room_back() {
     back_up(&disk, &bytes).unwrap();
 }
 
+#[test]
+fn a_backup_that_failed_leaves_nothing_whatever_the_disk_refused() {
+    let bytes = snapshot();
+    let whole = FaultStorage::new();
+    back_up(&whole, &bytes).unwrap();
+    let mut failed = 0;
+    for operation in 0..whole.operations() {
+        let disk = FaultStorage::new();
+        disk.fail_at(operation, Fault::Error);
+        if back_up(&disk, &bytes).is_err() {
+            failed += 1;
+            assert_eq!(all_files(&disk), [], "operation {operation}");
+        }
+    }
+    assert!(failed >= 4, "{failed}");
+}
+
 /// A name on the disk is that of a whole backup, wherever the machine stopped.
 #[test]
 fn a_crash_at_any_operation_leaves_a_whole_backup_or_none_of_its_name() {

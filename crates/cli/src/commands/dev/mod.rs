@@ -36,8 +36,8 @@ const RESTART_AFTER: u32 = 5;
 /// Start servers on this machine to try things out: one, or several that are one.
 ///
 /// Each server is a process of its own, with a folder of its own, on free ports of 127.0.0.1. Kill
-/// one with kill -9 and watch the others go on. All of them end with this command. An ensemble of
-/// servers is new in Baton and experimental, and servers talk to each other without TLS.
+/// one with kill -9 and watch the others go on. All of them end with this command. They talk to
+/// each other without TLS.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton dev                               one server

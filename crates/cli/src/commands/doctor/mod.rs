@@ -173,8 +173,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         access,
         list,
         origin,
+        output: &context.output,
     };
-    let findings = context.block_on(examination.findings())??;
+    let findings = context.block_on(examination.findings());
+    context.output.clear_status();
+    let findings = findings??;
     Ok(report(&context.output, &findings, args.all))
 }
 
@@ -187,14 +190,23 @@ struct Examination<'a> {
     access: Access,
     list: String,
     origin: String,
+    output: &'a Output,
 }
 
 impl Examination<'_> {
+    /// Shows what is looked at, which can take some seconds.
+    fn looks_at(&self, what: &str) {
+        if self.output.has_status() {
+            self.output.status(&format!("baton: looking at {what}"));
+        }
+    }
+
     async fn findings(&self) -> Result<Vec<Finding>, Failure> {
         let stated = Lease {
             tick: self.args.ensemble_tick,
             clock_rate_ppm: LeaseOptions::default().clock_rate_ppm,
         };
+        self.looks_at(&format!("the servers of {}", self.list));
         let servers = self.servers().await?;
         let mut findings = Vec::new();
         for server in &servers {
@@ -208,6 +220,7 @@ impl Examination<'_> {
         findings.extend(ensemble::judge(&servers));
         findings.extend(self.own_certificate());
         if servers.iter().any(|server| server.session.is_ok()) {
+            self.looks_at("the whole tree, for damaged layouts");
             findings.extend(self.tree().await?);
             findings.extend(self.openness(&servers).await);
         }

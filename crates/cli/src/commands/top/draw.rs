@@ -173,8 +173,11 @@ pub(super) fn all(
         canvas.line(last, KEYS, None);
         canvas.reverse(last);
     } else {
-        let found = view.rows.len();
-        let text = format!("{found} lines with {}  (Esc: all)", foreign(&view.search));
+        let found = match view.rows.len() {
+            1 => "1 line".to_owned(),
+            count => format!("{count} lines"),
+        };
+        let text = format!("{found} with {}  (Esc: all)", foreign(&view.search));
         canvas.line(last, &text, Some(Tone::Title));
     }
 }
