@@ -89,11 +89,19 @@ impl LogImage {
         index <= self.base || self.term_at(index) == Some(term)
     }
 
-    /// Whether a start that found `found` after a snapshot at `base` has found this log.
-    pub(crate) fn is_found(&self, base: u64, found: &[Entry], term: u64, vote: u64) -> bool {
+    /// Whether a start that found `found` after a snapshot at `base`, an index and its term, has
+    /// found this log. By the index alone a log before a snapshot was installed can be mistaken for
+    /// the one after it.
+    pub(crate) fn is_found(
+        &self,
+        (base, base_term): (u64, u64),
+        found: &[Entry],
+        (term, vote): (u64, u64),
+    ) -> bool {
         let last = base + found.len() as u64;
         (term, vote) == (self.term, self.vote)
             && base >= self.base
+            && self.term_at(base) == Some(base_term)
             && last == self.last()
             && found
                 .iter()
@@ -127,5 +135,24 @@ mod tests {
             (9, Some(4), None)
         );
         assert!(image.has(3, 8));
+    }
+
+    #[test]
+    fn a_log_that_a_snapshot_has_replaced_is_not_found_though_both_end_at_one_index() {
+        let mut before = LogImage::default();
+        for index in 1..=3 {
+            let term = 2;
+            let content = 7;
+            before.write(&Written::Entry {
+                index,
+                term,
+                content,
+            });
+        }
+        let mut after = before.clone();
+        after.write(&Written::Installed { index: 3, term: 3 });
+        assert!(after.is_found((3, 3), &[], (0, 0)));
+        assert!(!before.is_found((3, 3), &[], (0, 0)));
+        assert!(before.is_found((3, 2), &[], (0, 0)));
     }
 }

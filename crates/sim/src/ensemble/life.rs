@@ -134,9 +134,12 @@ impl World {
             let entry = Entry::from_stored(entry.index, entry.term, entry.kind, entry.payload);
             entries.push(entry.map_err(|error| NoStart::Broken(error.to_string()))?);
         }
-        let base = found.snapshot.as_ref().map_or(0, |info| info.meta.index);
+        let snapshot_at = found.snapshot.as_ref();
+        let snapshot_at = snapshot_at.map_or((0, 0), |info| (info.meta.index, info.meta.term));
+        let base = snapshot_at.0;
         let state = found.hard_state;
-        let fits = |image: &&LogImage| image.is_found(base, &entries, state.term, state.vote);
+        let promised = (state.term, state.vote);
+        let fits = |image: &&LogImage| image.is_found(snapshot_at, &entries, promised);
         let candidates = std::iter::once(&node.image).chain(&node.candidates);
         let Some(image) = candidates.into_iter().find(fits).cloned() else {
             return Err(NoStart::Broken(format!(

@@ -61,7 +61,9 @@ impl Truth {
             Ok(())
         } else {
             Err(format!(
-                "node {id} has another entry {index} of term {term} than other nodes, or another one before it"
+                "node {id} has another entry {index} of term {term} than other nodes, or another one before it: content and \
+                 term before are {:?}, of others {known:?}",
+                (content, before)
             ))
         }
     }

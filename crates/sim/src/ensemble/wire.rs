@@ -139,6 +139,10 @@ impl World {
         }
         if self.is_of_another_folder(to, &envelope.hello) {
             self.lost(&envelope);
+            if current {
+                // As the transport does: by its next hello the sender may be admitted.
+                self.reset(from, to);
+            }
             return;
         }
         self.remember(to, &envelope);

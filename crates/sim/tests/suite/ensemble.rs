@@ -23,7 +23,8 @@ fn nodes_of_a_cluster_lose_nothing_and_come_to_rest_under_every_fault() {
 #[test]
 fn what_long_campaigns_have_found_is_mended() {
     for seed in [
-        25_830, 35_112, 1_001_134, 1_012_860, 1_022_864, 1_051_538, 2_002_954, 5_058_618, 5_127_737,
+        25_830, 35_112, 1_001_134, 1_012_860, 1_022_864, 1_051_538, 2_002_954, 5_058_618,
+        5_127_737, 6_410_132, 6_546_702,
     ] {
         if let Err(failure) = explore(seed, 1, None) {
             panic!("{failure}");
