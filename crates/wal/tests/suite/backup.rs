@@ -159,6 +159,19 @@ fn a_backup_that_failed_leaves_nothing_whatever_the_disk_refused() {
         }
     }
     assert!(failed >= 4, "{failed}");
+    // The last operation makes the name durable: without it there is no backup.
+    let disk = FaultStorage::new();
+    disk.fail_at(whole.operations() - 1, Fault::Full);
+    let error = back_up(&disk, &bytes).unwrap_err();
+    let is_full = matches!(
+        error,
+        WalError::NoSpace {
+            needed_bytes: 0,
+            ..
+        }
+    );
+    assert!(is_full, "{error}");
+    assert!(read(&whole.crash(Loss::Everything)).is_ok());
 }
 
 /// A name on the disk is that of a whole backup, wherever the machine stopped.
