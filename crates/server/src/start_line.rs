@@ -55,7 +55,7 @@ pub(crate) fn log(
         servers = ensemble.map(|ensemble| ensemble.servers.len()),
         cluster,
         listen = %places(addresses, unix_sockets),
-        open_files = open_files(),
+        open_files = facts::open_files_limit(),
         max_connections = options.max_connections,
         max_sessions = options.max_sessions,
         max_buffer_bytes = buffers.iter().fold(0, |sum: usize, bytes| sum.saturating_add(*bytes)),
@@ -74,9 +74,4 @@ fn places(addresses: &[(&str, &[SocketAddr])], unix_sockets: &[PathBuf]) -> Stri
         format!("unix:{}", path.display())
     });
     ports.chain(sockets).collect::<Vec<_>>().join(",")
-}
-
-/// How many files the process may open; `None`: as many as it likes.
-fn open_files() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

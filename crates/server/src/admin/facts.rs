@@ -261,6 +261,11 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// How many files the process may open; `None`: as many as it likes.
+pub(crate) fn open_files_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
 /// ZooKeeper's name for the last operation of a connection.
 pub(crate) fn last_op(conn: &Conn) -> &'static str {
     use std::sync::atomic::Ordering::Relaxed;

@@ -959,6 +959,5 @@ static TABLE: &[Metric] = &[
 /// Open and allowed; 0 where the system does not say.
 fn file_descriptors() -> (u64, u64) {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    (open, limit.current.unwrap_or(0))
+    (open, facts::open_files_limit().unwrap_or(0))
 }
