@@ -395,6 +395,29 @@ fn nothing_unfinished_is_committed() {
     refuse(&problems);
 }
 
+/// Logs, cores and leavings of editors and merges belong to a run, not to the repository.
+#[test]
+fn no_leavings_of_a_run_are_committed() {
+    let leavings = [
+        ".log", ".tmp", ".out", ".err", ".orig", ".rej", ".profraw", ".pid", ".core", ".swp", "~",
+    ];
+    let listed = std::process::Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root())
+        .output();
+    // A source archive has no index, and nothing in it is about to be committed.
+    let Ok(listed) = listed.map(|listed| listed.stdout) else {
+        return;
+    };
+    let mut problems = Vec::new();
+    for name in String::from_utf8_lossy(&listed).split('\0') {
+        if leavings.iter().any(|end| name.ends_with(end)) {
+            problems.push(format!("{name}: a leaving of a run; delete it"));
+        }
+    }
+    refuse(&problems);
+}
+
 /// Every library forbids unsafe code.
 #[test]
 fn libraries_forbid_unsafe_code() {
