@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod chains;
 mod files;
 mod handshakes;
 mod peers;

@@ -19,6 +19,8 @@ use rcgen::{
 pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
+    /// The certificates between those that it signs and the root, in PEM; a root has none.
+    chain: String,
 }
 
 /// A certificate and its key in PEM.
@@ -38,6 +40,21 @@ impl Ca {
         Self {
             issuer: Issuer::new(params, key),
             pem,
+            chain: String::new(),
+        }
+    }
+
+    /// An intermediate authority, certified by this one. What it signs carries the chain.
+    pub fn intermediate(&self, name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = named(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            chain: format!("{pem}{}", self.chain),
+            pem,
         }
     }
 
@@ -54,8 +71,9 @@ impl Ca {
         ];
         change(&mut params);
         let key = KeyPair::generate().unwrap();
+        let own = params.signed_by(&key, &self.issuer).unwrap().pem();
         Pair {
-            certificate: params.signed_by(&key, &self.issuer).unwrap().pem(),
+            certificate: format!("{own}{}", self.chain),
             key: key.serialize_pem(),
         }
     }
