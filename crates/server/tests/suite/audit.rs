@@ -128,6 +128,49 @@ async fn each_change_is_a_line_and_a_read_is_none() {
     );
 }
 
+/// The record keeps the beginning of a line between the changes of one client, which must not
+/// outlive the identity that it shows.
+#[tokio::test]
+async fn a_login_shows_in_the_lines_of_the_same_connection_from_then_on() {
+    let record = Record::new();
+    let server = record.start().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    let login = |auth| {
+        Request::Auth(AuthPacket {
+            kind: 0,
+            scheme: "digest",
+            auth: Some(auth),
+        })
+    };
+    // All in one packet, so that several of the changes share an entry.
+    wire.send(&[
+        create("/before", b"", 0),
+        login(b"alice:secret"),
+        create("/alice", b"", 0),
+        login(b"bob:secret"),
+        create("/both", b"", 0),
+    ])
+    .await;
+    for _ in 0..5 {
+        assert_eq!(wire.reply().await.0.error(), ErrorCode::Ok);
+    }
+    let lines = record.lines(server).await;
+    let users: Vec<(&str, &str)> = lines
+        .iter()
+        .map(|line| fields(line))
+        .filter(|fields| fields["operation"] == "create")
+        .map(|fields| (fields["znode"], fields["user"]))
+        .collect();
+    assert_eq!(
+        users,
+        [
+            ("/before", "127.0.0.1"),
+            ("/alice", "127.0.0.1,digest:alice"),
+            ("/both", "127.0.0.1,digest:alice,digest:bob"),
+        ]
+    );
+}
+
 #[tokio::test]
 async fn a_line_has_the_zxid_of_its_change() {
     let record = Record::new();

@@ -697,6 +697,9 @@ async fn a28_a_connection_ends_when_its_certificate_is_not_accepted_any_more() {
         let mut own = open(to, &own).await;
         let mut leaving = open(to, &theirs).await;
         assert!(leaving.exists("/").await);
+        let chained = fleet.client(Some(&fleet.issue_through_intermediate("chained")));
+        let mut chained = open(to, &chained).await;
+        assert!(chained.exists("/").await);
         let mut nobody = match client_auth {
             ClientAuth::Optional => Some(open(to, &fleet.client(None)).await),
             _ => None,
@@ -705,6 +708,7 @@ async fn a28_a_connection_ends_when_its_certificate_is_not_accepted_any_more() {
         assert!(leaving.is_closed().await);
         // Its session waits for a certificate of an authority that is left.
         assert!(own.exists("/").await);
+        assert!(chained.exists("/").await);
         if let Some(nobody) = &mut nobody {
             assert!(nobody.exists("/").await);
         }

@@ -50,6 +50,23 @@ impl Fleet {
         &self.authority
     }
 
+    /// A certificate of this name, signed by an intermediate authority, which follows it.
+    pub fn issue_through_intermediate(&self, name: &str) -> Pair {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = named("intermediate");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let intermediate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        let below = Self {
+            issuer: Issuer::new(params, key),
+            authority: self.authority.clone(),
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let mut pair = below.issue(name);
+        pair.certificate.push_str(&intermediate);
+        pair
+    }
+
     /// A certificate of this name for the host 127.0.0.1 and the name localhost.
     pub fn issue(&self, name: &str) -> Pair {
         self.issue_with(name, |_| {})
