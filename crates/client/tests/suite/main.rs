@@ -13,6 +13,7 @@ mod live;
 mod membership;
 mod outcomes;
 mod sasl;
+mod set_up;
 mod supervisor;
 mod support;
 mod tls;
