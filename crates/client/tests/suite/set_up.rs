@@ -1,6 +1,8 @@
 //! Connections that are lost within their set-up: behind each of its frames (SASL, credentials,
 //! watches, the probe), on the session's first connection and on a later one.
 
+use std::time::Duration;
+
 use baton_client::{OpCode, Session};
 use baton_proto::Response;
 use baton_sasl::Server;
@@ -29,7 +31,8 @@ impl SetUp {
     /// returned.
     async fn serve(&mut self, peer: &mut Peer) -> Option<Asked> {
         while self.left > 0 {
-            let asked = peer.any().await.expect("the client is there");
+            let asked = tokio::time::timeout(PATIENCE, peer.any()).await;
+            let asked = asked.expect("a frame").expect("the client is there");
             let response = match asked.op {
                 OpCode::Sasl => Some(token(&asked)),
                 OpCode::Auth | OpCode::SetWatches | OpCode::SetWatches2 => None,
@@ -73,6 +76,8 @@ fn token(asked: &Asked) -> Response {
     Response::Sasl(Some(answer.into_bytes().into()))
 }
 
+/// By the test's clock.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// More frames than any set-up has.
 const ALL: usize = 100;
 
