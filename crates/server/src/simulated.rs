@@ -67,6 +67,10 @@ pub struct MemberProgress {
     pub members: Option<u64>,
     /// Whether it is in read-only mode.
     pub is_read_only: bool,
+    /// Whether it leads and has applied everything that was committed before its term.
+    pub acts_as_leader: bool,
+    /// Whether its clocks decide which sessions end.
+    pub ends_sessions: bool,
     /// Commands that it has not applied, since it started.
     pub unapplied: UnappliedCounts,
     /// What changes of the leader have met, since it started.

@@ -156,7 +156,6 @@ impl CommitPipeline {
         core.applier.is_recovering = false;
         core.state.show_restored();
         core.start_clocks();
-        core.clocks.follow(core.state.time.now_ms());
         Ok(core)
     }
 
@@ -215,6 +214,8 @@ impl CommitPipeline {
                 )),
             },
             is_read_only: self.state.is_read_only(),
+            acts_as_leader: self.member.as_ref().is_some_and(Member::acts_as_leader),
+            ends_sessions: !self.clocks.follows(),
             unapplied: self.state.simulated.unapplied(),
             changes: self.state.simulated.changes(),
         }
@@ -261,12 +262,16 @@ impl CommitPipeline {
     /// Gives every recovered session a full timeout (protocol.md §2).
     fn start_clocks(&mut self) {
         let now_ms = self.state.time.now_ms();
+        self.clocks = SessionClocks::new(self.clocks.tick_ms());
         let tree = self.state.tree.read();
         for session in tree.sessions() {
             let timeout = u32::try_from(session.timeout_ms).unwrap_or(0);
             self.clocks.start(session.id, timeout, now_ms, None);
         }
         self.state.sessions.store(self.clocks.len(), Relaxed);
+        if self.member.is_some() {
+            self.clocks.follow(now_ms);
+        }
     }
 
     /// Works until it is asked to stop, or until the log fails.

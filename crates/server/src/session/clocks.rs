@@ -116,6 +116,17 @@ impl SessionClocks {
         }
     }
 
+    /// How long a bucket is.
+    pub(crate) fn tick_ms(&self) -> u64 {
+        self.tick_ms
+    }
+
+    /// Whether another server decides which sessions end.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn follows(&self) -> bool {
+        self.follows
+    }
+
     /// A session begins, or has a full timeout again after a restart or a re-attach.
     pub(crate) fn start(
         &mut self,

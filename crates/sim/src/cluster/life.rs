@@ -625,6 +625,11 @@ impl State {
                 return Ok(());
             }
         }
+        if at.ends_sessions != at.acts_as_leader {
+            return Err(format!(
+                "server {id} has clocks of another role than its own: {at:?}"
+            ));
+        }
         if at.role.role == Role::Leader {
             self.leads(id, at.role.term, shared)?;
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use baton_client::{CreateMode, State};
 use baton_consensus::Role;
 
 use super::{Cluster, Power, Setup};
@@ -90,4 +91,68 @@ async fn a_run_is_never_judged_by_the_state_of_no_server() {
         matches!(&*failures, [what] if what.contains("do not come to rest")),
         "{failures:?}"
     );
+}
+
+/// A stage on three servers that run, and their leader.
+async fn led(setup: Setup) -> (Stage, Cluster, u64) {
+    let timeout = Duration::from_secs(4);
+    let (cluster, _ends) = Cluster::new(setup, Recorder::new(true)).unwrap();
+    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
+    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
+    for id in cluster.ids() {
+        cluster.start(id);
+    }
+    come_to_rest(&cluster).await;
+    let leader = cluster.leader().unwrap();
+    (stage, cluster, leader)
+}
+
+/// What waits while leadership is handed over goes on when that fails: writes of clients of each
+/// server, a handshake, and the reads behind them.
+#[tokio::test(start_paused = true)]
+async fn r27_a_hand_over_that_fails_leaves_no_request_unanswered() {
+    let (stage, cluster, leader) = led(three()).await;
+    let [to, third] = cluster
+        .ids()
+        .into_iter()
+        .filter(|id| *id != leader)
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("three servers");
+    };
+    let role = || cluster.state().seats[&leader].progress.unwrap().role;
+    let mut sessions = Vec::new();
+    for server in [leader, third] {
+        let client = stage.client_of(server).unwrap();
+        sessions.push((server, client.session().await.unwrap(), client));
+    }
+    let before = role();
+    // Longer than a hand-over is tried for, shorter than the time after which a server is given up.
+    cluster.cut(vec![(leader, to), (to, leader)], Duration::from_millis(900));
+    cluster.hand_over(leader, to);
+    // The leader has begun it when it comes to these.
+    tokio::time::sleep(STEP).await;
+    let mut requests = Vec::new();
+    for (server, session, _) in &sessions {
+        let path = format!("/{server}");
+        let created = session.create(&path, b"", CreateMode::Persistent);
+        let read = session.get_data(&path);
+        let late = stage.client_of(*server).unwrap();
+        requests.push(async move {
+            created.await.unwrap();
+            read.await.unwrap();
+            late.session().await.unwrap();
+        });
+    }
+    for request in requests {
+        let answered = tokio::time::timeout(Duration::from_secs(3), request).await;
+        answered.expect("an answer");
+    }
+    assert_eq!(role(), before, "the hand-over has failed");
+    for (server, session, _) in &sessions {
+        let connected = State::Connected { epoch: 1 };
+        assert_eq!(session.state(), connected, "the connection to {server}");
+    }
+    assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+    cluster.shut();
 }

@@ -14,7 +14,6 @@ use crate::audit::record::Who;
 use crate::connections::conn::CloseReason;
 use crate::ensemble::transfer::Received;
 use crate::error::ServerError;
-use crate::session::clocks::SessionClocks;
 
 /// A received snapshot whose mark the log is writing.
 #[derive(Debug)]
@@ -178,10 +177,7 @@ impl CommitPipeline {
             fields.hex("zxid", zxid);
         });
         self.state.last_zxid.store(zxid, Release);
-        let tick_ms = u64::try_from(self.state.options.tick.as_millis()).unwrap_or(u64::MAX);
-        self.clocks = SessionClocks::new(tick_ms);
         self.start_clocks();
-        self.clocks.follow(self.state.time.now_ms());
         self.consensus.applied(point.index)?;
         if let Some(member) = &mut self.member {
             member.digests.replaced();
