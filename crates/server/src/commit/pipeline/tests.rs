@@ -400,6 +400,42 @@ fn no_session_ends_before_the_sockets_have_been_read() {
     stage.stop();
 }
 
+/// The task that makes the round ends it when it has handed in what waited on the sockets: behind
+/// the inbox that the core has taken for this turn.
+#[test]
+fn no_session_ends_between_the_round_of_the_sockets_and_the_inbox_behind_it() {
+    for comes_back in [true, false] {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let _clock = runtime.enter();
+        let (state, mut core) = driven_by(&FaultStorage::new(), simulated());
+        state.rounds.begin();
+        let old = opened(&state, &mut core);
+        let session = old.session();
+        let is_open = || state.tree.read().session(session).is_some();
+        runtime.block_on(tokio::time::advance(STALL + 2 * TICK));
+        turn(&mut core, &[]);
+        assert!(is_open(), "the sockets are to be read first");
+        assert!(state.rounds.set_made(state.rounds.asked()));
+        turn(&mut core, &[]);
+        assert!(is_open(), "what the round has handed in is not taken yet");
+        let new = state.open(Peer::Local).unwrap();
+        let reattach = Kind::Reattach {
+            session,
+            timeout_ms: 1000,
+            mirror_read_only: false,
+        };
+        match comes_back {
+            true => turn(&mut core, &[(&new, reattach, &[7; PASSWORD_BYTES])]),
+            false => turn(&mut core, &[]),
+        }
+        assert_eq!(is_open(), comes_back);
+    }
+}
+
 #[test]
 fn a_core_that_has_answered_a_few_spins_for_as_long_as_the_sync_took_at_most() {
     let options = Options::default();
@@ -449,15 +485,16 @@ fn a_snapshot_that_cannot_begin_is_tried_again_after_a_pause() {
 
 /// A server whose core the test drives, on this disk.
 fn driven(disk: &FaultStorage) -> (Arc<ServerState>, CommitPipeline) {
+    driven_by(disk, ServerTime::new())
+}
+
+fn driven_by(disk: &FaultStorage, time: ServerTime) -> (Arc<ServerState>, CommitPipeline) {
     let storage = Arc::new(disk.clone());
-    prepare(
-        Options::default(),
-        None,
-        storage,
-        ServerTime::new(),
-        &Starting::default(),
-    )
-    .unwrap()
+    let options = Options {
+        tick: TICK,
+        ..Options::default()
+    };
+    prepare(options, None, storage, time, &Starting::default()).unwrap()
 }
 
 /// Hands requests to the core, each in a group of its own, and lets it make one entry of them.
