@@ -1,6 +1,8 @@
 //! The simulated ensemble: some hundred seeds, runs that repeat, marks that runs come to, and
 //! mistakes that are found.
 
+use std::collections::BTreeSet;
+
 use baton_sim::ensemble::{Mark, SeededBug, Settings, explore, run};
 
 /// Seeds of the short form.
@@ -52,69 +54,38 @@ fn a_seed_gives_the_same_run_each_time() {
     }
 }
 
-/// A seed that comes to each mark. Where a change of the simulator moves them,
-/// `baton-sim ensemble --seeds 1500 --marks` prints others.
-const MARKED: [(Mark, u64); 35] = [
-    (Mark::SnapshotInstalled, 2),
-    (Mark::SnapshotLost, 11),
-    (Mark::CrashInReceive, 369),
-    (Mark::CrashBeforeMark, 514),
-    (Mark::InstallFinishedAtStart, 603),
-    (Mark::JointEntered, 0),
-    (Mark::JointLeft, 0),
-    (Mark::JointLeftByAnother, 0),
-    (Mark::ChangeRefusedAtApply, 16),
-    (Mark::LeaderRemoved, 3),
-    (Mark::RemovedInformed, 3),
-    (Mark::SoleVoterGrew, 20),
-    (Mark::FolderReplaced, 27),
-    (Mark::EmptyFolderRefused, 0),
-    (Mark::OldCopyRefused, 41),
-    (Mark::OldCopyHarmless, 2),
-    (Mark::OldCopyLetIn, 21),
-    (Mark::OlderTermReplaced, 9),
-    (Mark::OlderTermCommitted, 0),
-    (Mark::TwoLeaders, 3),
-    (Mark::LeaderPaused, 3),
-    (Mark::CrashInWrite, 0),
-    (Mark::CrashInStart, 1),
-    (Mark::DiskFull, 2),
-    (Mark::DiskFailed, 0),
-    (Mark::SyncStalled, 4),
-    (Mark::LateBytes, 0),
-    (Mark::LateBytesDropped, 11),
-    (Mark::StaleReject, 168),
-    (Mark::HandedOver, 12),
-    (Mark::ReadIndex, 2),
-    (Mark::ChangeRefused, 2),
-    (Mark::FigureEight, 9),
-    (Mark::SeveralVotersChanged, 3),
-    (Mark::VoterMoved, 7),
+/// Seeds that came to all marks when this was written. Others are tried behind them, so a change
+/// that moves the marks costs time and no edit.
+const LIKELY: [u64; 18] = [
+    0, 1, 2, 3, 4, 7, 9, 11, 12, 16, 20, 21, 27, 41, 168, 369, 514, 603,
 ];
+/// Seeds of the search for what those miss.
+const SEARCHED: u64 = 1500;
 
+/// A judgement of coverage alone: a mark that is missed says nothing of the runs' results.
 #[test]
 fn runs_come_to_every_rare_situation() {
-    assert_eq!(MARKED.map(|(mark, _)| mark), Mark::ALL);
-    let mut missed = Vec::new();
-    for (mark, seed) in MARKED {
-        let settings = Settings {
-            seed,
-            bug: None,
-            is_recording: false,
-        };
-        if !run(&settings).marks.contains(&mark) {
-            missed.push((mark, seed));
+    let mut missed = BTreeSet::from(Mark::ALL);
+    for seed in LIKELY.into_iter().chain(0..SEARCHED) {
+        if missed.is_empty() {
+            return;
+        }
+        match explore(seed, 1, None) {
+            Ok(summary) => missed.retain(|mark| !summary.marks.contains_key(mark)),
+            Err(failure) => panic!("{failure}"),
         }
     }
-    assert_eq!(missed, []);
+    panic!("coverage: no run of {SEARCHED} comes to {missed:?}");
 }
 
 #[test]
 fn seeded_bugs_are_found() {
     for bug in SeededBug::ALL {
-        // No seed before this one finds it.
-        let first_seed = if bug == SeededBug::B20 { 190 } else { 0 };
-        let found = explore(first_seed, 60, Some(bug));
-        assert!(found.is_err(), "{bug:?} is not found");
+        // The seed to begin with that finds it soon.
+        let likely = if bug == SeededBug::B20 { 190 } else { 0 };
+        let is_found = [(likely, 60), (0, SEARCHED)]
+            .into_iter()
+            .any(|(first_seed, seeds)| explore(first_seed, seeds, Some(bug)).is_err());
+        assert!(is_found, "coverage: no run of {SEARCHED} finds {bug:?}");
     }
 }

@@ -6,31 +6,39 @@ use std::collections::BTreeSet;
 use baton_sim::scenario;
 use baton_sim::servers::{MARKS, ServerBug, ServersSettings, explore, run};
 
-/// Seeds of the short form, as ranges: together they come to each mark. Where a change of the
-/// simulator moves the marks, `baton-sim servers --seeds 100 --each` shows others.
-const SEEDS: [(u64, u64); 3] = [(0, 18), (20, 1), (42, 1)];
+/// Seeds of the short form.
+const SEEDS: u64 = 18;
+/// Seeds behind those that came to the other marks when this was written. Others are tried behind
+/// them, so a change that moves the marks costs time and no edit.
+const LIKELY: [u64; 2] = [20, 42];
+/// Seeds of the search for what those miss.
+const SEARCHED: u64 = 300;
 const CALLED_BACK: &str = "a server calls back one that it does not know yet";
 
 #[test]
 fn a_history_makes_sense_whatever_befalls_the_servers() {
-    let mut reached = BTreeSet::new();
-    for (first_seed, seeds) in SEEDS {
-        let summary = match explore(&scenario::history(), first_seed, seeds, None) {
-            Ok(summary) => summary,
-            Err(failure) => panic!("{failure}"),
-        };
-        assert_eq!(summary.runs, seeds);
-        assert!(
-            summary.entries > 100 * seeds,
-            "runs come to nothing: {summary:?}"
-        );
-        reached.extend(summary.marks.into_keys());
+    let explored = |first_seed, seeds| match explore(&scenario::history(), first_seed, seeds, None)
+    {
+        Ok(summary) => summary,
+        Err(failure) => panic!("{failure}"),
+    };
+    let summary = explored(0, SEEDS);
+    assert_eq!(summary.runs, SEEDS);
+    assert!(
+        summary.entries > 100 * SEEDS,
+        "runs come to nothing: {summary:?}"
+    );
+    // From here on coverage alone is judged.
+    let mut missed = BTreeSet::from(MARKS);
+    missed.retain(|mark| !summary.marks.contains_key(mark));
+    for seed in LIKELY.into_iter().chain(SEEDS..SEARCHED) {
+        if missed.is_empty() {
+            return;
+        }
+        let summary = explored(seed, 1);
+        missed.retain(|mark| !summary.marks.contains_key(mark));
     }
-    let missed: Vec<&str> = MARKS
-        .into_iter()
-        .filter(|mark| !reached.contains(mark))
-        .collect();
-    assert_eq!(missed, [] as [&str; 0], "marks that no run comes to");
+    panic!("coverage: no run of {SEARCHED} comes to {missed:?}");
 }
 
 /// One is added while a server leads that was added itself.
@@ -71,20 +79,20 @@ fn runs_are_judged_by_what_the_members_agree_on() {
 
 #[test]
 fn seeded_bugs_are_found() {
-    // The others take longer than a test can wait for, see docs/project/simulation.md.
+    // The others take longer than a test can wait for, see docs/project/simulation.md. With each
+    // the seed to begin with that finds it soon.
     let wanted = [
         (ServerBug::B07, 0),
         (ServerBug::B09, 0),
-        // No seed before this one comes to a session that outlives the end that was decided.
         (ServerBug::B11, 7),
-        // No seed before this one comes to a duplicate.
         (ServerBug::B12, 42),
-        // No seed before this one comes to a gap.
         (ServerBug::B13, 10),
     ];
-    for (bug, first_seed) in wanted {
-        let found = explore(&scenario::history(), first_seed, 40, Some(bug));
-        assert!(found.is_err(), "{bug:?} is not found");
+    for (bug, likely) in wanted {
+        let is_found = [(likely, 40), (0, SEARCHED)]
+            .into_iter()
+            .any(|(first, seeds)| explore(&scenario::history(), first, seeds, Some(bug)).is_err());
+        assert!(is_found, "coverage: no run of {SEARCHED} finds {bug:?}");
     }
 }
 
