@@ -15,7 +15,7 @@ use baton_testkit::Match;
 use baton_testkit::Proxy;
 
 use crate::common::work::{drain, queue};
-use crate::common::{LONG, Stage, connect, session, within};
+use crate::common::{LONG, Stage, TRIPS, connect, round_trips, session, within};
 
 /// Deletes a node with all below it, as `rm -r` does.
 async fn remove(session: &Session, path: &str) {
@@ -301,7 +301,8 @@ async fn who_waits_at_a_queue_that_is_deleted_asks_for_nothing_and_gets_what_is_
     for part in ["", "/items"] {
         let path = format!("{}/q{}", stage.path, part.len());
         let proxy = Proxy::start_recording(stage.addr).await.unwrap();
-        let consumer = queue(&connect(proxy.addr(), LONG).await, &path);
+        let client = connect(proxy.addr(), LONG).await;
+        let consumer = queue(&client, &path);
         let producer = queue(&stage.client().await, &path);
         let taking = tokio::spawn(async move { consumer.take().await.map(|_| ()) });
         within(async {
@@ -320,9 +321,11 @@ async fn who_waits_at_a_queue_that_is_deleted_asks_for_nothing_and_gets_what_is_
             }
         })
         .await;
-        // Long enough for one that does not rest to ask thousands of times.
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let asked = proxy.count(&Match::any_request());
+        // One that does not rest asks at least once for each of these.
+        for _ in 0..3 {
+            round_trips(&client).await;
+        }
+        let asked = proxy.count(&Match::any_request()) - 3 * TRIPS;
         assert!(asked < 200, "{part}: {asked} requests");
         within(producer.offer("x")).await.unwrap();
         within(taking).await.unwrap().unwrap();

@@ -10,7 +10,7 @@ use baton_testkit::inspect;
 use baton_testkit::{Action, Match};
 use tokio::task::JoinHandle;
 
-use crate::common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, session, within};
+use crate::common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, round_trips, session, within};
 
 /// Found dead after two thirds of this, before the patience of a test is at its end; long, since
 /// many tests run at once.
@@ -581,8 +581,8 @@ async fn h63_in_the_layout_of_curator_the_first_by_name_leaves_last() {
         .unwrap();
     let first = leaving(within(first).await.unwrap().unwrap());
     // What ours would do too early it has begun by then.
+    round_trips(&client).await;
     within(admin.sync(&stage.path)).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(stage.children().await.len(), 3, "ours, theirs and ready");
     admin.delete(&theirs, None).await.unwrap();
     within(first).await.unwrap().unwrap();

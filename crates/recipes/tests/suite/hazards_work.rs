@@ -11,7 +11,7 @@ use baton_client::{Acl, EventKind, OpCode, Perms};
 use baton_testkit::{Action, Fault, Match, Variant};
 
 use crate::common::work::{drain, queue};
-use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
+use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, round_trips, session, within};
 
 const ROOMY: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(5);
@@ -174,8 +174,16 @@ async fn a_claim_that_is_extended_stays_and_one_whose_time_is_up_but_nobody_want
     let queue = queue(&client, &stage.path).visibility(timeout);
     within(queue.offer("x")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let before = claim.remaining();
+    let before = within(async {
+        loop {
+            let remaining = claim.remaining();
+            if remaining < timeout - timeout / 10 {
+                return remaining;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     within(claim.extend()).await.unwrap();
     assert!(claim.remaining() > before);
     assert_eq!(within(claim.lost()).await, LostReason::ClaimTimedOut);
@@ -653,8 +661,10 @@ async fn a_new_item_wakes_one_of_many_idle_consumers() {
         }
     })
     .await;
-    // Whoever else were to be woken would be by now.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Whoever else were to be woken would be by then.
+    for (client, _) in &consumers {
+        round_trips(client).await;
+    }
     let woken = events.iter().filter(|event| event.times() > 0).count();
     assert!(
         woken <= 2,

@@ -280,6 +280,18 @@ pub async fn session(client: &Client) -> Session {
     within(client.session()).await.unwrap()
 }
 
+/// Number of reads that [`round_trips`] makes.
+pub const TRIPS: usize = 100;
+
+/// Makes reads one after the other on this client's connection. Requests that a task sends without
+/// rest go out among them, and events that the server has sent before arrive.
+pub async fn round_trips(client: &Client) {
+    let session = session(client).await;
+    for _ in 0..TRIPS {
+        within(session.exists("/")).await.unwrap();
+    }
+}
+
 pub fn mutex(client: &Client, path: &str) -> Mutex {
     Mutex::new(client, path).unwrap()
 }
