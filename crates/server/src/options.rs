@@ -708,12 +708,6 @@ impl Options {
         }
     }
 
-    /// Whether clients can prove identities to which their sessions are bound.
-    pub(crate) fn binds_sessions(&self) -> bool {
-        let tls = self.tls.as_ref();
-        !self.sasl_users.is_empty() || tls.is_some_and(|tls| tls.client_auth != ClientAuth::None)
-    }
-
     fn check_schemes(&self) -> Result<(), StartError> {
         let refuse = |remedy| {
             let setting = "require_auth";

@@ -143,6 +143,11 @@ pub fn begin_anew(
             tree.apply_batch(&batch, &mut (), |_, _| {});
         }
     }
+    while let Some(session_id) = tree.unfinished_end() {
+        let reason = CloseReason::Expired;
+        let command = Command::CloseSession { session_id, reason };
+        tree.apply(now_ms.max(newest_ms), session_id, &nobody, command, &mut ());
+    }
     debug_assert_eq!(tree.sessions().len(), 0, "each was closed by a command");
     let beyond = tree
         .zxid()

@@ -11,7 +11,7 @@ use crate::batch::{Batch, BatchItem, CloseReason, Command};
 use crate::effects::{Effects, Outcome};
 use crate::identity::{AuthId, Identity};
 use crate::kind::is_session_id;
-use crate::level::FormatLevel;
+use crate::level::{FormatLevel, MOST_DELETED_AT_ONCE};
 use crate::recorder::{Context, Direct};
 use crate::server_list::{ListChange, ServerList};
 use crate::sessions::{CERTIFICATE, SASL};
@@ -278,12 +278,18 @@ impl Tree {
         id: i64,
         effects: &mut impl Effects,
     ) -> Result<Response, ErrorCode> {
-        let session = self.sessions.close(id).ok_or(ErrorCode::SessionExpired)?;
-        self.digest.remove(session.digest_term(id, self.level));
-        let mut doomed: Vec<(String, NodeId)> = session
-            .ephemerals
-            .iter()
-            .map(|node| (self.arena.path_of(*node), *node))
+        if !self.sessions.is_ending(id) {
+            let session = self.sessions.end(id).ok_or(ErrorCode::SessionExpired)?;
+            self.digest.remove(session.digest_term(id, self.level));
+        }
+        let most = match self.level >= FormatLevel::BoundedCommands {
+            true => MOST_DELETED_AT_ONCE,
+            false => usize::MAX,
+        };
+        let doomed = self.sessions.next_doomed(id, most).unwrap_or_default();
+        let mut doomed: Vec<(String, NodeId)> = doomed
+            .into_iter()
+            .map(|node| (self.arena.path_of(node), node))
             .collect();
         doomed.sort_unstable();
         for (path, node) in doomed {

@@ -5,6 +5,7 @@ use crate::arena::{Node, NodeId};
 use crate::digest;
 use crate::kind::Kind;
 use crate::recorder::{Recorder, Undo};
+use crate::sessions::Ephemeral;
 use crate::tree::Tree;
 
 impl Tree {
@@ -55,7 +56,10 @@ impl Tree {
     pub(crate) fn note_kind(&mut self, kind: Kind, id: NodeId) {
         match kind {
             Kind::Persistent => {}
-            Kind::Ephemeral(session) => self.sessions.add_ephemeral(session, id),
+            Kind::Ephemeral(session) => {
+                let ephemeral = Ephemeral::new(id, self.arena.node(id));
+                self.sessions.add_ephemeral(session, ephemeral);
+            }
             Kind::Container | Kind::Ttl(_) => {
                 self.reaped.insert(id);
             }
@@ -66,7 +70,10 @@ impl Tree {
     pub(crate) fn forget_kind(&mut self, kind: Kind, id: NodeId) {
         match kind {
             Kind::Persistent => {}
-            Kind::Ephemeral(session) => self.sessions.remove_ephemeral(session, id),
+            Kind::Ephemeral(session) => {
+                let ephemeral = Ephemeral::new(id, self.arena.node(id));
+                self.sessions.remove_ephemeral(session, ephemeral);
+            }
             Kind::Container | Kind::Ttl(_) => {
                 self.reaped.remove(&id);
             }

@@ -18,11 +18,19 @@ pub enum FormatLevel {
     /// Level 4: snapshots of version 3. A session is bound to the identities that its client has
     /// proved, and only who proves them again can take it over.
     BoundSessions,
+    /// Level 5: one command costs no more than its bounds say. The end of a session deletes
+    /// [`MOST_DELETED_AT_ONCE`] of its ephemerals, and each further command of the same kind as
+    /// many. The formats are those of level 4.
+    BoundedCommands,
 }
+
+/// Ephemerals that one command deletes whose session has ended, from
+/// [`FormatLevel::BoundedCommands`] on.
+pub const MOST_DELETED_AT_ONCE: usize = 1000;
 
 impl FormatLevel {
     /// The highest level that this version can read and write.
-    pub const NEWEST: Self = Self::BoundSessions;
+    pub const NEWEST: Self = Self::BoundedCommands;
 
     /// Its number, as it is stored.
     #[must_use]
@@ -32,6 +40,7 @@ impl FormatLevel {
             Self::Attachments => 2,
             Self::Members => 3,
             Self::BoundSessions => 4,
+            Self::BoundedCommands => 5,
         }
     }
 
@@ -39,7 +48,7 @@ impl FormatLevel {
     pub(crate) const fn batch_version(self) -> u8 {
         match self {
             Self::Initial => 1,
-            Self::Attachments | Self::Members | Self::BoundSessions => 2,
+            Self::Attachments | Self::Members | Self::BoundSessions | Self::BoundedCommands => 2,
         }
     }
 
@@ -48,7 +57,7 @@ impl FormatLevel {
         match self {
             Self::Initial => 1,
             Self::Attachments | Self::Members => 2,
-            Self::BoundSessions => 3,
+            Self::BoundSessions | Self::BoundedCommands => 3,
         }
     }
 
@@ -60,6 +69,7 @@ impl FormatLevel {
             2 => Some(Self::Attachments),
             3 => Some(Self::Members),
             4 => Some(Self::BoundSessions),
+            5 => Some(Self::BoundedCommands),
             _ => None,
         }
     }

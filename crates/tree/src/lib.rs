@@ -65,10 +65,10 @@ pub use batch::{
 pub use effects::{Change, ChangeKind, Effects, Outcome, OverQuota, QuotaOf};
 pub use exchange::{AssembleError, Assembly, Znode};
 pub use identity::{AuthId, Identity, digest_id};
-pub use level::FormatLevel;
+pub use level::{FormatLevel, MOST_DELETED_AT_ONCE};
 pub use quota::QuotaState;
 pub use read::{ChildNames, PeekedChild};
-pub use reap::ReapCandidate;
+pub use reap::{ReapCandidate, ReapCursor};
 pub use restore::{Restore, RestoreError};
 pub use server_list::{ListChange, ListedServer, ServerList};
 pub use sessions::{EphemeralCursor, SessionInfo};

@@ -121,7 +121,7 @@ impl Tree {
         let mut paths: Vec<String> = session
             .ephemerals
             .iter()
-            .map(|id| self.arena.path_of(*id))
+            .map(|ephemeral| self.arena.path_of(ephemeral.node))
             .filter(|path| path.starts_with(prefix))
             .collect();
         paths.sort_unstable();
@@ -132,8 +132,11 @@ impl Tree {
     #[must_use]
     pub fn some_ephemerals(&self, session: i64, most: usize) -> Vec<String> {
         let session = self.sessions.get(session).into_iter();
-        let ids = session.flat_map(|session| &session.ephemerals);
-        ids.take(most).map(|id| self.arena.path_of(*id)).collect()
+        let ephemerals = session.flat_map(|session| &session.ephemerals);
+        ephemerals
+            .take(most)
+            .map(|ephemeral| self.arena.path_of(ephemeral.node))
+            .collect()
     }
 
     /// Number of all descendants. Walks over them.
@@ -268,15 +271,15 @@ impl Tree {
             }
             let above = node.map_or(Bound::Unbounded, Bound::Excluded);
             cursor.last = Some((id, node));
-            for node in session.ephemerals.range((above, Bound::Unbounded)) {
+            for ephemeral in session.ephemerals.range((above, Bound::Unbounded)) {
                 if left == 0 || bytes >= max_bytes {
                     return true;
                 }
-                let path = self.arena.path_of(*node);
+                let path = self.arena.path_of(ephemeral.node);
                 left -= 1;
                 bytes += path.len();
                 found.push((id, path));
-                cursor.last = Some((id, Some(*node)));
+                cursor.last = Some((id, Some(*ephemeral)));
             }
             // A session without ephemerals costs a look, too.
             left = left.saturating_sub(1);
@@ -288,6 +291,19 @@ impl Tree {
     #[must_use]
     pub fn session(&self, id: i64) -> Option<SessionInfo> {
         self.sessions.get(id).map(|session| session.info(id))
+    }
+
+    /// An ended session that has ephemerals left, for the next command that deletes some of them:
+    /// another [`crate::Command::CloseSession`] of it.
+    #[must_use]
+    pub fn unfinished_end(&self) -> Option<i64> {
+        self.sessions.unfinished_end()
+    }
+
+    /// Whether session `id` has ended and has ephemerals left.
+    #[must_use]
+    pub fn is_ending(&self, id: i64) -> bool {
+        self.sessions.is_ending(id)
     }
 
     /// Whether a connection with this password and these identities may take session `id` over.

@@ -2,6 +2,9 @@
 //! leader looks for them; the decision is made again when the deletion is applied, as the znode may
 //! have been used since.
 
+use std::ops::Bound;
+
+use crate::arena::NodeId;
 use crate::kind::Kind;
 use crate::tree::Tree;
 
@@ -14,37 +17,59 @@ pub struct ReapCandidate {
     pub czxid: i64,
 }
 
+/// How far a walk over all containers and TTL znodes has come; see [`Tree::reap_candidates`].
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ReapCursor {
+    /// The znode that was last looked at.
+    last: Option<NodeId>,
+    is_at_end: bool,
+}
+
+impl ReapCursor {
+    /// Whether the walk has come to its end.
+    #[must_use]
+    pub const fn is_at_end(&self) -> bool {
+        self.is_at_end
+    }
+}
+
 impl Tree {
-    /// At most `limit` znodes that are due at `now_ms`, milliseconds since the Unix epoch by the
-    /// leader's clock: TTL znodes without children that were not written for longer than their time
-    /// to live; containers without children that have had some, or that were never used for longer
-    /// than `max_never_used_ms` (0: those stay).
+    /// The due ones of the next `most` containers and TTL znodes, at `now_ms`, milliseconds since
+    /// the Unix epoch by the leader's clock: TTL znodes without children that were not written for
+    /// longer than their time to live; containers without children that have had some, or that
+    /// were never used for longer than `max_never_used_ms` (0: those stay). For a walk in slices,
+    /// between which the tree may change: a znode that is there from the first to the last is
+    /// looked at, once.
     #[must_use]
     pub fn reap_candidates(
         &self,
         now_ms: i64,
         max_never_used_ms: i64,
-        limit: usize,
+        cursor: &mut ReapCursor,
+        most: usize,
     ) -> Vec<ReapCandidate> {
-        self.reaped
-            .iter()
-            .filter(|id| {
-                let node = self.arena.node(**id);
-                let family = self.arena.family(node);
-                let idle_ms = now_ms.saturating_sub(node.mtime);
-                let due = match Kind::of_owner(node.owner) {
-                    Kind::Container if family.creates > 0 => true,
-                    Kind::Container => max_never_used_ms > 0 && idle_ms > max_never_used_ms,
-                    Kind::Ttl(ttl_ms) => idle_ms > ttl_ms,
-                    Kind::Persistent | Kind::Ephemeral(_) => false,
-                };
-                due && family.num_children == 0
-            })
-            .take(limit)
-            .map(|id| ReapCandidate {
-                path: self.arena.path_of(*id),
-                czxid: self.arena.node(*id).czxid,
-            })
-            .collect()
+        let above = cursor.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.reaped.range((above, Bound::Unbounded));
+        let mut found = Vec::new();
+        for id in rest.by_ref().take(most) {
+            cursor.last = Some(*id);
+            let node = self.arena.node(*id);
+            let family = self.arena.family(node);
+            let idle_ms = now_ms.saturating_sub(node.mtime);
+            let due = match Kind::of_owner(node.owner) {
+                Kind::Container if family.creates > 0 => true,
+                Kind::Container => max_never_used_ms > 0 && idle_ms > max_never_used_ms,
+                Kind::Ttl(ttl_ms) => idle_ms > ttl_ms,
+                Kind::Persistent | Kind::Ephemeral(_) => false,
+            };
+            if due && family.num_children == 0 {
+                found.push(ReapCandidate {
+                    path: self.arena.path_of(*id),
+                    czxid: node.czxid,
+                });
+            }
+        }
+        cursor.is_at_end = rest.next().is_none();
+        found
     }
 }

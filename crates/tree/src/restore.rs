@@ -432,6 +432,7 @@ pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
     for (kind, id) in kinds {
         if let Kind::Ephemeral(session) = kind
             && tree.sessions.get(session).is_none()
+            && tree.level < FormatLevel::BoundedCommands
         {
             return Err(RestoreError::Inconsistent("an ephemeral has no session"));
         }

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use baton_proto::PASSWORD_BYTES;
 use subtle::ConstantTimeEq;
 
-use crate::arena::NodeId;
+use crate::arena::{Node, NodeId};
 use crate::attachment::Attachment;
 use crate::digest;
 use crate::identity::{AuthId, Identity};
@@ -19,6 +19,25 @@ pub(crate) const CERTIFICATE: &str = "x509";
 /// The scheme of what a connection proves once it has its session.
 pub(crate) const SASL: &str = "sasl";
 
+/// An ephemeral of a session. The order is that of the creations, which is the same on every
+/// replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ephemeral {
+    czxid: i64,
+    birth: u32,
+    pub(crate) node: NodeId,
+}
+
+impl Ephemeral {
+    pub(crate) const fn new(id: NodeId, node: &Node) -> Self {
+        Self {
+            czxid: node.czxid,
+            birth: node.birth,
+            node: id,
+        }
+    }
+}
+
 /// An open session.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
@@ -28,7 +47,7 @@ pub(crate) struct Session {
     /// What its client has proved to be by a certificate or by SASL, and whoever takes it over has
     /// to prove, too.
     pub(crate) bound_to: Vec<AuthId>,
-    pub(crate) ephemerals: BTreeSet<NodeId>,
+    pub(crate) ephemerals: BTreeSet<Ephemeral>,
 }
 
 /// An open session.
@@ -55,13 +74,15 @@ pub struct SessionInfo {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct EphemeralCursor {
     /// The session that was last looked at, and the last of its ephemerals.
-    pub(crate) last: Option<(i64, Option<NodeId>)>,
+    pub(crate) last: Option<(i64, Option<Ephemeral>)>,
 }
 
 /// The open sessions, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     open: BTreeMap<i64, Session>,
+    /// Ephemerals of ended sessions, which further commands delete. None of the sets is empty.
+    ended: BTreeMap<i64, BTreeSet<Ephemeral>>,
     ephemerals: usize,
 }
 
@@ -75,7 +96,7 @@ impl Sessions {
         attachment: Attachment,
         bound_to: Vec<AuthId>,
     ) -> bool {
-        if self.open.contains_key(&id) {
+        if self.open.contains_key(&id) || self.ended.contains_key(&id) {
             return false;
         }
         let session = Session {
@@ -97,27 +118,53 @@ impl Sessions {
         self.open.get_mut(&id)
     }
 
-    /// Takes a session out, with the set of its ephemerals, which the caller deletes.
-    pub(crate) fn close(&mut self, id: i64) -> Option<Session> {
-        let session = self.open.remove(&id)?;
-        self.ephemerals -= session.ephemerals.len();
+    /// Takes a session out. Its ephemerals are left to [`Sessions::next_doomed`].
+    pub(crate) fn end(&mut self, id: i64) -> Option<Session> {
+        let mut session = self.open.remove(&id)?;
+        let ephemerals = std::mem::take(&mut session.ephemerals);
+        if !ephemerals.is_empty() {
+            self.ended.insert(id, ephemerals);
+        }
         Some(session)
     }
 
-    pub(crate) fn add_ephemeral(&mut self, id: i64, node: NodeId) {
-        if let Some(session) = self.open.get_mut(&id)
-            && session.ephemerals.insert(node)
-        {
-            self.ephemerals += 1;
-        }
+    /// The oldest ephemerals of an ended session, `most` of them at most. `None`: it has none left.
+    pub(crate) fn next_doomed(&self, id: i64, most: usize) -> Option<Vec<NodeId>> {
+        let ephemerals = self.ended.get(&id)?.iter().take(most);
+        Some(ephemerals.map(|ephemeral| ephemeral.node).collect())
     }
 
-    pub(crate) fn remove_ephemeral(&mut self, id: i64, node: NodeId) {
-        if let Some(session) = self.open.get_mut(&id)
-            && session.ephemerals.remove(&node)
-        {
-            self.ephemerals -= 1;
-        }
+    /// An ended session that has ephemerals left: the one with the lowest id.
+    pub(crate) fn unfinished_end(&self) -> Option<i64> {
+        self.ended.keys().next().copied()
+    }
+
+    /// Whether the session has ended and has ephemerals left.
+    pub(crate) fn is_ending(&self, id: i64) -> bool {
+        self.ended.contains_key(&id)
+    }
+
+    pub(crate) fn add_ephemeral(&mut self, id: i64, ephemeral: Ephemeral) {
+        let is_new = match self.open.get_mut(&id) {
+            Some(session) => session.ephemerals.insert(ephemeral),
+            None => self.ended.entry(id).or_default().insert(ephemeral),
+        };
+        self.ephemerals += usize::from(is_new);
+    }
+
+    pub(crate) fn remove_ephemeral(&mut self, id: i64, ephemeral: Ephemeral) {
+        let was_there = if let Some(session) = self.open.get_mut(&id) {
+            session.ephemerals.remove(&ephemeral)
+        } else if let Some(left) = self.ended.get_mut(&id) {
+            let was_there = left.remove(&ephemeral);
+            if left.is_empty() {
+                self.ended.remove(&id);
+            }
+            was_there
+        } else {
+            false
+        };
+        self.ephemerals -= usize::from(was_there);
     }
 
     /// The open sessions in the order of their ids.
@@ -173,7 +220,7 @@ impl Session {
                 attachment.is_broken(),
             )
             .wrapping_add(attachment.digest_steps()),
-            FormatLevel::BoundSessions => self
+            FormatLevel::BoundSessions | FormatLevel::BoundedCommands => self
                 .digest_term(id, FormatLevel::Attachments)
                 .wrapping_add(digest::binding_term(id, &self.bound_to)),
         }

@@ -18,6 +18,7 @@ use parking_lot::RwLockWriteGuard;
 use crate::audit::changes::{Applied, Changes};
 use crate::commit::in_flight::Requested;
 use crate::commit::lost_session::LostSession;
+use crate::commit::session_ends::{CloseRequest, SessionEnds};
 use crate::connections::conn::{Attached, CloseReason, Conn};
 use crate::connections::inbox::{Group, Kind, Queued, Work};
 use crate::connections::touch::Touch;
@@ -190,6 +191,11 @@ pub(crate) struct Applier {
     pub(crate) reconfigured: Option<Result<Outcome, Unapplied>>,
     /// The tree's format level after the last entry.
     pub(crate) level: FormatLevel,
+    /// An ended session that has ephemerals left after the last entry.
+    pub(crate) unfinished_end: Option<i64>,
+    /// Whether a deletion was applied that no client has asked for.
+    pub(crate) has_deleted: bool,
+    pub(crate) ends: SessionEnds,
     /// Requests for sessions whose id was taken: another id is to be drawn for each.
     pub(crate) again: Work,
     pub(crate) wake: Vec<Arc<Conn>>,
@@ -216,6 +222,9 @@ impl Applier {
             deleted: Vec::new(),
             reconfigured: None,
             level,
+            unfinished_end: state.tree.read().unfinished_end(),
+            has_deleted: false,
+            ends: SessionEnds::default(),
             again: Work::default(),
             wake: Vec::new(),
             notified: 0,
@@ -311,9 +320,15 @@ impl Applier {
                         }
                     };
                     if let Some(audit) = self.audit.as_mut().filter(|_| is_audited) {
+                        let ended_by = || match item.command {
+                            Command::CloseSession { session_id, .. } => {
+                                self.ends.closed_by(session_id)
+                            }
+                            _ => None,
+                        };
                         audit.applied(&Applied {
                             item,
-                            client: group,
+                            client: group.or_else(ended_by),
                             is_own: self.is_own && self.origin.is_none(),
                             outcome: &outcome,
                             deleted: &self.deleted,
@@ -328,6 +343,16 @@ impl Applier {
                         let conn = group.map(|group| &group.conn);
                         self.after_command(state, clocks, item, &outcome, lost, conn);
                     }
+                    self.has_deleted |= group.is_none()
+                        && matches!(
+                            item.command,
+                            Command::CloseSession { .. } | Command::DeleteContainer { .. }
+                        );
+                    let asked = group.zip(work.requests.get(step.request));
+                    if self.ends.begun(&tree, item, asked) {
+                        continue;
+                    }
+                    self.answer_complete_ends(state, &tree);
                     Some((outcome, item.command))
                 } else {
                     None
@@ -375,6 +400,7 @@ impl Applier {
             }
             drop(watches);
             self.level = tree.level();
+            self.unfinished_end = tree.unfinished_end();
             if read_bytes >= READ_BYTES_PER_LOCK {
                 RwLockWriteGuard::unlock_fair(tree);
             }
@@ -533,6 +559,26 @@ impl Applier {
         touch
     }
 
+    /// Answers clients whose sessions have ended and have no ephemeral left.
+    fn answer_complete_ends(&mut self, state: &ServerState, tree: &Tree) {
+        while !self.ends.is_empty()
+            && let Some(complete) = self.ends.next_complete(tree)
+        {
+            let Some(CloseRequest { group, request }) = complete else {
+                continue;
+            };
+            let command = Command::CloseSession {
+                session_id: group.conn.session(),
+                reason: baton_tree::CloseReason::Client,
+            };
+            let outcome = Outcome {
+                zxid: tree.zxid(),
+                result: Ok(Response::Empty),
+            };
+            self.reply(state, &group.conn, &request, &command, &outcome);
+        }
+    }
+
     fn reply(
         &mut self,
         state: &ServerState,
@@ -689,7 +735,8 @@ fn write_ready(out: &mut Vec<u8>, reply: &[u8], zxid: i64) {
 fn is_id_taken(tree: &Tree, command: &Command<'_>, outcome: &Outcome) -> bool {
     match command {
         Command::OpenSession { session_id, .. } => {
-            outcome.result.is_err() && tree.session(*session_id).is_some()
+            let is_known = tree.session(*session_id).is_some() || tree.is_ending(*session_id);
+            outcome.result.is_err() && is_known
         }
         _ => false,
     }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `pipeline` | the core thread: one log entry of everything that waits, synced and applied |
 //! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
+//! | `session_ends` | ended sessions that have ephemerals left, and who waits for their end |
 //! | `lost_session` | the line of the log about a session that expired, and what it held |
 //! | `outstanding` | on a server of an ensemble: batches of its clients that are not applied yet |
 //! | `in_flight` | entries that were proposed and not applied yet: whom each is to answer |
@@ -27,5 +28,6 @@ mod member_changes;
 mod outstanding;
 pub(crate) mod pipeline;
 pub(crate) mod recover;
+mod session_ends;
 pub(crate) mod snapshots;
 pub(crate) mod starting;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind, Position};
 use baton_proto::PASSWORD_BYTES;
 use baton_tree::{
-    Batch, BatchBuilder, CloseReason as SessionEnd, Command, FormatLevel, Identity, Stamp,
+    Batch, BatchBuilder, CloseReason as SessionEnd, Command, FormatLevel, Identity,
+    MOST_DELETED_AT_ONCE, Stamp,
 };
 use baton_wal::{Record, Wal, WalError};
 use bytes::Bytes;
@@ -39,8 +40,10 @@ use crate::time::{ForgivenBefore, micros};
 use crate::traces::WriteStep;
 
 mod member;
+mod own_deletions;
 
 use member::Member;
+use own_deletions::OwnDeletions;
 
 /// Commands that go into one entry, in bytes, before another one is begun.
 const ENTRY_BYTES: usize = 1 << 20;
@@ -52,8 +55,6 @@ const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
 /// How long what was synced may go without an end mark. The mark costs a sync of its own, so it
 /// waits for a moment of rest, or for the next of these moments where there is none.
 const END_MARK_PAUSE: Duration = Duration::from_millis(500);
-/// Containers and TTL znodes that one entry removes.
-const REAP_AT_ONCE: usize = 1000;
 
 /// How far the reading of all sockets is, which comes before any session expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +94,7 @@ pub(crate) struct CommitPipeline {
     is_traced: bool,
     /// When the log was last synced, where writes may have a tracer and the core syncs it.
     synced_at: Option<Instant>,
-    next_reap: Option<Instant>,
+    own_deletions: OwnDeletions,
     /// When the end of the log is to be marked.
     next_end_mark: Option<Instant>,
     nobody: Identity,
@@ -167,7 +168,6 @@ impl CommitPipeline {
         snapshots: Snapshots,
     ) -> Self {
         let tick_ms = u64::try_from(state.options.tick.as_millis()).unwrap_or(u64::MAX);
-        let reap = state.options.reap_interval;
         let ids = SessionIds::new(
             state.options.server_id,
             state.time.wall_ms(),
@@ -192,7 +192,7 @@ impl CommitPipeline {
             last_sync: Duration::ZERO,
             is_traced: state.options.tracer.is_some(),
             synced_at: None,
-            next_reap: (!reap.is_zero()).then(|| state.time.now() + reap),
+            own_deletions: OwnDeletions::new(&state),
             next_end_mark: None,
             nobody: Identity::anonymous(),
             waits_for_room: false,
@@ -227,13 +227,9 @@ impl CommitPipeline {
         self.consensus.membership()
     }
 
-    /// Raises the format level to the newest one that a server alone has a use for: nobody else has
-    /// to read what this server writes.
+    /// Raises the format level to the newest one: nobody else has to read what this server writes.
     fn raise_level(&mut self, is_new: bool) -> Result<(), ServerError> {
-        let to = match self.state.options.binds_sessions() {
-            true => FormatLevel::BoundSessions,
-            false => FormatLevel::Attachments,
-        };
+        let to = FormatLevel::NEWEST;
         let from = self.applier.level;
         if from >= to {
             return Ok(());
@@ -330,7 +326,7 @@ impl CommitPipeline {
         self.round(work)?;
         self.expire_requested()?;
         self.expire()?;
-        self.reap(now)?;
+        self.delete_own(now)?;
         if self.state.client_log.due_ms() != u64::MAX {
             let now_ms = self.state.time.now_ms();
             self.state.client_log.report_suppressed(now_ms);
@@ -396,8 +392,8 @@ impl CommitPipeline {
         // difference as time in which it stood still.
         let end_mark = self.next_end_mark.map(|due| due.max(now));
         let snapshot = self.snapshots.next_look(now);
-        let reap = self.next_reap.filter(|_| acts);
-        [clock, reap, snapshot, end_mark, self.member_deadline()]
+        let deletion = self.next_deletion(now).filter(|_| acts);
+        [clock, deletion, snapshot, end_mark, self.member_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -582,7 +578,16 @@ impl CommitPipeline {
         if !self.sockets_are_read() {
             return Ok(());
         }
-        let due = self.clocks.due(now_ms);
+        // The end of one session may cost what the whole entry may. The others stay due.
+        let tree = self.state.tree.read();
+        let mut left = MOST_DELETED_AT_ONCE;
+        let due = self.clocks.due(now_ms, |session| {
+            let ephemerals = tree.session(session).map_or(0, |info| info.ephemerals);
+            let has_room = left > 0;
+            left = left.saturating_sub(1 + ephemerals);
+            has_room
+        });
+        drop(tree);
         let stats = &self.state.stats;
         stats.session_ends_put_off.fetch_add(due.put_off, Relaxed);
         let mut builder = self.new_batch();
@@ -613,8 +618,9 @@ impl CommitPipeline {
         }
         self.commit_for_nobody(builder)?;
         for expiration in requested {
-            // The asker may have gone.
-            let _ = expiration.applied.send(());
+            self.applier
+                .ends
+                .notify(expiration.session, expiration.applied);
         }
         Ok(())
     }
@@ -650,33 +656,6 @@ impl CommitPipeline {
                 true
             }
         }
-    }
-
-    /// Removes containers and TTL znodes that have become due (protocol.md §1.11).
-    fn reap(&mut self, now: Instant) -> Result<(), ServerError> {
-        if self.next_reap.is_none_or(|due| now < due) {
-            return Ok(());
-        }
-        self.next_reap = Some(now + self.state.options.reap_interval);
-        let grace_ms =
-            i64::try_from(self.state.options.container_grace.as_millis()).unwrap_or(i64::MAX);
-        let due = self.state.tree.read().reap_candidates(
-            self.state.time.wall_ms(),
-            grace_ms,
-            REAP_AT_ONCE,
-        );
-        self.state.stats.reaped.fetch_add(due.len() as u64, Relaxed);
-        let mut builder = self.new_batch();
-        for candidate in &due {
-            let command = Command::DeleteContainer {
-                path: &candidate.path,
-                czxid: candidate.czxid,
-            };
-            builder.begin(0, &self.nobody, None);
-            builder.push(0, command);
-            self.steps.push(Step::UNASKED);
-        }
-        self.commit_for_nobody(builder)
     }
 
     /// As [`CommitPipeline::commit`], for what the server does by itself.

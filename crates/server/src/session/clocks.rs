@@ -302,16 +302,17 @@ impl SessionClocks {
     /// Marks as ending, and returns in order of id, the sessions whose time is over. The others
     /// move to the bucket that their last touch gives. A session of whose bytes some wait on its
     /// socket, unread, is put off from tick to tick, for one more timeout at most: a client that is
-    /// gone may have left bytes that cannot be answered.
-    pub(crate) fn due(&mut self, now_ms: u64) -> Due {
+    /// gone may have left bytes that cannot be answered. Asks `has_room` before it ends a session;
+    /// what has no room stays due.
+    pub(crate) fn due(&mut self, now_ms: u64, mut has_room: impl FnMut(i64) -> bool) -> Due {
         let mut due = Due::default();
         let next_tick_ms = (now_ms / self.tick_ms + 1).saturating_mul(self.tick_ms);
         while let Some(entry) = self.buckets.first_entry() {
             if *entry.key() > now_ms {
                 break;
             }
-            let (this, sessions) = entry.remove_entry();
-            for session in sessions {
+            let (this, mut sessions) = entry.remove_entry();
+            while let Some(session) = sessions.pop() {
                 let Some(clocked) = self.sessions.get_mut(&session) else {
                     continue;
                 };
@@ -327,6 +328,11 @@ impl SessionClocks {
                 } else if may_wait && clocked.has_unread_bytes() {
                     due.put_off += 1;
                     clocked.bucket = next_tick_ms;
+                } else if !has_room(session) {
+                    sessions.push(session);
+                    self.buckets.insert(this, sessions);
+                    due.ended.sort_unstable();
+                    return due;
                 } else if clocked.touch.end(last_ms) {
                     clocked.silent_since_ms = Some(last_ms);
                     due.ended.push(session);
@@ -362,7 +368,7 @@ mod tests {
             assert!(touch.touch(touched_at));
             let mut ended_at = None;
             for now in 0..3000 {
-                if !clocks.due(now).ended.is_empty() {
+                if !clocks.due(now, |_| true).ended.is_empty() {
                     ended_at = Some(now);
                     break;
                 }
@@ -400,7 +406,7 @@ mod tests {
     fn a_packet_that_comes_after_the_decision_is_not_counted() {
         let mut clocks = SessionClocks::new(10);
         let touch = clocks.start(7, 100, 0, None);
-        assert_eq!(clocks.due(110).ended, [7]);
+        assert_eq!(clocks.due(110, |_| true).ended, [7]);
         assert!(!touch.touch(111));
     }
 
@@ -412,14 +418,18 @@ mod tests {
             let socket: Arc<dyn Outlet> = Arc::new(Unread);
             owner.reads_from(&socket);
             let touch = clocks.start(7, 1000, 0, Some(Arc::clone(&owner)));
-            let put_off = clocks.due(1100);
+            let put_off = clocks.due(1100, |_| true);
             assert_eq!((put_off.ended, put_off.put_off), (vec![], 1));
             assert!(touch.touch(touched_at), "it has not ended");
-            let ended_at = (touched_at..5000).find(|now| clocks.due(*now).ended == [7]);
+            let ended_at = (touched_at..5000).find(|now| clocks.due(*now, |_| true).ended == [7]);
             assert_eq!(ended_at, Some(ends_at));
             clocks.start(8, 1000, 0, Some(owner));
             drop(socket);
-            assert_eq!(clocks.due(1100).ended, [8], "whose socket is gone");
+            assert_eq!(
+                clocks.due(1100, |_| true).ended,
+                [8],
+                "whose socket is gone"
+            );
         }
     }
 
@@ -468,7 +478,7 @@ mod tests {
         owner.reads_from(&(Arc::clone(&socket) as Arc<dyn Outlet>));
         let touch = clocks.start(7, 1000, 0, Some(owner));
         *socket.touch.lock() = Some(touch);
-        let ended_at = (0..5000).find(|now| clocks.due(*now).ended == [7]);
+        let ended_at = (0..5000).find(|now| clocks.due(*now, |_| true).ended == [7]);
         assert_eq!(ended_at, Some(2100));
     }
 
@@ -479,8 +489,8 @@ mod tests {
         assert!(clocks.end(7).is_some());
         clocks.start(8, 100, 0, None);
         clocks.start(8, 100, 90, None);
-        assert!(clocks.due(120).ended.is_empty());
-        assert_eq!(clocks.due(200).ended, [8]);
+        assert!(clocks.due(120, |_| true).ended.is_empty());
+        assert_eq!(clocks.due(200, |_| true).ended, [8]);
     }
 
     #[test]
@@ -491,9 +501,9 @@ mod tests {
             clocks.start(7, 100, 0, None);
         }
         assert!(clocks.get(7).unwrap().touch.touch(50));
-        assert!(clocks.due(110).ended.is_empty());
+        assert!(clocks.due(110, |_| true).ended.is_empty());
         assert_eq!(clocks.buckets.values().map(Vec::len).sum::<usize>(), 1);
-        assert_eq!(clocks.due(160).ended, [7]);
+        assert_eq!(clocks.due(160, |_| true).ended, [7]);
     }
 
     /// What a follower reports at each of these instants.
@@ -517,21 +527,21 @@ mod tests {
         clocks.lead(5000);
         assert!(touch.touch(5000));
         assert_eq!(clocks.next_due_ms(), Some(5110));
-        assert!((0..=5109).all(|now| clocks.due(now).ended.is_empty()));
-        assert_eq!(clocks.due(5110).ended, [7, 8]);
+        assert!((0..=5109).all(|now| clocks.due(now, |_| true).ended.is_empty()));
+        assert_eq!(clocks.due(5110, |_| true).ended, [7, 8]);
     }
 
     #[test]
     fn r36_what_a_deposed_leader_had_decided_is_void() {
         let mut clocks = SessionClocks::new(10);
         let touch = clocks.start(7, 100, 0, None);
-        assert_eq!(clocks.due(110).ended, [7]);
+        assert_eq!(clocks.due(110, |_| true).ended, [7]);
         assert!(!touch.touch(111) && !clocks.touch(7, 1, 111));
         clocks.follow(120);
         assert!(touch.touch(121) && clocks.touch(7, 1, 121));
         assert!(reported(&mut clocks, 120..1000).is_empty());
         clocks.lead(1000);
-        assert_eq!(clocks.due(1110).ended, [7], "decided anew");
+        assert_eq!(clocks.due(1110, |_| true).ended, [7], "decided anew");
     }
 
     #[test]
@@ -590,8 +600,8 @@ mod tests {
         assert!(clocks.touch(7, 1, 5) && clocks.touch(7, 2, 10));
         clocks.connected_to(7, 2);
         assert!(!clocks.touch(7, 1, 50) && clocks.touch(7, 2, 60));
-        assert!(clocks.due(160).ended.is_empty());
-        assert_eq!(clocks.due(170).ended, [7]);
+        assert!(clocks.due(160, |_| true).ended.is_empty());
+        assert_eq!(clocks.due(170, |_| true).ended, [7]);
     }
 
     #[test]
@@ -602,8 +612,8 @@ mod tests {
         // This server has not applied the re-attachment yet that the write comes behind.
         clocks.heard_of(7, 60);
         clocks.heard_of(8, 60);
-        assert!(clocks.due(160).ended.is_empty());
-        assert_eq!(clocks.due(170).ended, [7]);
+        assert!(clocks.due(160, |_| true).ended.is_empty());
+        assert_eq!(clocks.due(170, |_| true).ended, [7]);
         clocks.heard_of(7, 180);
         assert!(!clocks.touch(7, 2, 180));
     }
@@ -622,6 +632,6 @@ mod tests {
         for id in [5, 3, 9, 1] {
             clocks.start(id, 100, 0, None);
         }
-        assert_eq!(clocks.due(1000).ended, [1, 3, 5, 9]);
+        assert_eq!(clocks.due(1000, |_| true).ended, [1, 3, 5, 9]);
     }
 }

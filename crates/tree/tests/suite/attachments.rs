@@ -188,6 +188,7 @@ fn r29_a_connection_without_a_nonce_writes_until_another_one_has_the_session() {
         FormatLevel::Attachments,
         FormatLevel::Members,
         FormatLevel::BoundSessions,
+        FormatLevel::BoundedCommands,
     ] {
         let mut tree = tree_at(level);
         let open = Command::OpenSession {
@@ -220,7 +221,7 @@ fn r29_a_connection_without_a_nonce_writes_until_another_one_has_the_session() {
                 assert!(stamped.unwrap().is_ok(), "stamps are not stored yet");
                 assert_eq!((info(&tree).nonce, unstamped(&mut tree)), (0, Ok(true)));
             }
-            FormatLevel::Attachments | FormatLevel::Members | FormatLevel::BoundSessions => {
+            _ => {
                 assert_eq!(stamped, Err(Unapplied::SessionMoved));
                 assert_eq!(unstamped(&mut tree), Err(Unapplied::SessionMoved));
                 create(&mut tree, SESSION, 6, 1).unwrap().unwrap();
@@ -314,9 +315,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     );
     builder.push(0, Command::SetLevel(FormatLevel::NEWEST));
     let mut payload = builder.finish().to_vec();
-    *payload.last_mut().unwrap() = 5;
+    *payload.last_mut().unwrap() = 6;
     let error = Batch::decode(&payload).unwrap_err();
-    assert_eq!(error, BatchError::UnknownLevel(5));
+    assert_eq!(error, BatchError::UnknownLevel(6));
     assert!(error.to_string().contains("start a newer version"));
 
     let mut tree = raised();
@@ -325,9 +326,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     // The level and the time of an empty tree are the last bytes of the head.
     let level = chunks[0].len() - 2;
     assert_eq!(chunks[0][level], 2);
-    chunks[0][level] = 5;
+    chunks[0][level] = 6;
     let error = restore(&chunks).unwrap_err();
-    assert_eq!(error, RestoreError::UnknownLevel(5));
+    assert_eq!(error, RestoreError::UnknownLevel(6));
     assert!(error.to_string().contains("start a newer version"));
     chunks[0][level] = 1;
     let broken = matches!(restore(&chunks), Err(RestoreError::Broken { chunk: 0, .. }));

@@ -74,15 +74,13 @@ fn made(level: FormatLevel) -> BoxedStrategy<Made> {
     ];
     match level {
         FormatLevel::Initial => of_version_1.boxed(),
-        FormatLevel::Attachments | FormatLevel::Members | FormatLevel::BoundSessions => {
-            prop_oneof![
-                9 => of_version_1,
-                1 => levels().prop_map(Made::SetLevel),
-                1 => (any::<i32>(), vec(any::<u8>(), 0..300))
-                    .prop_map(|(refusal, body)| Made::Reconfigure(refusal, body)),
-            ]
-            .boxed()
-        }
+        _ => prop_oneof![
+            9 => of_version_1,
+            1 => levels().prop_map(Made::SetLevel),
+            1 => (any::<i32>(), vec(any::<u8>(), 0..300))
+                .prop_map(|(refusal, body)| Made::Reconfigure(refusal, body)),
+        ]
+        .boxed(),
     }
 }
 

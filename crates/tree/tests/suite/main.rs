@@ -17,4 +17,5 @@ mod hazards;
 mod quota;
 mod reconfigure;
 mod rules;
+mod session_end;
 mod snapshot;

@@ -6,7 +6,7 @@ use baton_proto::{
 };
 use baton_tree::{
     Change, ChangeKind, CloseReason, Command, Effects, EphemeralCursor, Identity, ReapCandidate,
-    Tree,
+    ReapCursor, Tree,
 };
 
 use crate::common::{Driver, SESSION, add_digest, dump, password, plain};
@@ -189,7 +189,7 @@ fn kinds_of_znodes_show_the_owner_that_clients_expect() {
     driver
         .send(&Request::Create(plain(CreateOp::Create, "/flag4", 4, -1)))
         .unwrap();
-    assert_eq!(driver.tree.reap_candidates(i64::MAX, 1, 9).len(), 1);
+    assert_eq!(due_at(&driver, i64::MAX, 1, 9).len(), 1);
     for ttl_ms in [0, -1, 1 << 40] {
         let request = Request::Create(plain(CreateOp::Ttl, "/t2", 5, ttl_ms));
         assert_eq!(driver.send(&request), Err(ErrorCode::BadArguments));
@@ -568,7 +568,7 @@ fn containers_and_ttl_znodes_are_reaped_when_due_and_not_before() {
         .unwrap();
     driver.create("/used/x", CreateMode::Persistent).unwrap();
     let due = |driver: &Driver, now_ms, never_ms| -> Vec<String> {
-        let candidates = driver.tree.reap_candidates(now_ms, never_ms, 10);
+        let candidates = due_at(driver, now_ms, never_ms, 10);
         candidates.into_iter().map(|due| due.path).collect()
     };
     assert!(due(&driver, 1_100, 0).is_empty());
@@ -576,14 +576,47 @@ fn containers_and_ttl_znodes_are_reaped_when_due_and_not_before() {
     driver.delete("/used/x", -1).unwrap();
     assert_eq!(due(&driver, 1_100, 0), ["/used"]);
     assert_eq!(due(&driver, 1_101, 100), ["/used", "/never", "/ttl"]);
-    assert_eq!(driver.tree.reap_candidates(1_101, 100, 2).len(), 2);
+    assert_eq!(due_at(&driver, 1_101, 100, 2).len(), 2);
 
     driver.time_ms = 1_202;
-    for due in driver.tree.reap_candidates(1_202, 150, 10) {
+    for due in due_at(&driver, 1_202, 150, 10) {
         reap(&mut driver, &due).unwrap();
         assert_eq!(driver.seen[0].kind, ChangeKind::Deleted);
     }
     assert_eq!(driver.children("/"), ["zookeeper"]);
+}
+
+/// The first slice of a walk.
+fn due_at(driver: &Driver, now_ms: i64, never_ms: i64, most: usize) -> Vec<ReapCandidate> {
+    let cursor = &mut ReapCursor::default();
+    driver.tree.reap_candidates(now_ms, never_ms, cursor, most)
+}
+
+#[test]
+fn a_walk_over_what_may_be_due_looks_at_a_bounded_number_at_a_time_and_at_each_once() {
+    let mut driver = Driver::new();
+    let ttl = CreateMode::PersistentTtl { ttl_ms: 100 };
+    for n in 0..25 {
+        driver.create(&format!("/ttl{n}"), ttl).unwrap();
+        let container = format!("/container{n}");
+        driver.create(&container, CreateMode::Container).unwrap();
+    }
+    driver.time_ms += 101;
+    let cursor = &mut ReapCursor::default();
+    let mut found = Vec::new();
+    let mut slices = 0;
+    while !cursor.is_at_end() {
+        let due = driver.tree.reap_candidates(driver.time_ms, 0, cursor, 10);
+        assert!(due.len() <= 10);
+        slices += 1;
+        for due in due {
+            // What is deleted meanwhile does not lead the walk astray.
+            reap(&mut driver, &due).unwrap();
+            found.push(due.path);
+        }
+    }
+    assert_eq!((slices, found.len()), (5, 25));
+    assert_eq!(driver.children("/").len(), 26);
 }
 
 fn reap(driver: &mut Driver, due: &ReapCandidate) -> Result<Response, ErrorCode> {
@@ -609,7 +642,7 @@ fn r40_what_was_found_due_is_checked_again_when_its_deletion_is_applied() {
         driver.delete(&child, -1).unwrap();
     }
     // What the leader finds by a clock that runs ahead.
-    let found = driver.tree.reap_candidates(1_101, 0, 10);
+    let found = due_at(&driver, 1_101, 0, 10);
     assert_eq!(found.len(), 5);
     // The batch of the deletion says an earlier time.
     driver.time_ms = 1_100;

@@ -301,7 +301,7 @@ impl CommitPipeline {
             self.raise_level_as_leader();
             self.expire_requested()?;
             self.expire()?;
-            self.reap(now)?;
+            self.delete_own(now)?;
         } else {
             // Only the leader ends sessions.
             drop(self.state.inbox.take_expirations());

@@ -8,7 +8,7 @@ pub mod program;
 use baton_proto::{Acl, Create, CreateMode, CreateOp, ErrorCode, Request, Response, Stat};
 use baton_tree::{
     AssembleError, Assembly, Change, ChangeKind, CloseReason, Command, Effects, FormatLevel,
-    Identity, Outcome, Restore, RestoreError, Tree, Znode, digest_id,
+    Identity, Outcome, ReapCursor, Restore, RestoreError, Tree, Znode, digest_id,
 };
 use proptest::prelude::ProptestConfig;
 
@@ -244,7 +244,7 @@ pub fn dump(tree: &Tree) -> Vec<String> {
         );
     }
     // Their order is each replica's own: only the leader asks.
-    let mut due = tree.reap_candidates(i64::MAX, 1, usize::MAX);
+    let mut due = tree.reap_candidates(i64::MAX, 1, &mut ReapCursor::default(), usize::MAX);
     due.sort_by(|one, other| one.path.cmp(&other.path));
     lines.push(format!("{due:?}"));
     lines.push(format!(

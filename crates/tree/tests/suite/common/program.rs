@@ -274,6 +274,7 @@ pub fn level() -> impl Strategy<Value = FormatLevel> {
         FormatLevel::Attachments,
         FormatLevel::Members,
         FormatLevel::BoundSessions,
+        FormatLevel::BoundedCommands,
     ])
 }
 

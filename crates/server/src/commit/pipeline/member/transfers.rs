@@ -161,6 +161,7 @@ impl CommitPipeline {
         #[cfg(feature = "simulation")]
         self.state.simulated.installed_snapshot();
         self.applier.level = tree.level();
+        self.applier.unfinished_end = tree.unfinished_end();
         let zxid = tree.zxid();
         debug_assert!(
             self.state
