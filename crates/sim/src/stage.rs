@@ -126,6 +126,20 @@ impl Stage {
         Ok(Client::lazy(config))
     }
 
+    /// A client that connects to these servers only, in this order at first.
+    ///
+    /// # Errors
+    /// The configuration makes no sense.
+    #[cfg(test)]
+    pub(crate) fn client_of_some(
+        &self,
+        servers: &[u64],
+    ) -> Result<Client, baton_client::ConfigError> {
+        let listed: Vec<String> = servers.iter().map(|id| format!("s{id}:1")).collect();
+        let config = self.config_beside(&listed.join(","), self.network().ids().len() + 2)?;
+        Ok(Client::lazy(config))
+    }
+
     /// A client that may change the members of several servers.
     ///
     /// # Errors

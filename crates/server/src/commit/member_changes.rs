@@ -1,9 +1,9 @@
 //! From a list of servers to a change of the consensus's members: which servers become learners
-//! first, which parts the change has, and why there may be none. Pure.
+//! first, which parts the change has, and why there may be none; who leads after a leader. Pure.
 
 use std::collections::BTreeSet;
 
-use baton_consensus::{Change, Member, Membership};
+use baton_consensus::{Change, Member, Membership, PeerProgress};
 use baton_tree::{ListedServer, ServerList};
 
 /// The most voters of an ensemble.
@@ -104,6 +104,18 @@ pub(crate) fn member_changes(
         );
     }
     Ok(changes)
+}
+
+/// Returns the voter with the longest log among those that `may_lead`: who is to lead next.
+pub(crate) fn successor(
+    membership: &Membership,
+    progress: &[PeerProgress],
+    may_lead: impl Fn(&PeerProgress) -> bool,
+) -> Option<u64> {
+    let voters = progress
+        .iter()
+        .filter(|peer| membership.voters.contains(&peer.id) && may_lead(peer));
+    voters.max_by_key(|peer| peer.matched).map(|best| best.id)
 }
 
 /// The servers of a list that vote.
@@ -230,6 +242,24 @@ mod tests {
         assert!(changes(&list(&most[..7], &[])).is_ok());
         assert!(refused(&[4, 5], &[1, 2, 3]).contains("none of the voters would stay"));
         assert!(changes(&list(&[3, 4, 5], &[])).is_ok());
+    }
+
+    #[test]
+    fn the_voter_with_the_longest_log_leads_next_and_no_observer() {
+        let progress: Vec<PeerProgress> = [(2, 7), (3, 8), (4, 9), (9, 9)]
+            .map(|(id, matched)| PeerProgress {
+                id,
+                matched,
+                active: id != 3,
+                snapshot: 0,
+            })
+            .to_vec();
+        let of = |may_lead: &dyn Fn(&PeerProgress) -> bool| {
+            successor(&membership(), &progress, may_lead)
+        };
+        assert_eq!(of(&|_| true), Some(3), "4 is a learner, 9 is unknown");
+        assert_eq!(of(&|peer| peer.active), Some(2));
+        assert_eq!(of(&|peer| peer.id > 3), None);
     }
 
     #[test]

@@ -156,3 +156,37 @@ async fn r27_a_hand_over_that_fails_leaves_no_request_unanswered() {
     assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
     cluster.shut();
 }
+
+/// A client that has given up waiting for one server, and goes on at another, keeps its session
+/// there: what it asked of the first one in vain is not carried out afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_handshake_whose_connection_has_ended_takes_the_session_from_no_later_one() {
+    let (stage, cluster, leader) = led(three()).await;
+    let alone = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
+    let client = stage.client_of_some(&[alone, leader]).unwrap();
+    let session = client.session().await.unwrap();
+    let ways = cluster.ids().into_iter().filter(|id| *id != alone);
+    let ways: Vec<(u64, u64)> = ways.flat_map(|id| [(id, alone), (alone, id)]).collect();
+    let (healed, heal) = tokio::sync::oneshot::channel::<()>();
+    cluster.cut_until(ways, async {
+        let _ = heal.await;
+    });
+    let epoch = || match session.state() {
+        State::Connected { epoch } => epoch,
+        _ => 0,
+    };
+    // It has been at the server that is alone again, and has left it.
+    for _ in 0..20_000 {
+        tokio::time::sleep(STEP).await;
+    }
+    let before = epoch();
+    assert!(before > 0, "{:?}", session.state());
+    drop(healed);
+    come_to_rest(&cluster).await;
+    for _ in 0..5_000 {
+        tokio::time::sleep(STEP).await;
+    }
+    assert_eq!(epoch(), before, "the session stays where it is");
+    assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+    cluster.shut();
+}

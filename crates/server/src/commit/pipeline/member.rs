@@ -56,6 +56,7 @@ use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
 use crate::commit::join::describe_members;
 use crate::commit::log::Log;
+use crate::commit::member_changes::successor;
 use crate::commit::outstanding::Outstanding;
 use crate::connections::inbox::{Kind, Work};
 use crate::ensemble::Links;
@@ -424,10 +425,8 @@ impl CommitPipeline {
 
     /// The voter that is nearest to leading, as far as this leader knows.
     fn best_successor(&self) -> Option<u64> {
-        let voters = &self.consensus.membership().voters;
-        let others = self.consensus.progress().into_iter();
-        let others = others.filter(|peer| peer.active && voters.contains(&peer.id));
-        others.max_by_key(|peer| peer.matched).map(|best| best.id)
+        let progress = self.consensus.progress();
+        successor(self.consensus.membership(), &progress, |peer| peer.active)
     }
 
     /// Stops gracefully: hands leadership over first, so that the others need not find out, and

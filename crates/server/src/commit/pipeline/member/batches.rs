@@ -23,12 +23,14 @@ use crate::stats::sizes::SizesSeen;
 use crate::traces::WriteStep;
 
 impl CommitPipeline {
-    /// Makes batches of the requests that wait, while few are on their way.
+    /// Makes batches of the requests that wait, while few are on their way. Without a leader to send
+    /// them to they wait as they are: by then, the connection of a handshake may have ended.
     pub(super) fn plan_waiting(&mut self) -> Result<(), ServerError> {
         let Some(member) = &mut self.member else {
             return Ok(());
         };
         if member.waiting.is_empty()
+            || member.settled_leader().is_none()
             || member.outstanding.batches() >= MOST_BATCHES
             || self.applier.level < FormatLevel::Attachments
         {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use baton_consensus::{
-    Change, ChangeError, Entry, Member as ClusterMember, MembershipChange, Role,
+    Change, ChangeError, Entry, Member as ClusterMember, MembershipChange, PeerProgress, Role,
 };
 use baton_peers::codec::{Hello, Refusal};
 use baton_peers::net::Held;
@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
-use crate::commit::member_changes::{MemberChanges, member_changes, voters};
+use crate::commit::member_changes::{MemberChanges, member_changes, successor, voters};
 use crate::error::ServerError;
 use crate::options::host_and_port;
 
@@ -480,10 +480,10 @@ impl CommitPipeline {
             return Step::Propose(changes.parts);
         }
         // Whoever leads afterwards carries it out: a leader that is no member could not (R16).
-        let others = self.consensus.membership().voters.iter().copied();
-        let others = others.filter(|id| *id != member.id && voters(next).any(|voter| voter == *id));
-        let others = others.filter(is_up);
-        match others.max_by_key(|id| matched(*id)) {
+        let stays = |peer: &PeerProgress| {
+            peer.id != member.id && is_up(&peer.id) && voters(next).any(|voter| voter == peer.id)
+        };
+        match successor(self.consensus.membership(), &progress, stays) {
             Some(best) => Step::HandOver(best),
             None => Step::Refuse(
                 ErrorCode::NewConfigNoQuorum,
