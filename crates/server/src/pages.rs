@@ -135,7 +135,7 @@ impl Visitor {
     pub fn connect(&self) -> io::Result<UnixStream> {
         let state = self.state()?;
         let stream = self.open(&state, Arc::clone(&self.identity))?;
-        let schemes = self.identity.ids().iter().map(|id| id.scheme.as_str());
+        let schemes = self.identity.ids().map(|id| id.scheme.as_str());
         for scheme in schemes.filter(|scheme| !matches!(*scheme, "ip" | "super")) {
             let who = || Who::at(&Peer::Tcp(self.peer), None).known_as(&self.identity);
             state.record(Operation::Login, Ending::Success, who, |fields| {

@@ -1,59 +1,16 @@
 //! ACLs, each distinct list stored once and counted (protocol.md §1.6). Owns the lists and their
 //! numbers, which are local to this process: neither digest nor replies may depend on them.
 
-use baton_proto::{Acl, Perms};
+use baton_proto::Acl;
 use hashbrown::HashTable;
-use xxhash_rust::xxh3::xxh3_64;
 
-use crate::identity::{self, Identity};
+use crate::acl_list::{AclList, content_hash};
 
 /// The number of a list in the table.
 pub(crate) type AclId = u32;
 
 /// The number of the list that allows everything to anyone, which most znodes have. Never freed.
 pub(crate) const OPEN: AclId = 0;
-
-/// An access-control list as stored with a znode: validated, and `auth` expanded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AclList {
-    entries: Box<[Acl<'static>]>,
-    open: bool,
-    hash: u64,
-}
-
-impl AclList {
-    fn new(entries: Vec<Acl<'static>>) -> Self {
-        let mut bytes = Vec::new();
-        Acl::encode_list(Some(&entries), &mut bytes);
-        Self {
-            open: entries.is_empty()
-                || entries.iter().any(|entry| {
-                    entry.scheme == "world"
-                        && entry.id == "anyone"
-                        && entry.perms.contains(Perms::ALL)
-                }),
-            hash: xxh3_64(&bytes),
-            entries: entries.into(),
-        }
-    }
-
-    /// Whether the list allows some permission of `wanted` to `identity`.
-    #[must_use]
-    pub fn permits(&self, identity: &Identity, wanted: Perms) -> bool {
-        self.open || identity::permits(&self.entries, identity, wanted)
-    }
-
-    /// The entries, in the order in which they were set.
-    #[must_use]
-    pub fn entries(&self) -> &[Acl<'static>] {
-        &self.entries
-    }
-
-    /// A hash of the content, the same on every replica.
-    pub(crate) const fn content_hash(&self) -> u64 {
-        self.hash
-    }
-}
 
 #[derive(Debug)]
 struct Slot {
@@ -87,16 +44,16 @@ impl AclTable {
 
     /// The number of this list, with one more user.
     pub(crate) fn acquire(&mut self, entries: Vec<Acl<'static>>) -> AclId {
-        let list = AclList::new(entries);
-        let hash = list.hash;
-        let slots = &mut self.slots;
+        let hash = content_hash(&entries);
+        let slots = &self.slots;
         let found = self.by_content.find(hash, |id| {
-            slot(slots, *id).is_some_and(|slot| slot.list.entries == list.entries)
+            slot(slots, *id).is_some_and(|slot| slot.list.entries() == entries)
         });
         if let Some(id) = found.copied() {
             self.share(id);
             return id;
         }
+        let list = AclList::new(entries, hash);
         let new = Some(Slot { list, users: 1 });
         let id = match self.free.pop() {
             Some(id) => {
@@ -112,7 +69,7 @@ impl AclTable {
         };
         let slots = &self.slots;
         self.by_content.insert_unique(hash, id, |id| {
-            slot(slots, *id).map_or(0, |slot| slot.list.hash)
+            slot(slots, *id).map_or(0, |slot| slot.list.content_hash())
         });
         id
     }
@@ -147,7 +104,7 @@ impl AclTable {
         };
         if let Ok(entry) = self
             .by_content
-            .find_entry(slot.list.hash, |other| *other == id)
+            .find_entry(slot.list.content_hash(), |other| *other == id)
         {
             entry.remove();
         }
@@ -193,6 +150,8 @@ fn slot(slots: &[Option<Slot>], id: AclId) -> Option<&Slot> {
 
 #[cfg(test)]
 mod tests {
+    use baton_proto::Perms;
+
     use super::*;
 
     fn reader(user: &str) -> Vec<Acl<'static>> {
@@ -211,22 +170,6 @@ mod tests {
         assert_eq!(table.len(), 2);
         assert_eq!(table.acquire(reader("c")), first);
         assert_eq!(table.acquire(vec![Acl::open_unsafe()]), OPEN);
-    }
-
-    #[test]
-    fn only_world_anyone_with_all_permissions_opens_a_list_to_whoever_asks() {
-        let list = |scheme, id, perms| AclList::new(vec![Acl::new(perms, scheme, id)]);
-        let stranger = Identity::anonymous();
-        for refused in [
-            list("sasl", "anyone", Perms::ALL),
-            list("world", "someone", Perms::ALL),
-            list("world", "anyone", Perms::WRITE),
-        ] {
-            assert!(!refused.permits(&stranger, Perms::READ), "{refused:?}");
-        }
-        let open = list("world", "anyone", Perms::ALL);
-        assert!(open.permits(&stranger, Perms::READ));
-        assert!(AclList::new(Vec::new()).permits(&stranger, Perms::READ));
     }
 
     #[test]

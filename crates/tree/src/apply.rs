@@ -5,6 +5,7 @@
 
 use baton_proto::{ErrorCode, Limits, OpCode, Request, Response};
 
+use crate::acl_rules::AclAllowance;
 use crate::arena::NodeId;
 use crate::attachment::{Admission, Attachment, Stamp, Unapplied};
 use crate::batch::{Batch, BatchItem, CloseReason, Command};
@@ -122,6 +123,7 @@ impl Tree {
             zxid: self.zxid,
             session: item.session,
             identity,
+            acls: &AclAllowance::at(self.level),
             birth: 0,
         };
         let result = match command {
@@ -254,7 +256,7 @@ impl Tree {
 
     /// The identities of this scheme, to which a session is bound from now on.
     fn ids_of(&self, scheme: &str, identity: &Identity) -> Vec<AuthId> {
-        let ids = identity.ids().iter();
+        let ids = identity.ids();
         let ids = ids.filter(|id| id.scheme == scheme && self.level >= FormatLevel::BoundSessions);
         ids.cloned().collect()
     }

@@ -572,10 +572,10 @@ impl BatchBuilder {
         self.len == 0
     }
 
-    /// Size of the records so far, in bytes: nearly that of the payload.
+    /// Size of the records and identities so far, in bytes: nearly that of the payload.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.record_bytes.len()
+        self.record_bytes.len() + self.identity_bytes.len()
     }
 
     /// The payload.

@@ -20,7 +20,8 @@ pub enum FormatLevel {
     BoundSessions,
     /// Level 5: one command costs no more than its bounds say. The end of a session deletes
     /// [`MOST_DELETED_AT_ONCE`] of its ephemerals, and each further command of the same kind as
-    /// many. The formats are those of level 4.
+    /// many. The ACLs of a command are bounded after their expansion, and unknown permissions are
+    /// refused. The formats are those of level 4.
     BoundedCommands,
 }
 

@@ -24,12 +24,16 @@
 //! | `attachment` | **which connection writes for a session, and which command is the next** |
 //! | `digest` | the digest of the whole tree |
 //! | `effects` | what a command reports |
-//! | `arena`, `acl_table`, `identity` | znodes in memory; ACLs stored once each; who a client is |
+//! | `arena`, `acl_table` | znodes in memory; ACLs stored once each |
+//! | `acl_rules` | **which ACLs may be stored**, and their bounds |
+//! | `acl_list`, `identity` | what an ACL lets whom do; the identities of a client |
 //! | `server_list` | the servers of an ensemble, as `/zookeeper/config` lists them |
 //! | `kind`, `level`, `varint` | kinds of znodes; format levels; encoded numbers |
 
 #![forbid(unsafe_code)]
 
+mod acl_list;
+mod acl_rules;
 mod acl_table;
 mod apply;
 mod arena;
@@ -57,7 +61,8 @@ mod varint;
 mod walk;
 mod write;
 
-pub use acl_table::AclList;
+pub use acl_list::AclList;
+pub use acl_rules::AclAllowance;
 pub use attachment::{Stamp, Unapplied};
 pub use batch::{
     BATCH_VERSION, Batch, BatchBuilder, BatchError, BatchItem, CloseReason, Command, Origin,

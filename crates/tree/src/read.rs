@@ -6,9 +6,9 @@ use std::ops::Bound;
 use baton_proto::{Acl, ErrorCode, MultiOp, MultiResult, PASSWORD_BYTES, Perms, Stat};
 use bytes::Bytes;
 
-use crate::acl_table::AclList;
+use crate::acl_list::AclList;
 use crate::arena::{Children, Node};
-use crate::identity::{self, AuthId, Identity};
+use crate::identity::{AuthId, Identity};
 use crate::sessions::{EphemeralCursor, SessionInfo};
 use crate::tree::Tree;
 
@@ -107,7 +107,7 @@ impl Tree {
         let shown = if list.permits(identity, Perms::ADMIN) {
             list.entries().to_vec()
         } else {
-            identity::mask(list.entries())
+            list.masked()
         };
         Ok((shown, self.stat_of(node)))
     }

@@ -1,5 +1,6 @@
 //! What accompanies a write: who writes and when, whom it notifies, and how it can be undone.
 
+use crate::acl_rules::AclAllowance;
 use crate::acl_table::{AclId, AclTable};
 use crate::arena::{Node, NodeId, OldPayload};
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
@@ -12,6 +13,8 @@ pub(crate) struct Context<'a> {
     pub(crate) zxid: i64,
     pub(crate) session: i64,
     pub(crate) identity: &'a Identity,
+    /// Room for the ACLs of its command.
+    pub(crate) acls: &'a AclAllowance,
     /// Which operation of its command this is.
     pub(crate) birth: u32,
 }

@@ -192,7 +192,7 @@ impl Session {
     pub(crate) fn admits(&self, password: &[u8; PASSWORD_BYTES], identity: &Identity) -> bool {
         let is_known = bool::from(self.password.ct_eq(password));
         let mut certificates = self.bound_to.iter().filter(|id| id.scheme == CERTIFICATE);
-        is_known && certificates.all(|id| identity.ids().contains(id))
+        is_known && certificates.all(|id| identity.contains(id))
     }
 
     pub(crate) fn info(&self, id: i64) -> SessionInfo {

@@ -23,10 +23,11 @@ use std::borrow::Cow;
 
 use baton_proto::{Acl, CONFIG_PATH, Create, ErrorCode, Perms, Response, Stat, path};
 
+use crate::acl_rules::{self, AclAllowance};
 use crate::acl_table::{AclId, OPEN};
 use crate::arena::{NewNode, NodeId};
 use crate::effects::ChangeKind;
-use crate::identity::{self, Identity};
+use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::quota::Growth;
 use crate::recorder::{Context, Direct, Noted, Recorder, Undo};
@@ -68,7 +69,7 @@ impl Tree {
     ) -> Result<(String, Stat), ErrorCode> {
         let mode = request.mode()?;
         let (parent_path, name_start) = split_parent(request.path)?;
-        let acl = self.checked_acl(request.acl.as_deref(), context.identity)?;
+        let acl = acl_rules::checked(request.acl.as_deref(), context.identity, context.acls)?;
         let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
         let parent = self.arena.node(parent_id);
         if !self.permits(parent, context.identity, Perms::CREATE) {
@@ -310,6 +311,7 @@ impl Tree {
             zxid: self.zxid,
             session: 0,
             identity: &identity,
+            acls: &AclAllowance::at(self.level),
             birth: 0,
         };
         // The znode is never deleted.
@@ -340,7 +342,7 @@ impl Tree {
         version: i32,
     ) -> Result<Stat, ErrorCode> {
         path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
-        let acl = self.checked_acl(acl, context.identity)?;
+        let acl = acl_rules::checked(acl, context.identity, context.acls)?;
         let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
         let node = self.arena.node(id);
         if !self.permits(node, context.identity, Perms::ADMIN) {
@@ -390,22 +392,6 @@ impl Tree {
             acl,
         };
         recorder.change(noted, &self.acls);
-    }
-
-    /// The list to store; `None` is the open one, which needs no look at the table.
-    fn checked_acl(
-        &self,
-        acl: Option<&[Acl<'_>]>,
-        identity: &Identity,
-    ) -> Result<Option<Vec<Acl<'static>>>, ErrorCode> {
-        if let Some([only]) = acl
-            && only.scheme == "world"
-            && only.id == "anyone"
-            && only.perms == Perms::ALL
-        {
-            return Ok(None);
-        }
-        identity::fix_up(acl, identity).map(Some)
     }
 
     /// How many more sequential znodes can be created under this one before their numbers would

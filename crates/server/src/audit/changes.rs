@@ -68,7 +68,7 @@ struct Home {
 
 impl Home {
     fn of(conn: &Conn, identity: &Identity) -> Self {
-        let mut ids = identity.ids().iter();
+        let mut ids = identity.ids();
         let subject = ids.find(|id| id.scheme == "x509");
         Self {
             address: conn.peer.ip(),

@@ -1,16 +1,20 @@
 //! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its
 //! connection; never decides what an identity may do: that is the ACLs' matter.
 
+use std::borrow::Cow;
+
 use baton_proto::AuthPacket;
 use baton_sasl::SaslError;
-use baton_tree::{Identity, digest_id};
+use baton_tree::{AuthId, Identity, digest_id};
 use subtle::ConstantTimeEq;
 
 use crate::options::Options;
 
-/// Bytes of all that one connection has proved to be: every log entry with a write of its own has
-/// them.
-const MAX_IDENTITY_BYTES: usize = 64 << 10;
+/// Identities of one connection. `auth` in an ACL stands for all of them, and a new one is compared
+/// with the others.
+const MAX_NAMES: usize = 64;
+/// Bytes of all that one connection has proved to be.
+const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
 /// Why credentials are refused. The answer is `AuthFailed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +26,7 @@ pub(crate) enum Refusal {
     #[error("they are null; send user:password")]
     Null,
     #[error(
-        "the connection would have over {MAX_IDENTITY_BYTES} bytes of them; use fewer or shorter names"
+        "the connection would have over {MAX_NAMES} names or {MAX_IDENTITY_BYTES} bytes of them; use fewer or shorter names"
     )]
     TooMany,
     #[error("too many tries to guess a password come from its address; wait a minute")]
@@ -79,33 +83,39 @@ pub(crate) fn add_subject(
     within_bound(more)
 }
 
-/// The connection's identity with what the packet adds.
+/// The connection's identity with what the packet adds; borrowed where that is nothing.
 ///
 /// # Errors
-/// [`Refusal`]: an unknown scheme, invalid data, or too many bytes.
-pub(crate) fn add(
-    identity: &Identity,
+/// [`Refusal`]: an unknown scheme, invalid data, or too many names.
+pub(crate) fn add<'i>(
+    identity: &'i Identity,
     packet: &AuthPacket<'_>,
     options: &Options,
-) -> Result<Identity, Refusal> {
-    let mut more = identity.clone();
+) -> Result<Cow<'i, Identity>, Refusal> {
     match packet.scheme {
         "digest" => {
             // As in ZooKeeper: null is refused, but without a colon it is a user without a
             // password.
-            let id = digest_id(packet.auth.ok_or(Refusal::Null)?);
-            if is_superusers(&id, options) {
+            let id = AuthId {
+                scheme: "digest".to_owned(),
+                id: digest_id(packet.auth.ok_or(Refusal::Null)?),
+            };
+            if identity.contains(&id) {
+                return Ok(Cow::Borrowed(identity));
+            }
+            let mut more = identity.clone();
+            if is_superusers(&id.id, options) {
                 more.add("super", "");
             }
-            more.add("digest", id);
+            more.add(id.scheme, id.id);
+            within_bound(more).map(Cow::Owned)
         }
         // Known since the connection was made.
-        "ip" => {}
-        "x509" if identity.has("x509") => {}
-        "x509" => return Err(Refusal::NoCertificate),
-        _ => return Err(Refusal::Scheme),
+        "ip" => Ok(Cow::Borrowed(identity)),
+        "x509" if identity.has("x509") => Ok(Cow::Borrowed(identity)),
+        "x509" => Err(Refusal::NoCertificate),
+        _ => Err(Refusal::Scheme),
     }
-    within_bound(more)
 }
 
 /// `identity`, if it is within the bound of all that one connection may prove to be.
@@ -113,9 +123,7 @@ pub(crate) fn add(
 /// # Errors
 /// [`Refusal::TooMany`].
 pub(crate) fn within_bound(identity: Identity) -> Result<Identity, Refusal> {
-    let ids = identity.ids().iter();
-    let bytes: usize = ids.map(|id| id.scheme.len() + id.id.len()).sum();
-    match bytes > MAX_IDENTITY_BYTES {
+    match identity.ids().len() > MAX_NAMES || identity.bytes() > MAX_IDENTITY_BYTES {
         true => Err(Refusal::TooMany),
         false => Ok(identity),
     }
@@ -158,5 +166,26 @@ mod tests {
         assert_eq!(add(&nobody, &null, &options), Err(Refusal::Null));
         let no_password = add(&nobody, &packet("digest", b"no colon"), &options).unwrap();
         assert_eq!(no_password.ids().len(), 1);
+    }
+    #[test]
+    fn names_of_a_connection_have_a_bound_and_one_that_is_known_copies_nothing() {
+        let options = Options::default();
+        let mut identity = Identity::from_ip("10.0.0.1".parse().unwrap());
+        for n in 1..MAX_NAMES {
+            let name = format!("user{n}");
+            let more = add(&identity, &packet("digest", name.as_bytes()), &options);
+            identity = more.unwrap().into_owned();
+        }
+        assert_eq!(identity.ids().len(), MAX_NAMES);
+        let one_more = add(&identity, &packet("digest", b"one:more"), &options);
+        assert_eq!(one_more, Err(Refusal::TooMany));
+        for known in [packet("digest", b"user1"), packet("ip", b"")] {
+            let same = add(&identity, &known, &options);
+            assert!(matches!(same, Ok(Cow::Borrowed(_))), "{known:?}");
+        }
+        let long = vec![b'n'; MAX_IDENTITY_BYTES];
+        let nobody = Identity::anonymous();
+        let too_long = add(&nobody, &packet("digest", &long), &options);
+        assert_eq!(too_long, Err(Refusal::TooMany));
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `acl_schemes` | which schemes an ACL may name |
+//! | `acl_admission` | which ACLs go into the log: schemes that are enabled, and the bounds |
 //! | `sasl` | the exchange by which a user proves to know a password |
 //! | `credentials` | what an auth packet proves |
 //! | `tokens` | bearer tokens, for HTTP |
 //! | `attempts` | how often an address may try the superuser's password |
 
-pub(crate) mod acl_schemes;
+pub(crate) mod acl_admission;
 pub(crate) mod attempts;
 pub(crate) mod credentials;
 pub(crate) mod sasl;

@@ -95,11 +95,7 @@ mod tests {
     fn who_knows_the_password_is_the_user() {
         let accepted = respond(&mut Exchange::default(), "bob", "secret").unwrap();
         let identity = accepted.identity.unwrap();
-        let ids: Vec<_> = identity
-            .ids()
-            .iter()
-            .map(|id| (&*id.scheme, &*id.id))
-            .collect();
+        let ids: Vec<_> = identity.ids().map(|id| (&*id.scheme, &*id.id)).collect();
         assert_eq!(ids, [("sasl", "bob")]);
         assert!(!identity.is_super());
         let accepted = respond(&mut Exchange::default(), "root", "secret").unwrap();

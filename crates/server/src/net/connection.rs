@@ -24,7 +24,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::Sleep;
 
 use crate::admin::words;
-use crate::auth::acl_schemes::without_disabled;
+use crate::auth::acl_admission::with_refusals;
 use crate::auth::attempts::Judgement;
 use crate::auth::sasl;
 use crate::connections::conn::{CloseReason, Conn, Outlet, Taken};
@@ -54,6 +54,8 @@ const READS_PER_LOCK: usize = 32;
 const READS_BEHIND: usize = 32;
 /// An answer of more bytes than this has the clock read behind it.
 const COSTLY_ANSWER_BYTES: usize = 4 << 10;
+/// Bytes of a turn that credentials count for: they are hashed, whatever their length is.
+const PROOF_BYTES: usize = 4 << 10;
 /// The longest first frame: a ConnectRequest has 45 bytes.
 const FIRST_FRAME_BYTES: usize = 4 << 10;
 /// Bytes that a connection without a request in flight may hand in though the queue is full.
@@ -661,8 +663,15 @@ impl Connection {
                 }
                 Class::Read(op) => self.queue(header.xid, Kind::Read(op), body, &identity),
                 Class::Write(op) => {
-                    let changed = without_disabled(op, body, &state.limits, &state.options);
-                    let body = changed.as_deref().unwrap_or(body);
+                    let (limits, options) = (&state.limits, &state.options);
+                    let changed = with_refusals(op, body, &identity, limits, options);
+                    if changed
+                        .as_ref()
+                        .is_some_and(|request| request.is_over_bounds)
+                    {
+                        self.report_large_acl(op);
+                    }
+                    let body = changed.as_ref().map_or(body, |request| &request.body);
                     self.queue(header.xid, Kind::Write(op), body, &identity);
                     if let Some(trace) = trace {
                         self.trace(trace, op, body);
@@ -704,6 +713,12 @@ impl Connection {
                 }
             }
             tree = None;
+            if class::proof(header.op).is_some() {
+                self.turn.count(PROOF_BYTES);
+                if self.turn.is_full() {
+                    break Ok(Need::Turn);
+                }
+            }
         };
         drop(tree);
         counts.add(&tally);

@@ -334,7 +334,6 @@ fn watcher_kind(kind: i32) -> Result<Kinds, ErrorCode> {
 fn who(identity: &Identity) -> Vec<ClientInfo> {
     identity
         .ids()
-        .iter()
         .map(|id| ClientInfo {
             scheme: id.scheme.clone(),
             // A digest's hash is a secret: only the user's name is sent.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{
-    Acl, AuthPacket, ConnectRequest, Create, CreateOp, ErrorCode, MultiOp, Perms, Request, frame,
+    Acl, AuthPacket, ConnectRequest, Create, CreateOp, ErrorCode, MultiOp, MultiResult, Perms,
+    Request, Response, frame,
 };
 use baton_server::{Options, Server};
 use baton_wal::testing::FaultStorage;
@@ -57,6 +58,7 @@ fn probes() -> BTreeMap<&'static str, Probe> {
         "watches of one connection" => watches_of_one_connection,
         "watches of all connections" => watches_of_all_connections,
         "credentials of one connection" => credentials,
+        "ACLs of one request" => acls_of_one_request,
         "lines of the log" => lines_of_the_log,
         "znodes, their data and ACLs" => znodes,
         "ephemeral znodes" => ephemerals,
@@ -558,7 +560,7 @@ async fn credentials() -> Attacked {
     let mut wire = Wire::open(&to).await;
     let mut proved = 0;
     let refused = loop {
-        let auth = format!("{proved}-{}:password", "n".repeat(10_000));
+        let auth = format!("{proved}-{}:password", "n".repeat(500));
         wire.send(&[Request::Auth(AuthPacket {
             kind: 0,
             scheme: "digest",
@@ -569,11 +571,51 @@ async fn credentials() -> Attacked {
             ErrorCode::Ok => proved += 1,
             code => break code,
         }
-        assert!(proved < 10, "over 64 KiB");
+        assert!(proved < 10, "over 4 KiB");
     };
     assert_eq!(refused, ErrorCode::AuthFailed);
     assert!(wire.is_closed().await);
     attacked(server, ())
+}
+
+async fn acls_of_one_request() -> Attacked {
+    let (server, to) = serve(|_| {}).await;
+    let mut wire = Wire::open(&to).await;
+    for n in 0..60 {
+        wire.send(&[Request::Auth(AuthPacket {
+            kind: 0,
+            scheme: "digest",
+            auth: Some(format!("user{n}:password").as_bytes()),
+        })])
+        .await;
+        assert_eq!(wire.reply().await.0.error(), ErrorCode::Ok);
+    }
+    let auths = |entries| {
+        let entry = |n: i32| Acl::new(Perms(n % 32), "auth", "");
+        (0..entries).map(entry).collect::<Vec<_>>()
+    };
+    let create = |path: &'static str, acl| Create {
+        op: CreateOp::Create,
+        path,
+        data: None,
+        acl: Some(acl),
+        flags: 0,
+        ttl_ms: -1,
+    };
+    let refused = wire
+        .call(Request::Create(create("/a", auths(20_000))))
+        .await;
+    assert_eq!(refused, Err(ErrorCode::InvalidAcl));
+    let parts = ["/a", "/b", "/c", "/d", "/e"].map(|path| MultiOp::Create(create(path, auths(60))));
+    let refused = wire.call(Request::Multi(parts.to_vec())).await.unwrap();
+    let Response::Multi(results) = refused else {
+        panic!("a multi answered {refused:?}");
+    };
+    assert_eq!(results, MultiResult::failure(5, 4, ErrorCode::InvalidAcl));
+    // What is within the bounds goes on.
+    let taken = wire.call(Request::Create(create("/a", auths(60)))).await;
+    assert!(taken.is_ok(), "{taken:?}");
+    attacked(server, wire)
 }
 
 async fn lines_of_the_log() -> Attacked {

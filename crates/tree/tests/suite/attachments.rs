@@ -305,6 +305,7 @@ fn r39_the_level_is_raised_and_never_lowered_and_takes_no_zxid() {
 
 #[test]
 fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
+    let newer = FormatLevel::NEWEST.number() + 1;
     let mut builder = BatchBuilder::new(FormatLevel::NEWEST, 0);
     builder.push(
         0,
@@ -315,9 +316,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     );
     builder.push(0, Command::SetLevel(FormatLevel::NEWEST));
     let mut payload = builder.finish().to_vec();
-    *payload.last_mut().unwrap() = 6;
+    *payload.last_mut().unwrap() = newer as u8;
     let error = Batch::decode(&payload).unwrap_err();
-    assert_eq!(error, BatchError::UnknownLevel(6));
+    assert_eq!(error, BatchError::UnknownLevel(newer));
     assert!(error.to_string().contains("start a newer version"));
 
     let mut tree = raised();
@@ -326,9 +327,9 @@ fn r39_an_unknown_level_is_refused_before_anything_is_applied() {
     // The level and the time of an empty tree are the last bytes of the head.
     let level = chunks[0].len() - 2;
     assert_eq!(chunks[0][level], 2);
-    chunks[0][level] = 6;
+    chunks[0][level] = newer as u8;
     let error = restore(&chunks).unwrap_err();
-    assert_eq!(error, RestoreError::UnknownLevel(6));
+    assert_eq!(error, RestoreError::UnknownLevel(newer));
     assert!(error.to_string().contains("start a newer version"));
     chunks[0][level] = 1;
     let broken = matches!(restore(&chunks), Err(RestoreError::Broken { chunk: 0, .. }));

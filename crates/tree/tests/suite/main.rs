@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod acls;
 mod against_model;
 mod as_zookeeper;
 mod attachments;

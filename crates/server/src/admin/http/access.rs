@@ -1,6 +1,7 @@
 //! Who asks over HTTP, and what they may. Reading needs nothing on this machine, and an identity
 //! elsewhere; a change needs an identity that is trusted, wherever it comes from.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -263,7 +264,10 @@ impl Caller {
             identity = more.map_err(refused)?;
         }
         match presented.packet() {
-            Some(packet) => credentials::add(&identity, &packet, options).map_err(refused),
+            Some(packet) => {
+                let more = credentials::add(&identity, &packet, options);
+                more.map(Cow::into_owned).map_err(refused)
+            }
             None => Ok(identity),
         }
     }
@@ -276,7 +280,10 @@ impl Caller {
             Presented::Certificate => {
                 credentials::add_subject(identity, self.subject.clone()?, options)
             }
-            _ => credentials::add(identity, &presented.packet()?, options),
+            _ => {
+                let more = credentials::add(identity, &presented.packet()?, options);
+                more.map(Cow::into_owned)
+            }
         };
         added.ok()
     }
@@ -324,11 +331,10 @@ fn is_named(state: &ServerState, identity: &Identity, wish: Wish) -> bool {
     };
     let tree = state.tree.read();
     tree.peek("/").is_some_and(|(_, acl)| {
-        let ids = identity.ids();
         let entries = acl.entries().iter();
         let named = entries.filter(|entry| {
-            ids.iter()
-                .any(|own| own.scheme == entry.scheme && own.id == entry.id)
+            let mut ids = identity.ids();
+            ids.any(|own| own.scheme == entry.scheme && own.id == entry.id)
         });
         named
             .fold(Perms::default(), |all, entry| all | entry.perms)

@@ -17,6 +17,7 @@ use crate::server::prepare;
 use crate::time::{Clock, ServerTime};
 use crate::watch::table::Kinds;
 
+mod earlier_logs;
 #[path = "../../../tests/suite/support/gate.rs"]
 #[allow(dead_code)]
 mod gate;

@@ -1,6 +1,7 @@
 //! What a client proves to be, in the task of its connection: auth packets, SASL exchanges, and the
 //! refusal of clients that have to authenticate first.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -34,7 +35,7 @@ impl Connection {
 
     /// Whether the client has proved everything to which its session is bound.
     fn owns_session(&self, identity: &Identity) -> bool {
-        self.bound_to.iter().all(|id| identity.ids().contains(id))
+        self.bound_to.iter().all(|id| identity.contains(id))
     }
 
     /// Whether the client has to prove first who it is: by a scheme that the settings require, or
@@ -114,7 +115,13 @@ impl Connection {
             Ok(Request::Auth(packet)) => {
                 let outcome = match judged {
                     Judgement::Never => Err(Refusal::TooOften),
-                    _ => credentials::add(identity, &packet, &state.options),
+                    _ => {
+                        let more = credentials::add(identity, &packet, &state.options);
+                        more.map(|more| match more {
+                            Cow::Owned(more) => Some(more),
+                            Cow::Borrowed(_) => None,
+                        })
+                    }
                 };
                 if outcome.is_ok() {
                     state.judge_superuser(&self.conn.peer, &packet);
@@ -125,7 +132,9 @@ impl Connection {
         };
         let code = match outcome {
             Ok(more) => {
-                self.identify(more, identity);
+                if let Some(more) = more {
+                    self.identify(more, identity);
+                }
                 self.record_login(Ending::Success, scheme, None, identity);
                 ErrorCode::Ok
             }
@@ -270,6 +279,18 @@ impl Connection {
     ) {
         let who = || Who::of(&self.conn).known_as(identity);
         self.state.record(operation, ending, who, more);
+    }
+
+    /// Counts and reports an ACL that does not go into the log.
+    pub(super) fn report_large_acl(&self, op: OpCode) {
+        self.state.stats.large_requests.fetch_add(1, Relaxed);
+        self.state.notice(
+            Notice::LargeRequest,
+            Some(&self.conn.peer),
+            format_args!(
+                "refused the ACL of a request ({op}): with the client's names in place of 'auth' it has over 4096 entries or 256 KiB, or all of its multi have over 16384 or 1 MiB; use fewer entries or fewer names"
+            ),
+        );
     }
 
     fn report_refused_credentials(&self, scheme: &str, why: &str) {

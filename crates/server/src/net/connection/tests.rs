@@ -200,3 +200,35 @@ async fn pings_that_are_not_answered_count_as_requests_in_flight() {
     assert_eq!(stage.reply().await.xid, xid::PING, "it comes first");
     assert_eq!(stage.reply().await.xid, 1);
 }
+
+#[tokio::test]
+async fn credentials_use_the_turn_up_and_known_ones_copy_no_names() {
+    const PACKETS: usize = 1000;
+    let mut stage = Stage::new().await;
+    let packet = Request::Auth(baton_proto::AuthPacket {
+        kind: 0,
+        scheme: "digest",
+        auth: Some(b"user:password"),
+    });
+    stage.ask(xid::AUTH, &packet).await;
+    assert_eq!(stage.reply().await.err, 0);
+    let before = stage.conn.identity();
+    let mut out = Vec::new();
+    for _ in 0..PACKETS {
+        frame::write_request(&mut out, xid::AUTH, &packet);
+    }
+    stage.client.write_all(&out).await.unwrap();
+    // One thread: what is read between two turns of this task was answered in one of the other.
+    const REPLY_BYTES: usize = 20;
+    let mut answered = 0;
+    let mut buffer = vec![0; PACKETS * REPLY_BYTES];
+    while answered < PACKETS * REPLY_BYTES {
+        tokio::task::yield_now().await;
+        let Ok(bytes) = stage.client.try_read(&mut buffer) else {
+            continue;
+        };
+        assert!(bytes <= 64 * REPLY_BYTES, "{bytes} bytes in one turn");
+        answered += bytes;
+    }
+    assert!(Arc::ptr_eq(&before, &stage.conn.identity()));
+}

@@ -47,12 +47,11 @@ pub type Shown = (String, Option<Vec<u8>>, Stat, Vec<Acl<'static>>);
 type Answer<T> = Result<T, ErrorCode>;
 
 fn allowed(acl: &[Acl<'_>], identity: &Identity, perms: Perms) -> bool {
-    let ids = identity.ids();
-    ids.iter().any(|id| id.scheme == "super")
+    identity.is_super()
         || acl.iter().any(|entry| {
             let me = entry.scheme == "world"
-                || ids
-                    .iter()
+                || identity
+                    .ids()
                     .any(|id| id.scheme == entry.scheme && id.id == entry.id);
             me && entry.perms.0 & perms.0 != 0
         })
@@ -70,7 +69,6 @@ fn expand(acl: Option<&[Acl<'_>]>, identity: &Identity) -> Answer<Vec<Acl<'stati
         let added: Vec<Acl<'static>> = match entry.scheme.as_ref() {
             "auth" => identity
                 .ids()
-                .iter()
                 .filter(|id| id.scheme == "digest")
                 .map(|id| Acl::new(entry.perms, "digest", id.id.clone()))
                 .collect(),

@@ -1,15 +1,17 @@
-//! Which schemes an ACL may name: `sasl` and `x509` only where the server authenticates by them, as
-//! in ZooKeeper.
+//! The ACLs of a request before it goes into the log: `sasl` and `x509` are named only where the
+//! server authenticates by them, as in ZooKeeper, and no list is over the bounds.
 //!
-//! The tree takes both, because all servers of an ensemble have to decide alike, whatever their own
-//! settings are. So the server of the client, before the request goes into the log, puts a scheme
-//! that nobody knows in the place of one that is not enabled; the tree then refuses the ACL where
-//! ZooKeeper would.
+//! The tree takes both schemes, because all servers of an ensemble have to decide alike, whatever
+//! their own settings are. So the server of the client puts a scheme that nobody knows in the place
+//! of one that is not enabled; the tree then refuses the ACL where ZooKeeper would. A list over the
+//! bounds becomes one entry of such a scheme, so that no log has it: the tree of a server that does
+//! not know the bounds yet refuses that, too.
 
 use std::borrow::Cow;
 
-use baton_proto::{Acl, Limits, MultiOp, OpCode, Request};
+use baton_proto::{Acl, Limits, MultiOp, OpCode, Perms, Request};
 use baton_tls::ClientAuth;
+use baton_tree::{AclAllowance, FormatLevel, Identity};
 use memchr::memmem;
 
 use crate::options::Options;
@@ -17,14 +19,23 @@ use crate::options::Options;
 /// No scheme is called this.
 const UNKNOWN: &str = "(not enabled)";
 
-/// The body of a write with the schemes that are not enabled made unknown; `None` where that
-/// changes nothing.
-pub(crate) fn without_disabled(
+/// A write whose ACLs differ from those that its client sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ChangedRequest {
+    pub(crate) body: Vec<u8>,
+    /// Whether a list was over the bounds.
+    pub(crate) is_over_bounds: bool,
+}
+
+/// A write of a client of this identity with the ACLs made unknown that are to be refused; `None`
+/// where that changes nothing.
+pub(crate) fn with_refusals(
     op: OpCode,
     body: &[u8],
+    identity: &Identity,
     limits: &Limits,
     options: &Options,
-) -> Option<Vec<u8>> {
+) -> Option<ChangedRequest> {
     let has_acl = matches!(
         op,
         OpCode::Create
@@ -44,14 +55,27 @@ pub(crate) fn without_disabled(
     };
     let may_be_named = |scheme: &&str| memmem::find(body, scheme.as_bytes()).is_some();
     let mut optional = ["sasl", "x509"].into_iter();
-    if !has_acl || !optional.any(|scheme| is_disabled(scheme) && may_be_named(&scheme)) {
+    let could_be_over = has_acl && AclAllowance::could_be_exceeded(body.len(), identity);
+    if !could_be_over
+        && (!has_acl || !optional.any(|scheme| is_disabled(scheme) && may_be_named(&scheme)))
+    {
         return None;
     }
     // What cannot be decoded is refused elsewhere.
     let mut request = Request::decode(op, body, limits).ok()?;
+    let allowance = AclAllowance::at(FormatLevel::NEWEST);
     let mut has_changed = false;
+    let mut is_over_bounds = false;
     let mut change = |acl: &mut Option<Vec<Acl<'_>>>| {
-        for entry in acl.iter_mut().flatten() {
+        let Some(list) = acl else {
+            return;
+        };
+        if !allowance.admits(list, identity) {
+            *list = vec![Acl::new(Perms::ALL, UNKNOWN, "")];
+            has_changed = true;
+            is_over_bounds = true;
+        }
+        for entry in list {
             if is_disabled(&entry.scheme) {
                 entry.scheme = Cow::Borrowed(UNKNOWN);
                 has_changed = true;
@@ -71,9 +95,12 @@ pub(crate) fn without_disabled(
         _ => {}
     }
     has_changed.then(|| {
-        let mut changed = Vec::with_capacity(body.len() + UNKNOWN.len());
+        let mut changed = Vec::new();
         request.encode(&mut changed);
-        changed
+        ChangedRequest {
+            body: changed,
+            is_over_bounds,
+        }
     })
 }
 
@@ -83,6 +110,15 @@ mod tests {
 
     use super::*;
     use crate::sasl_users::SaslUsers;
+
+    /// A client of this many names.
+    fn someone(names: usize) -> Identity {
+        let mut identity = Identity::from_ip("10.0.0.1".parse().unwrap());
+        for n in 0..names {
+            identity.add("digest", format!("{n}:x"));
+        }
+        identity
+    }
 
     fn encoded(request: &Request<'_>) -> Vec<u8> {
         let mut body = Vec::new();
@@ -136,9 +172,12 @@ mod tests {
             Request::Multi(multi),
         ] {
             let (op, body) = (request.op(), encoded(&request));
-            let change =
-                |options: &Options| without_disabled(op, &body, &Limits::default(), options);
+            let change = |options: &Options| {
+                with_refusals(op, &body, &someone(1), &Limits::default(), options)
+            };
             let changed = change(&Options::default()).unwrap();
+            assert!(!changed.is_over_bounds);
+            let changed = changed.body;
             assert_eq!(schemes(op, &changed), ["world", UNKNOWN], "{op}");
             assert_eq!(changed.len(), body.len() + UNKNOWN.len() - "sasl".len());
             assert_eq!(change(&with_users), None, "{op}");
@@ -158,8 +197,47 @@ mod tests {
                 encoded(&Request::Create(create("sasl", b""))),
             ),
         ] {
-            let changed = without_disabled(op, &body, &Limits::default(), &Options::default());
+            let options = Options::default();
+            let changed = with_refusals(op, &body, &someone(1), &Limits::default(), &options);
             assert_eq!(changed, None, "{op}");
+        }
+    }
+
+    #[test]
+    fn a_list_over_the_bounds_does_not_go_into_the_log() {
+        let auths = |entries: i32| -> Vec<Acl<'static>> {
+            let entry = |n| Acl::new(Perms(n), "auth", "");
+            (0..entries).map(entry).collect()
+        };
+        let create = |acl| Create::new("/a", Some(b"x"), acl, CreateMode::Persistent);
+        let set = |acl| Request::SetAcl {
+            path: "/a",
+            acl: Some(acl),
+            version: -1,
+        };
+        let parts = |lists: Vec<Vec<Acl<'static>>>| {
+            let parts = lists.into_iter().map(|acl| MultiOp::Create(create(acl)));
+            Request::Multi(parts.collect())
+        };
+        // 64 names: 64 entries of `auth` are a list of 4096, four of which are all of a multi.
+        let full = || auths(64);
+        for (request, expected) in [
+            (Request::Create(create(full())), None),
+            (Request::Create(create(auths(65))), Some(vec![UNKNOWN])),
+            (set(auths(20_000)), Some(vec![UNKNOWN])),
+            (parts(vec![full(), full(), full(), full()]), None),
+            (
+                parts(vec![auths(1), auths(65), auths(1)]),
+                Some(vec!["auth", UNKNOWN, "auth"]),
+            ),
+        ] {
+            let (op, body) = (request.op(), encoded(&request));
+            let (limits, options) = (Limits::default(), Options::default());
+            let changed = with_refusals(op, &body, &someone(64), &limits, &options);
+            assert!(changed.iter().all(|changed| changed.is_over_bounds));
+            let found = changed.map(|changed| schemes(op, &changed.body));
+            let expected = expected.map(|names| names.into_iter().map(str::to_owned).collect());
+            assert_eq!(found, expected, "{op}");
         }
     }
 }

@@ -1,0 +1,364 @@
+//! A stored ACL in the form in which it is checked (protocol.md §1.4): identities and ranges of
+//! addresses are parsed once, when the list is stored. Owns what a list lets an identity do. A
+//! check costs a search for each identity of the connection, however long the list is.
+
+use core::net::IpAddr;
+use std::borrow::Cow;
+
+use baton_proto::{Acl, Perms};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::identity::{Identity, Name, name_hash};
+
+/// An access-control list as stored with a znode: validated, and `auth` expanded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AclList {
+    entries: Box<[Acl<'static>]>,
+    /// Permissions of everybody.
+    world: Perms,
+    names: Box<[NameRule]>,
+    ranges: Box<[RangeRule]>,
+    /// The distinct lengths of the prefixes in `ranges`.
+    widths: Box<[(bool, u32)]>,
+    hash: u64,
+}
+
+/// Permissions of one identity. Sorted by hash, then by the identity itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NameRule {
+    hash: u64,
+    /// Place of an entry that names it.
+    entry: u32,
+    perms: Perms,
+}
+
+/// Permissions of a range of addresses. Sorted by `network`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RangeRule {
+    network: Network,
+    perms: Perms,
+}
+
+/// The addresses that begin with a prefix: whether they are of IPv6, the bits of the prefix, and
+/// the prefix.
+type Network = (bool, u32, u128);
+
+impl AclList {
+    /// A list of these entries, which have that [`content_hash`].
+    pub(crate) fn new(entries: Vec<Acl<'static>>, hash: u64) -> Self {
+        // A list without entries allows everything.
+        let mut world = Perms(if entries.is_empty() { -1 } else { 0 });
+        let mut names = Vec::new();
+        let mut ranges = Vec::new();
+        for (place, entry) in entries.iter().enumerate() {
+            match entry.scheme.as_ref() {
+                "world" if entry.id == "anyone" => world = world | entry.perms,
+                "ip" => ranges.extend(parse_range(&entry.id).map(|(address, bits)| RangeRule {
+                    network: network_of(address, bits),
+                    perms: entry.perms,
+                })),
+                scheme => names.push(NameRule {
+                    hash: name_hash(scheme, &entry.id),
+                    entry: place as u32,
+                    perms: entry.perms,
+                }),
+            }
+        }
+        let text = |rule: &NameRule| text_of(&entries, rule);
+        names.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| text(a).cmp(&text(b))));
+        names.dedup_by(|later, kept| {
+            let is_same = later.hash == kept.hash && text(later) == text(kept);
+            if is_same {
+                kept.perms = kept.perms | later.perms;
+            }
+            is_same
+        });
+        ranges.sort_unstable_by_key(|rule| rule.network);
+        ranges.dedup_by(|later, kept| {
+            let is_same = later.network == kept.network;
+            if is_same {
+                kept.perms = kept.perms | later.perms;
+            }
+            is_same
+        });
+        let widths = ranges.iter().map(|rule| (rule.network.0, rule.network.1));
+        let mut widths: Vec<_> = widths.collect();
+        widths.dedup();
+        Self {
+            world,
+            names: names.into(),
+            ranges: ranges.into(),
+            widths: widths.into(),
+            hash,
+            entries: entries.into(),
+        }
+    }
+
+    /// Whether the list allows some permission of `wanted` to `identity`.
+    #[must_use]
+    pub fn permits(&self, identity: &Identity, wanted: Perms) -> bool {
+        self.world.intersects(wanted)
+            || identity.is_super()
+            || identity.names().iter().any(|name| match name.address() {
+                Some(address) => self.permits_address(address, wanted),
+                None => self.permits_name(name, wanted),
+            })
+    }
+
+    fn permits_name(&self, name: &Name, wanted: Perms) -> bool {
+        let own = (name.id().scheme.as_str(), name.id().id.as_str());
+        let place = self.names.binary_search_by(|rule| {
+            comparisons::count();
+            let by_hash = rule.hash.cmp(&name.hash());
+            by_hash.then_with(|| text_of(&self.entries, rule).cmp(&own))
+        });
+        let rule = place.ok().and_then(|place| self.names.get(place));
+        rule.is_some_and(|rule| rule.perms.intersects(wanted))
+    }
+
+    fn permits_address(&self, address: IpAddr, wanted: Perms) -> bool {
+        self.widths.iter().any(|(is_ipv6, bits)| {
+            if *is_ipv6 != address.is_ipv6() {
+                return false;
+            }
+            let network = network_of(address, *bits);
+            let place = self.ranges.binary_search_by(|rule| {
+                comparisons::count();
+                rule.network.cmp(&network)
+            });
+            let rule = place.ok().and_then(|place| self.ranges.get(place));
+            rule.is_some_and(|rule| rule.perms.intersects(wanted))
+        })
+    }
+
+    /// The entries, in the order in which they were set.
+    #[must_use]
+    pub fn entries(&self) -> &[Acl<'static>] {
+        &self.entries
+    }
+
+    /// The entries as shown to somebody without the permission ADMIN: digests hide their hash.
+    pub(crate) fn masked(&self) -> Vec<Acl<'static>> {
+        let masked = |entry: &Acl<'static>| {
+            let mut entry = entry.clone();
+            if entry.scheme == "digest" {
+                let user = entry.id.split(':').next().unwrap_or_default();
+                entry.id = Cow::Owned(format!("{user}:x"));
+            }
+            entry
+        };
+        self.entries.iter().map(masked).collect()
+    }
+
+    /// [`content_hash`] of the entries.
+    pub(crate) const fn content_hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+/// A hash of the content, the same on every replica.
+pub(crate) fn content_hash(entries: &[Acl<'static>]) -> u64 {
+    let mut bytes = Vec::new();
+    Acl::encode_list(Some(entries), &mut bytes);
+    xxh3_64(&bytes)
+}
+
+fn text_of<'a>(entries: &'a [Acl<'static>], rule: &NameRule) -> (&'a str, &'a str) {
+    let entry = entries.get(rule.entry as usize);
+    entry.map_or(("", ""), |entry| (&entry.scheme, &entry.id))
+}
+
+/// The address and the prefix length of an id of the scheme `ip`.
+pub(crate) fn parse_range(text: &str) -> Option<(IpAddr, u32)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= width)?,
+        None => width,
+    };
+    Some((address, bits))
+}
+
+/// The addresses that share the first `bits` bits with this one.
+fn network_of(address: IpAddr, bits: u32) -> Network {
+    let (width, value) = match address {
+        IpAddr::V4(address) => (32, address.to_bits().into()),
+        IpAddr::V6(address) => (128, address.to_bits()),
+    };
+    let prefix = value.checked_shr(width - bits.min(width)).unwrap_or(0);
+    (address.is_ipv6(), bits, prefix)
+}
+
+/// Comparisons of entries, counted for tests of what a list costs.
+pub(crate) mod comparisons {
+    #[cfg(test)]
+    thread_local! {
+        static MADE: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+    }
+
+    pub(crate) fn count() {
+        #[cfg(test)]
+        MADE.set(MADE.get() + 1);
+    }
+
+    /// How many `work` makes.
+    #[cfg(test)]
+    pub(crate) fn of(work: impl FnOnce()) -> usize {
+        let before = MADE.get();
+        work();
+        MADE.get() - before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::digest_id;
+
+    fn acl(scheme: &'static str, id: &'static str) -> Acl<'static> {
+        Acl::new(Perms::READ, scheme, id)
+    }
+
+    fn listed(entries: Vec<Acl<'static>>) -> AclList {
+        let hash = content_hash(&entries);
+        AclList::new(entries, hash)
+    }
+
+    fn permits(list: &[Acl<'static>], identity: &Identity, wanted: Perms) -> bool {
+        listed(list.to_vec()).permits(identity, wanted)
+    }
+
+    fn someone() -> Identity {
+        let mut identity = Identity::from_ip("10.1.2.3".parse().unwrap());
+        identity.add("digest", digest_id(b"user:password"));
+        identity
+    }
+
+    #[test]
+    fn address_ranges_match_by_prefix() {
+        let someone = someone();
+        for (range, expected) in [
+            ("10.1.2.3", true),
+            ("10.1.2.4", false),
+            ("10.1.2.3/32", true),
+            ("10.1.2.4/32", false),
+            ("10.1.2.3/33", false),
+            ("10.1.0.0/16", true),
+            ("10.1.255.255/16", true),
+            ("10.2.0.0/16", false),
+            ("0.0.0.0/0", true),
+            ("::/0", false),
+        ] {
+            let list = [acl("ip", range)];
+            assert_eq!(permits(&list, &someone, Perms::READ), expected, "{range}");
+            let among = [acl("ip", "192.168.0.0/16"), acl("ip", range)];
+            assert_eq!(permits(&among, &someone, Perms::READ), expected, "{range}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_ipv6_have_ranges_and_an_ipv4_one_stays_what_it_is() {
+        for (address, range, expected) in [
+            ("fe80::1", "fe80::1", true),
+            ("fe80::1", "FE80:0::0:1", true),
+            ("fe80::1", "fe80::1/128", true),
+            ("fe80::1", "fe80::1/129", false),
+            ("fe80::1", "fe80::/10", true),
+            ("fe80::1", "fec0::/10", false),
+            ("fe80::1", "::/0", true),
+            ("fe80::1", "0.0.0.0/0", false),
+            ("::ffff:10.1.2.3", "10.1.0.0/16", true),
+            ("::ffff:10.1.2.3", "::ffff:0:0/96", false),
+        ] {
+            let identity = Identity::from_ip(address.parse().unwrap());
+            let permitted = permits(&[acl("ip", range)], &identity, Perms::READ);
+            assert_eq!(permitted, expected, "{address} in {range}");
+        }
+    }
+
+    #[test]
+    fn permissions_not_named_are_not_given() {
+        let list = [Acl::read_unsafe()];
+        assert!(permits(&list, &someone(), Perms::READ));
+        assert!(!permits(&list, &someone(), Perms::WRITE));
+        assert!(permits(&list, &someone(), Perms::READ | Perms::ADMIN));
+        let mut superuser = Identity::anonymous();
+        superuser.add("super", "");
+        assert!(permits(&list, &superuser, Perms::WRITE));
+    }
+
+    #[test]
+    fn entries_of_one_name_or_range_add_up_and_those_of_others_do_not() {
+        let user = digest_id(b"user:password");
+        let digest = |perms, id: &str| Acl::new(perms, "digest", id.to_owned());
+        let ip = |perms, id: &'static str| Acl::new(perms, "ip", id);
+        let mut list: Vec<Acl<'static>> = (0..100)
+            .map(|n| digest(Perms::ALL, &format!("user{n}:x")))
+            .collect();
+        list.push(digest(Perms::READ, &user));
+        list.push(Acl::new(Perms::ALL, "sasl", user.clone()));
+        list.push(digest(Perms::CREATE, &user));
+        list.push(ip(Perms::WRITE, "10.1.0.0/16"));
+        list.push(ip(Perms::DELETE, "10.1.9.9/16"));
+        list.push(ip(Perms::ADMIN, "10.1.2.4"));
+        let list = listed(list);
+        for (perms, expected) in [
+            (Perms::READ, true),
+            (Perms::CREATE, true),
+            (Perms::WRITE, true),
+            (Perms::DELETE, true),
+            (Perms::ADMIN, false),
+        ] {
+            assert_eq!(list.permits(&someone(), perms), expected, "{perms:?}");
+        }
+    }
+
+    #[test]
+    fn a_check_makes_a_search_for_each_name_however_long_the_list_is() {
+        let mut entries: Vec<Acl<'static>> = (0..4000)
+            .map(|n| Acl::new(Perms::READ, "digest", format!("user{n}:x")))
+            .collect();
+        for n in 0..96 {
+            entries.push(Acl::new(Perms::READ, "ip", format!("10.{n}.0.0/16")));
+        }
+        let list = listed(entries);
+        let mut identity = Identity::from_ip("192.168.0.1".parse().unwrap());
+        for n in 0..64 {
+            identity.add("digest", format!("other{n}:x"));
+        }
+        let made = comparisons::of(|| assert!(!list.permits(&identity, Perms::READ)));
+        assert!(made <= 65 * 14, "{made} comparisons");
+        let one = listed(vec![acl("digest", "user:x")]);
+        let mut user = Identity::anonymous();
+        user.add("digest", "user:x");
+        let made = comparisons::of(|| assert!(one.permits(&user, Perms::READ)));
+        assert_eq!(made, 1);
+    }
+
+    #[test]
+    fn only_world_anyone_with_all_permissions_opens_a_list_to_whoever_asks() {
+        let list = |scheme, id, perms| listed(vec![Acl::new(perms, scheme, id)]);
+        let stranger = Identity::anonymous();
+        for refused in [
+            list("sasl", "anyone", Perms::ALL),
+            list("world", "someone", Perms::ALL),
+            list("world", "anyone", Perms::WRITE),
+        ] {
+            assert!(!refused.permits(&stranger, Perms::READ), "{refused:?}");
+        }
+        let open = list("world", "anyone", Perms::ALL);
+        assert!(open.permits(&stranger, Perms::READ));
+        assert!(listed(Vec::new()).permits(&stranger, Perms::READ));
+    }
+
+    #[test]
+    fn masked_digest_keeps_the_user() {
+        let masked = |scheme, id| listed(vec![acl(scheme, id)]).masked();
+        assert_eq!(masked("digest", "user:hash")[0].id, "user:x");
+        assert_eq!(masked("ip", "10.0.0.1")[0].id, "10.0.0.1");
+    }
+}
