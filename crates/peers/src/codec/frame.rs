@@ -5,6 +5,7 @@ use baton_consensus::PeerMessage;
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::codec::birth::{Birth, BirthReport};
+use crate::codec::clock::Clock;
 use crate::codec::control::{Alive, Bye};
 use crate::codec::digest::StateDigest;
 use crate::codec::forward::{Credit, Forward, ForwardAnswer};
@@ -54,6 +55,8 @@ pub enum Frame {
     Digest(StateDigest),
     /// The leader's state, which a majority has and the receiver has not.
     Contradiction(StateDigest),
+    /// The wall clock of the sender.
+    Clock(Clock),
     /// A snapshot is to be sent.
     SnapshotOffer(SnapshotOffer),
     /// A part of it.
@@ -88,6 +91,7 @@ impl Frame {
             Frame::Counted(_) => FrameType::Counted,
             Frame::Digest(_) => FrameType::Digest,
             Frame::Contradiction(_) => FrameType::Contradiction,
+            Frame::Clock(_) => FrameType::Clock,
             Frame::SnapshotOffer(_) => FrameType::SnapshotOffer,
             Frame::SnapshotChunk(_) => FrameType::SnapshotChunk,
             Frame::SnapshotAck(_) => FrameType::SnapshotAck,
@@ -211,6 +215,7 @@ impl Frame {
             Frame::Touch(touch) => touch.write(out),
             Frame::Counted(counted) => counted.write(out),
             Frame::Digest(state) | Frame::Contradiction(state) => state.write(out),
+            Frame::Clock(clock) => clock.write(out),
             Frame::SnapshotOffer(offer) => offer.write(out),
             Frame::SnapshotChunk(chunk) => chunk.write(out),
             Frame::SnapshotAck(ack) => ack.write(out),
@@ -262,6 +267,7 @@ impl Frame {
             FrameType::Counted => Frame::Counted(Counted::read(input)?),
             FrameType::Digest => Frame::Digest(StateDigest::read(input)?),
             FrameType::Contradiction => Frame::Contradiction(StateDigest::read(input)?),
+            FrameType::Clock => Frame::Clock(Clock::read(input)?),
             FrameType::SnapshotOffer => Frame::SnapshotOffer(SnapshotOffer::read(input)?),
             FrameType::SnapshotChunk => Frame::SnapshotChunk(SnapshotChunk::read(input)?),
             FrameType::SnapshotAck => Frame::SnapshotAck(SnapshotAck::read(input)?),

@@ -39,6 +39,8 @@ pub enum FrameType {
     Digest,
     /// The receiver's state is another one than that of a majority.
     Contradiction,
+    /// What the sender's wall clock shows.
+    Clock,
     /// A snapshot is to be sent.
     SnapshotOffer,
     /// A part of it.
@@ -56,7 +58,7 @@ pub enum FrameType {
 }
 
 /// Code, largest body and text of each type.
-const TYPES: [(FrameType, u8, usize, &str); 21] = [
+const TYPES: [(FrameType, u8, usize, &str); 22] = [
     (FrameType::Hello, 1, 4 << 10, "hello"),
     (FrameType::Welcome, 2, 4 << 10, "welcome"),
     (FrameType::Confirm, 3, 64, "confirm"),
@@ -71,6 +73,7 @@ const TYPES: [(FrameType, u8, usize, &str); 21] = [
     (FrameType::Counted, 49, 1 << 20, "counted"),
     (FrameType::Digest, 50, 64, "digest"),
     (FrameType::Contradiction, 51, 64, "contradiction"),
+    (FrameType::Clock, 52, 64, "clock"),
     (FrameType::SnapshotOffer, 64, 64, "snapshot offer"),
     (
         FrameType::SnapshotChunk,
@@ -126,6 +129,7 @@ impl FrameType {
             | FrameType::Counted
             | FrameType::Digest
             | FrameType::Contradiction
+            | FrameType::Clock
             | FrameType::BirthReport
             | FrameType::Birth => Some(Lane::Urgent),
             FrameType::SnapshotOffer

@@ -16,10 +16,12 @@ pub struct ProtocolRange {
 }
 
 impl ProtocolRange {
-    /// The versions that this build speaks.
+    /// The versions that this build speaks. Version 2 has the frame with a wall clock. A hello has
+    /// had an address for the last part of version 1: servers from before refuse one that names no
+    /// later version, since bytes follow the last field that they know.
     pub const THIS: ProtocolRange = ProtocolRange {
         oldest: 1,
-        newest: 1,
+        newest: 2,
     };
 
     /// The newest version that both speak.
@@ -104,6 +106,10 @@ impl Hello {
 
     pub(crate) fn read_with_address(input: &mut Input) -> Result<Hello, Malformed> {
         let hello = Hello::read(input)?;
+        if input.is_empty() {
+            // A server from before hellos had an address.
+            return Ok(hello);
+        }
         let length = input.u16()?;
         if usize::from(length) > MAX_ADDRESS {
             return Err("its address is too long");

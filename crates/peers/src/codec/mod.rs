@@ -16,6 +16,7 @@
 //! | `forward` | client requests that a follower passes on, and their credit |
 //! | `touch` | sessions whose clients were heard |
 //! | `digest` | what a server's state is after an entry |
+//! | `clock` | a reading of a server's wall clock |
 //! | `snapshot` | a snapshot in chunks |
 //! | `birth` | the start of a cluster from a static list |
 //! | `preface` | the first bytes of a connection, and which foreign protocol others resemble |
@@ -25,6 +26,7 @@
 //! | `lane` | the three connections in each direction |
 
 mod birth;
+mod clock;
 mod control;
 mod digest;
 mod forward;
@@ -41,6 +43,7 @@ mod snapshot;
 mod touch;
 
 pub use birth::{Birth, BirthReport, ListFingerprint};
+pub use clock::Clock;
 pub use control::{Alive, Bye};
 pub use digest::StateDigest;
 pub use forward::{Credit, Forward, ForwardAnswer};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use baton_consensus::{Entry, EntryKind, MessageKind, PeerMessage};
 use baton_peers::codec::{
-    Bye, Confirm, Forward, Frame, FrameError, Lane, PREFACE, Refusal, SnapshotDone, Touch,
+    Bye, Confirm, Forward, Frame, FrameError, Lane, PREFACE, ProtocolRange, Refusal, SnapshotDone,
+    Touch,
 };
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
@@ -647,8 +648,8 @@ async fn servers_of_two_clusters_or_at_a_wrong_address_refuse_each_other() {
     assert!(matches!(refusal, Refusal::OtherCluster { .. }));
     let network = Network::default();
     let mut protocol = member(2);
-    protocol.protocol.oldest = 2;
-    protocol.protocol.newest = 3;
+    protocol.protocol.oldest = ProtocolRange::THIS.newest + 1;
+    protocol.protocol.newest = ProtocolRange::THIS.newest + 2;
     let refusal = both_refuse(&network, member(1), protocol).await;
     assert!(matches!(refusal, Refusal::Protocol { .. }));
     // Server 3 listens where server 2 is expected.

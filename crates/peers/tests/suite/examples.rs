@@ -4,8 +4,8 @@ use baton_consensus::{
     Entry, EntryKind, Member, Membership, MessageKind, PeerMessage, SnapshotPoint,
 };
 use baton_peers::codec::{
-    Alive, Birth, BirthReport, Bye, Confirm, Counted, Credit, Forward, ForwardAnswer, Frame, Hello,
-    Lane, ListFingerprint, ProtocolRange, Refusal, SnapshotAck, SnapshotChunk, SnapshotDone,
+    Alive, Birth, BirthReport, Bye, Clock, Confirm, Counted, Credit, Forward, ForwardAnswer, Frame,
+    Hello, Lane, ListFingerprint, ProtocolRange, Refusal, SnapshotAck, SnapshotChunk, SnapshotDone,
     SnapshotOffer, SnapshotReject, SnapshotRejectReason, StateDigest, Touch, Welcome,
 };
 use bytes::Bytes;
@@ -185,6 +185,12 @@ pub fn all() -> Vec<(&'static str, Frame)> {
             Frame::Contradiction(StateDigest {
                 index: 42,
                 digest: 0x0123_4567_89ab_cdef,
+            }),
+        ),
+        (
+            "clock",
+            Frame::Clock(Clock {
+                wall_ms: 1_795_000_000_000,
             }),
         ),
         (

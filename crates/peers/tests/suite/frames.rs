@@ -328,8 +328,8 @@ fn a_hello_of_a_later_version_may_have_more_fields() {
     let mut body = encoded(&Frame::Hello(hello.clone()))[HEAD_BYTES..].to_vec();
     body.extend(b"new");
     assert!(Frame::decode(FrameType::Hello, body.clone().into()).is_err());
-    hello.protocol.newest = 2;
-    body[2] = 2;
+    hello.protocol.newest = 3;
+    body[2] = 3;
     let body = Bytes::from(body);
     assert_eq!(
         Frame::decode(FrameType::Hello, body.clone()),
@@ -339,7 +339,7 @@ fn a_hello_of_a_later_version_may_have_more_fields() {
         Frame::peek_protocol(FrameType::Hello, &body),
         Some(ProtocolRange {
             oldest: 1,
-            newest: 2
+            newest: 3
         })
     );
 }

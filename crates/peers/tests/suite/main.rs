@@ -12,6 +12,7 @@ mod connections;
 mod examples;
 mod frames;
 mod fuzz_smoke;
+mod golden;
 mod handshake;
 mod memory;
 mod page;
