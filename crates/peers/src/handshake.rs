@@ -1,10 +1,10 @@
 //! Which server may connect: the rules for a hello, the same on both sides. Sans-I/O.
 //!
 //! A connection between two servers of one cluster is refused when a data folder is not the one
-//! with which its server became a member (R17), or is an older copy of it (R19). Two servers
-//! without a cluster may connect: that is how a cluster starts.
+//! with which its server became a member (R17), or is an older copy of it whose server does not know
+//! that yet (R19). Two servers without a cluster may connect: that is how a cluster starts.
 
-use crate::codec::{Hello, Lane, ProtocolRange, Refusal};
+use crate::codec::{Hello, Lane, LogProof, ProtocolRange, Refusal};
 
 /// The highest id of a server. Session ids have it in their highest byte and stay positive.
 pub const MAX_SERVER_ID: u64 = 127;
@@ -47,6 +47,8 @@ pub struct LocalServer {
     pub members: Vec<KnownMember>,
     /// Where other servers reach it; empty: not known.
     pub address: String,
+    /// Proof of what the members have committed and acknowledged.
+    pub proof: LogProof,
 }
 
 impl LocalServer {
@@ -64,6 +66,7 @@ impl LocalServer {
             level: 1,
             members: Vec::new(),
             address: String::new(),
+            proof: LogProof::default(),
         }
     }
 
@@ -85,6 +88,7 @@ impl LocalServer {
             wall_ms,
             level: self.level,
             address: self.address.clone(),
+            proof: self.proof,
         }
     }
 
@@ -205,11 +209,14 @@ impl LocalServer {
         }
     }
 
+    /// A server whose folder was rolled back is refused once, by which it hears how far it was. Once
+    /// it says so itself it does not vote, and may receive what it lacks.
     fn check_log(&self, hello: &Hello) -> Result<(), Refusal> {
         match self.member(hello.from) {
             Some(member)
                 if member.incarnation == hello.incarnation
-                    && hello.last_index < member.acknowledged_index =>
+                    && hello.last_index.max(hello.proof.acknowledged_index)
+                        < member.acknowledged_index =>
             {
                 Err(Refusal::OlderCopy {
                     id: hello.from,

@@ -201,7 +201,7 @@ impl Frame {
         match self {
             Frame::Hello(hello) => {
                 hello.write(out);
-                hello.write_address(out);
+                hello.write_end(out);
             }
             Frame::Welcome(welcome) => welcome.write(out),
             Frame::Confirm(confirm) => confirm.write(out),
@@ -253,7 +253,7 @@ impl Frame {
 
     fn read(kind: FrameType, input: &mut Input) -> Result<Frame, Malformed> {
         Ok(match kind {
-            FrameType::Hello => Frame::Hello(Hello::read_with_address(input)?),
+            FrameType::Hello => Frame::Hello(Hello::read_whole(input)?),
             FrameType::Welcome => Frame::Welcome(Welcome::read(input)?),
             FrameType::Confirm => Frame::Confirm(Confirm::read(input)?),
             FrameType::Refused => Frame::Refused(Refusal::read(input)?),

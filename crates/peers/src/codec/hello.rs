@@ -70,6 +70,41 @@ pub struct Hello {
     pub level: u32,
     /// Where others reach it; empty: it does not say, as in every welcome.
     pub address: String,
+    /// Proof of what the members have committed and acknowledged.
+    pub proof: LogProof,
+}
+
+/// What a server shows of the log of its cluster. All 0 from a server of version 1 of the protocol,
+/// which proves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogProof {
+    /// The newest entry that the sender knows to be committed; 0 for none.
+    pub commit_index: u64,
+    /// The term of that entry; 0 when it is not known.
+    pub commit_term: u64,
+    /// The newest entry that the sender's data folder is known to have acknowledged, while its log
+    /// lacks it: the folder was rolled back, and the sender does not vote. 0: it was not.
+    pub acknowledged_index: u64,
+}
+
+impl LogProof {
+    fn write(self, out: &mut Body) {
+        out.u64(self.commit_index);
+        out.u64(self.commit_term);
+        out.u64(self.acknowledged_index);
+    }
+
+    /// Reads the last part of a hello or a welcome, which servers of version 1 do not send.
+    fn read(input: &mut Input) -> Result<LogProof, Malformed> {
+        if input.is_empty() {
+            return Ok(LogProof::default());
+        }
+        Ok(LogProof {
+            commit_index: input.u64()?,
+            commit_term: input.u64()?,
+            acknowledged_index: input.u64()?,
+        })
+    }
 }
 
 /// The longest address, in bytes.
@@ -96,15 +131,16 @@ impl Hello {
         out.zeros(4);
     }
 
-    /// The end of a hello, which a welcome does not have. An address that is too long is left out.
-    pub(crate) fn write_address(&self, out: &mut Body) {
+    /// The end of a hello. An address that is too long is left out; a welcome has none.
+    pub(crate) fn write_end(&self, out: &mut Body) {
         let address = Some(self.address.as_bytes()).filter(|it| it.len() <= MAX_ADDRESS);
         let address = address.unwrap_or_default();
         out.u16(u16::try_from(address.len()).unwrap_or(0));
         out.slice(address);
+        self.proof.write(out);
     }
 
-    pub(crate) fn read_with_address(input: &mut Input) -> Result<Hello, Malformed> {
+    pub(crate) fn read_whole(input: &mut Input) -> Result<Hello, Malformed> {
         let hello = Hello::read(input)?;
         if input.is_empty() {
             // A server from before hellos had an address.
@@ -121,6 +157,7 @@ impl Hello {
         }
         Ok(Hello {
             address: address.to_owned(),
+            proof: LogProof::read(input)?,
             ..hello
         })
     }
@@ -151,6 +188,7 @@ impl Hello {
             wall_ms: input.i64()?,
             level: input.u32()?,
             address: String::new(),
+            proof: LogProof::default(),
         };
         input.zeros(4)?;
         if hello.incarnation == 0 {
@@ -184,12 +222,16 @@ impl Welcome {
     pub(crate) fn write(&self, out: &mut Body) {
         self.hello.write(out);
         out.u64(self.echo);
+        self.hello.proof.write(out);
     }
 
     pub(crate) fn read(input: &mut Input) -> Result<Welcome, Malformed> {
+        let hello = Hello::read(input)?;
+        let echo = input.u64()?;
+        let proof = LogProof::read(input)?;
         Ok(Welcome {
-            hello: Hello::read(input)?,
-            echo: input.u64()?,
+            hello: Hello { proof, ..hello },
+            echo,
         })
     }
 }

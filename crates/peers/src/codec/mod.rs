@@ -49,7 +49,7 @@ pub use digest::StateDigest;
 pub use forward::{Credit, Forward, ForwardAnswer};
 pub use frame::{Frame, take_frame};
 pub use head::{FrameError, FrameType, HEAD_BYTES, Stage};
-pub use hello::{Confirm, Hello, ProtocolRange, Welcome};
+pub use hello::{Confirm, Hello, LogProof, ProtocolRange, Welcome};
 pub use lane::Lane;
 pub use pieces::Pieces;
 pub use preface::{Foreign, PREFACE, Preface, check_preface};

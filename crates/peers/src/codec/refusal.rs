@@ -82,8 +82,8 @@ pub enum Refusal {
     /// The log of a server ends before what it has acknowledged (R19).
     #[error(
         "the log of server {id} ends at entry {last}, but the server has acknowledged entry {acknowledged}: its data \
-         folder is an older copy. Start it with its newest data folder, or admit it anew with \
-         `baton server replace {id}`"
+         folder is an older copy. It neither votes nor leads until a leader has sent it what it lacks; its newest \
+         data folder, if there is one, has that too"
     )]
     OlderCopy {
         /// The server.
@@ -129,8 +129,8 @@ pub enum Refusal {
     },
     /// Another process runs, or ran later, with the id.
     #[error(
-        "another process has connected as server {id} since this one did: stop one of the two, and give each server \
-         an id of its own"
+        "another process has connected as server {id} since this one did: stop the one that runs with a copy of the \
+         data folder or with a wrong id; the other one is admitted when the connections of that one have ended"
     )]
     RunsTwice {
         /// The id.

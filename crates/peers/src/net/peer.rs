@@ -18,7 +18,7 @@ use crate::net::writer_handle::WriterHandle;
 
 /// Received bytes are counted in units of this many.
 const INBOUND_UNIT_BYTES: usize = 1 << 10;
-/// Earlier processes of a peer that are remembered.
+/// Earlier processes of a peer that are remembered while a later one is connected.
 const FORMER_RUNS: usize = 64;
 
 pub(crate) struct Peer {
@@ -74,13 +74,21 @@ struct Slots {
     run: u64,
     /// Processes that it ran as before, the oldest first.
     former_runs: VecDeque<u64>,
+    /// Incarnation, term and end of the log by the newest hello of the present process.
+    newest_state: (u128, u64, u64),
 }
 
 impl Slots {
     /// Whether a process may connect. Of two processes with one id the later one stays, and the
-    /// other one does not come back.
-    fn admits(&self, run: u64) -> bool {
-        run == self.run || !self.former_runs.contains(&run)
+    /// other one does not come back while that one is connected. Once it is gone the earlier one is
+    /// admitted if its log is not older than that of the later one was: a copy of its data folder
+    /// may have run elsewhere for a moment.
+    fn admits(&self, hello: &Hello) -> bool {
+        let is_gone = self.current.is_empty();
+        let (incarnation, term, last_index) = self.newest_state;
+        let is_older =
+            incarnation == hello.incarnation && (hello.term, hello.last_index) < (term, last_index);
+        hello.run == self.run || !self.former_runs.contains(&hello.run) || (is_gone && !is_older)
     }
 }
 
@@ -141,7 +149,7 @@ impl Peer {
     /// # Errors
     /// [`Refusal::RunsTwice`].
     pub(crate) fn check_run(&self, hello: &Hello) -> Result<(), Refusal> {
-        if self.slots.lock().admits(hello.run) {
+        if self.slots.lock().admits(hello) {
             Ok(())
         } else {
             Err(Refusal::RunsTwice { id: self.id })
@@ -159,16 +167,18 @@ impl Peer {
         let (end, end_signal) = oneshot::channel();
         let writer = Arc::new(WriterHandle::default());
         let mut slots = self.slots.lock();
-        if !slots.admits(hello.run) {
+        if !slots.admits(&hello) {
             return None;
         }
         if slots.run != hello.run {
             let former = std::mem::replace(&mut slots.run, hello.run);
+            slots.former_runs.retain(|run| *run != hello.run);
             slots.former_runs.push_back(former);
             if slots.former_runs.len() > FORMER_RUNS {
                 slots.former_runs.pop_front();
             }
         }
+        slots.newest_state = (hello.incarnation, hello.term, hello.last_index);
         slots.next_generation += 1;
         let link = Link {
             peer: self.id,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use baton_consensus::{Entry, EntryKind, MessageKind, PeerMessage};
 use baton_peers::codec::{
-    Bye, Confirm, Forward, Frame, FrameError, Lane, PREFACE, ProtocolRange, Refusal, SnapshotDone,
-    Touch,
+    Bye, Confirm, Forward, Frame, FrameError, Hello, Lane, PREFACE, ProtocolRange, Refusal,
+    SnapshotDone, Touch,
 };
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
@@ -282,6 +282,51 @@ async fn r11_an_earlier_process_of_a_server_does_not_come_back() {
             .next()
             .is_none()
     );
+}
+
+/// A copy of a server's folder runs elsewhere for a moment, or another server has its id until that
+/// is corrected: when the connections of that process have ended, the server's own is admitted.
+#[tokio::test(start_paused = true)]
+async fn an_earlier_process_is_admitted_again_when_the_later_one_is_gone() {
+    let network = Network::default();
+    let mut one = Server::start(&network, 1, 0);
+    let own = crate::raw::hello(2, 1, Lane::Urgent);
+    let mut raw = Raw::connect_as(&network, &own).await;
+    let mut copy = own.clone();
+    (copy.run, copy.term, copy.last_index) = (own.run + 1, 3, 20);
+    let other = Raw::connect_as(&network, &copy).await;
+    assert_eq!(raw.frame().await, Some(Frame::Bye(Bye::Superseded)));
+    let (_, cause) = one.until(disconnected).await;
+    assert_eq!(cause, EndCause::Superseded);
+    let refused_with = async |hello: &Hello| {
+        let mut again = Raw::open(&network, 1);
+        again.write(&PREFACE).await;
+        again.send(&Frame::Hello(hello.clone())).await;
+        again.frame().await
+    };
+    let refusal = Some(Frame::Refused(Refusal::RunsTwice { id: 2 }));
+    assert_eq!(refused_with(&own).await, refusal);
+    drop(other);
+    one.until(disconnected).await;
+    // What the copy had, the folder has to have: its log went on under this id.
+    for (term, last_index) in [(2, 30), (3, 19)] {
+        let older = Hello {
+            term,
+            last_index,
+            ..own.clone()
+        };
+        assert_eq!(refused_with(&older).await, refusal);
+    }
+    let newer = Hello {
+        term: 3,
+        last_index: 20,
+        ..own.clone()
+    };
+    let mut raw = Raw::connect_as(&network, &newer).await;
+    raw.send(&Frame::Raft(vec![heartbeat(2, 1, 8)])).await;
+    one.until(frame).await;
+    // Now the copy is the earlier one.
+    assert_eq!(refused_with(&copy).await, refusal);
 }
 
 /// A server whose process ends is known to be gone at once: its system ends the connections and

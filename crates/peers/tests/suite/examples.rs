@@ -5,8 +5,8 @@ use baton_consensus::{
 };
 use baton_peers::codec::{
     Alive, Birth, BirthReport, Bye, Clock, Confirm, Counted, Credit, Forward, ForwardAnswer, Frame,
-    Hello, Lane, ListFingerprint, ProtocolRange, Refusal, SnapshotAck, SnapshotChunk, SnapshotDone,
-    SnapshotOffer, SnapshotReject, SnapshotRejectReason, StateDigest, Touch, Welcome,
+    Hello, Lane, ListFingerprint, LogProof, ProtocolRange, Refusal, SnapshotAck, SnapshotChunk,
+    SnapshotDone, SnapshotOffer, SnapshotReject, SnapshotRejectReason, StateDigest, Touch, Welcome,
 };
 use bytes::Bytes;
 
@@ -27,6 +27,11 @@ pub fn hello() -> Hello {
         wall_ms: 1_795_000_000_000,
         level: 1,
         address: "server1:2888".to_owned(),
+        proof: LogProof {
+            commit_index: 98,
+            commit_term: 6,
+            acknowledged_index: 120,
+        },
     }
 }
 

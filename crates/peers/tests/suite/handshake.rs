@@ -198,7 +198,7 @@ fn the_newer_membership_decides() {
 }
 
 #[test]
-fn r19_an_older_copy_of_a_folder_is_refused() {
+fn r19_an_older_copy_of_a_folder_is_refused_until_its_server_knows_it() {
     let mut here = member(1);
     here.members[1].acknowledged_index = 50;
     assert_eq!(connect(&member(2), &here), Ok(()));
@@ -212,6 +212,11 @@ fn r19_an_older_copy_of_a_folder_is_refused() {
             last: 49
         })
     );
+    // Once it knows that, it does not vote, and may receive what it lacks.
+    older.proof.acknowledged_index = 49;
+    assert!(connect(&older, &here).is_err());
+    older.proof.acknowledged_index = 50;
+    assert_eq!(connect(&older, &here), Ok(()));
     // A copy of the time before it had anything.
     let empty = LocalServer::new(2, incarnation(2), 1);
     assert!(matches!(
