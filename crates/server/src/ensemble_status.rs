@@ -38,6 +38,13 @@ pub(crate) struct EnsembleStatus {
     pub(crate) list: Option<ServerList>,
     /// Since when this server has led; `None` while it does not.
     pub(crate) has_led_since: Option<Instant>,
+    /// By how much this server's wall clock is ahead of what those of a majority show; `None` while
+    /// too few are known.
+    pub(crate) clock_offset_ms: Option<i64>,
+    /// By how much that of each other server is ahead of this one's.
+    pub(crate) clock_offsets_ms: Vec<(u64, i64)>,
+    /// The newest format level that each other server has said that it can read.
+    pub(crate) levels: BTreeMap<u64, u32>,
 }
 
 impl EnsembleStatus {
@@ -64,6 +71,9 @@ impl EnsembleStatus {
             is_read_only: false,
             list: None,
             has_led_since: None,
+            clock_offset_ms: None,
+            clock_offsets_ms: Vec::new(),
+            levels: BTreeMap::new(),
         }
     }
 

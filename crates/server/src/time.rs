@@ -50,6 +50,15 @@ fn nanos_of(nanos: u128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
+/// A moment by the two clocks of this server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// The wall clock, in milliseconds since 1970.
+    pub(crate) wall_ms: i64,
+    /// Milliseconds since the start, by the monotonic clock, which nobody sets.
+    pub(crate) uptime_ms: i64,
+}
+
 /// Time left out of server time at some moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForgivenBefore(u64);
@@ -124,6 +133,14 @@ impl ServerTime {
             ),
         };
         from.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// Both clocks, read at once.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment {
+            wall_ms: self.wall_ms(),
+            uptime_ms: i64::try_from(self.uptime_ms()).unwrap_or(i64::MAX),
+        }
     }
 
     pub(crate) fn at_ms(&self, instant: Instant) -> u64 {

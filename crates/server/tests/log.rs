@@ -18,6 +18,7 @@ use baton_proto::{Acl, AuthPacket, ErrorCode, MultiOp, OpCode, Perms, Request, f
 use baton_server::{ClientAuth, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use support::ensemble::Ensemble;
 use support::log::{LOG, lines};
 use support::tls::{self, Fleet};
 use support::{Wire, create, get, http, in_memory, set, word};
@@ -295,4 +296,18 @@ async fn files_of_tls_that_change_have_their_lines() {
     written("the old ones stay in use: the private key in").await;
     fleet.write("server.pem", &other.certificate);
     written("new connections use the changed TLS files").await;
+}
+
+/// From there on no server of the ensemble can be replaced by one of an earlier version.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_server_of_an_ensemble_says_that_the_format_level_was_raised() {
+    LazyLock::force(&LOG);
+    let ensemble = Ensemble::start(3).await;
+    let patience = async {
+        while lines("format level raised").len() < ensemble.ids().len() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let came = tokio::time::timeout(support::PATIENCE, patience).await;
+    assert!(came.is_ok(), "{:#?}", lines("format level raised"));
 }

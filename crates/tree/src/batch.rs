@@ -51,6 +51,8 @@ const RECONFIGURE: u8 = 9;
 
 /// Fewest bytes of a record of version 1 and of version 2.
 const MIN_RECORD_BYTES: [usize; 2] = [12, 3];
+/// Most bytes of an integer.
+const MAX_VARINT_BYTES: usize = 10;
 /// Bytes of a short write. Room is reserved for no more commands than the payload has of these.
 const SHORT_WRITE_BYTES: usize = 12;
 
@@ -257,6 +259,22 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// The payload with another time: a leader gives its own to what other servers have made.
+    ///
+    /// # Errors
+    /// [`BatchError`]: it does not begin as a batch does.
+    pub fn stamped(payload: &[u8], time_ms: i64) -> Result<Bytes, BatchError> {
+        let mut from = Reader::new(payload);
+        let version = from.u8()?;
+        from.i64()?;
+        let behind = payload.get(from.offset()..).unwrap_or_default();
+        let mut out = Vec::with_capacity(payload.len() + MAX_VARINT_BYTES);
+        out.push(version);
+        put_i64(&mut out, time_ms);
+        out.extend_from_slice(behind);
+        Ok(out.into())
+    }
+
     /// The server that made the batch; `None` where a server stands alone, and in batches that a
     /// leader makes by itself.
     #[must_use]
@@ -264,8 +282,8 @@ impl<'a> Batch<'a> {
         self.origin
     }
 
-    /// The leader's wall clock when it made the batch, in milliseconds since the Unix epoch: the
-    /// only time that the tree knows.
+    /// The time that the leader has given to the batch, in milliseconds since the Unix epoch: the
+    /// only one that the tree knows.
     #[must_use]
     pub const fn time_ms(&self) -> i64 {
         self.time_ms

@@ -107,6 +107,13 @@ impl Tree {
         self.zxid
     }
 
+    /// The time of the newest command, in milliseconds since 1970; 0 below level 2. Time never goes
+    /// back, so it may be ahead of the clocks of those who write.
+    #[must_use]
+    pub const fn time_ms(&self) -> i64 {
+        self.time_ms
+    }
+
     /// A digest of the whole state, equal on replicas that have applied the same commands. Takes no
     /// time.
     #[must_use]

@@ -52,6 +52,8 @@ pub(crate) struct Summary {
     /// The newest change that it has, as it writes it.
     pub(crate) zxid: Option<String>,
     pub(crate) version: Option<String>,
+    /// When it was built, as it writes it.
+    pub(crate) built: Option<String>,
 }
 
 impl Summary {
@@ -63,6 +65,10 @@ impl Summary {
             Some(found.trim().chars().take(100).collect::<String>())
         };
         let version = field("Zookeeper version: ");
+        let built = version
+            .as_deref()
+            .and_then(|text| text.split_once("built on "));
+        let built = built.map(|(_, built)| built.to_owned());
         Self {
             mode: field("Mode: "),
             zxid: field("Zxid: "),
@@ -71,6 +77,7 @@ impl Summary {
                 Some((version, _)) => version.to_owned(),
                 None => text,
             }),
+            built,
         }
     }
 }
@@ -114,19 +121,45 @@ pub(crate) async fn probe_all(
     addresses: &[Option<String>],
     tls: Option<&ClientTls>,
 ) -> Vec<Option<Probe>> {
-    let mut asking = JoinSet::new();
+    let probed = each(addresses, |address| {
+        let tls = tls.cloned();
+        async move { probe(&address, tls.as_ref()).await }
+    });
+    probed.await
+}
+
+/// What the servers at these addresses answer to a word, in their order; `None` for one that gives
+/// no answer.
+pub(crate) async fn ask_all(
+    addresses: &[Option<String>],
+    word: &'static str,
+    tls: Option<&ClientTls>,
+) -> Vec<Option<String>> {
+    let answers = each(addresses, |address| {
+        let tls = tls.cloned();
+        async move { ask(&address, word, tls.as_ref()).await.ok() }
+    });
+    answers.await.into_iter().map(Option::flatten).collect()
+}
+
+/// Does the same with each address at once.
+async fn each<T: Clone + Send + 'static, F: Future<Output = T> + Send + 'static>(
+    addresses: &[Option<String>],
+    act: impl Fn(String) -> F,
+) -> Vec<Option<T>> {
+    let mut acting = JoinSet::new();
     for (at, address) in addresses.iter().enumerate() {
         if let Some(address) = address.clone() {
-            let tls = tls.cloned();
-            asking.spawn(async move { (at, probe(&address, tls.as_ref()).await) });
+            let acted = act(address);
+            acting.spawn(async move { (at, acted.await) });
         }
     }
     let mut found = vec![None; addresses.len()];
-    while let Some(asked) = asking.join_next().await {
-        if let Ok((at, probe)) = asked
+    while let Some(acted) = acting.join_next().await {
+        if let Ok((at, outcome)) = acted
             && let Some(found) = found.get_mut(at)
         {
-            *found = Some(probe);
+            *found = Some(outcome);
         }
     }
     found
@@ -250,6 +283,7 @@ mod tests {
                 mode: Some("follower".to_owned()),
                 zxid: Some("0x100000000".to_owned()),
                 version: Some("3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f".to_owned()),
+                built: Some("2022-02-25 08:49 UTC".to_owned()),
             }
         );
         let away = "This ZooKeeper instance is not currently serving requests\n";

@@ -236,6 +236,19 @@ impl Applier {
         }
     }
 
+    /// Takes on the level of the tree. A server that serves says that it has risen, in a line of the
+    /// log: from there on no earlier version can take its place.
+    pub(crate) fn set_level(&mut self, level: FormatLevel) {
+        if level > self.level && !self.is_recovering {
+            tracing::info!(
+                from = self.level.number(),
+                to = level.number(),
+                "format level raised; earlier versions of Baton no longer read this data folder"
+            );
+        }
+        self.level = level;
+    }
+
     /// Runs the steps that were requested; those that are commands take the items of `batch`, one
     /// after the other.
     pub(crate) fn run(
@@ -399,7 +412,7 @@ impl Applier {
                 }
             }
             drop(watches);
-            self.level = tree.level();
+            self.set_level(tree.level());
             self.unfinished_end = tree.unfinished_end();
             if read_bytes >= READ_BYTES_PER_LOCK {
                 RwLockWriteGuard::unlock_fair(tree);

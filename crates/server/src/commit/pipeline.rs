@@ -252,7 +252,19 @@ impl CommitPipeline {
 
     /// A batch for an entry that is about to be made.
     fn new_batch(&self) -> BatchBuilder {
-        BatchBuilder::new(self.applier.level, self.state.time.wall_ms())
+        BatchBuilder::new(self.applier.level, self.entry_time_ms())
+    }
+
+    /// The time of an entry that is made now: of a server that stands alone its wall clock, of a
+    /// leader one that a majority's clocks agree with.
+    fn entry_time_ms(&self) -> i64 {
+        match &self.member {
+            None => self.state.time.wall_ms(),
+            Some(member) => {
+                let voters = &self.consensus.membership().voters;
+                member.entry_time_ms(voters, self.state.time.moment())
+            }
+        }
     }
 
     /// Gives every recovered session a full timeout (protocol.md §2).

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `transfer` | snapshots between servers: sent, received, verified |
 //! | `digests` | whether the servers have the same state |
+//! | `clocks` | the servers' wall clocks, and the time of a log entry |
 //! | `wire` | what the core needs of the connections to the other servers |
 //! | `peer_log` | what the log says of other servers, and how many lines they may cause |
 //! | `addresses` | where the other servers are reached |
@@ -21,6 +22,7 @@ use self::peer_log::PeerLog;
 use self::wire::Wire;
 
 pub(crate) mod addresses;
+pub(crate) mod clocks;
 pub(crate) mod digests;
 pub(crate) mod events;
 pub(crate) mod peer_log;

@@ -26,7 +26,7 @@ use crate::recorder::Recorder;
 use crate::standstill::Standstill;
 
 /// What the wall clock reads when a run begins: 2030.
-const WALL_MS: i64 = 1_893_456_000_000;
+pub(super) const WALL_MS: i64 = 1_893_456_000_000;
 /// One tick of the consensus.
 const TICK: Duration = Duration::from_millis(25);
 /// How long a server that stutters stands still each time, and goes on between two times. A pause

@@ -178,6 +178,7 @@ impl Cluster {
             return Dialled::Refused;
         }
         let lives = (ours.life, theirs.life);
+        let offset_ms = theirs.skew_ms - ours.skew_ms;
         state.generations += 1;
         let generation = state.generations;
         let (queue, frames) = mpsc::unbounded_channel();
@@ -222,14 +223,14 @@ impl Cluster {
         let outbound = PeerEvent::Connected {
             link: link(to, Direction::Outbound),
             hello: answer,
-            clock_offset_ms: 0,
+            clock_offset_ms: offset_ms,
         };
         state.notify(from, lives.0, outbound);
         let said = hello.clone();
         let inbound = PeerEvent::Connected {
             link: link(from, Direction::Inbound),
             hello,
-            clock_offset_ms: 0,
+            clock_offset_ms: -offset_ms,
         };
         state.notify(to, lives.1, inbound);
         drop(state);

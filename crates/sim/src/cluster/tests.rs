@@ -5,6 +5,7 @@ use std::time::Duration;
 use baton_client::{CreateMode, State};
 use baton_consensus::Role;
 
+use super::life::WALL_MS;
 use super::{Cluster, Power, Setup};
 use crate::network::Network;
 use crate::recorder::Recorder;
@@ -189,4 +190,56 @@ async fn a_handshake_whose_connection_has_ended_takes_the_session_from_no_later_
     assert_eq!(epoch(), before, "the session stays where it is");
     assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
     cluster.shut();
+}
+
+/// Ten years.
+const FAR_MS: i64 = 10 * 365 * 24 * 3_600_000;
+
+/// Whichever server has the wrong clock, takes the write and leads.
+#[tokio::test(start_paused = true)]
+async fn one_wrong_clock_sets_no_time_of_the_ensemble() {
+    for (wrong, skew_ms) in [(1, FAR_MS), (2, FAR_MS), (3, FAR_MS), (1, -FAR_MS)] {
+        let timeout = Duration::from_secs(4);
+        let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
+        let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
+        let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
+        cluster.state().seats.get_mut(&wrong).unwrap().skew_ms = skew_ms;
+        for id in cluster.ids() {
+            cluster.start(id);
+        }
+        come_to_rest(&cluster).await;
+        let begun = tokio::time::Instant::now();
+        for leader in cluster.ids() {
+            while let Some(before) = cluster.leader().filter(|before| *before != leader) {
+                cluster.hand_over(before, leader);
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                come_to_rest(&cluster).await;
+            }
+            for through in cluster.ids() {
+                let client = stage.client_of(through).unwrap();
+                let session = client.session().await.unwrap();
+                let path = format!("/by-{leader}-through-{through}");
+                let made = session.create(&path, &[], CreateMode::Persistent).await;
+                made.unwrap();
+            }
+        }
+        let passed = i64::try_from(begun.elapsed().as_millis()).unwrap();
+        let possible = WALL_MS - 5_000..=WALL_MS + passed + 15_000;
+        let server = cluster.state().seats[&wrong].server.clone().unwrap();
+        let made: Vec<_> = server
+            .nodes()
+            .into_iter()
+            .filter(|(path, _)| path.starts_with("/by-"))
+            .collect();
+        assert_eq!(made.len(), 9, "{made:?}");
+        for (path, stat) in made {
+            assert!(
+                possible.contains(&stat.mtime),
+                "s{wrong}: {path} is of {} ms",
+                stat.mtime - WALL_MS
+            );
+        }
+        assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+        cluster.shut();
+    }
 }

@@ -2,15 +2,22 @@
 //! leads, that the others follow closely, and that all are set up alike.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::Server;
 use super::facts::Reach;
 use super::finding::{Advice, Finding, Severity, quoted};
+use crate::duration;
 
 /// The place of findings about all servers.
 const ALL: &str = "all";
 /// A follower that is this many changes behind is far behind.
 const FAR_BEHIND: u64 = 10_000;
+/// A wall clock that is off by more seconds is wrong; and one that nobody reads as this moment.
+const CLOCK_OFF: f64 = 1.0;
+const CLOCK_FAR_OFF: f64 = 60.0;
+/// The time of the newest change is this many seconds ahead of the clocks only where it stands.
+const TIME_AHEAD: f64 = 10.0;
 /// The bits of a zxid of Apache ZooKeeper that count the changes of one leader.
 const COUNTER_BITS: u32 = 32;
 
@@ -22,6 +29,7 @@ pub(super) fn judge(servers: &[Server]) -> Vec<Finding> {
     findings.extend(lag(servers));
     findings.extend(members(servers));
     findings.extend(versions(servers));
+    findings.extend(time(servers));
     findings.extend(settings(servers));
     findings
 }
@@ -308,34 +316,111 @@ fn id_by_address(server: &Server, servers: &[Server]) -> Option<u64> {
 fn versions(servers: &[Server]) -> Option<Finding> {
     const CHECK: &str = "version";
     let mut versions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut builds: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for server in servers {
-        if let Some(version) = server.summary().version {
+        let summary = server.summary();
+        if let Some(version) = summary.version {
+            let newest = server.monitor.value("zk_baton_format_level_newest");
+            let version = match newest {
+                Some(newest) => format!("{version}, formats up to {newest}"),
+                None => version,
+            };
             versions.entry(version).or_default().push(&server.place);
+        }
+        if let Some(built) = summary.built {
+            builds.entry(built).or_default().push(&server.place);
         }
     }
     if versions.len() < 2 {
         let version = versions.keys().next()?;
-        return Some(Finding::ok(
-            CHECK,
-            ALL,
-            format!("all are {}", quoted(version)),
-        ));
+        // Whoever builds on each machine has as many builds as machines.
+        let text = match builds.len() {
+            0 | 1 => format!("all are {version}"),
+            _ => format!("all are {version}, of builds {}", listed(&builds)),
+        };
+        return Some(Finding::ok(CHECK, ALL, quoted(&text)));
     }
-    let texts: Vec<_> = versions
-        .iter()
-        .map(|(version, places)| format!("{version}: {}", places.join(", ")))
-        .collect();
     Some(Finding::new(
         Severity::Warning,
         CHECK,
         ALL,
-        format!("the versions differ ({})", quoted(&texts.join("; "))),
+        format!("the versions differ ({})", quoted(&listed(&versions))),
         Advice::new(
             "an upgrade is under way, or was not finished",
             "new formats are not written until the last server has them; a fault that was mended may still show",
-            "finish the upgrade",
+            "finish the upgrade; until then each server can go back to the earlier version, and not after",
         ),
     ))
+}
+
+/// What servers have, each with those that have it.
+fn listed(what: &BTreeMap<String, Vec<&str>>) -> String {
+    let texts: Vec<_> = what
+        .iter()
+        .map(|(what, places)| format!("{what}: {}", places.join(", ")))
+        .collect();
+    texts.join("; ")
+}
+
+/// Whether the wall clock of each server is that of a majority, and the time of the newest change
+/// that of the clocks.
+fn time(servers: &[Server]) -> Vec<Finding> {
+    const CHECK: &str = "time";
+    let mut findings = Vec::new();
+    for server in servers {
+        let Some(offset) = server.monitor.number("zk_baton_clock_offset_seconds") else {
+            continue;
+        };
+        let side = if offset < 0.0 { "behind" } else { "ahead of" };
+        let text = format!(
+            "its wall clock is {} {side} those of a majority",
+            span(offset.abs())
+        );
+        findings.push(Finding::measured(
+            match offset.abs() {
+                off if off <= CLOCK_OFF => Severity::Ok,
+                off if off <= CLOCK_FAR_OFF => Severity::Warning,
+                _ => Severity::Error,
+            },
+            CHECK,
+            &server.place,
+            text,
+            Advice::new(
+                "the clock of this machine was set by hand, or its time service does not run",
+                "nothing as long as those of a majority are right; its log and its backups have a wrong time",
+                "set the clock of this machine by the time service of the others (timedatectl, chronyc tracking)",
+            ),
+        ));
+    }
+    let ahead = servers
+        .iter()
+        .filter_map(|server| server.monitor.number("zk_baton_time_ahead_seconds"))
+        .fold(0.0, f64::max);
+    if ahead > TIME_AHEAD {
+        findings.push(Finding::new(
+            Severity::Error,
+            CHECK,
+            ALL,
+            format!("the time of the newest change is {} ahead of the clocks", span(ahead)),
+            Advice::new(
+                "clocks were ahead when it was made: those of a majority, or one while an earlier version of Baton served",
+                "time stands still until the clocks have come there: TTL nodes and delayed items stay, changes get that time",
+                "set the clocks right (the findings above), then: baton server reset-time",
+            ),
+        ));
+    }
+    findings
+}
+
+/// A span for people; years where nobody counts hours.
+fn span(seconds: f64) -> String {
+    const DAY: f64 = 24.0 * 3600.0;
+    match seconds {
+        seconds if seconds >= 2.0 * 365.0 * DAY => format!("{:.1} years", seconds / (365.0 * DAY)),
+        seconds if seconds >= 2.0 * DAY => format!("{:.1} days", seconds / DAY),
+        seconds if seconds >= 60.0 => duration::show(Duration::from_secs_f64(seconds.round())),
+        seconds => format!("{seconds:.3} s"),
+    }
 }
 
 /// Whether all have the same limits.

@@ -145,9 +145,9 @@ pub(super) fn skew(newest_ms: i64, now: SystemTime) -> Finding {
             ahead.as_secs_f64()
         ),
         Advice::new(
-            "the clock of the server that led when it was written, or of this machine, is set wrong",
+            "the clocks of a majority of the servers were set wrong when it was written, or this machine's is; the check time says which",
             "delayed items of queues appear too early or too late, and ages are shown wrong; leases do not depend on it",
-            "set the clocks of all machines by one time service (timedatectl, chronyc tracking)",
+            "set the clocks of all machines by one time service (timedatectl, chronyc tracking); baton server reset-time then mends the dates",
         ),
     )
 }

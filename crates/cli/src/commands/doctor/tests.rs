@@ -458,6 +458,41 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
             "0.2.0: zk1:2181",
         ),
         (
+            Box::new(|servers| {
+                servers[0].monitor = monitor(&[("zk_baton_format_level_newest", "6")]);
+                servers[1].monitor = monitor(&[("zk_baton_format_level_newest", "6")]);
+                servers[2].monitor = monitor(&[("zk_baton_format_level_newest", "5")]);
+            }),
+            "warning version",
+            "formats up to 5: zk3:2181",
+        ),
+        (
+            Box::new(|servers| {
+                let offset = "zk_baton_clock_offset_seconds";
+                servers[0].monitor = monitor(&[(offset, "0.004")]);
+                servers[1].monitor = monitor(&[(offset, "315360000.5")]);
+                servers[2].monitor = monitor(&[(offset, "-0.7")]);
+            }),
+            "error time",
+            "10.0 years ahead of those of a majority",
+        ),
+        (
+            Box::new(|servers| {
+                let offset = "zk_baton_clock_offset_seconds";
+                servers[2].monitor = monitor(&[(offset, "-2.5")]);
+            }),
+            "warning time",
+            "its wall clock is 2.500 s behind those of a majority",
+        ),
+        (
+            Box::new(|servers| {
+                let ahead = "zk_baton_time_ahead_seconds";
+                servers[1].monitor = monitor(&[(ahead, "7200")]);
+            }),
+            "error time",
+            "is 2h ahead of the clocks",
+        ),
+        (
             Box::new(|servers| servers[2].conf = conf(3, 300, 1000)),
             "warning settings",
             "tickTime 200 or 300",

@@ -1,5 +1,7 @@
 //! `baton server ls`: each member, and what it says of itself.
 
+use std::collections::BTreeSet;
+
 use baton_client::{EnsembleConfig, MemberRole};
 use serde::Serialize;
 
@@ -21,6 +23,12 @@ struct Shown {
     mode: Option<String>,
     zxid: Option<String>,
     version: Option<String>,
+    /// When it was built.
+    built: Option<String>,
+    /// The format level of its data.
+    format_level: Option<u64>,
+    /// The newest format level that it can read.
+    newest_format_level: Option<u64>,
     /// Why it does not answer.
     why: Option<String>,
     /// The position of the newest change of members in the order of all changes.
@@ -28,7 +36,8 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(probe: Option<Probe>, config: &EnsembleConfig) -> Self {
+    /// `monitor` is its answer to `mntr`, which a server may be forbidden to give.
+    fn new(probe: Option<Probe>, monitor: Option<&str>, config: &EnsembleConfig) -> Self {
         let (summary, why) = match probe {
             Some(Probe::Answered(summary)) => (Some(summary), None),
             Some(Probe::Silent) => (None, Some("takes connections, does not answer".to_owned())),
@@ -43,6 +52,7 @@ impl Shown {
             mode,
             zxid,
             version,
+            built,
         } = summary.unwrap_or_default();
         Self {
             id: None,
@@ -53,13 +63,16 @@ impl Shown {
             mode,
             zxid,
             version,
+            built,
+            format_level: number(monitor, "zk_baton_format_level"),
+            newest_format_level: number(monitor, "zk_baton_format_level_newest"),
             why,
             members_version: format!("0x{:x}", config.version),
         }
     }
 
     /// The columns of the table.
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let or_none = |text: Option<&str>| text.unwrap_or("-").to_owned();
         let silent = if self.answers {
             "not serving"
@@ -72,15 +85,38 @@ impl Shown {
             self.mode.as_deref().unwrap_or(silent).to_owned(),
             or_none(self.zxid.as_deref()),
             or_none(self.version.as_deref()),
+            match (self.format_level, self.newest_format_level) {
+                (Some(level), Some(newest)) => format!("{level} of {newest}"),
+                _ => "-".to_owned(),
+            },
             or_none(self.address.as_deref()),
             or_none(self.client.as_deref()),
         ]
     }
 }
 
-const TITLES: [&str; 7] = [
-    "ID", "ROLE", "MODE", "ZXID", "VERSION", "ADDRESS", "CLIENTS",
+const TITLES: [&str; 8] = [
+    "ID", "ROLE", "MODE", "ZXID", "VERSION", "FORMAT", "ADDRESS", "CLIENTS",
 ];
+
+/// A number of an answer to `mntr`.
+fn number(monitor: Option<&str>, key: &str) -> Option<u64> {
+    let mut lines = monitor?.lines();
+    let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('\t'))?;
+    value.trim().parse().ok()
+}
+
+/// Said while servers of several builds serve: the level does not rise, and each can go back.
+fn mixed_builds(all: &[Shown]) -> Option<String> {
+    let newest = all.iter().filter_map(|shown| shown.newest_format_level);
+    let newest: BTreeSet<u64> = newest.collect();
+    let (least, most) = (newest.first()?, newest.last()?);
+    (least < most).then(|| {
+        format!(
+            "the servers are of different versions: formats up to {least} are written until every one reads those up to {most}"
+        )
+    })
+}
 
 /// Prints every member; exit code 1 if one of them does not answer.
 pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
@@ -94,6 +130,9 @@ pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
     let tone = |shown: &Shown| (!shown.answers).then_some(Tone::Bad);
     let rows = all.iter().map(|shown| (shown, tone(shown), shown.cells()));
     output.table(TITLES, rows);
+    if let Some(note) = mixed_builds(&all) {
+        output.note(note);
+    }
     for shown in &all {
         if let Some(why) = &shown.why {
             let id = shown
@@ -110,8 +149,10 @@ pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
 async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
     let addresses = probe::client_addresses(config, &ensemble.known, ensemble.tls).await;
     let probes = probe::probe_all(&addresses, ensemble.tls).await;
-    let members = config.members.iter().zip(addresses).zip(probes);
-    let shown = members.map(|((member, client), probe)| {
+    let monitors = probe::ask_all(&addresses, "mntr", ensemble.tls).await;
+    let members = config.members.iter().zip(addresses);
+    let members = members.zip(probes).zip(monitors);
+    let shown = members.map(|(((member, client), probe), monitor)| {
         let addresses: Vec<_> = member.addresses.iter().map(ToString::to_string).collect();
         Shown {
             id: Some(member.id),
@@ -121,7 +162,7 @@ async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown>
             }),
             address: Some(addresses.join("|")),
             client,
-            ..Shown::new(probe, config)
+            ..Shown::new(probe, monitor.as_deref(), config)
         }
     });
     shown.collect()
@@ -131,10 +172,11 @@ async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown>
 async fn alone(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
     let addresses: Vec<_> = ensemble.known.iter().cloned().map(Some).collect();
     let probes = probe::probe_all(&addresses, ensemble.tls).await;
-    let servers = addresses.into_iter().zip(probes);
-    let shown = servers.map(|(client, probe)| Shown {
+    let monitors = probe::ask_all(&addresses, "mntr", ensemble.tls).await;
+    let servers = addresses.into_iter().zip(probes).zip(monitors);
+    let shown = servers.map(|((client, probe), monitor)| Shown {
         client,
-        ..Shown::new(probe, config)
+        ..Shown::new(probe, monitor.as_deref(), config)
     });
     shown.collect()
 }
@@ -146,11 +188,12 @@ mod tests {
     #[test]
     fn the_table_shows_what_answers_and_what_does_not() {
         let config = EnsembleConfig::default();
-        let shown = |probe| Shown::new(probe, &config).cells();
+        let shown = |probe| Shown::new(probe, None, &config).cells();
         let summary = Summary {
             mode: Some("leader".to_owned()),
             zxid: Some("0x2a".to_owned()),
             version: Some("0.1.0".to_owned()),
+            built: None,
         };
         let mode = |probe| {
             let [_, _, mode, zxid, ..] = shown(probe);
@@ -161,5 +204,23 @@ mod tests {
         assert_eq!(away, ["not serving", "-"]);
         assert_eq!(mode(Some(Probe::Silent)), ["no answer", "-"]);
         assert_eq!(mode(None), ["no answer", "-"]);
+    }
+
+    #[test]
+    fn servers_of_several_builds_are_told_from_those_of_one() {
+        let config = EnsembleConfig::default();
+        let shown = |level: u64, newest: u64| {
+            let monitor =
+                format!("zk_baton_format_level\t{level}\nzk_baton_format_level_newest\t{newest}\n");
+            Shown::new(None, Some(&monitor), &config)
+        };
+        assert_eq!(shown(4, 5).cells()[5], "4 of 5");
+        assert_eq!(Shown::new(None, None, &config).cells()[5], "-");
+        assert_eq!(mixed_builds(&[shown(5, 5), shown(5, 5)]), None);
+        // One that does not say it counts for nothing.
+        let silent = Shown::new(None, None, &config);
+        assert_eq!(mixed_builds(&[shown(4, 5), silent]), None);
+        let note = mixed_builds(&[shown(4, 5), shown(4, 4), shown(4, 5)]).unwrap();
+        assert!(note.contains("up to 4 are written"), "{note}");
     }
 }

@@ -3,6 +3,8 @@
 //! `baton_`. docs/user/operations.md shows it to operators, with ZooKeeper's metrics that are not
 //! here.
 
+mod agreement;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -101,7 +103,11 @@ pub(super) fn all() -> impl Iterator<Item = Metric> {
         help: "Requests of this kind.",
         source: Source::Requests(ops),
     });
-    TABLE.iter().copied().chain(requests)
+    TABLE
+        .iter()
+        .chain(agreement::TABLE)
+        .copied()
+        .chain(requests)
 }
 
 /// The values that metrics are read from, taken once for all of them.

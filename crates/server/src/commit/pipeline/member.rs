@@ -16,6 +16,7 @@
 //! | `batches` | requests on their way into the log, and what is sent again |
 //! | `touches` | which clients are alive; when a ping is answered |
 //! | `digests` | whether the servers have the same state |
+//! | `clocks` | how far the servers' wall clocks are apart |
 //! | `transfers` | snapshots to and from other servers |
 //! | `lateness` | how late ticks are made, and when this server campaigns later for that |
 //! | `phases` | since when this server looks for a leader or serves no writes, for metrics |
@@ -23,6 +24,7 @@
 //! | `synced` | when the log has synced its newest entries, for traces |
 
 mod batches;
+mod clocks;
 mod digests;
 mod lateness;
 mod leaderless;
@@ -60,6 +62,7 @@ use crate::commit::member_changes::successor;
 use crate::commit::outstanding::Outstanding;
 use crate::connections::inbox::{Kind, Work};
 use crate::ensemble::Links;
+use crate::ensemble::clocks::PeerClocks;
 use crate::ensemble::digests::Digests;
 use crate::ensemble::transfer::{DiskWorker, Incoming, Outgoing, TransferLimits};
 use crate::error::ServerError;
@@ -68,6 +71,7 @@ use crate::session::touch_rounds::TouchRounds;
 #[cfg(feature = "simulation")]
 use crate::simulated::Mistake;
 use crate::state::ServerState;
+use crate::time::Moment;
 
 /// Batches of this server that may be on their way. Clients' requests that come meanwhile make
 /// larger batches.
@@ -83,6 +87,8 @@ const TERMS_KEPT: usize = 16;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a server says to the leader what its state is.
 const DIGEST_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a server says to each other one what its wall clock shows.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a server that stops gracefully waits for another leader and for the last answers, and
 /// how often it looks.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
@@ -134,6 +140,10 @@ pub(super) struct Member {
     touches: TouchRounds,
     digests: Digests,
     next_digest: Instant,
+    /// The others' wall clocks, and the servers that can read a frame with this one's.
+    clocks: PeerClocks,
+    clock_readers: BTreeSet<u64>,
+    next_clock: Instant,
     /// The format level that each other server has said that it can read.
     levels: BTreeMap<u64, u32>,
     /// Whether operators see something old.
@@ -196,6 +206,9 @@ impl Member {
             touches: TouchRounds::new(run),
             digests: Digests::default(),
             next_digest: now + DIGEST_INTERVAL,
+            clocks: PeerClocks::default(),
+            clock_readers: BTreeSet::new(),
+            next_clock: now,
             levels: BTreeMap::new(),
             is_status_due: true,
             raising: (0, FormatLevel::Initial),
@@ -232,6 +245,11 @@ impl Member {
         let is_silent =
             heard.is_none_or(|at| now.saturating_duration_since(*at) > self.tick * SILENT_TICKS);
         self.connected.contains(&id) && !is_silent
+    }
+
+    /// The time of an entry that this server proposes as the leader.
+    pub(super) fn entry_time_ms(&self, voters: &[u64], now: Moment) -> i64 {
+        self.clocks.entry_ms(self.id, voters, now)
     }
 
     /// A time between servers, longer where the steps of elections are.
@@ -336,6 +354,7 @@ impl CommitPipeline {
         }
         self.announce(now);
         self.send_digest(now);
+        self.send_clock(now);
         self.show_status();
         self.wake_all();
         Ok(())
@@ -369,6 +388,13 @@ impl CommitPipeline {
             shown.list = Some(list);
         }
         let membership = self.consensus.membership();
+        let moment = self.state.time.moment();
+        let majority_ms = member
+            .clocks
+            .majority_ms(member.id, &membership.voters, moment);
+        shown.clock_offset_ms = majority_ms.map(|at| moment.wall_ms.saturating_sub(at));
+        shown.clock_offsets_ms = member.clocks.offsets_ms(moment);
+        shown.levels.clone_from(&member.levels);
         shown.voters.clone_from(&membership.voters);
         shown.learners.clone_from(&membership.learners);
     }

@@ -1,6 +1,9 @@
 //! What `mntr` and `srvr` show of an ensemble: proposals, what followers receive, elections.
 
+use std::time::Duration;
+
 use super::SEQUENTIAL;
+use crate::support::PATIENCE;
 use crate::support::ensemble::{Ensemble, sync};
 use crate::support::word;
 
@@ -82,6 +85,37 @@ async fn each_server_measures_elections_and_how_long_it_answered_no_write() {
         sync(&mut wire).await;
         for name in ["looking_count", "cnt_election_time", "cnt_unavailable_time"] {
             assert!(metric(&ensemble, id, name).await >= Some(2.0), "{name}");
+        }
+    }
+}
+
+/// Waits until `mntr` of this server shows a value of this metric that does.
+async fn until_shown(ensemble: &Ensemble, id: u64, name: &str, does: impl Fn(f64) -> bool) {
+    let shown = async {
+        while !metric(ensemble, id, name).await.is_some_and(&does) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let came = tokio::time::timeout(PATIENCE, shown).await;
+    assert!(came.is_ok(), "{name} of server {id}");
+}
+
+/// Of one machine, the clocks are one.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_server_shows_the_clocks_and_which_formats_the_others_read() {
+    let ensemble = Ensemble::start(3).await;
+    let is_close = |seconds: f64| seconds.abs() < 30.0;
+    for id in ensemble.ids() {
+        let newest = metric(&ensemble, id, "baton_format_level_newest").await;
+        let newest = newest.unwrap();
+        until_shown(&ensemble, id, "baton_format_level", |it| it == newest).await;
+        until_shown(&ensemble, id, "baton_clock_offset_seconds", is_close).await;
+        until_shown(&ensemble, id, "baton_time_ahead_seconds", is_close).await;
+        for other in ensemble.ids().into_iter().filter(|other| *other != id) {
+            let level = format!("baton_server_format_level_newest_{other}");
+            until_shown(&ensemble, id, &level, |it| it == newest).await;
+            let offset = format!("baton_server_clock_offset_ms_{other}");
+            until_shown(&ensemble, id, &offset, |ms| is_close(ms / 1000.0)).await;
         }
     }
 }

@@ -368,8 +368,16 @@ impl CommitPipeline {
         let Some(member) = &mut self.member else {
             return;
         };
+        let voters = &self.consensus.membership().voters;
+        let time_ms = member.entry_time_ms(voters, self.state.time.moment());
         while let Some((payload, _)) = member.proposals.front() {
-            match self.consensus.propose(payload.clone()) {
+            // Whoever made it: no clock but the leader's counts.
+            let Ok(payload) = Batch::stamped(payload, time_ms) else {
+                member.proposals.pop_front();
+                continue;
+            };
+            let bytes = payload.len() as u64;
+            match self.consensus.propose(payload) {
                 // Those tell when it is possible again, or a change of role follows.
                 Err(ProposeError::TooMuchUncommitted { .. } | ProposeError::HandingOver { .. }) => {
                     return;
@@ -377,7 +385,6 @@ impl CommitPipeline {
                 Ok(position) => {
                     let stats = &self.state.stats.replication;
                     stats.proposals.fetch_add(1, Relaxed);
-                    let bytes = payload.len() as u64;
                     stats.proposal_sizes.record(SizesSeen::one(bytes));
                     let now = self.state.time.now();
                     member.proposed.push(position.index, now);
@@ -401,7 +408,8 @@ impl CommitPipeline {
         let level = level_of_all(others.map(|other| member.levels.get(&other.id).copied()));
         if self.applier.level < level && member.raising != (member.role.term, level) {
             member.raising = (member.role.term, level);
-            let batch = BatchBuilder::raising(level, self.state.time.wall_ms());
+            // The time is given to it when it is proposed.
+            let batch = BatchBuilder::raising(level, 0);
             member.proposals.push_back((batch.finish(), None));
         }
     }

@@ -512,7 +512,7 @@ impl CommitPipeline {
         };
         if self.applier.level < FormatLevel::Members {
             // As it came, it is answered with "disabled".
-            return Some(payload.clone());
+            return Batch::stamped(payload, self.entry_time_ms()).ok();
         }
         let mut builder = self.new_batch();
         builder.set_origin(batch.origin()?);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use baton_consensus::{MessageKind, PeerMessage, Role, StepError};
-use baton_peers::codec::{Frame, Lane, Refusal};
+use baton_peers::codec::{Clock, Frame, Lane, Refusal};
 use baton_peers::net::{Direction, PeerEvent, RefusedBy};
 
 use super::CommitPipeline;
@@ -31,8 +31,16 @@ impl CommitPipeline {
             return Ok(());
         };
         member.links.peer_log.event(&event, now);
-        if let PeerEvent::Connected { hello, .. } = &event {
+        if let PeerEvent::Connected {
+            hello,
+            clock_offset_ms,
+            ..
+        } = &event
+        {
             member.members.connected(hello);
+            let moment = self.state.time.moment();
+            let wall_ms = moment.wall_ms.saturating_add(*clock_offset_ms);
+            member.clocks.heard(hello.from, wall_ms, moment.uptime_ms);
         }
         if let Some(bootstrap) = &mut member.links.bootstrap {
             for (to, frame) in bootstrap.event(&event) {
@@ -67,6 +75,7 @@ impl CommitPipeline {
                 Frame::Counted(counted) => self.answer_pings(link.peer, &counted),
                 Frame::Digest(state) => self.compare_digest(link.peer, state)?,
                 Frame::Contradiction(state) => self.contradicted(link.peer, state)?,
+                Frame::Clock(clock) => self.clock_read(link.peer, clock),
                 frame => self.transfer_frame(link.peer, frame, now),
             },
             PeerEvent::Refused {
@@ -85,6 +94,11 @@ impl CommitPipeline {
             {
                 member.connected.insert(link.peer);
                 member.levels.insert(link.peer, hello.level);
+                if hello.protocol.newest >= Clock::SINCE {
+                    member.clock_readers.insert(link.peer);
+                } else {
+                    member.clock_readers.remove(&link.peer);
+                }
             }
             PeerEvent::Disconnected { link, .. } if link.lane == Lane::Snapshot => {
                 self.transfer_gone(link.peer);

@@ -160,7 +160,7 @@ impl CommitPipeline {
         );
         #[cfg(feature = "simulation")]
         self.state.simulated.installed_snapshot();
-        self.applier.level = tree.level();
+        self.applier.set_level(tree.level());
         self.applier.unfinished_end = tree.unfinished_end();
         let zxid = tree.zxid();
         debug_assert!(

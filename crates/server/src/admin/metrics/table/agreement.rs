@@ -1,0 +1,60 @@
+//! Metrics of what the servers of an ensemble have to agree on: what time it is, and which formats
+//! all of them can read.
+
+use baton_tree::FormatLevel;
+
+use super::{Metric, Value, gauge};
+use crate::ensemble_status::EnsembleStatus;
+
+/// The rows of the table.
+pub(super) static TABLE: &[Metric] = &[
+    gauge(
+        "baton_clock_offset_seconds",
+        "Of an ensemble: by how much this server's wall clock is ahead of what those of a majority show.",
+        |s| {
+            s.member(|status| match status.clock_offset_ms {
+                Some(offset_ms) => seconds(offset_ms),
+                None => Value::Absent,
+            })
+        },
+    ),
+    gauge(
+        "baton_server_clock_offset_ms",
+        "Of an ensemble: for each other server, by how many milliseconds its wall clock is ahead of this one's.",
+        |s| s.member(|status| Value::ByServer(status.clock_offsets_ms.clone())),
+    ),
+    gauge(
+        "baton_time_ahead_seconds",
+        "By how much the time of the newest change is ahead of the clock; 0 where it is not.",
+        |s| {
+            let wall_ms = s.state.time.wall_ms();
+            let offset_ms = s.ensemble.as_ref().and_then(|it| it.clock_offset_ms);
+            let now_ms = wall_ms.saturating_sub(offset_ms.unwrap_or(0));
+            seconds(s.state.tree.read().time_ms().saturating_sub(now_ms).max(0))
+        },
+    ),
+    gauge(
+        "baton_format_level",
+        "The format level of the data: earlier versions of Baton, which do not know it, cannot read the data folder.",
+        |s| Value::Count(s.state.tree.read().level().number()),
+    ),
+    gauge(
+        "baton_format_level_newest",
+        "The newest format level that this server can read.",
+        |_| Value::Count(FormatLevel::NEWEST.number()),
+    ),
+    gauge(
+        "baton_server_format_level_newest",
+        "Of an ensemble: the newest format level that each other server has said that it can read.",
+        |s| s.member(levels),
+    ),
+];
+
+fn levels(status: &EnsembleStatus) -> Value {
+    let levels = status.levels.iter();
+    Value::ByServer(levels.map(|(id, level)| (*id, (*level).into())).collect())
+}
+
+fn seconds(millis: i64) -> Value {
+    Value::Real(millis as f64 / 1000.0)
+}
