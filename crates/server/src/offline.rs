@@ -8,12 +8,12 @@ use std::sync::Arc;
 use baton_consensus::{EntryKind, Member, Membership, MembershipChange};
 use baton_tree::{Batch, Tree};
 use baton_wal::{
-    DirStorage, Entry, HardState, Hold, MemberFolder, Record, RecoveryNote, SnapshotMeta,
-    SnapshotWriter, Storage, Wal, WalError, WalOptions,
+    DirStorage, Entry, HardState, Hold, MemberFolder, Record, Recovered, RecoveryNote,
+    SnapshotMeta, SnapshotWriter, Storage, Wal, WalError, WalOptions,
 };
 use bytes::Bytes;
 
-use crate::commit::recover::{NODE_ID, Restored, restore, restore_opened};
+use crate::commit::recover::{self, NODE_ID, Restored, restore, restore_opened};
 use crate::commit::snapshots::write_whole;
 use crate::commit::starting::Starting;
 use crate::error::ServerError;
@@ -383,6 +383,16 @@ fn write_folder(
     wal.snapshot_saved(&info)?;
     wal.close()?;
     Ok(info.file_bytes)
+}
+
+/// Whether a server of this version could start from what [`baton_wal::verify`] has found: it reads
+/// the newest snapshot, and can apply every entry behind it. The folder is neither locked nor
+/// changed.
+///
+/// # Errors
+/// [`OfflineError::Content`], with the refusal of a start.
+pub fn check_content(storage: &dyn Storage, recovered: &Recovered) -> Result<(), OfflineError> {
+    recover::check_content(storage, recovered).map_err(OfflineError::Content)
 }
 
 /// The tree of a data folder, after the last entry of its log, and what reading it has passed over

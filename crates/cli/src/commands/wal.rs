@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use baton_server::offline;
 use baton_wal::{
     DirStorage, DumpItem, EndMark, FileReport, Identity, Record, RecoveryNote, WalError,
 };
@@ -21,7 +22,7 @@ use crate::exit::{self, Failure};
 Both only read, and may be used while a server runs. A folder can be sound and
 its log not closed in good order (a crash, kill -9): a line on standard error
 says then how many bytes nothing vouches for.
-Exit codes: 0 sound   1 damaged
+Exit codes: 0 sound   1 damaged, or a start of this version is refused
             125 no data folder of this format version, or it cannot be read")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -212,7 +213,8 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
         sound: bool,
         detail: String,
     }
-    let report = baton_wal::verify(&open(folder)?).map_err(|error| failure(&error))?;
+    let storage = open(folder)?;
+    let report = baton_wal::verify(&storage).map_err(|error| failure(&error))?;
     for file in &report.files {
         let (name, sound, detail) = match file {
             FileReport::Segment {
@@ -276,6 +278,21 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
             };
             context.output.note(text);
         }
+    }
+    // What a start asks last: whole files may be those of a later version.
+    let content = match &report.start {
+        Ok(found) => offline::check_content(&storage, found),
+        Err(_) => Ok(()),
+    };
+    if let Err(refusal) = content {
+        return Err(Failure::new(
+            exit::NOTHING,
+            "refused",
+            format!(
+                "{}: this version cannot start from it: {refusal}",
+                folder.display()
+            ),
+        ));
     }
     if report.is_sound() {
         context.output.note(format!(

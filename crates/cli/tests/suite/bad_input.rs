@@ -1,6 +1,9 @@
 //! Bad input: each has one line that names the thing and the remedy, and its exit code.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use baton_wal::{DirStorage, Entry, Record, Wal, WalOptions};
 
 use crate::common::Home;
 
@@ -346,6 +349,39 @@ fn a_damaged_log_is_found_with_file_and_offset() {
         125,
         &["log-0000000000000001", "damaged at byte"],
     );
+}
+
+#[test]
+fn a_log_of_a_later_version_is_refused_by_verify_and_by_the_start_alike() {
+    let home = Home::new();
+    let mut server = home.spawn(&["serve", "--data-dir", "data"]);
+    server.line();
+    server.signal("TERM");
+    server.end();
+    let storage = DirStorage::open(home.path("data")).unwrap();
+    let (mut wal, _) = Wal::open(Arc::new(storage), WalOptions::default()).unwrap();
+    let index = wal.last_index() + 1;
+    let entry = Entry {
+        index,
+        term: 1,
+        kind: 1,
+        payload: vec![9].into(),
+    };
+    let records = [Record::Entry(entry), Record::Commit { index }];
+    wal.append(&records).unwrap();
+    wal.sync().unwrap();
+    wal.close().unwrap();
+    let bytes = || std::fs::read(home.path("data/log-0000000000000001")).unwrap();
+    let before = bytes();
+    let refusal = format!("log entry {index} cannot be applied");
+    for (args, code) in [
+        (&["wal", "verify", "data"][..], 1),
+        (&["serve", "--data-dir", "data"], 125),
+        (&["serve", "--data-dir", "data"], 125),
+    ] {
+        refused(&home, args, code, &[&refusal, "payload format 9"]);
+    }
+    assert!(bytes() == before, "a refused start has written");
 }
 
 #[test]

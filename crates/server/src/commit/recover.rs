@@ -3,9 +3,15 @@
 
 use std::sync::Arc;
 
-use baton_consensus::{Config, Consensus, Entry, HardState, Membership, Recovered, SnapshotPoint};
-use baton_tree::{Restore, Tree};
-use baton_wal::{Recovered as WalRecovered, RecoveryNote, Storage, Wal, WalOptions};
+use baton_consensus::{
+    Config, Consensus, Entry, EntryKind, HardState, Membership, MembershipChange, Recovered,
+    SnapshotPoint,
+};
+use baton_tree::{Batch, Restore, Tree};
+use baton_wal::{
+    Recovered as WalRecovered, RecoveryNote, SnapshotInfo, SnapshotReader, Storage, Wal, WalError,
+    WalOptions,
+};
 
 use crate::commit::starting::{Stage, Starting};
 use crate::error::ServerError;
@@ -91,53 +97,31 @@ pub(crate) fn restore(
 
 /// As [`restore`], of a log that is open.
 pub(crate) fn restore_opened(
-    (wal, recovered): (Wal, WalRecovered),
+    (wal, mut recovered): (Wal, WalRecovered),
     starting: &Starting,
 ) -> Result<Restored, ServerError> {
     for note in &recovered.notes {
         tracing::warn!("recovery: {note}");
     }
-    let mut snapshot = None;
-    let mut tree = Tree::new();
-    if let Some(info) = &recovered.snapshot {
-        starting.load(info.content_bytes);
-        let mut reader = wal.snapshots().reader(&info.name)?;
-        let mut restore = Restore::new();
-        let refused = |source| ServerError::Snapshot {
-            name: info.name.clone(),
-            source,
-        };
-        while let Some(chunk) = reader.next_chunk()? {
-            restore.chunk(&chunk.payload).map_err(refused)?;
-            starting.loaded(chunk.payload.len());
-        }
-        tree = restore.finish().map_err(refused)?;
-        snapshot = Some(SnapshotPoint {
-            index: info.meta.index,
-            term: info.meta.term,
-            membership: Membership::decode(&info.meta.membership)?,
-        });
-    }
+    let snapshots = wal.snapshots();
+    let entries = std::mem::take(&mut recovered.entries);
+    let open = |name: &str| snapshots.reader(name);
+    let content = Content::read(recovered.snapshot.as_ref(), entries, open, starting)?;
     starting.found(|found| {
         if let Some(info) = &recovered.snapshot {
             found.snapshot_index = info.meta.index;
             found.snapshot_zxid = info.meta.zxid;
         }
-        found.log_entries = recovered.entries.len() as u64;
+        found.log_entries = content.entries.len() as u64;
         found.torn_bytes = recovered.notes.iter().map(torn_bytes).sum();
     });
-    let entries = recovered
-        .entries
-        .into_iter()
-        .map(|entry| Entry::from_stored(entry.index, entry.term, entry.kind, entry.payload))
-        .collect::<Result<Vec<_>, _>>()?;
     let meta = recovered.snapshot.as_ref().map(|info| &info.meta);
     let (snapshot_zxid, snapshot_ms) = meta.map_or((0, 0), |meta| (meta.zxid, meta.time_ms));
     Ok(Restored {
-        tree,
-        entries,
+        tree: content.tree,
+        entries: content.entries,
         notes: recovered.notes,
-        snapshot,
+        snapshot: content.snapshot,
         hard_state: HardState {
             term: recovered.hard_state.term,
             vote: recovered.hard_state.vote,
@@ -147,6 +131,104 @@ pub(crate) fn restore_opened(
         snapshot_zxid,
         snapshot_ms,
     })
+}
+
+/// What the snapshot and the log of a folder contain, as far as this version can read it.
+struct Content {
+    /// As of the snapshot.
+    tree: Tree,
+    snapshot: Option<SnapshotPoint>,
+    /// Every entry after it.
+    entries: Vec<Entry>,
+}
+
+impl Content {
+    /// Reads all that a start needs, and changes nothing: a folder whose content this version
+    /// cannot read is refused before anything is written to it.
+    fn read(
+        found: Option<&SnapshotInfo>,
+        entries: Vec<baton_wal::Entry>,
+        open: impl FnOnce(&str) -> Result<SnapshotReader, WalError>,
+        starting: &Starting,
+    ) -> Result<Self, ServerError> {
+        let mut snapshot = None;
+        let mut tree = Tree::new();
+        if let Some(info) = found {
+            starting.load(info.content_bytes);
+            let reader = open(&info.name)?;
+            tree = restored_tree(reader, &info.name, starting)?;
+            snapshot = Some(SnapshotPoint {
+                index: info.meta.index,
+                term: info.meta.term,
+                membership: Membership::decode(&info.meta.membership)?,
+            });
+        }
+        let entries = entries
+            .into_iter()
+            .map(|entry| Entry::from_stored(entry.index, entry.term, entry.kind, entry.payload))
+            .collect::<Result<Vec<_>, _>>()?;
+        for entry in &entries {
+            check(entry)?;
+        }
+        Ok(Self {
+            tree,
+            snapshot,
+            entries,
+        })
+    }
+}
+
+/// Whether this version can apply the entry.
+fn check(entry: &Entry) -> Result<(), ServerError> {
+    let index = entry.index;
+    let decoded = |payload: &[u8]| match Batch::decode(payload) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(ServerError::Entry { index, source }),
+    };
+    match entry.kind {
+        EntryKind::Noop => Ok(()),
+        EntryKind::Command => decoded(&entry.payload),
+        EntryKind::Configuration => {
+            let change = MembershipChange::decode(&entry.payload)?;
+            match change.context.is_empty() {
+                true => Ok(()),
+                false => decoded(&change.context),
+            }
+        }
+    }
+}
+
+/// Whether a start could go on from what a folder's files contain, which are whole: this version
+/// reads the newest snapshot, and can apply every entry behind it. Changes nothing.
+///
+/// # Errors
+/// [`ServerError`], as the start gives it.
+pub(crate) fn check_content(
+    storage: &dyn Storage,
+    recovered: &WalRecovered,
+) -> Result<(), ServerError> {
+    let cluster = recovered.cluster_id;
+    let open = |name: &str| SnapshotReader::open(storage, name, Some(cluster));
+    let (found, entries) = (recovered.snapshot.as_ref(), recovered.entries.clone());
+    Content::read(found, entries, open, &Starting::default()).map(drop)
+}
+
+/// The tree that a snapshot contains.
+fn restored_tree(
+    mut reader: SnapshotReader,
+    name: &str,
+    starting: &Starting,
+) -> Result<Tree, ServerError> {
+    let mut restore = Restore::new();
+    let refused = |source| ServerError::Snapshot {
+        name: name.to_owned(),
+        source,
+    };
+    while let Some(chunk) = reader.next_chunk()? {
+        restore.chunk(&chunk.payload).map_err(refused)?;
+        starting.loaded(chunk.payload.len());
+    }
+    restore.finish().map_err(refused)
 }
 
 /// The bytes of a torn write that the note is about.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{EventKind, OpCode, Request, Response};
-use baton_server::{Options, Server, StartError};
-use baton_wal::Storage;
+use baton_server::{Options, Server, StartError, offline};
 use baton_wal::testing::{Fault, FaultStorage, Loss};
+use baton_wal::{Record, Storage, Wal, WalOptions};
 
 use crate::support::{Frame, PATIENCE, Wire, create, http, in_memory, set, watched, word};
 
@@ -401,4 +401,65 @@ async fn a_start_after_a_graceful_stop_has_nothing_to_doubt() {
     server.shutdown().await.unwrap();
     let stopped = baton_wal::verify(&disk).unwrap().start.unwrap();
     assert_eq!(stopped.notes, []);
+}
+
+/// The payload of an entry that raises the format level to one of a later version.
+fn entry_of_a_later_version() -> Vec<u8> {
+    let newest = baton_tree::FormatLevel::NEWEST;
+    let mut payload = baton_tree::BatchBuilder::raising(newest, 1)
+        .finish()
+        .to_vec();
+    let last = payload.last_mut().unwrap();
+    assert_eq!(u64::from(*last), newest.number());
+    *last = 99;
+    payload
+}
+
+fn content(disk: &FaultStorage) -> Vec<(String, Vec<u8>)> {
+    let mut names = disk.list().unwrap();
+    names.sort();
+    let content = |name: String| {
+        let bytes = disk.content(&name).unwrap();
+        (name, bytes)
+    };
+    names.into_iter().map(content).collect()
+}
+
+/// Whoever starts the wrong version again and again loses nothing, and `wal verify` says before
+/// that it would be refused.
+#[tokio::test]
+async fn a_start_that_is_refused_for_what_the_log_contains_writes_nothing() {
+    let disk = FaultStorage::new();
+    let server = on(&disk).await.unwrap();
+    let mut wire = Wire::open(&server.connect_string()).await;
+    wire.create("/kept", b"", 0).await.unwrap();
+    server.shutdown().await.unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let (mut wal, _) = Wal::open(storage, WalOptions::default()).unwrap();
+    let index = wal.last_index() + 1;
+    let entry = baton_wal::Entry {
+        index,
+        term: 1,
+        kind: 1,
+        payload: entry_of_a_later_version().into(),
+    };
+    wal.append(&[Record::Entry(entry), Record::Commit { index }])
+        .unwrap();
+    wal.sync().unwrap();
+    wal.close().unwrap();
+
+    let before = content(&disk);
+    let found = baton_wal::verify(&disk).unwrap();
+    assert!(found.is_sound(), "each byte is as it was written");
+    let checked = offline::check_content(&disk, &found.start.unwrap());
+    let expected =
+        format!("log entry {index} cannot be applied: the log entry raises the format level to 99");
+    for error in [
+        checked.unwrap_err().to_string(),
+        on(&disk).await.unwrap_err().to_string(),
+        on(&disk).await.unwrap_err().to_string(),
+    ] {
+        assert!(error.contains(&expected), "{error}");
+    }
+    assert!(content(&disk) == before, "a refused start has written");
 }

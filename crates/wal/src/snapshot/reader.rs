@@ -46,7 +46,11 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    pub(crate) fn open(
+    /// Opens the snapshot of this name. With a `cluster_id`, it has to be one of that cluster.
+    ///
+    /// # Errors
+    /// [`WalError`] when it is not there, damaged, or of another version or cluster.
+    pub fn open(
         storage: &dyn Storage,
         name: &str,
         cluster_id: Option<u64>,
