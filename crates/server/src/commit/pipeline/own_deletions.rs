@@ -73,10 +73,10 @@ impl CommitPipeline {
             builder.push(0, Command::CloseSession { session_id, reason });
             self.steps.push(Step::UNASKED);
         }
+        let now_ms = self.entry_time_ms();
         if let Some(cursor) = &mut self.own_deletions.walk {
             let grace_ms = self.state.options.container_grace.as_millis();
             let grace_ms = i64::try_from(grace_ms).unwrap_or(i64::MAX);
-            let now_ms = self.entry_time_ms();
             let tree = self.state.tree.read();
             let due = tree.reap_candidates(now_ms, grace_ms, cursor, MOST_DELETED_AT_ONCE);
             drop(tree);
