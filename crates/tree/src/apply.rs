@@ -3,6 +3,8 @@
 //! change of the level, and what is not applied at all because of its stamp. A write is decided
 //! here, against the state that it finds.
 
+use std::sync::Arc;
+
 use baton_proto::{ErrorCode, Limits, OpCode, Request, Response};
 
 use crate::acl_rules::AclAllowance;
@@ -40,7 +42,8 @@ impl Tree {
         let item = BatchItem {
             session,
             cxid: 0,
-            identity: 0,
+            identity: Some(0),
+            stores_identity: false,
             stamp: None,
             command,
         };
@@ -48,7 +51,8 @@ impl Tree {
         self.execute(time_ms, &item, identity, is_open, effects)
     }
 
-    /// Applies one command of a batch, as [`Tree::apply`] does, if its stamp permits that.
+    /// Applies one command of a batch, as [`Tree::apply`] does, if its stamp permits that. A
+    /// command whose batch does not list its identity has the one that its session stores.
     ///
     /// # Errors
     /// [`Unapplied`]: nothing has changed, except that a gap breaks the attachment.
@@ -59,28 +63,39 @@ impl Tree {
         identity: &Identity,
         effects: &mut impl Effects,
     ) -> Result<Outcome, Unapplied> {
+        let stored = match item.identity {
+            Some(_) => None,
+            None => self.sessions.get(item.session),
+        };
+        let stored = stored.and_then(|session| session.identity.clone());
+        let identity = stored.as_deref().unwrap_or(identity);
         let is_open = match item.command {
             Command::Write { .. }
             | Command::Reconfigure { .. }
             | Command::CloseSession {
                 reason: CloseReason::Client,
                 ..
-            } if self.level >= FormatLevel::Attachments => self.admit(item.session, item.stamp)?,
+            } if self.level >= FormatLevel::Attachments => self.admit(item, identity)?,
             _ => self.sessions.get(item.session).is_some(),
         };
         Ok(self.execute(time_ms, item, identity, is_open, effects))
     }
 
-    /// Counts a client's command of this stamp, and returns whether the session is open. If it is
-    /// not, the command fails for that.
-    fn admit(&mut self, id: i64, stamp: Option<Stamp>) -> Result<bool, Unapplied> {
-        let level = self.level;
+    /// Counts a client's command, and returns whether the session is open. If it is not, the command
+    /// fails for that.
+    fn admit(&mut self, item: &BatchItem<'_>, identity: &Identity) -> Result<bool, Unapplied> {
+        let (id, level) = (item.session, self.level);
         let Some(session) = self.sessions.get_mut(id) else {
             return Ok(false);
         };
-        match session.attachment.admission(stamp) {
+        match session.attachment.admission(item.stamp) {
             Admission::Next => {
                 self.digest.add(session.attachment.advance());
+                if item.stores_identity && level >= FormatLevel::SessionIdentities {
+                    self.digest.remove(session.digest_term(id, level));
+                    session.identity = Some(Arc::new(identity.clone()));
+                    self.digest.add(session.digest_term(id, level));
+                }
                 Ok(true)
             }
             Admission::Unstamped => Ok(true),
@@ -250,6 +265,7 @@ impl Tree {
         self.digest.remove(session.digest_term(id, level));
         session.timeout_ms = timeout_ms;
         session.attachment = attachment;
+        session.identity = None;
         self.digest.add(session.digest_term(id, level));
         Ok(Response::Empty)
     }

@@ -10,11 +10,15 @@
 //! version 1
 //!   record   := kind:u8  session:i64le  cxid:zigzag  identity:varint  body
 //! version 2
-//!   record   := origin | command | group
+//!   record   := origin | command | group | storing | stored
 //!   origin   := kind:u8=8  server:varint  run:u64le  number:varint     (first, at most once)
 //!   command  := kind:u8  cxid:zigzag  body              (of the group before it)
 //!   group    := kind:u8=7  session:i64le  identity:varint  nonce:u64le
 //!               [nonce != 0: sequence:varint]           (of the group's first command)
+//!   storing  := kind:u8=10, then as a group with a nonce (from level 6 on: the first command stores
+//!               the identity with its session)
+//!   stored   := kind:u8=11  session:i64le  nonce:u64le  sequence:varint
+//!               (from level 6 on: a group of the identity that its session stores)
 //! body 1 open      := session_id:i64le  password:16 bytes  timeout_ms:zigzag
 //! body 2 re-attach := as open
 //! body 3 close     := session_id:i64le  reason:u8 (0 client, 1 expired)
@@ -32,7 +36,7 @@ use baton_proto::{OpCode, PASSWORD_BYTES};
 use bytes::Bytes;
 
 use crate::attachment::Stamp;
-use crate::identity::Identity;
+use crate::identity::{Identity, put_ids};
 use crate::level::FormatLevel;
 use crate::varint::{ReadError, Reader, put_bytes, put_i64, put_u64};
 
@@ -48,6 +52,11 @@ const SET_LEVEL: u8 = 6;
 const GROUP: u8 = 7;
 const ORIGIN: u8 = 8;
 const RECONFIGURE: u8 = 9;
+const GROUP_STORING: u8 = 10;
+const GROUP_STORED: u8 = 11;
+
+/// The identity of commands whose batch lists none.
+static NOBODY: Identity = Identity::anonymous();
 
 /// Fewest bytes of a record of version 1 and of version 2.
 const MIN_RECORD_BYTES: [usize; 2] = [12, 3];
@@ -142,8 +151,12 @@ pub struct BatchItem<'a> {
     /// The client's number for the request (the `xid` of its header), by which the reply is
     /// addressed.
     pub cxid: i32,
-    /// The place of the session's identity in [`Batch::identities`].
-    pub identity: u32,
+    /// The place of the connection's identity in [`Batch::identities`]. `None`: it is the one that
+    /// the session stores.
+    pub identity: Option<u32>,
+    /// Whether the session stores the identity from here on, until another connection takes it
+    /// over.
+    pub stores_identity: bool,
     /// The attachment that the command comes from; for an opening or a re-attachment the one that
     /// it begins. `None` for the server itself, and in batches of version 1.
     pub stamp: Option<Stamp>,
@@ -301,12 +314,15 @@ impl<'a> Batch<'a> {
         &self.identities
     }
 
-    /// The commands with the identities that gave them, in order.
+    /// The commands with the identities that gave them, in order; the anonymous one where the
+    /// session stores the identity.
     #[allow(clippy::expect_used, reason = "decode refuses indices out of range")]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&BatchItem<'a>, &Identity)> {
         self.items.iter().map(|item| {
-            let identity = self.identities.get(item.identity as usize);
-            (item, identity.expect("checked when decoded"))
+            let place = item.identity.map(|place| place as usize);
+            let identity = place.map(|place| self.identities.get(place));
+            let identity = identity.map(|listed| listed.expect("checked when decoded"));
+            (item, identity.unwrap_or(&NOBODY))
         })
     }
 }
@@ -344,7 +360,8 @@ fn read_item<'a>(from: &mut Reader<'a>, identities: usize) -> Result<BatchItem<'
     Ok(BatchItem {
         session,
         cxid,
-        identity,
+        identity: Some(identity),
+        stores_identity: false,
         stamp: None,
         command: read_body(from, kind, kind_at)?,
     })
@@ -353,7 +370,9 @@ fn read_item<'a>(from: &mut Reader<'a>, identities: usize) -> Result<BatchItem<'
 /// What the commands of a group have in common, and the number of its next one.
 struct Group {
     session: i64,
-    identity: u32,
+    identity: Option<u32>,
+    /// Whether the next command stores it.
+    stores_identity: bool,
     nonce: Option<NonZeroU64>,
     sequence: u64,
 }
@@ -366,14 +385,22 @@ fn read_record<'a>(
 ) -> Result<Option<BatchItem<'a>>, BatchError> {
     let kind_at = from.offset();
     let kind = from.u8()?;
-    if kind == GROUP {
+    if matches!(kind, GROUP | GROUP_STORING | GROUP_STORED) {
         let session = from.fixed_i64()?;
-        let identity = read_place(from, identities)?;
+        let identity = match kind {
+            GROUP_STORED => None,
+            _ => Some(read_place(from, identities)?),
+        };
+        let nonce_at = from.offset();
         let nonce = NonZeroU64::new(u64::from_le_bytes(from.array()?));
+        if nonce.is_none() && kind != GROUP {
+            return Err(BatchError::Invalid { offset: nonce_at });
+        }
         let sequence = nonce.map_or(Ok(0), |_| from.u64())?;
         *group = Some(Group {
             session,
             identity,
+            stores_identity: kind == GROUP_STORING,
             nonce,
             sequence,
         });
@@ -390,6 +417,7 @@ fn read_record<'a>(
         session: group.session,
         cxid: from.i32()?,
         identity: group.identity,
+        stores_identity: std::mem::take(&mut group.stores_identity),
         stamp: group.nonce.map(|nonce| Stamp { nonce, sequence }),
         command: read_body(from, kind, kind_at)?,
     }))
@@ -484,6 +512,12 @@ impl BatchBuilder {
         }
     }
 
+    /// Level of the tree for which it is made.
+    #[must_use]
+    pub const fn level(&self) -> FormatLevel {
+        self.level
+    }
+
     /// Says which server makes the batch: the first thing to be said. A tree of level 1 does not
     /// store it.
     pub fn set_origin(&mut self, origin: Origin) {
@@ -513,17 +547,36 @@ impl BatchBuilder {
         let identity = self.intern(identity);
         self.group = Some((session, identity));
         if self.level >= FormatLevel::Attachments {
-            let out = &mut self.record_bytes;
-            out.push(GROUP);
-            out.extend_from_slice(&session.to_le_bytes());
-            put_u64(out, identity.into());
-            let nonce = first.map_or(0, |first| first.nonce.get());
-            out.extend_from_slice(&nonce.to_le_bytes());
-            if let Some(first) = first {
-                put_u64(out, first.sequence);
-            }
-            self.records += 1;
+            self.put_group(GROUP, session, Some(identity), first);
         }
+    }
+
+    /// Begins a group as [`BatchBuilder::begin`] does, of a connection whose identity its session
+    /// stores: with the first command of the group if `identity` is given, else since an earlier
+    /// one of the same attachment. Only for a tree of [`FormatLevel::SessionIdentities`] or later.
+    pub fn begin_stored(&mut self, session: i64, identity: Option<&Identity>, first: Stamp) {
+        let listed = identity.map(|identity| self.intern(identity));
+        self.group = Some((session, 0));
+        let kind = match listed {
+            Some(_) => GROUP_STORING,
+            None => GROUP_STORED,
+        };
+        self.put_group(kind, session, listed, Some(first));
+    }
+
+    fn put_group(&mut self, kind: u8, session: i64, listed: Option<u32>, first: Option<Stamp>) {
+        let out = &mut self.record_bytes;
+        out.push(kind);
+        out.extend_from_slice(&session.to_le_bytes());
+        if let Some(place) = listed {
+            put_u64(out, place.into());
+        }
+        let nonce = first.map_or(0, |first| first.nonce.get());
+        out.extend_from_slice(&nonce.to_le_bytes());
+        if let Some(first) = first {
+            put_u64(out, first.sequence);
+        }
+        self.records += 1;
     }
 
     /// Adds a command to the present group, with the client's number for it. Without a group, it is
@@ -569,10 +622,7 @@ impl BatchBuilder {
         if index == next {
             let out = &mut self.identity_bytes;
             put_u64(out, identity.ids().len() as u64);
-            for id in identity.ids() {
-                put_bytes(out, id.scheme.as_bytes());
-                put_bytes(out, id.id.as_bytes());
-            }
+            put_ids(out, identity.ids());
         }
         self.last_identity = Some((identity.clone(), index));
         index

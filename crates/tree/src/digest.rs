@@ -10,8 +10,7 @@ use baton_proto::PASSWORD_BYTES;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::arena::{Family, Node};
-use crate::identity::AuthId;
-use crate::varint::put_bytes;
+use crate::identity::{AuthId, Identity, put_ids};
 
 /// A running sum of terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,11 +112,15 @@ pub(crate) fn binding_term(session: i64, bound_to: &[AuthId]) -> u64 {
         return 0;
     }
     let mut bytes = Vec::new();
-    for id in bound_to {
-        put_bytes(&mut bytes, id.scheme.as_bytes());
-        put_bytes(&mut bytes, id.id.as_bytes());
-    }
+    put_ids(&mut bytes, bound_to.iter());
     hash_words(&[session as u64, xxh3_64(&bytes)], 4)
+}
+
+/// What a session adds for the identity of its connection that it stores.
+pub(crate) fn identity_term(session: i64, identity: &Identity) -> u64 {
+    let mut bytes = Vec::new();
+    put_ids(&mut bytes, identity.ids());
+    hash_words(&[session as u64, xxh3_64(&bytes)], 5)
 }
 
 fn hash_words(words: &[u64], seed: u64) -> u64 {

@@ -12,6 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::varint::put_bytes;
+
 /// One identity of a connection, in the terms of its scheme.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuthId {
@@ -139,6 +141,16 @@ impl Identity {
     }
 }
 
+impl FromIterator<AuthId> for Identity {
+    fn from_iter<I: IntoIterator<Item = AuthId>>(ids: I) -> Self {
+        let mut identity = Self::anonymous();
+        for id in ids {
+            identity.add(id.scheme, id.id);
+        }
+        identity
+    }
+}
+
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes && self.ids().eq(other.ids())
@@ -162,6 +174,14 @@ impl Ord for Identity {
 impl Hash for Identity {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.ids().for_each(|id| id.hash(state));
+    }
+}
+
+/// Appends scheme and id of each.
+pub(crate) fn put_ids<'a>(out: &mut Vec<u8>, ids: impl Iterator<Item = &'a AuthId>) {
+    for id in ids {
+        put_bytes(out, id.scheme.as_bytes());
+        put_bytes(out, id.id.as_bytes());
     }
 }
 

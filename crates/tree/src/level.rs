@@ -23,6 +23,9 @@ pub enum FormatLevel {
     /// many. The ACLs of a command are bounded after their expansion, and unknown permissions are
     /// refused. The formats are those of level 4.
     BoundedCommands,
+    /// Level 6: snapshots of version 4. A session stores a long identity of its connection once, and
+    /// log entries refer to it.
+    SessionIdentities,
 }
 
 /// Ephemerals that one command deletes whose session has ended, from
@@ -31,7 +34,7 @@ pub const MOST_DELETED_AT_ONCE: usize = 1000;
 
 impl FormatLevel {
     /// The highest level that this version can read and write.
-    pub const NEWEST: Self = Self::BoundedCommands;
+    pub const NEWEST: Self = Self::SessionIdentities;
 
     /// Its number, as it is stored.
     #[must_use]
@@ -42,6 +45,7 @@ impl FormatLevel {
             Self::Members => 3,
             Self::BoundSessions => 4,
             Self::BoundedCommands => 5,
+            Self::SessionIdentities => 6,
         }
     }
 
@@ -49,7 +53,11 @@ impl FormatLevel {
     pub(crate) const fn batch_version(self) -> u8 {
         match self {
             Self::Initial => 1,
-            Self::Attachments | Self::Members | Self::BoundSessions | Self::BoundedCommands => 2,
+            Self::Attachments
+            | Self::Members
+            | Self::BoundSessions
+            | Self::BoundedCommands
+            | Self::SessionIdentities => 2,
         }
     }
 
@@ -59,6 +67,7 @@ impl FormatLevel {
             Self::Initial => 1,
             Self::Attachments | Self::Members => 2,
             Self::BoundSessions | Self::BoundedCommands => 3,
+            Self::SessionIdentities => 4,
         }
     }
 
@@ -71,6 +80,7 @@ impl FormatLevel {
             3 => Some(Self::Members),
             4 => Some(Self::BoundSessions),
             5 => Some(Self::BoundedCommands),
+            6 => Some(Self::SessionIdentities),
             _ => None,
         }
     }

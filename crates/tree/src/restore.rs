@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use baton_proto::{Acl, Perms};
 
@@ -210,7 +211,8 @@ impl Restore {
         let timeout_ms = from.i32()?;
         let attachment = self.read_attachment(from, id)?;
         let attachment = attachment.ok_or(ReadError::Invalid(offset))?;
-        let bound_to = self.read_binding(from)?;
+        let bound_to = self.read_ids(from, FormatLevel::BoundSessions)?;
+        let identity = self.read_ids(from, FormatLevel::SessionIdentities)?;
         if !is_session_id(id)
             || !self
                 .sessions
@@ -218,20 +220,27 @@ impl Restore {
         {
             return Err(ReadError::Invalid(offset).into());
         }
+        if let Some(session) = self.sessions.get_mut(id).filter(|_| !identity.is_empty()) {
+            session.identity = Some(Arc::new(identity.into_iter().collect()));
+        }
         Ok(())
     }
 
-    /// The identities to which a session is bound.
-    fn read_binding(&self, from: &mut Reader<'_>) -> Result<Vec<AuthId>, ReadError> {
+    /// Identities that a session has from this level on.
+    fn read_ids(
+        &self,
+        from: &mut Reader<'_>,
+        since: FormatLevel,
+    ) -> Result<Vec<AuthId>, ReadError> {
         let level = self.head.as_ref().map(|head| head.level);
-        let mut bound_to = Vec::new();
-        if level.is_some_and(|level| level >= FormatLevel::BoundSessions) {
+        let mut ids = Vec::new();
+        if level.is_some_and(|level| level >= since) {
             for _ in 0..from.u64()? {
                 let (scheme, id) = (from.str()?.to_owned(), from.str()?.to_owned());
-                bound_to.push(AuthId { scheme, id });
+                ids.push(AuthId { scheme, id });
             }
         }
-        Ok(bound_to)
+        Ok(ids)
     }
 
     /// The attachment of session `id`; `None` if it contradicts itself.

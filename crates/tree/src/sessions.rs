@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use baton_proto::PASSWORD_BYTES;
 use subtle::ConstantTimeEq;
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     /// What its client has proved to be by a certificate or by SASL, and whoever takes it over has
     /// to prove, too.
     pub(crate) bound_to: Vec<AuthId>,
+    /// The identity of its connection, if log entries refer to it.
+    pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) ephemerals: BTreeSet<Ephemeral>,
 }
 
@@ -104,6 +107,7 @@ impl Sessions {
             timeout_ms,
             attachment,
             bound_to,
+            identity: None,
             ephemerals: BTreeSet::new(),
         };
         self.open.insert(id, session);
@@ -223,6 +227,12 @@ impl Session {
             FormatLevel::BoundSessions | FormatLevel::BoundedCommands => self
                 .digest_term(id, FormatLevel::Attachments)
                 .wrapping_add(digest::binding_term(id, &self.bound_to)),
+            FormatLevel::SessionIdentities => {
+                let identity = self.identity.as_deref();
+                let identity_term = identity.map_or(0, |own| digest::identity_term(id, own));
+                let of_earlier = self.digest_term(id, FormatLevel::BoundedCommands);
+                of_earlier.wrapping_add(identity_term)
+            }
         }
     }
 }

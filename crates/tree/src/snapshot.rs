@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use crate::acl_table::OPEN;
 use crate::arena::{NodeId, ROOT};
+use crate::identity::{Identity, put_ids};
 use crate::level::FormatLevel;
 use crate::snapshot_content::{ACLS, END, HEAD, MAX_CHUNK_BYTES, NODES, SESSIONS, Walk};
 use crate::tree::Tree;
@@ -65,10 +66,13 @@ impl Tree {
             }
             if self.level >= FormatLevel::BoundSessions {
                 put_u64(&mut chunk, session.bound_to.len() as u64);
-                for id in &session.bound_to {
-                    put_bytes(&mut chunk, id.scheme.as_bytes());
-                    put_bytes(&mut chunk, id.id.as_bytes());
-                }
+                put_ids(&mut chunk, session.bound_to.iter());
+            }
+            if self.level >= FormatLevel::SessionIdentities {
+                let identity = session.identity.as_deref();
+                let ids = identity.map(Identity::ids).into_iter().flatten();
+                put_u64(&mut chunk, ids.clone().count() as u64);
+                put_ids(&mut chunk, ids);
             }
             if chunk.len() >= MAX_CHUNK_BYTES {
                 walk.ready

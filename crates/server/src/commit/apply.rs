@@ -521,6 +521,7 @@ impl Applier {
                         nonce: item.stamp.map(|stamp| stamp.nonce),
                         last_sequence: 0.into(),
                         is_read_only: false,
+                        stored_identity: Default::default(),
                     });
                 }
             }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind, Position};
-use baton_proto::PASSWORD_BYTES;
+use baton_proto::{OpCode, PASSWORD_BYTES};
 use baton_tree::{
     Batch, BatchBuilder, CloseReason as SessionEnd, Command, FormatLevel, Identity,
     MOST_DELETED_AT_ONCE, Stamp,
@@ -465,11 +465,19 @@ impl CommitPipeline {
             return next;
         }
         let attached = group.conn.attached();
+        // The leader of an ensemble judges its identity before it is in the log.
+        let is_reconfigure = work
+            .requests
+            .get(first)
+            .is_some_and(|request| request.kind == Kind::Write(OpCode::Reconfig));
         let mut has_begun = false;
         let mut begin = |builder: &mut BatchBuilder| {
             let stamp = attached.and_then(Attached::next_stamp);
             if !std::mem::replace(&mut has_begun, true) {
-                builder.begin(session, &group.identity, stamp);
+                match attached.filter(|_| !is_reconfigure) {
+                    Some(attached) => attached.begin_group(builder, &group.identity, stamp),
+                    None => builder.begin(session, &group.identity, stamp),
+                }
             }
         };
         for (offset, request) in work

@@ -14,7 +14,7 @@ use std::task::Waker;
 
 use baton_proto::{ReplyHeader, frame, xid};
 use baton_tls::rustls::pki_types::CertificateDer;
-use baton_tree::{Identity, Stamp};
+use baton_tree::{BatchBuilder, FormatLevel, Identity, Stamp};
 use parking_lot::Mutex;
 
 use crate::connections::outbound::Outbound;
@@ -118,6 +118,9 @@ pub(crate) struct Attached {
     pub(crate) last_sequence: AtomicU64,
     /// Whether this server alone has given it, in read-only mode: the core knows nothing of it.
     pub(crate) is_read_only: bool,
+    /// The identity that the log has stored with the session, or will have by the last command.
+    /// Used by the core alone.
+    pub(crate) stored_identity: Mutex<Option<Arc<Identity>>>,
 }
 
 impl Attached {
@@ -127,6 +130,30 @@ impl Attached {
         let sequence = self.last_sequence.load(Relaxed) + 1;
         self.last_sequence.store(sequence, Relaxed);
         Some(Stamp { nonce, sequence })
+    }
+
+    /// Begins a group of the connection's commands. Each log entry lists a short identity; a long
+    /// one is listed once for the attachment. A lost entry loses no identity: the stamps of the
+    /// commands after it have a gap then.
+    pub(crate) fn begin_group(
+        &self,
+        builder: &mut BatchBuilder,
+        identity: &Arc<Identity>,
+        first: Option<Stamp>,
+    ) {
+        let can_store = builder.level() >= FormatLevel::SessionIdentities;
+        match first.filter(|_| can_store && identity.bytes() > LISTED_IDENTITY_BYTES) {
+            Some(first) => {
+                let mut stored = self.stored_identity.lock();
+                let is_stored = stored
+                    .as_ref()
+                    .is_some_and(|own| Arc::ptr_eq(own, identity));
+                let listed = (!is_stored).then_some(&**identity);
+                builder.begin_stored(self.session, listed, first);
+                *stored = Some(Arc::clone(identity));
+            }
+            None => builder.begin(self.session, identity, first),
+        }
     }
 }
 
@@ -158,6 +185,9 @@ pub(crate) trait Outlet: Send + Sync {
 
 /// The most that the core writes by itself to a plain socket.
 pub(crate) const DIRECT_BYTES: usize = 16 << 10;
+
+/// The longest identity that each log entry lists: an address and a user or two.
+const LISTED_IDENTITY_BYTES: usize = 128;
 
 /// Fewer bytes than this in an outbox are not counted in [`Outbound`]: the task takes them at once
 /// and counts what the socket leaves.

@@ -58,6 +58,7 @@ pub(super) fn open(
         nonce: None,
         last_sequence: 0.into(),
         is_read_only: true,
+        stored_identity: Default::default(),
     });
     drop(status);
     Ok(Some(ConnectResponse {

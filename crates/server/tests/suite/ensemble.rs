@@ -10,7 +10,11 @@ mod read_only;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use baton_proto::{ConnectRequest, ErrorCode, EventKind, Request, Response, xid};
+use baton_proto::{
+    Acl, AuthPacket, ConnectRequest, Create, CreateMode, ErrorCode, EventKind, Perms, Request,
+    Response, xid,
+};
+use baton_tree::digest_id;
 
 use crate::support::ensemble::{Ensemble, sync};
 use crate::support::{PATIENCE, Wire, create, no_session, set, watched};
@@ -158,6 +162,52 @@ async fn r27_writes_under_way_when_the_leader_dies_are_applied_once() {
         sync(&mut wire).await;
         assert_eq!(children(&mut wire, &parent).await.len(), requests.len());
         ensemble.start_all(&[leader]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_identity_is_known_to_each_server_and_to_the_next_leader() {
+    let mut ensemble = Ensemble::start(3).await;
+    for round in 0..3 {
+        let leader = ensemble.leader().await;
+        let follower = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+        let mut wire = ensemble.open(follower).await;
+        let mut own = Vec::new();
+        for n in 0..40 {
+            let auth = format!("user{n}:{round}");
+            wire.send(&[Request::Auth(AuthPacket {
+                kind: 0,
+                scheme: "digest",
+                auth: Some(auth.as_bytes()),
+            })])
+            .await;
+            assert_eq!(wire.reply().await.0.error(), ErrorCode::Ok);
+            own = auth.into_bytes();
+        }
+        // Only the name that was claimed last may do anything.
+        let path = format!("/own-{round}");
+        let acl = vec![Acl::new(Perms::ALL, "digest", digest_id(&own))];
+        let mode = CreateMode::Persistent;
+        let create = Request::Create(Create::new(&path, None, acl, mode));
+        wire.call(create).await.unwrap();
+        wire.send(&vec![set(&path, b"x"); 100]).await;
+        wire.reply().await;
+        ensemble.kill(leader).await;
+        for _ in 1..100 {
+            assert_eq!(wire.reply().await.0.error(), ErrorCode::Ok);
+        }
+        wire.call(set(&path, b"y")).await.unwrap();
+        ensemble.start_all(&[leader]).await;
+        for id in ensemble.ids() {
+            let mut other = ensemble.open(id).await;
+            sync(&mut other).await;
+            let refused = other.call(set(&path, b"z")).await;
+            assert_eq!(
+                refused,
+                Err(ErrorCode::NoAuth),
+                "round {round}, server {id}"
+            );
+        }
     }
 }
 

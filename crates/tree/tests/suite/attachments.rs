@@ -31,7 +31,8 @@ fn apply(
     let item = BatchItem {
         session,
         cxid: 0,
-        identity: 0,
+        identity: Some(0),
+        stores_identity: false,
         stamp,
         command,
     };
@@ -645,4 +646,79 @@ fn the_bytes_of_snapshot_version_3_stay_as_they_are() {
     assert_eq!(hex(&chunks[0]), expected_head);
     assert_eq!(hex(&chunks[1]), expected_sessions);
     assert_eq!(dump(&restore(&chunks).unwrap()), dump(&tree));
+}
+
+/// A create under `/secret`, which only `ann` may do.
+fn create_as(
+    tree: &mut Tree,
+    path: &str,
+    sequence: u64,
+    nonce: u64,
+    (identity, stores_identity): (Option<&Identity>, bool),
+) -> Result<bool, Unapplied> {
+    let request = Request::Create(Create::new(
+        path,
+        None,
+        vec![Acl::creator_all()],
+        CreateMode::Persistent,
+    ));
+    let mut body = Vec::new();
+    request.encode(&mut body);
+    let item = BatchItem {
+        session: SESSION,
+        cxid: 0,
+        identity: identity.map(|_| 0),
+        stores_identity,
+        stamp: Some(Stamp {
+            nonce: NonZeroU64::new(nonce).unwrap(),
+            sequence,
+        }),
+        command: Command::Write {
+            op: request.op(),
+            body: &body,
+        },
+    };
+    let nobody = Identity::anonymous();
+    let outcome = tree.apply_item(1_000, &item, identity.unwrap_or(&nobody), &mut ())?;
+    Ok(outcome.result.is_ok())
+}
+
+#[test]
+fn a_stored_identity_is_that_of_one_attachment_and_survives_a_snapshot() {
+    let mut tree = tree_at(FormatLevel::SessionIdentities);
+    open(&mut tree, SESSION, 5);
+    let mut ann = Identity::anonymous();
+    ann.add("digest", "ann:a");
+    assert_eq!(
+        create_as(&mut tree, "/secret", 1, 5, (Some(&ann), false)),
+        Ok(true)
+    );
+    let referring = (None, false);
+    assert_eq!(
+        create_as(&mut tree, "/secret/a", 2, 5, referring),
+        Ok(false),
+        "nothing is stored yet"
+    );
+    let before = tree.digest();
+    let storing = (Some(&ann), true);
+    assert_eq!(create_as(&mut tree, "/secret/a", 3, 5, storing), Ok(true));
+    assert_ne!(tree.digest(), before);
+    // What was lost has stored nothing, and what refers to it is not applied.
+    let mut after_gap = tree_at(FormatLevel::SessionIdentities);
+    open(&mut after_gap, SESSION, 5);
+    let gap = create_as(&mut after_gap, "/secret", 2, 5, referring);
+    assert_eq!(gap, Err(Unapplied::AfterGap));
+
+    tree.begin_snapshot().unwrap();
+    let mut restored = restore(&drain(&mut tree, MAX_CHUNK_BYTES)).unwrap();
+    for tree in [&mut tree, &mut restored] {
+        assert_eq!(create_as(tree, "/secret/b", 4, 5, referring), Ok(true));
+        let twice = create_as(tree, "/secret/c", 4, 5, referring);
+        assert_eq!(twice, Err(Unapplied::Duplicate));
+        reattach(tree, SESSION, password(SESSION), 6);
+        let moved = create_as(tree, "/secret/c", 5, 5, referring);
+        assert_eq!(moved, Err(Unapplied::SessionMoved));
+        assert_eq!(create_as(tree, "/secret/c", 1, 6, referring), Ok(false));
+    }
+    assert_eq!(restored.digest(), tree.digest());
 }

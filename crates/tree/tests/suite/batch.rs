@@ -129,8 +129,18 @@ fn build(time_ms: i64, identities: &[Identity], plan: &Plan) -> bytes::Bytes {
     let mut builder = BatchBuilder::new(plan.level, time_ms);
     let mut len = 0;
     for (session, identity, first, commands) in &plan.groups {
-        let identity = &identities[identity % identities.len()];
-        builder.begin(*session, identity, *first);
+        let place = identity % identities.len();
+        let identity = &identities[place];
+        match (*first).filter(|_| plan.level >= FormatLevel::SessionIdentities) {
+            // Of those that a session stores: some new, some stored before.
+            Some(first) if first.nonce.get() % 3 == 0 => {
+                builder.begin_stored(*session, Some(identity), first);
+            }
+            Some(first) if first.nonce.get() % 3 == 1 => {
+                builder.begin_stored(*session, None, first);
+            }
+            _ => builder.begin(*session, identity, *first),
+        }
         for (cxid, made) in commands {
             builder.push(*cxid, made.command());
         }
@@ -164,7 +174,16 @@ proptest! {
                 prop_assert_eq!(item.session, *session);
                 prop_assert_eq!(item.cxid, *cxid);
                 prop_assert_eq!(item.stamp, stamp);
-                prop_assert_eq!(identity, &identities[wanted % identities.len()]);
+                let kind = stamp.filter(|_| plan.level >= FormatLevel::SessionIdentities);
+                let kind = kind.map(|stamp| stamp.nonce.get() % 3);
+                prop_assert_eq!(item.identity.is_none(), kind == Some(1));
+                prop_assert_eq!(item.stores_identity, kind == Some(0) && place == 0);
+                let nobody = Identity::anonymous();
+                let listed = match kind {
+                    Some(1) => &nobody,
+                    _ => &identities[wanted % identities.len()],
+                };
+                prop_assert_eq!(identity, listed);
                 prop_assert_eq!(item.command, made.command());
             }
         }
@@ -214,7 +233,7 @@ proptest! {
             payload[place] ^= mask;
         }
         if let Ok(batch) = Batch::decode(&payload) {
-            for level in [FormatLevel::Initial, FormatLevel::Attachments] {
+            for level in [FormatLevel::Initial, FormatLevel::NEWEST] {
                 crate::common::tree_at(level).apply_batch(&batch, &mut (), |_, _| {});
             }
         }
@@ -530,4 +549,49 @@ fn the_bytes_of_version_2_stay_as_they_are() {
         "0500022f630300000000000000",
     );
     assert_eq!(hex(&builder.finish()), expected);
+}
+
+/// As above, for the groups of level 6.
+#[test]
+fn the_bytes_of_stored_identities_stay_as_they_are() {
+    let mut identity = Identity::anonymous();
+    identity.add("ip", "10.0.0.1");
+    let mut builder = BatchBuilder::new(FormatLevel::SessionIdentities, 1_700_000_000_000);
+    let session_id = 0x0102_0304_0506_0708;
+    let stamp = |sequence| Stamp {
+        nonce: NonZeroU64::new(0x1112_1314_1516_1718).unwrap(),
+        sequence,
+    };
+    let write = Command::Write {
+        op: OpCode::SetData,
+        body: b"x",
+    };
+    builder.begin_stored(session_id, Some(&identity), stamp(1));
+    builder.push(1, write);
+    builder.push(2, write);
+    builder.begin_stored(session_id, None, stamp(3));
+    builder.push(3, write);
+    let expected = concat!(
+        "02",
+        "80a0abfef962",
+        "01",
+        "01",
+        "026970",
+        "0831302e302e302e31",
+        "05",
+        "0a080706050403020100181716151413121101",
+        "04020a0178",
+        "04040a0178",
+        "0b0807060504030201181716151413121103",
+        "04060a0178",
+    );
+    assert_eq!(hex(&builder.finish()), expected);
+    // A group without a nonce belongs to no attachment.
+    for kind in [10, 11] {
+        let mut payload = vec![2, 0, 1, 0, 1, kind];
+        payload.extend([0; 20]);
+        let error = Batch::decode(&payload).unwrap_err();
+        let offset = if kind == 10 { 15 } else { 14 };
+        assert_eq!(error, BatchError::Invalid { offset });
+    }
 }

@@ -21,6 +21,7 @@ mod earlier_logs;
 #[path = "../../../tests/suite/support/gate.rs"]
 #[allow(dead_code)]
 mod gate;
+mod identities;
 
 use gate::{Gate, GatedStorage};
 

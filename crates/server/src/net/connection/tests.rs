@@ -64,6 +64,7 @@ impl Stage {
             nonce: None,
             last_sequence: 0.into(),
             is_read_only: false,
+            stored_identity: Default::default(),
         });
         let response = ConnectResponse {
             protocol_version: 0,

@@ -275,6 +275,7 @@ pub fn level() -> impl Strategy<Value = FormatLevel> {
         FormatLevel::Members,
         FormatLevel::BoundSessions,
         FormatLevel::BoundedCommands,
+        FormatLevel::SessionIdentities,
     ])
 }
 
@@ -285,6 +286,8 @@ pub struct Machine {
     /// The present attachment of each session: nonce and last sequence.
     attached: BTreeMap<i64, (u64, u64)>,
     last_nonce: u64,
+    /// The identity that each session stores for its present attachment.
+    stored: BTreeMap<i64, u8>,
 }
 
 impl Machine {
@@ -294,6 +297,7 @@ impl Machine {
             time_ms: 0,
             attached: BTreeMap::new(),
             last_nonce: 0,
+            stored: BTreeMap::new(),
         }
     }
 
@@ -348,20 +352,34 @@ impl Machine {
         };
         let mut collect = Collect::default();
         let who = identity(line.identity);
+        // From that level on, each write refers to what its session stores.
+        let may_store = self.tree.level() >= FormatLevel::SessionIdentities;
+        let is_write = matches!(command, Command::Write { .. }) && stamp.is_some();
+        let refers = may_store && is_write;
+        let is_stored = refers && self.stored.get(&line.session) == Some(&line.identity);
+        if refers {
+            self.stored.insert(line.session, line.identity);
+        }
         let item = BatchItem {
             session: line.session,
             cxid: 0,
-            identity: 0,
+            identity: (!is_stored).then_some(0),
+            stores_identity: refers && !is_stored,
             stamp,
             command,
         };
+        let listed = match is_stored {
+            true => Identity::anonymous(),
+            false => who,
+        };
         let outcome = self
             .tree
-            .apply_item(self.time_ms, &item, &who, &mut collect)
+            .apply_item(self.time_ms, &item, &listed, &mut collect)
             .unwrap();
         if let (Step::Open(id) | Step::Reattach(id, _), true) = (&line.step, outcome.result.is_ok())
         {
             self.attached.insert(*id, (self.last_nonce, 0));
+            self.stored.remove(id);
         }
         (outcome, collect.0)
     }
