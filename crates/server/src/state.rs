@@ -36,6 +36,9 @@ use crate::time::ServerTime;
 use crate::tls::Certificates;
 use crate::watch::table::WatchTable;
 
+/// Watches of an ended connection that are removed under one hold of their lock.
+pub(crate) const WATCHES_PER_LOCK: usize = 1000;
+
 /// A step that takes longer makes the server not ready. A sync that takes a second is counted as
 /// slow already.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
@@ -140,7 +143,8 @@ impl ServerState {
         // below.
         let ended = conn.detach();
         self.inbound.release(conn, ended);
-        self.watches.lock().forget(conn.id);
+        // Between the slices, events are delivered, and others set watches.
+        while self.watches.lock().forget(conn.id, WATCHES_PER_LOCK) {}
         let mut connections = self.connections.lock();
         connections.remove(conn);
         for (total, own) in [

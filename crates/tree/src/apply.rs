@@ -14,7 +14,7 @@ use crate::batch::{Batch, BatchItem, CloseReason, Command};
 use crate::effects::{Effects, Outcome};
 use crate::identity::{AuthId, Identity};
 use crate::kind::is_session_id;
-use crate::level::{FormatLevel, MOST_DELETED_AT_ONCE};
+use crate::level::{FormatLevel, MOST_DELETED_AT_ONCE, MOST_DELETED_BYTES};
 use crate::recorder::{Context, Direct};
 use crate::server_list::{ListChange, ServerList};
 use crate::sessions::{CERTIFICATE, SASL};
@@ -300,15 +300,20 @@ impl Tree {
             let session = self.sessions.end(id).ok_or(ErrorCode::SessionExpired)?;
             self.digest.remove(session.digest_term(id, self.level));
         }
-        let most = match self.level >= FormatLevel::BoundedCommands {
-            true => MOST_DELETED_AT_ONCE,
-            false => usize::MAX,
+        let (most, most_bytes) = match self.level >= FormatLevel::BoundedCommands {
+            true => (MOST_DELETED_AT_ONCE, MOST_DELETED_BYTES),
+            false => (usize::MAX, usize::MAX),
         };
-        let doomed = self.sessions.next_doomed(id, most).unwrap_or_default();
-        let mut doomed: Vec<(String, NodeId)> = doomed
-            .into_iter()
-            .map(|node| (self.arena.path_of(node), node))
-            .collect();
+        let mut bytes = 0;
+        let mut doomed: Vec<(String, NodeId)> = Vec::new();
+        for node in self.sessions.doomed(id).take(most) {
+            if bytes >= most_bytes {
+                break;
+            }
+            let path = self.arena.path_of(node);
+            bytes += path.len();
+            doomed.push((path, node));
+        }
         doomed.sort_unstable();
         for (path, node) in doomed {
             self.remove(context, &path, node, &mut Direct(effects));

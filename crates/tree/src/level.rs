@@ -32,6 +32,9 @@ pub enum FormatLevel {
 /// [`FormatLevel::BoundedCommands`] on.
 pub const MOST_DELETED_AT_ONCE: usize = 1000;
 
+/// Bytes of the paths of those ephemerals: once they have as many, no further one is deleted.
+pub(crate) const MOST_DELETED_BYTES: usize = 256 << 10;
+
 impl FormatLevel {
     /// The highest level that this version can read and write.
     pub const NEWEST: Self = Self::SessionIdentities;

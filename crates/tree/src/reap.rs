@@ -6,6 +6,7 @@ use std::ops::Bound;
 
 use crate::arena::NodeId;
 use crate::kind::Kind;
+use crate::level::MOST_DELETED_BYTES;
 use crate::tree::Tree;
 
 /// A znode for [`crate::Command::DeleteContainer`].
@@ -34,8 +35,8 @@ impl ReapCursor {
 }
 
 impl Tree {
-    /// The due ones of the next `most` containers and TTL znodes, at `now_ms`, milliseconds since
-    /// the Unix epoch by the leader's clock: TTL znodes without children that were not written for
+    /// The due ones of the next `most` containers and TTL znodes, or of fewer where their paths are
+    /// long, at `now_ms`, milliseconds since the Unix epoch by the leader's clock: TTL znodes without children that were not written for
     /// longer than their time to live; containers without children that have had some, or that
     /// were never used for longer than `max_never_used_ms` (0: those stay). For a walk in slices,
     /// between which the tree may change: a znode that is there from the first to the last is
@@ -51,6 +52,7 @@ impl Tree {
         let above = cursor.last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = self.reaped.range((above, Bound::Unbounded));
         let mut found = Vec::new();
+        let mut bytes = 0;
         for id in rest.by_ref().take(most) {
             cursor.last = Some(*id);
             let node = self.arena.node(*id);
@@ -63,10 +65,15 @@ impl Tree {
                 Kind::Persistent | Kind::Ephemeral(_) => false,
             };
             if due && family.num_children == 0 {
+                let path = self.arena.path_of(*id);
+                bytes += path.len();
                 found.push(ReapCandidate {
-                    path: self.arena.path_of(*id),
+                    path,
                     czxid: node.czxid,
                 });
+            }
+            if bytes >= MOST_DELETED_BYTES {
+                break;
             }
         }
         cursor.is_at_end = rest.next().is_none();

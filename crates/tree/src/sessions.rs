@@ -122,7 +122,7 @@ impl Sessions {
         self.open.get_mut(&id)
     }
 
-    /// Takes a session out. Its ephemerals are left to [`Sessions::next_doomed`].
+    /// Takes a session out. Its ephemerals are left to [`Sessions::doomed`].
     pub(crate) fn end(&mut self, id: i64) -> Option<Session> {
         let mut session = self.open.remove(&id)?;
         let ephemerals = std::mem::take(&mut session.ephemerals);
@@ -132,10 +132,10 @@ impl Sessions {
         Some(session)
     }
 
-    /// The oldest ephemerals of an ended session, `most` of them at most. `None`: it has none left.
-    pub(crate) fn next_doomed(&self, id: i64, most: usize) -> Option<Vec<NodeId>> {
-        let ephemerals = self.ended.get(&id)?.iter().take(most);
-        Some(ephemerals.map(|ephemeral| ephemeral.node).collect())
+    /// The ephemerals that an ended session has left, the oldest first.
+    pub(crate) fn doomed(&self, id: i64) -> impl Iterator<Item = NodeId> {
+        let ephemerals = self.ended.get(&id).into_iter().flatten();
+        ephemerals.map(|ephemeral| ephemeral.node)
     }
 
     /// An ended session that has ephemerals left: the one with the lowest id.

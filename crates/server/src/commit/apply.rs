@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use baton_proto::{
-    ConnectResponse, ErrorCode, EventKind, MultiResult, Perms, ReplyHeader, Response, frame,
+    ConnectResponse, ErrorCode, EventKind, MultiResult, ReplyHeader, Response, frame,
 };
 use baton_tree::{
     Batch, BatchItem, Change, ChangeKind, Command, Effects, FormatLevel, Identity, Outcome,
@@ -32,10 +32,15 @@ use crate::stats::counters::Stats;
 use crate::stats::requests::Tally;
 use crate::time::micros;
 use crate::traces::TracedWrite;
-use crate::watch::table::WatchTable;
+use crate::watch::event_run::EventRun;
+use crate::watch::table::{Fired, WatchTable};
 
 /// Steps under one hold of the tree's lock.
 const STEPS_PER_LOCK: usize = 128;
+
+/// Changes, and watchers that they are shown to, under one hold of the lock. One command may exceed
+/// it.
+const WORK_PER_LOCK: usize = 4096;
 
 /// Bytes of answers to reads under one hold of the lock; then tasks that wait for it go first.
 const READ_BYTES_PER_LOCK: usize = 256 << 10;
@@ -89,8 +94,7 @@ struct Deliver<'a> {
     by: Option<&'a Conn>,
     watches: &'a mut WatchTable,
     wake: &'a mut Vec<Arc<Conn>>,
-    hit: &'a mut Vec<u32>,
-    frame: &'a mut Vec<u8>,
+    run: &'a mut EventRun,
     relief: &'a mut usize,
     stats: &'a Stats,
     observing: Option<Observing<'a>>,
@@ -114,8 +118,8 @@ impl Effects for Deliver<'_> {
         if let Some(observing) = &self.observing {
             observing.show(&change);
         }
-        self.watches.fire(kind, change.path, self.hit);
-        if self.hit.is_empty() {
+        let fired = self.watches.fire(kind, change.path);
+        if fired == Fired::Nobody {
             return;
         }
         let watchers = match kind {
@@ -124,21 +128,13 @@ impl Effects for Deliver<'_> {
             EventKind::NodeDataChanged => &self.stats.changed_watches,
             _ => &self.stats.children_watches,
         };
-        watchers.record(self.hit.len() as u64);
-        let mut sent_bytes = 0;
-        self.frame.clear();
-        answer::event(self.frame, change.zxid, kind, change.path);
-        for id in self.hit.iter() {
-            let Some(conn) = self.watches.conn(*id) else {
-                continue;
-            };
-            // A client that may not read the znode gets no event of it (protocol.md §1.7).
-            if change.acl.permits(&conn.identity(), Perms::READ) {
-                conn.push(0, self.wake, |out| out.extend_from_slice(self.frame));
-                sent_bytes += self.frame.len() as u64;
-            }
-        }
-        self.stats.watch_bytes.fetch_add(sent_bytes, Relaxed);
+        watchers.record(self.watches.hits().len() as u64);
+        self.run.add(
+            (self.watches, fired),
+            change.acl,
+            |frames| answer::event(frames, change.zxid, kind, change.path),
+            (self.stats, self.wake),
+        );
         if self.state.outbound.needs_relief(self.relief) {
             self.state.relieve(self.wake);
         }
@@ -201,8 +197,7 @@ pub(crate) struct Applier {
     pub(crate) wake: Vec<Arc<Conn>>,
     /// Connections that the last entry answered or notified.
     pub(crate) notified: usize,
-    hit: Vec<u32>,
-    frame: Vec<u8>,
+    run: EventRun,
     /// See [`Outbound::needs_relief`](crate::connections::outbound::Outbound::needs_relief).
     relief: usize,
     tally: Tally,
@@ -228,8 +223,7 @@ impl Applier {
             again: Work::default(),
             wake: Vec::new(),
             notified: 0,
-            hit: Vec::new(),
-            frame: Vec::new(),
+            run: EventRun::default(),
             relief: 0,
             tally: Tally::default(),
             traced: Vec::new(),
@@ -275,7 +269,11 @@ impl Applier {
             let mut tree = state.tree.write();
             let mut watches = state.watches.lock();
             let mut read_bytes = 0;
+            let mut work_done = 0;
             for step in rest.by_ref().take(STEPS_PER_LOCK) {
+                if work_done >= WORK_PER_LOCK {
+                    break;
+                }
                 let group = step.group.and_then(|group| work.groups.get(group));
                 let outcome = if step.is_command {
                     let Some((item, identity)) = items.next() else {
@@ -291,8 +289,7 @@ impl Applier {
                         by: group.map(|group| &*group.conn),
                         watches: &mut watches,
                         wake: &mut self.wake,
-                        hit: &mut self.hit,
-                        frame: &mut self.frame,
+                        run: &mut self.run,
                         relief: &mut self.relief,
                         stats: &state.stats,
                         observing: observer.map(|observer| Observing {
@@ -319,6 +316,11 @@ impl Applier {
                         )),
                         applied => applied,
                     };
+                    self.run.end(&watches, &state.stats, &mut self.wake);
+                    if state.outbound.needs_relief(&mut self.relief) {
+                        state.relieve(&mut self.wake);
+                    }
+                    work_done += watches.take_work() + self.run.take_work();
                     // After the events, so that a client that sees this zxid finds them in its
                     // outbox; before the reply that carries it.
                     state.last_zxid.store(tree.zxid(), Release);
@@ -413,8 +415,9 @@ impl Applier {
             }
             drop(watches);
             self.set_level(tree.level());
+            state.stats.steps_under_lock(work_done);
             self.unfinished_end = tree.unfinished_end();
-            if read_bytes >= READ_BYTES_PER_LOCK {
+            if read_bytes >= READ_BYTES_PER_LOCK || work_done >= WORK_PER_LOCK {
                 RwLockWriteGuard::unlock_fair(tree);
             }
         }
@@ -866,7 +869,7 @@ mod tests {
             state.last_zxid.store(SINCE, Release);
             applier.answer_reconfigure(&state, &requested, &Ok(Outcome { zxid, result }));
             let mut out = Vec::new();
-            conn.take(&mut out, false);
+            conn.take(&mut out, usize::MAX);
             let limits = Limits::default();
             let mut body = Decoder::new(&out[frame::LENGTH_BYTES..], &limits);
             let header = ReplyHeader::decode(&mut body).unwrap();

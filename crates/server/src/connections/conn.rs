@@ -4,6 +4,7 @@
 //! task takes. Only while the task waits for input with nothing left to write does the core write a
 //! small answer itself, through [`Outlet`], which spares two changes of thread.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
@@ -15,6 +16,7 @@ use std::task::Waker;
 use baton_proto::{ReplyHeader, frame, xid};
 use baton_tls::rustls::pki_types::CertificateDer;
 use baton_tree::{BatchBuilder, FormatLevel, Identity, Stamp};
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::connections::outbound::Outbound;
@@ -195,6 +197,10 @@ const COUNTED_BYTES: usize = DIRECT_BYTES;
 
 #[derive(Default)]
 struct Outbox {
+    /// What precedes `bytes`: long runs of events, which connections share, and what came before
+    /// them.
+    before: VecDeque<Bytes>,
+    before_bytes: usize,
     bytes: Vec<u8>,
     /// How many of them are counted.
     counted: usize,
@@ -222,8 +228,32 @@ pub(crate) struct Taken {
 }
 
 impl Outbox {
+    fn len(&self) -> usize {
+        self.before_bytes + self.bytes.len()
+    }
+
+    fn push_before(&mut self, bytes: Bytes) {
+        self.before_bytes += bytes.len();
+        self.before.push_back(bytes);
+    }
+
+    fn clear(&mut self) {
+        self.before = VecDeque::new();
+        self.before_bytes = 0;
+        self.bytes = Vec::new();
+    }
+
+    /// Ends the connection if more events wait than a client that reads leaves waiting.
+    fn end_if_too_slow(&mut self, outbound: &Outbound) {
+        // Replies have a bound already: that of the requests in flight.
+        if self.len().saturating_sub(self.replies) > outbound.too_slow_bytes() {
+            self.clear();
+            self.closing = Some(CloseReason::TooSlow);
+        }
+    }
+
     fn count(&mut self, outbound: &Outbound) {
-        let bytes = match self.bytes.len() {
+        let bytes = match self.len() {
             few if few < COUNTED_BYTES => 0,
             many => many,
         };
@@ -233,7 +263,17 @@ impl Outbox {
         }
     }
 
-    fn take(&mut self, out: &mut Vec<u8>) -> Taken {
+    /// Moves what waits to the end of `out`, all of it if `out` stays below `room` bytes until the
+    /// last piece. What is left is taken later.
+    fn take(&mut self, out: &mut Vec<u8>, room: usize) -> Taken {
+        while let Some(first) = self.before.front() {
+            if out.len() >= room {
+                return Taken::default();
+            }
+            out.extend_from_slice(first);
+            self.before_bytes -= first.len();
+            self.before.pop_front();
+        }
         self.replies = 0;
         if out.is_empty() {
             std::mem::swap(out, &mut self.bytes);
@@ -252,7 +292,7 @@ impl Outbox {
         let Some(outlet) = &self.idle else {
             return false;
         };
-        if self.closing.is_some() || self.bytes.len() > outlet.direct_bytes() {
+        if self.closing.is_some() || self.len() > outlet.direct_bytes() || self.before_bytes > 0 {
             return false;
         }
         match outlet.try_write(&self.bytes) {
@@ -449,12 +489,30 @@ impl Conn {
         if answered > 0 {
             outbox.replies += outbox.bytes.len() - before;
         }
-        // Replies have a bound already: that of the requests in flight.
-        if outbox.bytes.len() - outbox.replies > self.outbound.too_slow_bytes() {
-            outbox.bytes = Vec::new();
-            outbox.closing = Some(CloseReason::TooSlow);
-        }
+        outbox.end_if_too_slow(&self.outbound);
         outbox.count(&self.outbound);
+        self.list(&mut outbox, wake);
+    }
+
+    /// Appends a long run of events, which is not copied before the connection's task takes it.
+    /// Otherwise as [`Conn::push`].
+    pub(crate) fn push_shared(self: &Arc<Self>, frames: &Bytes, wake: &mut Vec<Arc<Conn>>) {
+        let mut outbox = self.outbox.lock();
+        if outbox.closing.is_some() {
+            return;
+        }
+        if !outbox.bytes.is_empty() {
+            let before = std::mem::take(&mut outbox.bytes);
+            outbox.push_before(before.into());
+        }
+        outbox.push_before(frames.clone());
+        outbox.end_if_too_slow(&self.outbound);
+        outbox.count(&self.outbound);
+        self.list(&mut outbox, wake);
+    }
+
+    /// Has the caller wake the connection.
+    fn list(self: &Arc<Self>, outbox: &mut Outbox, wake: &mut Vec<Arc<Conn>>) {
         if !outbox.listed {
             outbox.listed = true;
             wake.push(Arc::clone(self));
@@ -485,13 +543,10 @@ impl Conn {
         outbox.closing = Some(reason);
         if !keep {
             self.outbound.ends();
-            outbox.bytes = Vec::new();
+            outbox.clear();
             outbox.count(&self.outbound);
         }
-        if !outbox.listed {
-            outbox.listed = true;
-            wake.push(Arc::clone(self));
-        }
+        self.list(&mut outbox, wake);
         true
     }
 
@@ -558,15 +613,17 @@ impl Conn {
         }
     }
 
-    /// Moves what waits to the end of `out`, unless `full` says that `out` has enough: then it
-    /// waits here, where its bound is.
-    pub(crate) fn take(&self, out: &mut Vec<u8>, full: bool) -> Taken {
+    /// Moves what waits to the end of `out`, as far as `out` stays below `room` bytes: the rest
+    /// waits here, where its bound is. What waits for a connection that ends is moved whole.
+    pub(crate) fn take(&self, out: &mut Vec<u8>, room: usize) -> Taken {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
-        if full && outbox.closing.is_none() {
-            return Taken::default();
-        }
-        let taken = outbox.take(out);
+        let room = match outbox.closing {
+            Some(_) => usize::MAX,
+            None if out.len() >= room => return Taken::default(),
+            None => room,
+        };
+        let taken = outbox.take(out, room);
         outbox.count(&self.outbound);
         taken
     }
@@ -580,7 +637,7 @@ impl Conn {
     ) -> (Taken, i64) {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
-        let taken = outbox.take(out);
+        let taken = outbox.take(out, usize::MAX);
         outbox.count(&self.outbound);
         (taken, zxid())
     }
@@ -590,7 +647,7 @@ impl Conn {
     /// the task.
     pub(crate) fn wait(&self, waker: &Waker, full: bool, idle: Option<Arc<dyn Outlet>>) -> bool {
         let mut outbox = self.outbox.lock();
-        let something = !outbox.bytes.is_empty() || outbox.answered > 0;
+        let something = outbox.len() > 0 || outbox.answered > 0;
         if outbox.closing.is_some() || (something && !full) {
             return false;
         }
@@ -609,7 +666,7 @@ impl Conn {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
         let ended = *outbox.closing.get_or_insert(CloseReason::SocketGone);
-        outbox.bytes = Vec::new();
+        outbox.clear();
         outbox.count(&self.outbound);
         drop(outbox);
         self.set_unwritten(0, || 0);
@@ -629,7 +686,7 @@ impl Conn {
 
     /// Bytes that wait for the client to read them.
     pub(crate) fn waiting_bytes(&self) -> u64 {
-        let here = self.outbox.lock().bytes.len() as u64;
+        let here = self.outbox.lock().len() as u64;
         here + self.stats.unwritten.load(Relaxed)
     }
 }
@@ -657,7 +714,7 @@ pub(crate) mod tests {
         conn.push(1, &mut wake, |out| out.extend_from_slice(b"one"));
         conn.push_pongs(2, 9, &mut wake);
         let mut out = Vec::new();
-        let taken = conn.take(&mut out, false);
+        let taken = conn.take(&mut out, usize::MAX);
         assert_eq!((taken.answered, taken.pongs), (3, 2));
         let mut pong = Vec::new();
         frame::write_reply(
@@ -670,7 +727,7 @@ pub(crate) mod tests {
             None,
         );
         assert_eq!(out, [b"one".as_slice(), &pong, &pong].concat());
-        assert_eq!(conn.take(&mut out, false).pongs, 0);
+        assert_eq!(conn.take(&mut out, usize::MAX).pongs, 0);
     }
 
     #[test]
@@ -681,7 +738,7 @@ pub(crate) mod tests {
         conn.push(1, &mut wake, |out| out.extend_from_slice(b"two"));
         assert_eq!(wake.len(), 1, "a connection is woken once");
         let mut out = b"zero".to_vec();
-        let taken = conn.take(&mut out, false);
+        let taken = conn.take(&mut out, usize::MAX);
         assert_eq!(out, b"zeroonetwo");
         assert_eq!(taken.answered, 2);
         assert!(taken.closing.is_none());
@@ -735,7 +792,7 @@ pub(crate) mod tests {
         conn.push(1, &mut wake, |out| out.extend_from_slice(bytes));
         conn.wake(direct);
         let mut left = Vec::new();
-        assert_eq!(conn.take(&mut left, false).answered, 1);
+        assert_eq!(conn.take(&mut left, usize::MAX).answered, 1);
         let got = std::mem::take(&mut *pipe.got.lock());
         (got, left, woken.0.load(Relaxed))
     }
@@ -781,7 +838,7 @@ pub(crate) mod tests {
             if closing {
                 conn.close(CloseReason::SessionClosed, &mut wake);
             } else {
-                conn.take(&mut Vec::new(), false);
+                conn.take(&mut Vec::new(), usize::MAX);
                 conn.push(1, &mut wake, |out| out.extend_from_slice(b"answer"));
             }
             conn.wake(true);
@@ -799,7 +856,7 @@ pub(crate) mod tests {
         }
         let mut out = Vec::new();
         assert_eq!(
-            conn.take(&mut out, false).closing,
+            conn.take(&mut out, usize::MAX).closing,
             Some(CloseReason::TooSlow)
         );
         assert!(out.is_empty());
@@ -839,7 +896,7 @@ pub(crate) mod tests {
         assert_eq!(conn.waiting_bytes(), 1000);
         // The task has something already, so that the memory stays here.
         let mut out = vec![0];
-        conn.take(&mut out, false);
+        conn.take(&mut out, usize::MAX);
         assert_eq!(out.len(), 1001);
         let capacity = || conn.outbox.lock().bytes.capacity();
         let burst = capacity();
@@ -866,5 +923,42 @@ pub(crate) mod tests {
         conn.set_unwritten(0, || 5000);
         assert_eq!(conn.waits_ms(5500), 0);
         assert_eq!(conn.outbound.held_bytes(), 0);
+    }
+
+    #[test]
+    fn runs_of_events_keep_their_place_are_not_copied_and_leave_as_far_as_there_is_room() {
+        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
+        let mut wake = Vec::new();
+        let run = Bytes::from_static(b"events;");
+        conn.push(1, &mut wake, |out| out.extend_from_slice(b"reply;"));
+        conn.push_shared(&run, &mut wake);
+        conn.push_shared(&run, &mut wake);
+        conn.push(1, &mut wake, |out| out.extend_from_slice(b"last"));
+        assert_eq!(conn.waiting_bytes(), 24);
+        assert!(conn.outbox.lock().before.contains(&run));
+        let shared = conn.outbox.lock().before[1].as_ptr();
+        assert_eq!(shared, run.as_ptr());
+        let mut out = Vec::new();
+        let taken = conn.take(&mut out, 10);
+        assert_eq!((out.as_slice(), taken.answered), (&b"reply;events;"[..], 0));
+        assert_eq!(conn.take(&mut out, 10).answered, 0);
+        out.clear();
+        assert_eq!(conn.take(&mut out, usize::MAX).answered, 2);
+        assert_eq!(out, b"events;last");
+        assert_eq!(conn.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_runs_of_events_is_closed() {
+        let conn = conn(1);
+        let mut wake = Vec::new();
+        let run = Bytes::from_static(&[0; 30]);
+        for _ in 0..10 {
+            conn.push_shared(&run, &mut wake);
+        }
+        let mut out = Vec::new();
+        let closing = conn.take(&mut out, usize::MAX).closing;
+        assert_eq!(closing, Some(CloseReason::TooSlow));
+        assert_eq!((out.len(), conn.waiting_bytes()), (0, 0));
     }
 }

@@ -20,7 +20,7 @@ use crate::net::end::End;
 use crate::net::stream::Stream;
 use crate::net::tls_handshake::PortTls;
 use crate::report::notice::Notice;
-use crate::state::ServerState;
+use crate::state::{ServerState, WATCHES_PER_LOCK};
 
 /// How long to wait when the system has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -173,6 +173,7 @@ pub(crate) fn take_on(
                 );
             }
         }
+        registered.forget_watches().await;
         drop(registered);
     })
 }
@@ -180,6 +181,18 @@ pub(crate) fn take_on(
 struct Registered {
     state: Arc<ServerState>,
     conn: Arc<Conn>,
+}
+
+impl Registered {
+    /// Removes the watches of a connection whose client is gone. Others get their turn in between.
+    async fn forget_watches(&self) {
+        // It sets none from now on.
+        self.conn.close(CloseReason::SocketGone, &mut Vec::new());
+        let (watches, id) = (&self.state.watches, self.conn.id);
+        while watches.lock().forget(id, WATCHES_PER_LOCK) {
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 impl Drop for Registered {

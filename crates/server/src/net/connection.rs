@@ -252,8 +252,9 @@ impl Connection {
         self.turn = Turn::default();
         loop {
             let pressure = self.relieve();
-            let full = self.is_full();
-            let taken = self.conn.take(&mut self.out, full);
+            // One byte more than the share makes it full.
+            let room = (self.written + self.share).saturating_add(1);
+            let taken = self.conn.take(&mut self.out, room);
             self.answered(taken);
             if self.phase == Phase::Attaching && self.conn.attached().is_some() {
                 self.phase = Phase::Open;
@@ -627,7 +628,7 @@ impl Connection {
                             let guard = tree.insert(state.tree.read());
                             // Events up to the state that this read is about to show; some may be
                             // missing from a connection that is to end.
-                            if conn.take(&mut self.out, false).closing.is_some() {
+                            if conn.take(&mut self.out, usize::MAX).closing.is_some() {
                                 break Ok(Need::Room);
                             }
                             guard

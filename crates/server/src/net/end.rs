@@ -24,7 +24,7 @@ pub(crate) enum End {
 /// Ready when the server wants the connection closed.
 pub(crate) async fn closed(conn: &Conn) -> CloseReason {
     poll_fn(|cx| {
-        let reason = || conn.take(&mut Vec::new(), true).closing;
+        let reason = || conn.take(&mut Vec::new(), 0).closing;
         match reason() {
             Some(reason) => Poll::Ready(reason),
             None if conn.wait(cx.waker(), true, None) => Poll::Pending,

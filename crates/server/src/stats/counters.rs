@@ -59,6 +59,8 @@ pub(crate) struct Stats {
     pub(crate) apply_time: Distribution,
     pub(crate) commands: AtomicU64,
     pub(crate) reaped: AtomicU64,
+    /// The most steps that were made under one hold of the tree's lock.
+    pub(crate) most_steps: AtomicU64,
     pub(crate) watch_bytes: AtomicU64,
     pub(crate) snapshots: AtomicU64,
     pub(crate) last_snapshot_zxid: AtomicI64,
@@ -128,6 +130,7 @@ impl Stats {
             apply_time: none(),
             commands: zero(),
             reaped: zero(),
+            most_steps: zero(),
             watch_bytes: zero(),
             snapshots: zero(),
             last_snapshot_zxid: AtomicI64::new(0),
@@ -163,6 +166,14 @@ impl Stats {
     }
 
     /// Forgets what `srst` forgets.
+    /// Notes how many steps were made under one hold of the tree's lock.
+    pub(crate) fn steps_under_lock(&self, steps: usize) {
+        let steps = steps as u64;
+        if steps > self.most_steps.load(Relaxed) {
+            self.most_steps.fetch_max(steps, Relaxed);
+        }
+    }
+
     pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);

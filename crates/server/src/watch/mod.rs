@@ -1,4 +1,5 @@
 //! Watches of all connections: `table` has every one of them, and the bounds on their number and
-//! memory.
+//! memory; `event_run` hands the events to those that watch.
 
+pub(crate) mod event_run;
 pub(crate) mod table;

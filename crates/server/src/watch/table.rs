@@ -3,7 +3,7 @@
 //! bytes they may take, is bounded for each connection and for all. Never replicated, never logged:
 //! a watch ends with its connection.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use baton_proto::{EventKind, WatcherKind};
@@ -29,6 +29,7 @@ impl Kinds {
     pub(crate) const RECURSIVE: Kinds = Kinds(8);
     const ONE_SHOT: Kinds = Kinds(1 | 2);
     const ALL: Kinds = Kinds(15);
+    const NUMBER: usize = 4;
 
     pub(crate) fn of(kind: WatcherKind) -> Kinds {
         match kind {
@@ -131,10 +132,89 @@ struct Watcher {
     kinds: Kinds,
 }
 
+/// Number of watches of each kind.
+#[derive(Debug, Default)]
+struct KindCounts([u32; Kinds::NUMBER]);
+
+impl KindCounts {
+    fn of(&mut self, kinds: Kinds) -> impl Iterator<Item = &mut u32> {
+        let counts = self.0.iter_mut().enumerate();
+        let of = counts.filter(move |(bit, _)| kinds.has(Kinds(1 << bit)));
+        of.map(|(_, count)| count)
+    }
+
+    fn add(&mut self, kinds: Kinds) {
+        self.of(kinds).for_each(|count| *count += 1);
+    }
+
+    fn remove(&mut self, kinds: Kinds) {
+        self.of(kinds)
+            .for_each(|count| *count = count.saturating_sub(1));
+    }
+
+    fn has(&self, kinds: Kinds) -> bool {
+        let mut counts = self.0.iter().enumerate();
+        counts.any(|(bit, count)| *count > 0 && kinds.has(Kinds(1 << bit)))
+    }
+}
+
 #[derive(Debug)]
 struct Watched {
     path: Box<str>,
+    /// In the order of their connections.
     watchers: SmallVec<[Watcher; 2]>,
+    counts: KindCounts,
+}
+
+impl Watched {
+    /// Where this connection's watcher is, or where it would have to be.
+    fn place(&self, conn: u32) -> Result<usize, usize> {
+        self.watchers.binary_search_by_key(&conn, |w| w.conn)
+    }
+
+    /// The connections with a watch of one of these kinds.
+    fn conns(&self, kinds: Kinds) -> impl Iterator<Item = u32> {
+        let watchers = self.watchers.iter().filter(move |w| w.kinds.has(kinds));
+        watchers.map(|w| w.conn)
+    }
+}
+
+/// Which connections watch an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fired {
+    Nobody,
+    /// Those that watched the last event that somebody watched.
+    Same,
+    /// Those in [`WatchTable::hits`].
+    Others,
+}
+
+/// The watched paths that an event concerns, and the state of the table.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sources {
+    version: u64,
+    /// The znode's own path, and the kinds that fire there.
+    own: Option<(u32, u8)>,
+    /// The paths above it that have recursive watches.
+    above: SmallVec<[u32; 4]>,
+}
+
+/// Adds a name to the hash of a path. A path's hash is made name by name, so that those of all
+/// paths above it are found on the way.
+fn add_name(hasher: &mut impl Hasher, name: &str) {
+    hasher.write(name.as_bytes());
+    hasher.write_u8(b'/');
+}
+
+fn hash_of(state: &RandomState, path: &str) -> u64 {
+    let mut hasher = state.build_hasher();
+    let names = path.strip_prefix('/').unwrap_or(path);
+    if !names.is_empty() {
+        names
+            .split('/')
+            .for_each(|name| add_name(&mut hasher, name));
+    }
+    hasher.finish()
 }
 
 #[derive(Debug)]
@@ -165,6 +245,13 @@ pub(crate) struct WatchTable {
     conns: HashMap<u32, Watching, RandomState>,
     recursive: usize,
     has: Amount,
+    /// Counts changes of the watches.
+    version: u64,
+    /// Whose watches made [`WatchTable::hits`].
+    fired: Sources,
+    hits: Vec<u32>,
+    /// Watchers and names of paths that were looked at.
+    work: usize,
 }
 
 impl WatchTable {
@@ -178,11 +265,18 @@ impl WatchTable {
             conns: HashMap::default(),
             recursive: 0,
             has: Amount::default(),
+            version: 0,
+            fired: Sources::default(),
+            hits: Vec::new(),
+            work: 0,
         }
     }
 
     fn slot(&self, path: &str) -> Option<u32> {
-        let hash = self.hasher.hash_one(path);
+        self.slot_of(hash_of(&self.hasher, path), path)
+    }
+
+    fn slot_of(&self, hash: u64, path: &str) -> Option<u32> {
         self.index
             .find(hash, |slot| self.path_of(*slot) == Some(path))
             .copied()
@@ -207,6 +301,7 @@ impl WatchTable {
         let watched = Watched {
             path: path.into(),
             watchers: SmallVec::new(),
+            counts: KindCounts::default(),
         };
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -222,12 +317,12 @@ impl WatchTable {
         };
         let (watched, hasher) = (&self.watched, &self.hasher);
         self.index
-            .insert_unique(hasher.hash_one(path), slot, |slot| {
+            .insert_unique(hash_of(hasher, path), slot, |slot| {
                 let path = watched
                     .get(*slot as usize)
                     .and_then(Option::as_ref)
                     .map_or("", |w| &*w.path);
-                hasher.hash_one(path)
+                hash_of(hasher, path)
             });
         slot
     }
@@ -242,7 +337,7 @@ impl WatchTable {
         let Some(gone) = self.watched.get_mut(slot as usize).and_then(Option::take) else {
             return;
         };
-        let hash = self.hasher.hash_one(&*gone.path);
+        let hash = hash_of(&self.hasher, &gone.path);
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == slot) {
             entry.remove();
         }
@@ -284,9 +379,9 @@ impl WatchTable {
         kinds: Kinds,
     ) -> Result<(), TooManyWatches> {
         let there = self.slot(path).and_then(|slot| {
-            let watchers = &self.at(slot)?.watchers;
-            let place = watchers.iter().position(|w| w.conn == conn.id)?;
-            Some((slot, place, watchers.get(place)?.kinds))
+            let watched = self.at(slot)?;
+            let place = watched.place(conn.id).ok()?;
+            Some((slot, place, watched.watchers.get(place)?.kinds))
         });
         let new = there.map_or(kinds, |(_, _, present)| Kinds(kinds.0 & !present.0));
         if new.0 == 0 {
@@ -308,15 +403,24 @@ impl WatchTable {
         watching.has = watching.has.and(more);
         self.has = self.has.and(more);
         self.recursive += usize::from(new.has(Kinds::RECURSIVE));
+        self.version += 1;
         let Some(watched) = self.at_mut(slot) else {
             return Ok(());
         };
-        match there.and_then(|(_, place, _)| watched.watchers.get_mut(place)) {
-            Some(watcher) => watcher.kinds.0 |= kinds.0,
-            None => watched.watchers.push(Watcher {
-                conn: conn.id,
-                kinds,
-            }),
+        watched.counts.add(new);
+        match watched.place(conn.id) {
+            Ok(place) => {
+                if let Some(watcher) = watched.watchers.get_mut(place) {
+                    watcher.kinds.0 |= kinds.0;
+                }
+            }
+            Err(place) => watched.watchers.insert(
+                place,
+                Watcher {
+                    conn: conn.id,
+                    kinds,
+                },
+            ),
         }
         Ok(())
     }
@@ -326,10 +430,9 @@ impl WatchTable {
         self.slot(path)
             .and_then(|slot| self.at(slot))
             .is_some_and(|watched| {
-                watched
-                    .watchers
-                    .iter()
-                    .any(|watcher| watcher.conn == conn && watcher.kinds.has(kinds))
+                let watcher = watched.place(conn).ok();
+                let watcher = watcher.and_then(|place| watched.watchers.get(place));
+                watcher.is_some_and(|watcher| watcher.kinds.has(kinds))
             })
     }
 
@@ -343,11 +446,7 @@ impl WatchTable {
         let Some(watched) = self.at_mut(slot) else {
             return false;
         };
-        let Some(place) = watched
-            .watchers
-            .iter()
-            .position(|watcher| watcher.conn == conn)
-        else {
+        let Ok(place) = watched.place(conn) else {
             return false;
         };
         let path_cost = cost(&watched.path);
@@ -357,74 +456,153 @@ impl WatchTable {
         let removed = Kinds(watcher.kinds.0 & kinds.0);
         watcher.kinds.0 &= !kinds.0;
         let is_last = watcher.kinds.0 == 0;
+        if is_last {
+            watched.watchers.remove(place);
+        }
+        watched.counts.remove(removed);
+        self.count_out(slot, conn, removed, is_last.then_some(path_cost));
+        self.drop_if_unwatched(slot);
+        removed.0 != 0
+    }
+
+    /// Counts watches of a connection out. `last`: the cost of their path, where the connection has
+    /// no other watch.
+    fn count_out(&mut self, slot: u32, conn: u32, removed: Kinds, last: Option<usize>) {
         let fewer = Amount {
             watches: removed.count(),
-            bytes: if is_last { path_cost } else { 0 },
+            bytes: last.unwrap_or(0),
         };
-        if is_last {
-            watched.watchers.swap_remove(place);
-        }
         if let Some(watching) = self.conns.get_mut(&conn) {
             watching.has = watching.has.less(fewer);
-            if is_last {
+            if last.is_some() {
                 watching.paths.remove(&slot);
             }
         }
         self.has = self.has.less(fewer);
         self.recursive -= usize::from(removed.has(Kinds::RECURSIVE));
-        self.drop_if_unwatched(slot);
-        removed.0 != 0
+        self.version += 1;
     }
 
-    /// Removes all watches of a connection that has ended.
-    pub(crate) fn forget(&mut self, conn: u32) {
-        let Some(watching) = self.conns.remove(&conn) else {
+    /// Removes all watches of these kinds there.
+    fn remove_all(&mut self, slot: u32, kinds: Kinds) {
+        let Some(watched) = self.at_mut(slot).filter(|it| it.counts.has(kinds)) else {
             return;
         };
-        for slot in watching.paths {
-            self.remove_at(slot, conn, Kinds::ALL);
+        let path_cost = cost(&watched.path);
+        let mut removals = Vec::new();
+        watched.watchers.retain(|watcher| {
+            let removed = Kinds(watcher.kinds.0 & kinds.0);
+            watcher.kinds.0 &= !kinds.0;
+            let is_last = watcher.kinds.0 == 0;
+            if removed.0 != 0 {
+                removals.push((watcher.conn, removed, is_last.then_some(path_cost)));
+            }
+            !is_last
+        });
+        for (_, removed, _) in &removals {
+            watched.counts.remove(*removed);
         }
+        for (conn, removed, last) in removals {
+            self.count_out(slot, conn, removed, last);
+        }
+        self.drop_if_unwatched(slot);
     }
 
-    /// Puts the connections that watch this event into `hit`, each once, and removes their one-shot
+    /// Removes watches of a connection that has ended, those on `most` paths at most. `false`:
+    /// there are no more.
+    pub(crate) fn forget(&mut self, conn: u32, most: usize) -> bool {
+        let Some(watching) = self.conns.get(&conn) else {
+            return false;
+        };
+        let paths: Vec<u32> = watching.paths.iter().take(most).copied().collect();
+        if paths.is_empty() {
+            self.conns.remove(&conn);
+            return false;
+        }
+        for slot in paths {
+            self.remove_at(slot, conn, Kinds::ALL);
+        }
+        true
+    }
+
+    /// Determines the connections that watch this event, each once, and removes their one-shot
     /// watches.
-    pub(crate) fn fire(&mut self, event: EventKind, path: &str, hit: &mut Vec<u32>) {
-        hit.clear();
+    pub(crate) fn fire(&mut self, event: EventKind, path: &str) -> Fired {
+        self.work += 1;
         if self.has.watches == 0 {
-            return;
+            return Fired::Nobody;
         }
         let kinds = Kinds::fired_by(event);
-        if let Some(slot) = self.slot(path) {
-            if let Some(watched) = self.at(slot) {
-                hit.extend(
-                    watched
-                        .watchers
-                        .iter()
-                        .filter(|w| w.kinds.has(kinds))
-                        .map(|w| w.conn),
-                );
-            }
-            let spent = Kinds(kinds.0 & Kinds::ONE_SHOT.0);
-            for conn in hit.iter() {
-                self.remove_at(slot, *conn, spent);
-            }
-        }
+        let own = self.slot(path);
+        let own = own.filter(|slot| self.at(*slot).is_some_and(|it| it.counts.has(kinds)));
+        let mut sources = Sources {
+            version: self.version,
+            own: own.map(|slot| (slot, kinds.0)),
+            above: SmallVec::new(),
+        };
         if self.recursive > 0 && kinds.has(Kinds::RECURSIVE) {
-            let mut above = path;
-            while above.len() > 1 {
-                let cut = above.rfind('/').unwrap_or(0);
-                above = above.get(..cut.max(1)).unwrap_or("/");
-                if let Some(watched) = self.slot(above).and_then(|slot| self.at(slot)) {
-                    let recursive = watched
-                        .watchers
-                        .iter()
-                        .filter(|w| w.kinds.has(Kinds::RECURSIVE));
-                    hit.extend(recursive.map(|w| w.conn));
-                }
-            }
-            hit.sort_unstable();
-            hit.dedup();
+            self.work += self.recursive_above(path, &mut sources.above);
         }
+        if own.is_none() && sources.above.is_empty() {
+            return Fired::Nobody;
+        }
+        if sources == self.fired {
+            return Fired::Same;
+        }
+        let mut hits = std::mem::take(&mut self.hits);
+        hits.clear();
+        if let Some(watched) = own.and_then(|slot| self.at(slot)) {
+            hits.extend(watched.conns(kinds));
+        }
+        for slot in &sources.above {
+            if let Some(watched) = self.at(*slot) {
+                hits.extend(watched.conns(Kinds::RECURSIVE));
+            }
+        }
+        self.work += hits.len();
+        hits.sort_unstable();
+        hits.dedup();
+        self.hits = hits;
+        self.fired = sources;
+        if let Some(slot) = own {
+            self.remove_all(slot, Kinds(kinds.0 & Kinds::ONE_SHOT.0));
+        }
+        Fired::Others
+    }
+
+    /// Finds the paths above this one that have recursive watches; how many paths were looked at.
+    fn recursive_above(&self, path: &str, found: &mut SmallVec<[u32; 4]>) -> usize {
+        let mut hasher = self.hasher.build_hasher();
+        let mut looked_at = 0;
+        let mut look = |hash, above: &str| {
+            looked_at += 1;
+            let slot = self.slot_of(hash, above);
+            let is_recursive = |slot: &u32| {
+                let watched = self.at(*slot);
+                watched.is_some_and(|watched| watched.counts.has(Kinds::RECURSIVE))
+            };
+            found.extend(slot.filter(is_recursive));
+        };
+        if path.len() > 1 {
+            look(hasher.finish(), "/");
+        }
+        for (end, _) in path.match_indices('/').skip(1) {
+            let above = path.get(..end).unwrap_or_default();
+            let name = above.rsplit('/').next().unwrap_or_default();
+            add_name(&mut hasher, name);
+            look(hasher.finish(), above);
+        }
+        looked_at
+    }
+
+    /// The connections that watched the last event that somebody watched, in order.
+    pub(crate) fn hits(&self) -> &[u32] {
+        &self.hits
+    }
+
+    /// How many watchers and names of paths were looked at since this was asked last.
+    pub(crate) fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
     }
 
     pub(crate) fn conn(&self, id: u32) -> Option<&Arc<Conn>> {
@@ -492,9 +670,14 @@ mod tests {
     }
 
     fn fired(table: &mut WatchTable, event: EventKind, path: &str) -> Vec<u32> {
-        let mut hit = Vec::new();
-        table.fire(event, path, &mut hit);
-        hit
+        match table.fire(event, path) {
+            Fired::Nobody => Vec::new(),
+            Fired::Same | Fired::Others => table.hits().to_vec(),
+        }
+    }
+
+    fn forget(table: &mut WatchTable, conn: u32) {
+        while table.forget(conn, 10) {}
     }
 
     #[test]
@@ -607,7 +790,7 @@ mod tests {
             table.add(&one, path, Kinds::RECURSIVE).unwrap();
         }
         table.add(&two, "/a", Kinds::DATA).unwrap();
-        table.forget(1);
+        forget(&mut table, 1);
         assert_eq!(
             table.counts(),
             WatchCounts {
@@ -655,7 +838,7 @@ mod tests {
         assert_eq!(fired(&mut table, EventKind::NodeDataChanged, path), [1]);
         table.add(&two, "/b", Kinds::DATA).unwrap();
         for conn in [1, 2] {
-            table.forget(conn);
+            forget(&mut table, conn);
         }
         assert_eq!(table.counts(), WatchCounts::default());
     }
@@ -668,16 +851,95 @@ mod tests {
             table.add(&one, &format!("/{n}"), Kinds::DATA).unwrap();
         }
         table.add(&two, "/a", Kinds::DATA).unwrap();
-        table.forget(1);
+        forget(&mut table, 1);
         for n in 100..200 {
             table.add(&one, &format!("/{n}"), Kinds::DATA).unwrap();
         }
         assert_eq!(table.watched.len(), 101);
-        table.forget(1);
-        table.forget(2);
+        forget(&mut table, 1);
+        forget(&mut table, 2);
         assert_eq!((table.watched.capacity(), table.free.capacity()), (0, 0));
         assert_eq!(table.index.capacity(), 0);
         table.add(&one, "/a", Kinds::DATA).unwrap();
         assert_eq!(fired(&mut table, EventKind::NodeDataChanged, "/a"), [1]);
+    }
+
+    #[test]
+    fn events_that_the_same_connections_watch_do_not_look_at_each_watcher_again() {
+        const WATCHERS: usize = 500;
+        const EVENTS: usize = 1000;
+        let mut table = table();
+        let conns: Vec<_> = (1..).take(WATCHERS).map(conn).collect();
+        for conn in &conns {
+            table.add(conn, "/", Kinds::RECURSIVE).unwrap();
+        }
+        table.take_work();
+        for n in 0..EVENTS {
+            let path = format!("/queue/{n}");
+            let expected = if n == 0 { Fired::Others } else { Fired::Same };
+            assert_eq!(table.fire(EventKind::NodeDeleted, &path), expected);
+            let parent = table.fire(EventKind::NodeChildrenChanged, "/queue");
+            assert_eq!(parent, Fired::Nobody);
+        }
+        assert_eq!(table.hits().len(), WATCHERS);
+        let work = table.take_work();
+        assert!(work <= 4 * EVENTS + WATCHERS, "{work}");
+        // A change of the watches is seen.
+        table.remove(1, "/", Kinds::ALL);
+        let fired = table.fire(EventKind::NodeDeleted, "/queue/x");
+        assert_eq!((fired, table.hits().len()), (Fired::Others, WATCHERS - 1));
+    }
+
+    #[test]
+    fn watches_that_fire_at_once_are_removed_in_one_pass() {
+        const WATCHERS: u32 = 10_000;
+        let mut table = table();
+        for id in (1..=WATCHERS).rev() {
+            table.add(&conn(id), "/a", Kinds::DATA).unwrap();
+            table.add(&conn(id), "/a", Kinds::CHILD).unwrap();
+        }
+        table.take_work();
+        let all: Vec<u32> = (1..=WATCHERS).collect();
+        assert_eq!(fired(&mut table, EventKind::NodeDataChanged, "/a"), all);
+        assert!(table.take_work() <= 1 + all.len());
+        // The events that nobody watches any more look at no watcher.
+        assert_eq!(fired(&mut table, EventKind::NodeDataChanged, "/a"), [0; 0]);
+        assert_eq!(table.take_work(), 1);
+        assert_eq!(table.counts().watches, all.len());
+        assert_eq!(fired(&mut table, EventKind::NodeDeleted, "/a"), all);
+        assert_eq!(table.counts().watches, 0);
+    }
+
+    #[test]
+    fn a_deep_path_is_hashed_once() {
+        let mut table = table();
+        let one = conn(1);
+        let deep = "/a".repeat(1000);
+        table.add(&one, "/a/a", Kinds::RECURSIVE).unwrap();
+        table.add(&one, &deep, Kinds::RECURSIVE).unwrap();
+        table.take_work();
+        let below = format!("{deep}/b");
+        assert_eq!(fired(&mut table, EventKind::NodeCreated, &below), [1]);
+        assert!(table.take_work() <= 1010);
+        assert!(fired(&mut table, EventKind::NodeCreated, "/a").is_empty());
+        // What is no path is not taken for one.
+        for path in ["a", "/a/", "//a", ""] {
+            assert!(table.add(&one, path, Kinds::DATA).is_ok());
+        }
+        assert_eq!(table.counts().paths, 6);
+    }
+
+    #[test]
+    fn the_watches_of_an_ended_connection_go_in_slices() {
+        let mut table = table();
+        let one = conn(1);
+        for n in 0..25 {
+            table.add(&one, &format!("/{n}"), Kinds::DATA).unwrap();
+        }
+        for left in [15, 5, 0] {
+            assert!(table.forget(1, 10));
+            assert_eq!(table.counts().watches, left);
+        }
+        assert!(!table.forget(1, 10));
     }
 }

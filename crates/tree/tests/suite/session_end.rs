@@ -63,6 +63,20 @@ fn each_command_of_a_sessions_end_deletes_a_bounded_number_of_ephemerals() {
 }
 
 #[test]
+fn ephemerals_with_long_paths_go_in_smaller_numbers() {
+    let mut driver = Driver::over(tree_at(FormatLevel::NEWEST));
+    let long = "x".repeat(100 << 10);
+    for n in 0..7 {
+        let path = format!("/{n}{long}");
+        driver.create(&path, CreateMode::Ephemeral).unwrap();
+    }
+    for left in [4, 1, 0] {
+        assert_eq!(end(&mut driver), Ok(Response::Empty));
+        assert_eq!(driver.tree.ephemeral_count(), left);
+    }
+}
+
+#[test]
 fn a_session_whose_end_has_begun_is_nobodys() {
     let mut driver = with_ephemerals(FormatLevel::NEWEST, MOST_DELETED_AT_ONCE + 2);
     assert_eq!(end(&mut driver), Ok(Response::Empty));

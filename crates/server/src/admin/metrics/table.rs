@@ -773,6 +773,11 @@ static TABLE: &[Metric] = &[
         "Empty containers and outlived TTL znodes removed.",
         |s| Value::Count(s.stats.reaped.load(Relaxed)),
     ),
+    gauge(
+        "baton_most_steps",
+        "The most steps under one hold of the tree's lock since the start: znodes, ACL entries and watchers looked at, events handed over.",
+        |s| Value::Count(s.stats.most_steps.load(Relaxed)),
+    ),
     histogram(
         "baton_snapshot_slice_seconds",
         "How long a slice of a snapshot kept all other requests waiting.",

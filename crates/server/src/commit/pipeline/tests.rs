@@ -17,6 +17,7 @@ use crate::server::prepare;
 use crate::time::{Clock, ServerTime};
 use crate::watch::table::Kinds;
 
+mod bounded;
 mod earlier_logs;
 #[path = "../../../tests/suite/support/gate.rs"]
 #[allow(dead_code)]
@@ -166,7 +167,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 fn answer(conn: &Conn) -> Vec<u8> {
     until("an answer", || conn.waiting_bytes() > 0);
     let mut bytes = Vec::new();
-    conn.take(&mut bytes, false);
+    conn.take(&mut bytes, usize::MAX);
     bytes
 }
 
@@ -527,7 +528,7 @@ fn opened(state: &ServerState, core: &mut CommitPipeline) -> Arc<Conn> {
 /// What waits for the connection's client, and why the connection ends.
 fn taken(conn: &Conn) -> (Vec<u8>, Option<CloseReason>) {
     let mut bytes = Vec::new();
-    let closing = conn.take(&mut bytes, false).closing;
+    let closing = conn.take(&mut bytes, usize::MAX).closing;
     (bytes, closing)
 }
 
@@ -817,162 +818,4 @@ fn r39_a_log_of_a_newer_version_stops_the_start() {
         );
         assert!(error.ends_with(remedy), "{error}");
     }
-}
-
-/// A server without sockets on a clock that only the test moves, and the core that the test drives.
-struct DrivenCore {
-    runtime: Runtime,
-    state: Arc<ServerState>,
-    core: CommitPipeline,
-}
-
-impl DrivenCore {
-    fn new(disk: &FaultStorage) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        let options = Options {
-            tick: TICK,
-            reap_interval: Duration::from_secs(60),
-            container_grace: Duration::from_secs(1),
-            ..Options::default()
-        };
-        let (state, core) = {
-            let _clock = runtime.enter();
-            let storage = Arc::new(disk.clone());
-            prepare(options, None, storage, simulated(), &Starting::default()).unwrap()
-        };
-        Self {
-            runtime,
-            state,
-            core,
-        }
-    }
-
-    fn turn(&mut self, requests: &[(&Arc<Conn>, Kind, &[u8])]) {
-        let _clock = self.runtime.enter();
-        turn(&mut self.core, requests);
-    }
-
-    fn open(&mut self) -> Arc<Conn> {
-        let _clock = self.runtime.enter();
-        opened(&self.state, &mut self.core)
-    }
-
-    /// Creates znodes of that kind below `/`, by this connection.
-    fn fill(&mut self, conn: &Arc<Conn>, prefix: &str, count: usize, mode: CreateMode) {
-        for n in 0..count {
-            let (kind, body) = create_of_kind(&format!("/{prefix}{n}"), 0, mode);
-            self.turn(&[(conn, kind, &body)]);
-        }
-        taken(conn);
-    }
-
-    fn is_busy(&self) -> bool {
-        let _clock = self.runtime.enter();
-        let now = self.state.time.now();
-        self.core.deadline().is_some_and(|due| due <= now)
-    }
-
-    fn ephemerals(&self) -> usize {
-        self.state.tree.read().ephemeral_count()
-    }
-}
-
-#[test]
-fn the_end_of_a_session_with_many_ephemerals_lets_others_write_in_between() {
-    const ALL: usize = 4 * MOST_DELETED_AT_ONCE + 1;
-    let disk = FaultStorage::new();
-    let mut driven = DrivenCore::new(&disk);
-    let owner = driven.open();
-    let other = driven.open();
-    driven.fill(&owner, "lock-", ALL, CreateMode::Ephemeral);
-    driven.turn(&[(&owner, Kind::CloseSession, &[])]);
-    let mut left = driven.ephemerals();
-    let mut between = 0;
-    while left > 0 {
-        let (out, closing) = taken(&owner);
-        assert!(out.is_empty() && closing.is_none(), "its znodes are there");
-        assert!(driven.is_busy());
-        let (kind, body) = create(&format!("/between-{between}"), 1);
-        driven.turn(&[(&other, kind, &body)]);
-        assert!(!taken(&other).0.is_empty(), "answered in the same turn");
-        between += 1;
-        let now_left = driven.ephemerals();
-        assert!(left - now_left <= 2 * MOST_DELETED_AT_ONCE);
-        left = now_left;
-    }
-    assert!(between > 1);
-    let (out, closing) = taken(&owner);
-    assert!(!out.is_empty());
-    assert_eq!(closing, Some(CloseReason::SessionClosed));
-    driven.turn(&[]);
-    assert!(!driven.is_busy());
-}
-
-#[test]
-fn a_server_that_starts_again_completes_the_end_of_a_session() {
-    let disk = FaultStorage::new();
-    let mut driven = DrivenCore::new(&disk);
-    let owner = driven.open();
-    let all = 3 * MOST_DELETED_AT_ONCE + 1;
-    driven.fill(&owner, "lock-", all, CreateMode::Ephemeral);
-    driven.turn(&[(&owner, Kind::CloseSession, &[])]);
-    assert!(driven.ephemerals() > 0);
-    drop(driven);
-    let mut driven = DrivenCore::new(&disk);
-    assert!(driven.ephemerals() > 0);
-    assert!(driven.is_busy());
-    while driven.is_busy() {
-        driven.turn(&[]);
-    }
-    assert_eq!(driven.ephemerals(), 0);
-}
-
-#[test]
-fn sessions_that_expire_together_end_in_bounded_entries() {
-    let mut driven = DrivenCore::new(&FaultStorage::new());
-    let each = MOST_DELETED_AT_ONCE / 2;
-    for prefix in ["a", "b", "c", "d", "e"] {
-        let owner = driven.open();
-        driven.fill(&owner, prefix, each, CreateMode::Ephemeral);
-    }
-    let advance = tokio::time::advance(Duration::from_secs(10));
-    driven.runtime.block_on(advance);
-    let mut left = driven.ephemerals();
-    let mut turns = 0;
-    while left > 0 {
-        driven.turn(&[]);
-        let now_left = driven.ephemerals();
-        assert!(left - now_left <= MOST_DELETED_AT_ONCE + each);
-        left = now_left;
-        turns += 1;
-    }
-    assert!(turns >= 3, "{turns}");
-    assert_eq!(driven.state.sessions.load(Relaxed), 0);
-}
-
-#[test]
-fn all_that_is_due_is_removed_in_one_interval_in_slices() {
-    const ALL: usize = 3 * MOST_DELETED_AT_ONCE + 1;
-    let mut driven = DrivenCore::new(&FaultStorage::new());
-    let client = driven.open();
-    driven.fill(&client, "container-", ALL, CreateMode::Container);
-    let before = driven.state.tree.read().node_count();
-    driven
-        .runtime
-        .block_on(tokio::time::advance(Duration::from_secs(61)));
-    let mut left = before;
-    loop {
-        driven.turn(&[]);
-        let now_left = driven.state.tree.read().node_count();
-        assert!(left - now_left <= MOST_DELETED_AT_ONCE);
-        left = now_left;
-        if !driven.is_busy() {
-            break;
-        }
-    }
-    assert_eq!(before - left, ALL);
 }
