@@ -104,6 +104,7 @@ fn crates_depend_downwards_only() {
             &["baton-client", "baton-proto", "baton-server"][..],
         ),
         ("otel", &["baton-client", "baton-server", "baton-tls"][..]),
+        ("agent", &["baton"][..]),
         ("console", &["baton", "baton-client", "baton-server"][..]),
         (
             "testkit",
@@ -132,6 +133,7 @@ fn crates_depend_downwards_only() {
             "cli",
             &[
                 "baton",
+                "baton-agent",
                 "baton-client",
                 "baton-console",
                 "baton-otel",

@@ -16,12 +16,14 @@
 //! | `dev/` | servers on this machine to try things out |
 //! | `context` | the contexts of `config.toml` |
 //! | `cert` | a private authority and its certificates |
+//! | `agent` | locks for programs in any language |
 //! | `console`, `top/`, `deadlocks` | who holds, who waits and why; who waits for each other |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions/`, `man` | completion of the command line by shells; texts for `man` |
 //! | `version` | what this command was built from |
 
 pub(crate) mod acl;
+pub(crate) mod agent;
 pub(crate) mod backup;
 pub(crate) mod barrier;
 pub(crate) mod cert;

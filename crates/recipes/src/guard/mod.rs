@@ -288,6 +288,19 @@ impl Guard {
         self.end()
     }
 
+    /// Gives the lock away as one that has failed would: what the lock protects may be half done,
+    /// so the next waiter waits for its own lock delay first, if it has one
+    /// ([`Mutex::lock_delay`](crate::Mutex::lock_delay)). Otherwise as [`Guard::release`].
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    pub fn abandon(mut self) -> Releasing {
+        for node in &mut self.nodes {
+            node.signal_nothing();
+        }
+        self.end()
+    }
+
     fn end(&mut self) -> Releasing {
         let before = self.state.end_and_see(LostReason::Released);
         let nodes = std::mem::take(&mut self.nodes);

@@ -230,6 +230,13 @@ impl WaiterNode {
         self.delete()
     }
 
+    /// Has its end look like that of a holder that has failed.
+    pub(crate) fn signal_nothing(&mut self) {
+        self.has_followers = false;
+        self.has_lock_delay = false;
+        self.is_observed = false;
+    }
+
     /// Whether its release is signalled by a marker.
     fn signals_release(&self) -> bool {
         (self.has_followers || self.has_lock_delay || self.is_observed) && self.marked

@@ -1,0 +1,204 @@
+//! The agent's listening socket. Owns who may connect, how many connections there may be, and what
+//! a stop does: it releases what is held.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use baton::Config;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::boot_clock;
+use crate::caller::Caller;
+use crate::routes::{Shared, router};
+use crate::sessions::Sessions;
+
+/// How long a head may take to arrive.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait when the system has no file descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long the sessions may take to close at a stop.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+
+/// Settings of an agent.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AgentOptions {
+    /// The servers, credentials and leases of the sessions. Its session timeout counts where a
+    /// caller asks for none.
+    pub config: Config,
+    /// The session timeout of callers who ask for none.
+    pub session_timeout: Duration,
+    /// Connections at a time. A lock that is held is one.
+    pub max_connections: usize,
+    /// Whether every user of the machine may connect, each with sessions of its own; else the
+    /// agent's own user and root.
+    pub is_shared: bool,
+}
+
+impl AgentOptions {
+    /// The usual settings: a session timeout of 10 s, 20,000 connections, for the agent's own user.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            session_timeout: Duration::from_secs(10),
+            max_connections: 20_000,
+            is_shared: false,
+        }
+    }
+}
+
+/// Why an agent does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Another agent listens there.
+    #[error("{}: an agent listens there already; use it, or give another socket", .0.display())]
+    Taken(PathBuf),
+    /// The socket cannot be made.
+    #[error("{}: the socket cannot be made: {cause}; give a folder that you may write to", path.display())]
+    Listen {
+        /// The socket's path.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
+
+/// An agent that listens. Dropping it ends its connections; what they held is released as far as
+/// its runtime goes on.
+#[derive(Debug)]
+pub struct Agent {
+    listener: UnixListener,
+    path: Option<PathBuf>,
+    options: AgentOptions,
+    shared: Shared,
+}
+
+impl Agent {
+    /// Listens on a unix socket, which is made anew if nobody listens on it any more. Needs a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn bind(path: &Path, options: AgentOptions) -> Result<Self, StartError> {
+        let listen = |cause| StartError::Listen {
+            path: path.to_owned(),
+            cause,
+        };
+        let listener = match UnixListener::bind(path) {
+            Ok(listener) => listener,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if UnixStream::connect(path).await.is_ok() {
+                    return Err(StartError::Taken(path.to_owned()));
+                }
+                std::fs::remove_file(path).map_err(listen)?;
+                UnixListener::bind(path).map_err(listen)?
+            }
+            Err(error) => return Err(listen(error)),
+        };
+        let mode = if options.is_shared { 0o666 } else { 0o600 };
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).map_err(listen)?;
+        Ok(Self::on(listener, Some(path.to_owned()), options))
+    }
+
+    /// Uses a socket that is open already, as one of systemd's.
+    #[must_use]
+    pub fn inherit(listener: UnixListener, options: AgentOptions) -> Self {
+        Self::on(listener, None, options)
+    }
+
+    fn on(listener: UnixListener, path: Option<PathBuf>, options: AgentOptions) -> Self {
+        let sessions = Sessions::new(options.config.clone(), options.session_timeout);
+        let shared = Shared {
+            boot_id: boot_clock::boot_id().into(),
+            sessions: Arc::new(sessions),
+            held: Arc::default(),
+            claims: Arc::default(),
+            holds: Arc::default(),
+        };
+        Self {
+            listener,
+            path,
+            options,
+            shared,
+        }
+    }
+
+    /// Answers callers until `stop`. Then releases what is held, and closes the sessions.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self {
+            listener,
+            path,
+            options,
+            shared,
+        } = self;
+        let sessions = Arc::clone(&shared.sessions);
+        let router = router(shared);
+        let places = Arc::new(Semaphore::new(options.max_connections));
+        let own = rustix::process::geteuid().as_raw();
+        let may_connect = |caller: Caller| options.is_shared || [own, 0].contains(&caller.uid);
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+                accepted = listener.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "no connection can be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let caller = match Caller::of(&stream) {
+                Ok(caller) if may_connect(caller) => caller,
+                _ => continue,
+            };
+            // Over the bound the connection ends at once.
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                tracing::warn!(
+                    connections = options.max_connections,
+                    "a connection is refused: there are as many as there may be"
+                );
+                continue;
+            };
+            let router = router.clone().layer(Extension(caller));
+            connections.spawn(async move {
+                let _place = place;
+                let service = TowerToHyperService::new(router);
+                let served = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_TIMEOUT)
+                    .serve_connection(TokioIo::new(stream), service);
+                if let Err(error) = served.await {
+                    tracing::debug!(%error, "a connection has ended");
+                }
+            });
+        }
+        if let Some(path) = path {
+            // Its file may be gone.
+            let _ = std::fs::remove_file(path);
+        }
+        connections.shutdown().await;
+        for client in sessions.take() {
+            if let Err(error) = client.close(CLOSE_LIMIT).await {
+                tracing::warn!(%error, "a session was not closed; its locks last until it expires");
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The parameters of a request: the JSON of its body, the rest of its path, its query. Owns the
+//! limits on them, and that each refusal is one of ours.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// Bytes of a body, and so of an item's data in base64.
+pub(crate) const MAX_BYTES: usize = 2 << 20;
+
+/// Reads a body. An empty one counts as `{}`, so that `curl -X POST` needs none.
+pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
+    let bytes = to_bytes(body, MAX_BYTES).await.map_err(|_| {
+        let cause = format!("it has more than {MAX_BYTES} bytes, or broke off");
+        ApiError::refused("the body", cause, "send less")
+            .with_status(axum::http::StatusCode::PAYLOAD_TOO_LARGE)
+    })?;
+    let text = match bytes.trim_ascii() {
+        [] => b"{}",
+        text => text,
+    };
+    let refused = |cause: &str| {
+        let next = "send one JSON object with the fields of the interface";
+        ApiError::refused("the body", crate::error::one_line(cause), next)
+    };
+    if !text.starts_with(b"{") {
+        return Err(refused("it is not a JSON object"));
+    }
+    serde_json::from_slice(text).map_err(|error| refused(&error.to_string()))
+}
+
+/// What follows the fixed part of a URL, decoded: a znode path without its first slash.
+#[derive(Debug)]
+pub(crate) struct Rest(pub(crate) String);
+
+impl Rest {
+    pub(crate) fn znode_path(&self) -> String {
+        format!("/{}", self.0)
+    }
+
+    /// The znode path and the last part, as in `jobs/put`.
+    pub(crate) fn split_action(&self) -> Option<(String, &str)> {
+        let (path, action) = self.0.rsplit_once('/')?;
+        Some((format!("/{path}"), action))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Rest {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let Path(rest) = path.map_err(|error| {
+            let next = "encode the znode path in percent notation, as UTF-8";
+            ApiError::refused(parts.uri.path(), error.body_text(), next)
+        })?;
+        Ok(Self(rest))
+    }
+}
+
+/// The query of a URL.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        let Query(params) = query.map_err(|error| {
+            let next = "send the parameters that the interface gives for this path";
+            ApiError::refused(parts.uri.path(), error.body_text(), next)
+        })?;
+        Ok(Self(params))
+    }
+}
+
+/// How long a caller waits: `None` is for ever.
+pub(crate) fn limit(wait_ms: Option<u64>) -> Option<Duration> {
+    wait_ms.map(Duration::from_millis)
+}

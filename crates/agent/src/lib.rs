@@ -1,0 +1,43 @@
+//! Baton's agent: the guard of a lock for programs in any language, over HTTP/1.1 with JSON lines
+//! on a unix socket. A lock lives as long as the response that holds it: when the program closes
+//! it or dies, the kernel closes the socket and the agent releases the lock at once.
+//!
+//! Owns the interface (`docs/internals/agent.md`) and the sessions behind it. Never extends a lease
+//! beyond what its own guard shows, and never shows one user what another holds.
+//!
+//! A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `agent` | the listening socket, the bound on connections, the stop |
+//! | `routes` | which handler answers which path |
+//! | `lock`, `election`, `hold`, `queue`, `member`, `counter`, `listing`, `health` | the handlers |
+//! | `held` | what is held for callers: the life of one guard, from grant to release |
+//! | `sessions` | the sessions of each user |
+//! | `caller` | the user behind a connection |
+//! | `events` | a response of JSON lines |
+//! | `body` | the JSON of a request, and the limits on it |
+//! | `error` | refusals: thing, cause, next step, HTTP status |
+//! | `boot_clock` | the clock of leases, as callers of the same machine read it |
+
+#![forbid(unsafe_code)]
+
+mod agent;
+mod body;
+mod boot_clock;
+mod caller;
+mod counter;
+mod election;
+mod error;
+mod events;
+mod health;
+mod held;
+mod hold;
+mod listing;
+mod lock;
+mod member;
+mod queue;
+mod routes;
+mod sessions;
+
+pub use agent::{Agent, AgentOptions, StartError};

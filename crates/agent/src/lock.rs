@@ -1,0 +1,218 @@
+//! `POST /v1/lock/PATH`: a lock that lives as long as its response. Exclusive, for readers, for the
+//! writer, or one of several slots.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use baton::lock::WaitProgress;
+use baton::{Client, Guard, Mutex, RwLock, Semaphore};
+use serde::{Deserialize, Serialize};
+
+use crate::body::{self, Rest};
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::events::{Events, respond};
+use crate::held::{Holding, hold};
+use crate::routes::Shared;
+
+/// How often the position of a caller that waits is compared with what it was told.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How a lock is shared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    #[default]
+    Exclusive,
+    Read,
+    Write,
+    /// One of `slots` holders at a time.
+    Slot,
+}
+
+/// The body of a request for a lock.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LockRequest {
+    mode: Mode,
+    slots: Option<u32>,
+    /// `None`: for ever; 0: do not wait.
+    wait_ms: Option<u64>,
+    session_timeout_ms: Option<u64>,
+    name: Option<String>,
+    lock_delay_ms: Option<u64>,
+}
+
+impl LockRequest {
+    pub(crate) fn timeout_ms(&self) -> Option<u64> {
+        self.session_timeout_ms
+    }
+}
+
+/// An event of a caller that waits.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum WaitEvent {
+    Waiting {
+        /// How many are before the caller.
+        place: usize,
+        /// The node of the holder, where it is known.
+        held_by: Option<String>,
+    },
+}
+
+pub(crate) async fn post(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    rest: Rest,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let request: LockRequest = body::read(body).await?;
+    let path = rest.znode_path();
+    let client = shared.sessions.client(caller, request.session_timeout_ms)?;
+    Ok(respond(move |events| async move {
+        let progress = WaitProgress::new();
+        let acquiring = acquire(&client, &path, &request, caller, &progress);
+        let Some(granted) = waiting(acquiring, &progress, &events).await else {
+            return;
+        };
+        shared.sessions.note(granted.as_ref().err());
+        match granted {
+            Ok(guard) => {
+                let holding = Holding::Lock(guard);
+                hold(shared.held, caller, &shared.boot_id, &path, holding, events).await;
+            }
+            Err(error) => events.refuse(error),
+        }
+    })
+    .await)
+}
+
+/// Drives an acquisition, with an event whenever the queue position changes. `None`: the caller has
+/// gone, and the acquisition with it.
+pub(crate) async fn waiting<T>(
+    acquiring: impl Future<Output = T>,
+    progress: &WaitProgress,
+    events: &Events,
+) -> Option<T> {
+    let mut acquiring = std::pin::pin!(acquiring);
+    let mut shown = None;
+    loop {
+        tokio::select! {
+            biased;
+            granted = &mut acquiring => return Some(granted),
+            () = events.gone() => return None,
+            () = tokio::time::sleep(LOOK_INTERVAL) => {
+                let position = progress.position().filter(|it| it.before > 0);
+                if position.is_some() && position != shown {
+                    if let Some(position) = &position {
+                        let event = WaitEvent::Waiting {
+                            place: position.before,
+                            held_by: position.head.clone(),
+                        };
+                        events.send(&event).ok()?;
+                    }
+                    shown = position;
+                }
+            }
+        }
+    }
+}
+
+/// Acquires the lock that a request describes.
+pub(crate) async fn acquire(
+    client: &Client,
+    path: &str,
+    request: &LockRequest,
+    caller: Caller,
+    progress: &WaitProgress,
+) -> Result<Guard, ApiError> {
+    let name = request.name.clone().unwrap_or_else(|| caller.label());
+    let limit = body::limit(request.wait_ms);
+    let delay = request.lock_delay_ms.map(Duration::from_millis);
+    if delay.is_some() && request.mode != Mode::Exclusive {
+        let next = "leave it out, or lock in mode exclusive";
+        return Err(ApiError::refused(
+            "lock_delay_ms",
+            "only an exclusive lock has a delay",
+            next,
+        ));
+    }
+    match (request.mode, request.slots) {
+        (Mode::Slot, Some(slots)) => {
+            let semaphore = Semaphore::new(client, path, slots);
+            let semaphore = semaphore.map_err(|error| ApiError::of(path, &error))?;
+            let semaphore = semaphore.name(&name).progress(progress);
+            let acquired = match limit {
+                None => semaphore.acquire(1).await.map(Some),
+                Some(Duration::ZERO) => semaphore.try_acquire(1).await,
+                Some(limit) => semaphore.acquire_timeout(1, limit).await.map(Some),
+            };
+            acquired
+                .map_err(|error| ApiError::of(path, &error))?
+                .ok_or_else(|| taken(path))
+        }
+        (Mode::Slot, None) | (_, Some(_)) => {
+            let next = "send both mode \"slot\" and slots, or neither";
+            let cause = "a number of slots and the mode \"slot\" belong together";
+            Err(ApiError::refused("slots", cause, next))
+        }
+        (Mode::Exclusive, None) => {
+            let refused = |error: baton::lock::LockError| ApiError::of(path, &error);
+            let mut mutex = Mutex::new(client, path).map_err(refused)?;
+            mutex = mutex.name(&name).progress(progress);
+            if let Some(delay) = delay {
+                mutex = mutex.lock_delay(delay).map_err(refused)?;
+            }
+            let acquired = match limit {
+                None => mutex.acquire().await.map(Some),
+                Some(Duration::ZERO) => mutex.try_acquire().await,
+                Some(limit) => mutex.acquire_timeout(limit).await.map(Some),
+            };
+            acquired.map_err(refused)?.ok_or_else(|| taken(path))
+        }
+        (Mode::Read, None) => {
+            let lock = rw_lock(client, path, &name, progress)?;
+            let acquired = match limit {
+                None => lock.read().await.map(Some),
+                Some(Duration::ZERO) => lock.try_read().await,
+                Some(limit) => lock.read_timeout(limit).await.map(Some),
+            };
+            let acquired = acquired.map_err(|error| ApiError::of(path, &error))?;
+            Ok(acquired.ok_or_else(|| taken(path))?.into_guard())
+        }
+        (Mode::Write, None) => {
+            let lock = rw_lock(client, path, &name, progress)?;
+            let acquired = match limit {
+                None => lock.write().await.map(Some),
+                Some(Duration::ZERO) => lock.try_write().await,
+                Some(limit) => lock.write_timeout(limit).await.map(Some),
+            };
+            let acquired = acquired.map_err(|error| ApiError::of(path, &error))?;
+            Ok(acquired.ok_or_else(|| taken(path))?.into_guard())
+        }
+    }
+}
+
+fn rw_lock(
+    client: &Client,
+    path: &str,
+    name: &str,
+    progress: &WaitProgress,
+) -> Result<RwLock, ApiError> {
+    let lock = RwLock::new(client, path).map_err(|error| ApiError::of(path, &error))?;
+    Ok(lock.name(name).progress(progress))
+}
+
+fn taken(path: &str) -> ApiError {
+    let next = "wait with wait_ms, or ask GET /v1/locks who holds it";
+    ApiError::new(
+        crate::error::Code::NotAcquired,
+        path,
+        "somebody else holds it",
+        next,
+    )
+}

@@ -1,0 +1,112 @@
+//! `POST /v1/member/PATH`: a registration that lives as long as its response. `GET`: the members,
+//! a line for each change.
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use baton::Membership;
+use baton::membership::Member;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::body::{self, Rest};
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::events::respond;
+use crate::held::data_of;
+use crate::routes::Shared;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JoinRequest {
+    id: String,
+    #[serde(default)]
+    data: String,
+    data_base64: Option<String>,
+    session_timeout_ms: Option<u64>,
+}
+
+pub(crate) async fn post(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    rest: Rest,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let request: JoinRequest = body::read(body).await?;
+    let path = rest.znode_path();
+    let data = data_of(&request.data, request.data_base64.as_deref())?;
+    let client = shared.sessions.client(caller, request.session_timeout_ms)?;
+    let group = Membership::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
+    Ok(respond(move |events| async move {
+        let joined = match group.join(&request.id, &data) {
+            Ok(joined) => joined,
+            Err(error) => return events.refuse(ApiError::of(&path, &error)),
+        };
+        let registered = tokio::select! {
+            biased;
+            registered = joined.registered() => registered,
+            () = events.gone() => return joined.leave().await,
+        };
+        if let Err(error) = registered {
+            return events.refuse(ApiError::of(&path, &error));
+        }
+        let event = json!({ "event": "joined", "path": path, "id": request.id });
+        if events.send(&event).is_ok() {
+            tokio::select! {
+                () = joined.node().ended() => {
+                    let next = "join again, under another id if this one is taken";
+                    let event = json!({ "event": "lost", "next_step": next });
+                    // The caller may have gone.
+                    let _ = events.send(&event);
+                }
+                () = events.gone() => {}
+            }
+        }
+        joined.leave().await;
+    })
+    .await)
+}
+
+pub(crate) async fn get(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    rest: Rest,
+) -> Result<Response, ApiError> {
+    let path = rest.znode_path();
+    let client = shared.sessions.client(caller, None)?;
+    let group = Membership::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
+    Ok(respond(move |events| async move {
+        let mut updates = match group.updates() {
+            Ok(updates) => updates,
+            Err(error) => return events.refuse(ApiError::of(&path, &error)),
+        };
+        loop {
+            let update = tokio::select! {
+                biased;
+                update = updates.next() => update,
+                () = events.gone() => return,
+            };
+            let update = match update {
+                Ok(update) => update,
+                Err(error) => return events.refuse(ApiError::of(&path, &error)),
+            };
+            let members: Vec<Value> = update.members.iter().map(shown).collect();
+            if events
+                .send(&json!({ "event": "members", "members": members }))
+                .is_err()
+            {
+                return;
+            }
+        }
+    })
+    .await)
+}
+
+fn shown(member: &Member) -> Value {
+    json!({
+        "id": member.id,
+        "data": String::from_utf8_lossy(&member.data),
+        "session": format!("0x{:x}", member.session_id),
+    })
+}

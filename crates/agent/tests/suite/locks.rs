@@ -1,0 +1,156 @@
+//! Locks and elections: one holder at a time, a death that frees at once, releases, guarded writes.
+
+use crate::support::Stage;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_death_of_a_holder_passes_the_lock_on_at_once_and_tokens_rise() {
+    let stage = Stage::new().await;
+    let (first, held) = stage.lock("/deploy", "").await;
+    let mut next = stage.open("POST", "/v1/lock/deploy", "{}").await;
+    let waiting = next.next().await.unwrap();
+    assert_eq!(
+        (&waiting["event"], &waiting["place"]),
+        (&"waiting".into(), &1.into())
+    );
+    // The session of both is one and lives on: nothing but the closed socket frees the lock.
+    drop(first);
+    let passed = next.until("held").await;
+    assert!(passed["token"].as_u64() > held["token"].as_u64());
+    assert_ne!(passed["guard"], held["guard"]);
+    assert_eq!(held["path"], "/deploy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_while_it_waits_leaves_no_node() {
+    let stage = Stage::new().await;
+    let (holder, _) = stage.lock("/deploy", "").await;
+    let mut gone = stage.open("POST", "/v1/lock/deploy", "").await;
+    gone.next().await.unwrap();
+    drop(gone);
+    let mut next = stage.open("POST", "/v1/lock/deploy", "").await;
+    drop(holder);
+    next.until("held").await;
+    let (_, lock) = stage.ask("GET", "/v1/locks?path=/deploy", "").await;
+    assert_eq!(lock["waiters"], serde_json::json!([]), "{lock}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_told_on_the_clock_of_the_machine_and_in_milliseconds() {
+    let stage = Stage::new().await;
+    let (mut answer, held) = stage
+        .lock("/deploy", r#"{"session_timeout_ms": 4000}"#)
+        .await;
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(held["boot_id"], boot_id.trim());
+    let ns = |event: &serde_json::Value, name: &str| event[name].as_u64().unwrap();
+    let left = ns(&held, "lease_until_ns") - ns(&held, "now_ns");
+    assert!(
+        left <= 4_000_000_000,
+        "no longer than the session's timeout"
+    );
+    assert!(left >= ns(&held, "lease_ms") * 1_000_000 - 1_000_000);
+    let lease = answer.until("lease").await;
+    assert!(ns(&lease, "lease_until_ns") >= ns(&held, "lease_until_ns"));
+    let guard = held["guard"].as_str().unwrap();
+    let (status, renewed) = stage
+        .ask("POST", &format!("/v1/guard/{guard}/renew"), "")
+        .await;
+    assert_eq!(status, 200);
+    assert!(renewed["lease_ms"].as_u64().unwrap() <= 4000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_is_confirmed_and_its_guard_is_unknown_afterwards() {
+    let stage = Stage::new().await;
+    let (mut answer, held) = stage.lock("/deploy", "").await;
+    let release = format!("/v1/guard/{}/release", held["guard"].as_str().unwrap());
+    let (status, released) = stage.ask("POST", &release, "").await;
+    assert_eq!((status, &released["event"]), (200, &"released".into()));
+    answer.until("released").await;
+    assert!(answer.next().await.is_none(), "the response is over");
+    let (status, again) = stage.ask("POST", &release, "").await;
+    assert_eq!((status, &again["code"]), (404, &"refused".into()));
+    stage.lock("/deploy", r#"{"wait_ms": 0}"#).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_wait_is_refused_with_a_status_that_says_so() {
+    let stage = Stage::new().await;
+    let (_holder, _) = stage.lock("/deploy", "").await;
+    for body in [r#"{"wait_ms": 0}"#, r#"{"wait_ms": 50}"#] {
+        let (status, refused) = stage.ask("POST", "/v1/lock/deploy", body).await;
+        assert_eq!((status, &refused["code"]), (409, &"not_acquired".into()));
+        for part in ["error", "thing", "cause", "next_step"] {
+            assert!(refused[part].is_string(), "{refused}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_share_and_slots_are_counted() {
+    let stage = Stage::new().await;
+    let read = r#"{"mode": "read"}"#;
+    let (_first, _) = stage.lock("/table", read).await;
+    let (_second, _) = stage.lock("/table", read).await;
+    let write = r#"{"mode": "write", "wait_ms": 0}"#;
+    assert_eq!(stage.ask("POST", "/v1/lock/table", write).await.0, 409);
+    let slot = r#"{"mode": "slot", "slots": 2, "wait_ms": 0}"#;
+    let (one, _) = stage.lock("/pool", slot).await;
+    let (_two, _) = stage.lock("/pool", slot).await;
+    assert_eq!(stage.ask("POST", "/v1/lock/pool", slot).await.0, 409);
+    drop(one);
+    stage.lock("/pool", r#"{"mode": "slot", "slots": 2}"#).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guarded_write_applies_while_the_lock_is_held_and_not_after() {
+    let stage = Stage::new().await;
+    let (answer, held) = stage.lock("/deploy", "").await;
+    let txn = format!("/v1/guard/{}/txn", held["guard"].as_str().unwrap());
+    let create = r#"{"writes": [{"op": "create", "path": "/state", "data": "1"}]}"#;
+    let (status, applied) = stage.ask("POST", &txn, create).await;
+    assert_eq!((status, &applied["applied"]), (200, &true.into()));
+    let (status, conflict) = stage.ask("POST", &txn, create).await;
+    assert_eq!((status, &conflict["code"]), (400, &"refused".into()));
+    drop(answer);
+    let (_next, _) = stage.lock("/deploy", "").await;
+    assert_eq!(stage.ask("POST", &txn, create).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_leads_at_a_time_and_a_stop_of_the_agent_ends_the_term() {
+    let mut stage = Stage::new().await;
+    let mut leader = stage
+        .open("POST", "/v1/elect/main", r#"{"data": "a:1"}"#)
+        .await;
+    let held = leader.until("held").await;
+    assert_eq!(held["term"], 1);
+    let other = stage
+        .ask("POST", "/v1/elect/main", r#"{"wait_ms": 0}"#)
+        .await;
+    assert_eq!(other.0, 409);
+    stage.stop().await;
+    let server = stage.server.take().unwrap();
+    let config = baton::Config::new(&server.connect_string()).unwrap();
+    let client = baton::Client::connect(config).await.unwrap();
+    let election = baton::LeaderElection::new(&client, "/main").unwrap();
+    let next = crate::support::within(election.campaign()).await.unwrap();
+    assert_eq!(next.term().epoch, 2);
+    next.resign().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_current_only_for_the_present_holder() {
+    let stage = Stage::new().await;
+    let (first, held) = stage.lock("/deploy", "").await;
+    let old = held["token"].as_u64().unwrap();
+    let asked = async |token: u64| {
+        let path = format!("/v1/token/deploy/{token}");
+        stage.ask("GET", &path, "").await.1["current"].clone()
+    };
+    assert_eq!(asked(old).await, true);
+    drop(first);
+    let (_second, held) = stage.lock("/deploy", "").await;
+    assert_eq!(asked(old).await, false);
+    assert_eq!(asked(held["token"].as_u64().unwrap()).await, true);
+}

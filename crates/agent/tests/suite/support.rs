@@ -1,0 +1,164 @@
+//! A server, an agent beside it, and a caller that speaks HTTP by hand.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use baton::Config;
+use baton::embedded::Embedded;
+use baton_agent::{Agent, AgentOptions};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub async fn within<F: Future>(work: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, work).await.expect("in time")
+}
+
+pub struct Stage {
+    pub server: Option<Embedded>,
+    folder: tempfile::TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    agent: Option<JoinHandle<()>>,
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        let server = Embedded::in_memory().await.unwrap();
+        let config = Config::new(&server.connect_string()).unwrap();
+        let mut stage = Self::with(config).await;
+        stage.server = Some(server);
+        stage
+    }
+
+    pub async fn with(config: Config) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = AgentOptions::new(config);
+        let socket = folder.path().join("sock");
+        let agent = Agent::bind(&socket, options).await.unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let agent = tokio::spawn(agent.run(async {
+            let _ = stopped.await;
+        }));
+        Self {
+            server: None,
+            folder,
+            stop: Some(stop),
+            agent: Some(agent),
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("sock")
+    }
+
+    pub async fn stop(&mut self) {
+        drop(self.stop.take());
+        within(self.agent.take().unwrap()).await.unwrap();
+    }
+
+    /// Sends a request and reads the head of its response.
+    pub async fn open(&self, method: &str, path: &str, body: &str) -> Answer {
+        let stream = UnixStream::connect(self.socket()).await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        // The agent may answer before it has read all.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = Answer {
+            stream,
+            status: 0,
+            length: None,
+        };
+        within(answer.head()).await;
+        answer
+    }
+
+    /// Sends a request and returns status and JSON of its whole answer.
+    pub async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut answer = self.open(method, path, body).await;
+        let status = answer.status;
+        (status, within(answer.whole()).await)
+    }
+
+    /// Holds a lock.
+    pub async fn lock(&self, path: &str, body: &str) -> (Answer, Value) {
+        let mut answer = self.open("POST", &format!("/v1/lock{path}"), body).await;
+        assert_eq!(answer.status, 200);
+        let held = answer.until("held").await;
+        (answer, held)
+    }
+}
+
+/// A response that is being read. Dropping it closes the connection, as the death of a program
+/// does.
+pub struct Answer {
+    stream: BufReader<UnixStream>,
+    pub status: u16,
+    length: Option<usize>,
+}
+
+impl Answer {
+    async fn head(&mut self) {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).await.unwrap();
+        self.status = line.split(' ').nth(1).unwrap().parse().unwrap();
+        loop {
+            line.clear();
+            self.stream.read_line(&mut line).await.unwrap();
+            if line.trim().is_empty() {
+                return;
+            }
+            if let Some(length) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                self.length = Some(length.trim().parse().unwrap());
+            }
+        }
+    }
+
+    async fn whole(&mut self) -> Value {
+        match self.length {
+            Some(length) => {
+                let mut body = vec![0; length];
+                self.stream.read_exact(&mut body).await.unwrap();
+                serde_json::from_slice(&body).unwrap()
+            }
+            None => self.next().await.unwrap(),
+        }
+    }
+
+    /// The next event; `None` at the end of the response.
+    pub async fn next(&mut self) -> Option<Value> {
+        within(async {
+            let mut line = String::new();
+            self.stream.read_line(&mut line).await.unwrap();
+            let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
+            if length == 0 {
+                return None;
+            }
+            let mut chunk = vec![0; length + 2];
+            self.stream.read_exact(&mut chunk).await.unwrap();
+            Some(serde_json::from_slice(&chunk).unwrap())
+        })
+        .await
+    }
+
+    /// The next event of that kind.
+    pub async fn until(&mut self, kind: &str) -> Value {
+        loop {
+            let event = self.next().await;
+            let event = event.unwrap_or_else(|| panic!("no event {kind}"));
+            if event["event"] == kind {
+                return event;
+            }
+            assert!(
+                event["event"] == "lease" || event["event"] == "waiting",
+                "{event} before {kind}"
+            );
+        }
+    }
+}

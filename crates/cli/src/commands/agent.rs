@@ -1,0 +1,149 @@
+//! `baton agent`: the guard of a lock for programs in any language, over HTTP on a unix socket.
+//!
+//! The interface is `baton_agent`'s; here are its socket and the servers that it uses.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use baton_agent::{Agent, AgentOptions};
+use listenfd::ListenFd;
+use serde::Serialize;
+
+use crate::connection::{Connection, LASTING};
+use crate::context::Context;
+use crate::duration;
+use crate::exit::Failure;
+use crate::folders;
+use crate::signals::{self, Signals};
+
+/// Hold locks for programs in any language, over HTTP on a unix socket.
+///
+/// A lock lives as long as the response that holds it: when the program closes it or dies, the
+/// agent releases the lock at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton agent &
+  curl -N --unix-socket \"$XDG_RUNTIME_DIR/baton/agent.sock\" \\
+       -X POST http://localhost/v1/lock/deploy        holds until Ctrl-C
+  baton agent --shared --socket /run/baton/agent.sock  for all users
+
+The agent stops at Ctrl-C or TERM, and releases what it holds. Callers of other
+users are refused without --shared; with it each user has sessions of its own.
+Exit codes: 130 ended by Ctrl-C   125 baton failed   2 usage")]
+pub(crate) struct Args {
+    /// Listen on this unix socket [default: agent.sock in $XDG_RUNTIME_DIR/baton, or in /run/baton
+    /// for root]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Let every user of this machine connect, each with sessions of its own
+    #[arg(long)]
+    shared: bool,
+    /// The session timeout of callers who ask for none
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
+    session_timeout: std::time::Duration,
+    /// Connections at a time; a lock that is held is one
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
+    max_connections: usize,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    context.block_on(async {
+        let mut signals = Signals::new()?;
+        let connection = Connection::open(context, LASTING).await?;
+        let outcome = serve(args, context, &connection, &mut signals).await;
+        connection.close().await;
+        outcome
+    })?
+}
+
+async fn serve(
+    args: &Args,
+    context: &Context,
+    connection: &Connection,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Listening<'a> {
+        socket: &'a str,
+        servers: &'a str,
+    }
+    let mut options = AgentOptions::new(connection.client.config().clone());
+    options.session_timeout = args.session_timeout;
+    options.max_connections = args.max_connections;
+    options.is_shared = args.shared;
+    let inherited = ListenFd::from_env().take_unix_listener(0);
+    let refused = |error: &dyn std::fmt::Display| Failure::baton(error.to_string());
+    let (agent, socket) = match inherited.map_err(|error| refused(&error))? {
+        Some(listener) => {
+            let prepared = listener.set_nonblocking(true);
+            prepared.map_err(|error| refused(&error))?;
+            let listener = tokio::net::UnixListener::from_std(listener);
+            let listener = listener.map_err(|error| refused(&error))?;
+            let socket = "the socket of the service manager".to_owned();
+            (Agent::inherit(listener, options), socket)
+        }
+        None => {
+            let path = match &args.socket {
+                Some(path) => path.clone(),
+                None => default_socket()?,
+            };
+            let agent = Agent::bind(&path, options).await;
+            (
+                agent.map_err(|error| refused(&error))?,
+                path.display().to_string(),
+            )
+        }
+    };
+    let text = format!("agent of {} on {socket}", connection.servers);
+    let servers = &connection.servers;
+    context.output.result(
+        &Listening {
+            socket: &socket,
+            servers,
+        },
+        text,
+    );
+    let mut number = signals::INTERRUPT;
+    agent.run(async { number = signals.stop().await }).await;
+    Ok(signals::exit_code(number))
+}
+
+/// The socket of this user's agent, in a folder of its own.
+fn default_socket() -> Result<PathBuf, Failure> {
+    let own = rustix::process::geteuid().as_raw();
+    let folder = match folders::absolute_variable("XDG_RUNTIME_DIR") {
+        _ if own == 0 => PathBuf::from("/run/baton"),
+        Some(folder) => folder.join("baton"),
+        None => {
+            return Err(Failure::usage(
+                "no folder for the agent's socket: XDG_RUNTIME_DIR is not set; give --socket",
+            ));
+        }
+    };
+    make_own(&folder, own)?;
+    Ok(folder.join("agent.sock"))
+}
+
+/// Makes the folder, which must be this user's.
+fn make_own(folder: &Path, own: u32) -> Result<(), Failure> {
+    let mode = if own == 0 { 0o755 } else { 0o700 };
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(folder);
+    let owner = made.and_then(|()| std::fs::metadata(folder));
+    let owner = owner.map_err(|error| {
+        Failure::baton(format!(
+            "{}: the folder cannot be made: {error}; give --socket",
+            folder.display()
+        ))
+    })?;
+    if owner.uid() == own {
+        return Ok(());
+    }
+    Err(Failure::baton(format!(
+        "{}: the folder belongs to another user; give --socket",
+        folder.display()
+    )))
+}
