@@ -105,6 +105,12 @@ pub enum ConsensusError {
         /// This node.
         node_id: u64,
     },
+    /// This node has just started, or its log lacks entries that others know to be committed.
+    #[error("node {node_id} does not campaign yet: its log may lack committed entries")]
+    MayNotLead {
+        /// This node.
+        node_id: u64,
+    },
     /// The engine refused its own state.
     #[error("the raft engine refused to go on: {0}")]
     Engine(String),
@@ -225,7 +231,20 @@ pub enum StepError {
         /// The sender.
         from: u64,
     },
-    /// The leader has counted entries of this node that this node does not have.
+    /// A leader lacks entries that are committed here: it is not followed.
+    #[error(
+        "the leader {leader} has not the entry {index} that is committed here up to entry {commit}: this node does \
+         not follow it"
+    )]
+    LeaderLacks {
+        /// The leader.
+        leader: u64,
+        /// The first entry that it has not, or has otherwise.
+        index: u64,
+        /// The newest entry that is committed here.
+        commit: u64,
+    },
+    /// The leader has counted entries of this node, and this node has none at all.
     #[error(
         "the leader knows this node's log up to {commit}, but it ends at {last}: entries that this node \
          acknowledged are lost; replace its data folder with `baton server replace`"

@@ -19,7 +19,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `node` | one node: the engine, and what may be asked of it when |
+//! | `node` | one node: the engine, and what may be asked of it when; `node/rollback`: what others prove that its log lacks |
 //! | `log` | the entries in memory, as the engine reads them |
 //! | `types` | what goes into a node and comes out of it |
 //! | `message` | what nodes send to each other |
@@ -50,6 +50,6 @@ pub use message::{MessageKind, PeerMessage};
 pub use node::Consensus;
 pub use snapshot::SnapshotPoint;
 pub use types::{
-    Config, Effects, HardState, PeerProgress, PersistToken, Position, ReadId, ReadReady, Recovered,
-    Role, RoleChange,
+    Config, Effects, HardState, LogGap, PeerProgress, PersistToken, Position, ReadId, ReadReady,
+    Recovered, Role, RoleChange,
 };

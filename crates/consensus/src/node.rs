@@ -2,6 +2,8 @@
 //! engine's types and ours. Never a clock, a file, a socket; never a type of the engine in a
 //! signature.
 
+mod rollback;
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -10,6 +12,7 @@ use raft::eraftpb::{
 };
 use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 
+use self::rollback::Proofs;
 use crate::entry::{Entry, EntryKind, engine_change, from_raft, to_raft};
 use crate::error::{ChangeError, ConsensusError, ProposeError, ReadError, StepError};
 use crate::log::MemoryLog;
@@ -55,6 +58,7 @@ pub struct Consensus {
     /// The newest append that was acknowledged: to whom, in which term, up to which index.
     acknowledged: Option<(u64, u64, u64)>,
     next_read_id: u64,
+    proofs: Proofs,
     stored: HardState,
     reported_commit: u64,
     reported_role: Option<RoleChange>,
@@ -173,6 +177,7 @@ impl Consensus {
             stale_rejects: 0,
             acknowledged: None,
             next_read_id: 1,
+            proofs: Proofs::default(),
             stored: recovered.hard_state,
             reported_commit: recovered.commit,
             reported_role: None,
@@ -183,13 +188,14 @@ impl Consensus {
 
     /// Time has moved on by one tick. How long a tick is, the caller decides.
     pub fn tick(&mut self) {
+        self.pass_held_tick();
         if self.must_sync_before_campaign() {
             // The engine would campaign over entries that are not durable, and panic.
             return;
         }
         let leads = self.node.raft.state == StateRole::Leader;
         let is_due = self.node.raft.election_elapsed + 1 >= self.timeouts.current();
-        if !leads && is_due && self.is_another_folders() {
+        if !leads && is_due && (self.is_another_folders() || !self.may_lead()) {
             // The engine would campaign.
             return;
         }
@@ -218,6 +224,11 @@ impl Consensus {
         }
         if self.must_sync_before_campaign() {
             return Err(ConsensusError::CampaignBeforeSync {
+                node_id: self.node_id,
+            });
+        }
+        if !self.may_lead() {
+            return Err(ConsensusError::MayNotLead {
                 node_id: self.node_id,
             });
         }
@@ -271,6 +282,7 @@ impl Consensus {
         if message.kind == MessageKind::Heartbeat
             && message.term >= self.node.raft.term
             && message.commit > last
+            && last == 0
         {
             return Err(StepError::LostLog {
                 commit: message.commit,
@@ -282,10 +294,11 @@ impl Consensus {
             return Ok(());
         }
         if message.kind == MessageKind::TimeoutNow
-            && (self.must_sync_before_campaign() || self.is_another_folders())
+            && (self.must_sync_before_campaign() || self.is_another_folders() || !self.may_lead())
         {
             return Ok(());
         }
+        self.check_proofs(&mut message)?;
         if message.kind == MessageKind::PreVoteResponse && message.reject {
             // A node of an older term refuses in that term, and the engine would not listen: but
             // what it says is committed is so in every term (R44).

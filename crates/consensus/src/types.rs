@@ -175,6 +175,35 @@ pub struct Effects {
     pub role: Option<RoleChange>,
 }
 
+/// Entries that a log lacks though they are committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogGap {
+    /// This node has acknowledged more than its log has: its folder was rolled back. It neither
+    /// votes nor leads until a leader has sent it the rest.
+    RolledBack {
+        /// The newest committed entry that it has acknowledged.
+        acknowledged: u64,
+        /// The end of its log.
+        last: u64,
+    },
+    /// Another node knows an entry to be committed that this log lacks. This node does not lead.
+    Lacks {
+        /// That node.
+        node: u64,
+        /// The entry; its term is 0 where it is not known.
+        commit: Position,
+    },
+    /// A leader lacks entries that are committed here. This node does not follow it.
+    LeaderLacks {
+        /// The leader.
+        leader: u64,
+        /// Its term.
+        term: u64,
+        /// The first entry that it has not, or has otherwise.
+        index: u64,
+    },
+}
+
 /// What a leader knows of another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerProgress {

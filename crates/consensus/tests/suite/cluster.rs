@@ -151,6 +151,12 @@ impl Cluster {
         self.start(config, disk);
     }
 
+    /// As [`Cluster::restart`], with another content of the disk.
+    pub fn restart_with(&mut self, id: u64, disk: Disk) {
+        let (_, config) = self.down.remove(&id).unwrap();
+        self.start(config, disk);
+    }
+
     /// No message goes from one to the other from now on, and those on the way are lost.
     pub fn cut(&mut self, from: u64, to: u64) {
         self.cuts.insert((from, to));

@@ -11,6 +11,7 @@ mod cluster;
 mod members_come_and_go;
 mod membership;
 mod one_voter;
+mod rolled_back;
 mod several_at_once;
 mod several_voters;
 mod transcripts;
