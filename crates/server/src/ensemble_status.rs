@@ -45,6 +45,8 @@ pub(crate) struct EnsembleStatus {
     pub(crate) clock_offsets_ms: Vec<(u64, i64)>,
     /// The newest format level that each other server has said that it can read.
     pub(crate) levels: BTreeMap<u64, u32>,
+    /// Which committed entries its log lacks, or that of a leader which it does not follow.
+    pub(crate) log_gap: Option<String>,
 }
 
 impl EnsembleStatus {
@@ -74,6 +76,7 @@ impl EnsembleStatus {
             clock_offset_ms: None,
             clock_offsets_ms: Vec::new(),
             levels: BTreeMap::new(),
+            log_gap: None,
         }
     }
 

@@ -139,8 +139,8 @@ pub enum ServerError {
     LostLog(StepError),
     /// This server's state is another one than that of a majority of the servers.
     #[error(
-        "the server stopped: its state after log entry {index} is not that of the other servers; keep the data folder and report \
-         this; to have the server back, replace it with an empty data folder"
+        "the server stopped: its state after log entry {index} is not that of the other servers; keep every data folder and \
+         report this: whose state is right has to be known before this server is admitted anew with another folder"
     )]
     Diverged {
         /// The entry after which the states were compared.

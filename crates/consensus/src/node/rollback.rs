@@ -106,6 +106,17 @@ impl Consensus {
         Some(LogGap::Lacks { node, commit })
     }
 
+    /// The newest committed entry that this node has acknowledged, while it lacks it.
+    pub fn lost_acknowledgement(&self) -> Option<u64> {
+        self.is_rolled_back().then_some(self.proofs.acknowledged)
+    }
+
+    /// The newest entry that is known to be committed.
+    pub fn commit_position(&self) -> Position {
+        let (index, term) = self.node.raft.raft_log.commit_info();
+        Position { index, term }
+    }
+
     /// Whether this node has acknowledged committed entries that it has not received again.
     fn is_rolled_back(&self) -> bool {
         self.commit_index() < self.proofs.acknowledged
@@ -216,7 +227,10 @@ impl Consensus {
         if self.leader() == Some(message.from) {
             self.become_follower_of_nobody();
         }
-        let (commit, commit_term) = self.node.raft.raft_log.commit_info();
+        let Position {
+            index: commit,
+            term: commit_term,
+        } = self.commit_position();
         let mut answer = Message {
             from: self.node_id,
             to: message.from,

@@ -38,6 +38,11 @@ pub(crate) fn has_leader(state: &ServerState) -> bool {
     !matches!(mode(state), "looking" | "read-only")
 }
 
+/// Which entries are missing, in a log or at a leader, so that this server does not take its part.
+pub(crate) fn log_gap(state: &ServerState) -> Option<String> {
+    status(state)?.log_gap
+}
+
 /// The state of the peer and the phase of the agreement, as ZooKeeper joins them; `None` on a
 /// server alone.
 pub(crate) fn peer_state(state: &ServerState) -> Option<&'static str> {

@@ -15,7 +15,7 @@ use baton_consensus::{Config, Membership};
 use baton_peers::bootstrap::{
     Bootstrap, BootstrapStart, Decision, ListError, Outgoing, StaticList,
 };
-use baton_peers::codec::Birth;
+use baton_peers::codec::{Birth, LogProof};
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
     Exposure, Options as PeerOptions, PeerEvent, PeerEvents, Peers, TcpAcceptor, TcpConnector,
@@ -437,6 +437,12 @@ pub(crate) fn describe(local: &mut LocalServer, cluster: u64, begun: &Begun) {
     local.term = begun.consensus.status().term;
     local.membership_index = begun.snapshot_index;
     local.last_index = begun.wal.last_index();
+    let committed = begun.consensus.commit_position();
+    local.proof = LogProof {
+        commit_index: committed.index,
+        commit_term: committed.term,
+        acknowledged_index: 0,
+    };
     describe_members(local, begun.consensus.membership());
 }
 

@@ -43,6 +43,9 @@ pub(crate) enum Job {
         /// Messages that leave when the records are durable.
         then: Vec<PeerMessage>,
     },
+    /// Notes how far the log is known to be committed, which no write has done since. The next sync
+    /// makes it durable; the end of the process alone does not undo it.
+    Commit(u64),
     /// A snapshot is durable: what it makes needless is removed.
     SnapshotSaved(SnapshotInfo),
     /// Ends the log in good order.
@@ -286,6 +289,9 @@ impl LogWorker {
     /// Does a job that is no write; returns whether the log is closed.
     fn do_other(&mut self, job: Job) -> Result<bool, WalError> {
         match job {
+            Job::Commit(index) => {
+                self.with_room(|wal| wal.append(&[Record::Commit { index }]))?;
+            }
             Job::SnapshotSaved(info) => {
                 if let Err(error) = self.wal.snapshot_saved(&info) {
                     tracing::warn!(%error, "old segments of the log stay");

@@ -153,6 +153,7 @@ impl CommitPipeline {
         let log = Log::Threaded(log);
         let mut core = Self::of(state, consensus, log, Some(member), snapshots);
         core.nonces = nonces;
+        core.hold_votes();
         core.settle_member()?;
         core.applier.is_recovering = false;
         core.state.show_restored();

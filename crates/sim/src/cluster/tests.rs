@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use baton_client::{CreateMode, State};
 use baton_consensus::Role;
+use baton_wal::testing::Loss;
 
 use super::life::WALL_MS;
 use super::{Cluster, Power, Setup};
@@ -242,4 +243,89 @@ async fn one_wrong_clock_sets_no_time_of_the_ensemble() {
         assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
         cluster.shut();
     }
+}
+
+/// Three servers whose clients have written before and after the folders of some were copied. Those
+/// that do not run on end, the copies are put back, and all that ended start at once.
+async fn rolled_back(folders: &[u64], run_on: bool) -> (Cluster, Stage) {
+    let timeout = Duration::from_secs(4);
+    let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
+    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
+    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
+    for id in cluster.ids() {
+        cluster.start(id);
+    }
+    come_to_rest(&cluster).await;
+    stage.ensure(0, "/before").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let copies: Vec<_> = folders
+        .iter()
+        .map(|id| (*id, cluster.state().seats[id].disk.crash(Loss::Nothing)))
+        .collect();
+    for number in 0..4 {
+        stage.ensure(0, &format!("/after-{number}")).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let ended: Vec<u64> = cluster
+        .ids()
+        .into_iter()
+        .filter(|id| !run_on || folders.contains(id))
+        .collect();
+    for id in &ended {
+        cluster.end(*id, Power::Stays);
+    }
+    for (id, copy) in copies {
+        cluster.state().seats.get_mut(&id).unwrap().disk = copy;
+    }
+    for id in ended {
+        cluster.start(id);
+    }
+    (cluster, stage)
+}
+
+fn has_all(cluster: &Cluster, id: u64) -> bool {
+    let server = cluster.server(id).unwrap();
+    (0..4).all(|number| server.data(&format!("/after-{number}")).is_some())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r19_one_rolled_back_folder_is_filled_again() {
+    for folder in 1..=3 {
+        for run_on in [false, true] {
+            let (cluster, _stage) = rolled_back(&[folder], run_on).await;
+            come_to_rest(&cluster).await;
+            for id in cluster.ids() {
+                assert!(has_all(&cluster, id), "{folder} {run_on}: {id}");
+            }
+            assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+            cluster.shut();
+        }
+    }
+}
+
+/// Nobody leads who lacks what the third server has: either that one leads, or nobody does.
+#[tokio::test(start_paused = true)]
+async fn r19_two_rolled_back_folders_take_nothing_from_the_third() {
+    let mut healed = 0;
+    for folders in [[1, 2], [1, 3], [2, 3]] {
+        for run_on in [false, true] {
+            let (cluster, _stage) = rolled_back(&folders, run_on).await;
+            for _ in 0..20_000 {
+                tokio::time::sleep(STEP).await;
+                let mut leaders = cluster.ids().into_iter().filter(|id| cluster.leads(*id));
+                assert!(leaders.all(|id| !folders.contains(&id) || has_all(&cluster, id)));
+            }
+            let third = cluster.ids().into_iter().find(|id| !folders.contains(id));
+            assert!(has_all(&cluster, third.unwrap()), "{folders:?} {run_on}");
+            if cluster.unrest().is_none() {
+                healed += 1;
+                assert!(cluster.ids().into_iter().all(|id| has_all(&cluster, id)));
+            } else {
+                assert_eq!(cluster.leader(), None, "{folders:?} {run_on}");
+            }
+            assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+            cluster.shut();
+        }
+    }
+    assert!(healed > 0, "no run in which the third server leads");
 }

@@ -158,6 +158,9 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
             "the disk has not answered for {seconds} s: writes wait"
         ));
     }
+    if let Some(gap) = members::log_gap(&state) {
+        return unavailable(&gap);
+    }
     if state.is_read_only() {
         return unavailable("no leader of the ensemble is known: this server is read-only");
     }

@@ -18,6 +18,7 @@
 //! | `digests` | whether the servers have the same state |
 //! | `clocks` | how far the servers' wall clocks are apart |
 //! | `transfers` | snapshots to and from other servers |
+//! | `rollback` | entries that others have and this server's folder has lost |
 //! | `lateness` | how late ticks are made, and when this server campaigns later for that |
 //! | `phases` | since when this server looks for a leader or serves no writes, for metrics |
 //! | `proposed` | when a leader has proposed its newest entries, for metrics |
@@ -33,6 +34,7 @@ mod peer_events;
 mod phases;
 mod proposed;
 mod replication;
+mod rollback;
 mod synced;
 mod touches;
 mod transfers;
@@ -43,6 +45,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, Role, RoleChange};
+use baton_peers::codec::LogProof;
 use baton_peers::net::Held;
 use baton_tree::{FormatLevel, Origin};
 use baton_wal::SnapshotStore;
@@ -58,6 +61,7 @@ use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
 use crate::commit::join::describe_members;
 use crate::commit::log::Log;
+use crate::commit::log_thread::Job;
 use crate::commit::member_changes::successor;
 use crate::commit::outstanding::Outstanding;
 use crate::connections::inbox::{Kind, Work};
@@ -133,6 +137,10 @@ pub(super) struct Member {
     /// A commit index that the log does not have.
     commit_hint: Option<u64>,
     connected: BTreeSet<u64>,
+    /// The process as which each other server was last heard.
+    peer_runs: BTreeMap<u64, u64>,
+    /// Which entries this server's log lacks, as operators see it.
+    log_gap: Option<String>,
     /// Snapshots to other servers, and from them.
     outgoing: Outgoing,
     incoming: Incoming,
@@ -203,6 +211,8 @@ impl Member {
             campaign_at: None,
             commit_hint: None,
             connected: BTreeSet::new(),
+            peer_runs: BTreeMap::new(),
+            log_gap: None,
             touches: TouchRounds::new(run),
             digests: Digests::default(),
             next_digest: now + DIGEST_INTERVAL,
@@ -355,6 +365,7 @@ impl CommitPipeline {
         self.announce(now);
         self.send_digest(now);
         self.send_clock(now);
+        self.show_log_gap(now);
         self.show_status();
         self.wake_all();
         Ok(())
@@ -418,6 +429,13 @@ impl CommitPipeline {
             return;
         }
         member.next_announcement = now + ANNOUNCE_INTERVAL;
+        if let Log::Threaded(log) = &mut self.log
+            && !log.is_busy()
+            && let Some(index) = member.commit_hint.take()
+        {
+            // A start shows the others what it knows to be committed (R19).
+            log.submit(Job::Commit(index), now);
+        }
         let progress = self.consensus.progress();
         member.outgoing.release_matched(&progress);
         let commit = self.consensus.commit_index();
@@ -429,7 +447,14 @@ impl CommitPipeline {
         let membership = self.consensus.membership();
         let term = member.role.term;
         let applied = self.consensus.applied_index();
+        let committed = self.consensus.commit_position();
+        let proof = LogProof {
+            commit_index: committed.index,
+            commit_term: committed.term,
+            acknowledged_index: self.consensus.lost_acknowledgement().unwrap_or(0),
+        };
         member.links.wire.update_local(&mut |local| {
+            local.proof = proof;
             local.term = term;
             // Of two servers, the one that has applied more judges by its membership.
             local.membership_index = local.membership_index.max(applied);

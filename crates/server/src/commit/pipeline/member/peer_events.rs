@@ -41,7 +41,11 @@ impl CommitPipeline {
             let moment = self.state.time.moment();
             let wall_ms = moment.wall_ms.saturating_add(*clock_offset_ms);
             member.clocks.heard(hello.from, wall_ms, moment.uptime_ms);
+            self.heard_hello(hello);
         }
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
         if let Some(bootstrap) = &mut member.links.bootstrap {
             for (to, frame) in bootstrap.event(&event) {
                 // Whoever misses it reports again when it is connected.
@@ -85,10 +89,19 @@ impl CommitPipeline {
                 ..
             } if id == hello.from => member.members.refused(&hello, now),
             PeerEvent::Refused {
+                by: RefusedBy::Us,
+                refusal: Refusal::OlderCopy { id, .. },
+                hello: Some(hello),
+                ..
+            } if id == hello.from => self.heard_hello(&hello),
+            PeerEvent::Refused {
                 by: RefusedBy::Them,
                 refusal,
                 ..
-            } => self.refused_by_member(&refusal),
+            } => {
+                self.refused_by_member(&refusal);
+                self.refused_as_older_copy(&refusal);
+            }
             PeerEvent::Connected { link, hello, .. }
                 if link.direction == Direction::Outbound && link.lane == Lane::Urgent =>
             {

@@ -1,0 +1,141 @@
+//! Data folders that were rolled back (R19): what other servers show of entries that this server's
+//! log lacks, what follows for its vote, and what operators see of it.
+
+use std::time::Instant;
+
+use baton_consensus::{LogGap, Position, Role};
+use baton_peers::codec::{Hello, Refusal};
+
+use super::{CommitPipeline, Member};
+
+/// Ticks for which a server that has started waits for the handshakes of all voters before it votes:
+/// 3 s with the usual ticks.
+const HOLD_TICKS: u32 = 120;
+
+impl CommitPipeline {
+    /// A server that has just started may lack what others have committed: it votes when it has
+    /// heard of every voter, or when that has taken too long.
+    pub(in crate::commit::pipeline) fn hold_votes(&mut self) {
+        self.consensus.hold_votes(HOLD_TICKS);
+        self.release_votes_when_all_are_heard();
+    }
+
+    fn release_votes_when_all_are_heard(&mut self) {
+        let Some(member) = &self.member else {
+            return;
+        };
+        let membership = self.consensus.membership();
+        let mut voters = membership.members.iter().map(|it| it.id);
+        if voters.all(|id| {
+            id == member.id || !membership.votes(id) || member.peer_runs.contains_key(&id)
+        }) {
+            self.consensus.release_votes();
+        }
+    }
+
+    /// Another server has said this of itself.
+    pub(super) fn heard_hello(&mut self, hello: &Hello) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if let Some(before) = member.peer_runs.insert(hello.from, hello.run)
+            && before != hello.run
+        {
+            self.consensus.log_restarted(hello.from, hello.last_index);
+        }
+        if hello.cluster != 0 && hello.proof.commit_index != 0 {
+            let commit = Position {
+                index: hello.proof.commit_index,
+                term: hello.proof.commit_term,
+            };
+            self.consensus.note_commit(hello.from, commit);
+        }
+        if self.consensus.holds_votes() {
+            self.release_votes_when_all_are_heard();
+        }
+    }
+
+    /// Another server refuses this one because of entries that it has acknowledged and does not
+    /// have.
+    pub(super) fn refused_as_older_copy(&mut self, refusal: &Refusal) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let Refusal::OlderCopy {
+            id, acknowledged, ..
+        } = *refusal
+        else {
+            return;
+        };
+        // The handshake may have said of the log what it was a moment ago.
+        if id == member.id && acknowledged > self.consensus.last_index() {
+            self.consensus.note_acknowledged(acknowledged);
+        }
+        member.next_announcement = self.state.time.now();
+    }
+
+    /// Has operators see which entries are missing, and a line of the log at each change.
+    pub(super) fn show_log_gap(&mut self, now: Instant) {
+        let gap = self.consensus.log_gap();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        // A server that lags behind its leader receives what it lacks.
+        let gap = gap.filter(|gap| {
+            !matches!(gap, LogGap::Lacks { .. }) || member.is_long_without_leader(now)
+        });
+        let text = gap.map(|gap| text_of(gap, member.id));
+        if member.log_gap == text {
+            return;
+        }
+        let is_known = |before: &Option<String>| before.is_some() == text.is_some();
+        match &text {
+            Some(reason) if !is_known(&member.log_gap) => {
+                tracing::error!(%reason, "entries of the log are missing");
+            }
+            Some(_) => {}
+            None => tracing::info!("no entries of the log are missing any more"),
+        }
+        member.log_gap.clone_from(&text);
+        if let Some(shown) = &self.state.ensemble {
+            shown.lock().log_gap = text;
+        }
+    }
+}
+
+impl Member {
+    /// Whether no leader has been known for longer than an election takes.
+    fn is_long_without_leader(&self, now: Instant) -> bool {
+        let limit = self.tick * HOLD_TICKS;
+        let since = self.leaderless_since;
+        self.role.role != Role::Leader
+            && since.is_some_and(|since| now.saturating_duration_since(since) > limit)
+    }
+}
+
+/// What an operator is to know, and what is to be done. It never names a folder to be emptied that
+/// has entries which others lack.
+fn text_of(gap: LogGap, id: u64) -> String {
+    match gap {
+        LogGap::RolledBack { acknowledged, last } => format!(
+            "the data folder of server {id} was rolled back: its log ends at entry {last}, but it has acknowledged entry \
+             {acknowledged}. It neither votes nor leads until a leader has sent it the rest: start the other servers. \
+             Where too few of them are left to elect a leader, keep the folder of the server with the newest entries, and \
+             make a new cluster of that one with `baton server recover`"
+        ),
+        LogGap::Lacks { node, commit } => format!(
+            "server {node} has committed entry {}, which the log of server {id} lacks: server {id} does not lead, and \
+             waits for server {node} or another one that has the entry. Keep the folder of server {node}",
+            commit.index
+        ),
+        LogGap::LeaderLacks {
+            leader,
+            term,
+            index,
+        } => format!(
+            "server {leader}, which leads term {term}, lacks entry {index} that server {id} has committed: the folders of \
+             a majority were rolled back. Server {id} does not follow it. Keep the folder of server {id}; stop the others, \
+             and make a new cluster of that folder with `baton server recover`, or of theirs if its entries may be lost"
+        ),
+    }
+}
