@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use baton_consensus::{LogGap, Position, Role};
+use baton_consensus::{LogGap, Position};
 use baton_peers::codec::{Hello, Refusal};
 
 use super::{CommitPipeline, Member};
@@ -11,6 +11,8 @@ use super::{CommitPipeline, Member};
 /// Ticks for which a server that has started waits for the handshakes of all voters before it votes:
 /// 3 s with the usual ticks.
 const HOLD_TICKS: u32 = 120;
+/// Ticks after which an election counts as one that nobody wins.
+const ELECTION_TICKS: u32 = 60;
 
 impl CommitPipeline {
     /// A server that has just started may lack what others have committed: it votes when it has
@@ -104,12 +106,13 @@ impl CommitPipeline {
 }
 
 impl Member {
-    /// Whether no leader has been known for longer than an election takes.
+    /// Whether no leader has been known for longer than an election takes. It stays so until one is
+    /// known: the time counts anew whenever clients are disconnected.
     fn is_long_without_leader(&self, now: Instant) -> bool {
-        let limit = self.tick * HOLD_TICKS;
-        let since = self.leaderless_since;
-        self.role.role != Role::Leader
-            && since.is_some_and(|since| now.saturating_duration_since(since) > limit)
+        let limit = self.tick * ELECTION_TICKS;
+        self.leaderless_since.is_some_and(|since| {
+            self.log_gap.is_some() || now.saturating_duration_since(since) > limit
+        })
     }
 }
 
