@@ -99,36 +99,68 @@ impl AclList {
     pub fn permits(&self, identity: &Identity, wanted: Perms) -> bool {
         self.world.intersects(wanted)
             || identity.is_super()
-            || identity.names().iter().any(|name| match name.address() {
-                Some(address) => self.permits_address(address, wanted),
-                None => self.permits_name(name, wanted),
-            })
+            || self.permits_name(identity.names(), wanted)
+            || (!self.ranges.is_empty() && self.permits_address(identity, wanted))
     }
 
-    fn permits_name(&self, name: &Name, wanted: Perms) -> bool {
+    fn permits_name(&self, names: &[Name], wanted: Perms) -> bool {
+        match &*self.names {
+            [] => false,
+            // The most frequent one of the lists that are not open: whoever created the znode.
+            [only] => {
+                let mut names = names.iter().filter(|name| name.hash() == only.hash);
+                only.perms.intersects(wanted) && names.any(|name| self.is_rule_of(only, name))
+            }
+            _ => names.iter().any(|name| {
+                let rule = self.rule_of(name);
+                rule.is_some_and(|rule| rule.perms.intersects(wanted))
+            }),
+        }
+    }
+
+    fn rule_of(&self, name: &Name) -> Option<&NameRule> {
+        let first = self.names.partition_point(|rule| {
+            comparisons::count();
+            rule.hash < name.hash()
+        });
+        let first = self.names.get(first);
+        let first = first.filter(|rule| rule.hash == name.hash())?;
+        if self.is_rule_of(first, name) {
+            return Some(first);
+        }
+        // Other names have that hash, too; somebody may have sought them.
         let own = (name.id().scheme.as_str(), name.id().id.as_str());
         let place = self.names.binary_search_by(|rule| {
             comparisons::count();
             let by_hash = rule.hash.cmp(&name.hash());
             by_hash.then_with(|| text_of(&self.entries, rule).cmp(&own))
         });
-        let rule = place.ok().and_then(|place| self.names.get(place));
-        rule.is_some_and(|rule| rule.perms.intersects(wanted))
+        self.names.get(place.ok()?)
     }
 
-    fn permits_address(&self, address: IpAddr, wanted: Perms) -> bool {
-        self.widths.iter().any(|(is_ipv6, bits)| {
-            if *is_ipv6 != address.is_ipv6() {
-                return false;
-            }
-            let network = network_of(address, *bits);
-            let place = self.ranges.binary_search_by(|rule| {
-                comparisons::count();
-                rule.network.cmp(&network)
-            });
-            let rule = place.ok().and_then(|place| self.ranges.get(place));
-            rule.is_some_and(|rule| rule.perms.intersects(wanted))
-        })
+    fn is_rule_of(&self, rule: &NameRule, name: &Name) -> bool {
+        comparisons::count();
+        let (scheme, id) = text_of(&self.entries, rule);
+        scheme == name.id().scheme && id == name.id().id
+    }
+
+    fn permits_address(&self, identity: &Identity, wanted: Perms) -> bool {
+        let permits = |address: IpAddr| {
+            self.widths.iter().any(|(is_ipv6, bits)| {
+                if *is_ipv6 != address.is_ipv6() {
+                    return false;
+                }
+                let network = network_of(address, *bits);
+                let place = self.ranges.binary_search_by(|rule| {
+                    comparisons::count();
+                    rule.network.cmp(&network)
+                });
+                let rule = place.ok().and_then(|place| self.ranges.get(place));
+                rule.is_some_and(|rule| rule.perms.intersects(wanted))
+            })
+        };
+        let mut addresses = identity.names().iter().filter_map(Name::address);
+        addresses.any(permits)
     }
 
     /// The entries, in the order in which they were set.
@@ -337,6 +369,28 @@ mod tests {
         user.add("digest", "user:x");
         let made = comparisons::of(|| assert!(one.permits(&user, Perms::READ)));
         assert_eq!(made, 1);
+    }
+
+    #[test]
+    fn names_of_one_hash_are_told_apart() {
+        let users = ["a:x", "b:x", "c:x", "d:x"];
+        let perms = [Perms::READ, Perms::WRITE, Perms::CREATE, Perms::DELETE];
+        let entries = users.iter().zip(perms);
+        let entries = entries.map(|(user, perms)| Acl::new(perms, "digest", *user));
+        let mut list = listed(entries.collect());
+        for user in users.iter().chain(&["e:x"]) {
+            for rule in &mut list.names {
+                rule.hash = name_hash("digest", user);
+            }
+            let entries = list.entries.clone();
+            list.names
+                .sort_unstable_by_key(|rule| entries[rule.entry as usize].id.clone());
+            let mut identity = Identity::anonymous();
+            identity.add("digest", *user);
+            for (other, wanted) in users.iter().zip(perms) {
+                assert_eq!(list.permits(&identity, wanted), user == other, "{user}");
+            }
+        }
     }
 
     #[test]
