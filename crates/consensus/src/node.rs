@@ -554,6 +554,12 @@ impl Consensus {
         if self.syncing_state.is_some() {
             send_now.append(&mut send_after_sync);
             send_after_sync = std::mem::take(&mut send_now);
+        } else {
+            // It says that this node hears of the leader, and promises nothing of the log. Behind
+            // the disk, it would have the leader of slow followers step down.
+            let is_answer =
+                |message: &mut PeerMessage| message.kind == MessageKind::HeartbeatResponse;
+            send_now.extend(send_after_sync.extract_if(.., is_answer));
         }
         self.node.advance_append_async(ready);
         let wants_snapshot = self.node.mut_store().take_wanted();

@@ -109,7 +109,8 @@ pub struct Options {
     /// 256 MiB.
     pub max_outbound_bytes_in_all: usize,
     /// Bytes of requests that wait for the log, over all connections, before sockets are read no
-    /// further. Default: 64 MiB.
+    /// further. One connection may have a quarter of them; the last eighth is kept for connections
+    /// of which nothing waits. Default: 64 MiB.
     pub max_queued_bytes: usize,
     /// Bytes of all connections together that have arrived and are not taken on: requests that are
     /// not whole yet, and whole ones that wait. What one connection has counts from 4 KiB on. Past

@@ -78,6 +78,30 @@ fn r01_a_follower_acknowledges_entries_only_when_they_are_durable() {
 }
 
 #[test]
+fn a_follower_answers_heartbeats_while_its_disk_is_busy() {
+    let mut cluster = three();
+    cluster.propose(1, "a");
+    cluster.drain(1);
+    cluster.sync(1);
+    while cluster.deliver_one().is_some() {}
+    for id in [2, 3] {
+        assert!(cluster.drain(id), "its entry waits for the disk");
+    }
+    for _ in 0..100 {
+        cluster.node(1).consensus.tick();
+        for id in [1, 2, 3] {
+            cluster.drain(id);
+        }
+        while let Some(message) = cluster.deliver_one() {
+            assert_ne!(message.kind, MessageKind::AppendResponse);
+        }
+    }
+    assert_eq!(cluster.leaders(), [1], "it hears of a majority");
+    cluster.settle();
+    assert!(cluster.node(2).applied.contains(&"a".to_owned()));
+}
+
+#[test]
 fn r02_a_vote_is_durable_before_it_is_sent_and_a_crash_forgets_none_that_was() {
     for sync_before_crash in [false, true] {
         let mut cluster = Cluster::new(3, 1);

@@ -58,7 +58,7 @@ impl Requested {
     }
 
     /// Those of its writes that their clients trace.
-    fn traced(&self) -> impl Iterator<Item = &WriteOnItsWay> {
+    fn traced(&self) -> impl Iterator<Item = &Arc<WriteOnItsWay>> {
         let steps = match self.work.is_traced() {
             true => self.steps.as_slice(),
             false => &[],

@@ -25,8 +25,10 @@ const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
 /// How long what was synced may go without an end mark.
 const END_MARK_PAUSE: Duration = Duration::from_millis(500);
-/// Records that are written together, at most.
+/// Jobs that are done together, at most.
 const MOST_JOBS: usize = 1024;
+/// Bytes of entries that share one sync. The last job may exceed them.
+const SYNC_BYTES: usize = 1 << 20;
 
 /// What the log is to do.
 #[derive(Debug)]
@@ -52,6 +54,20 @@ pub(crate) enum Job {
     Close,
 }
 
+impl Job {
+    /// Bytes of its entries.
+    fn bytes(&self) -> usize {
+        let payload = |record: &Record| match record {
+            Record::Entry(entry) => entry.payload.len(),
+            _ => 0,
+        };
+        match self {
+            Job::Write { records, .. } => records.iter().map(payload).sum(),
+            _ => 0,
+        }
+    }
+}
+
 /// What the log has done.
 #[derive(Debug)]
 pub(crate) enum Done {
@@ -68,8 +84,11 @@ pub(crate) enum Done {
 pub(crate) struct LogThread {
     jobs: Option<Sender<Job>>,
     done: Receiver<Done>,
-    /// When each write was handed in that is not durable yet, oldest first.
-    pending: VecDeque<Instant>,
+    /// When each write was handed in that is not durable yet, and its bytes; oldest first.
+    pending: VecDeque<(Instant, usize)>,
+    pending_bytes: usize,
+    /// When something was made durable last.
+    progressed_at: Option<Instant>,
     store: SnapshotStore,
     stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -116,6 +135,8 @@ impl LogThread {
             jobs: Some(jobs),
             done,
             pending: VecDeque::new(),
+            pending_bytes: 0,
+            progressed_at: None,
             store,
             stops,
             thread: None,
@@ -126,7 +147,9 @@ impl LogThread {
     /// Hands a job in, at `now`. What it is to say comes out of [`LogThread::take`].
     pub(crate) fn submit(&mut self, job: Job, now: Instant) {
         if matches!(job, Job::Write { .. }) {
-            self.pending.push_back(now);
+            let bytes = job.bytes();
+            self.pending.push_back((now, bytes));
+            self.pending_bytes += bytes;
         }
         if let Some(jobs) = &self.jobs {
             // The thread ends early only after it has said why.
@@ -139,16 +162,29 @@ impl LogThread {
         !self.pending.is_empty()
     }
 
-    /// Since when the oldest write waits to be durable.
-    pub(crate) fn oldest_pending(&self) -> Option<Instant> {
-        self.pending.front().copied()
+    /// Bytes of entries that wait to be durable.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
     }
 
-    /// The next thing that was done; does not wait.
-    pub(crate) fn take(&mut self) -> Option<Done> {
+    /// How long the disk has made nothing durable though something waits, and how many bytes it may
+    /// be writing.
+    pub(crate) fn standstill(&self, now: Instant) -> Option<(Duration, usize)> {
+        let (submitted, bytes) = self.pending.front()?;
+        let since = self
+            .progressed_at
+            .map_or(*submitted, |at| at.max(*submitted));
+        let bytes = self.pending_bytes.min(2 * SYNC_BYTES).max(*bytes);
+        Some((now.saturating_duration_since(since), bytes))
+    }
+
+    /// The next thing that was done, as of `now`; does not wait.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Done> {
         let done = self.done.try_recv().ok()?;
         if let Done::Persisted(_) = done {
-            self.pending.pop_front();
+            let written = self.pending.pop_front();
+            self.pending_bytes -= written.map_or(0, |(_, bytes)| bytes);
+            self.progressed_at = Some(now);
         }
         Some(done)
     }
@@ -227,10 +263,18 @@ impl LogWorker {
         !self.jobs.is_empty()
     }
 
-    /// Does `first` and what waits behind it. `false`: the log is closed, or cannot go on.
+    /// Does `first` and what waits behind it, as far as one sync should take it. `false`: the log
+    /// is closed, or cannot go on.
     pub(crate) fn work(&mut self, first: Option<Job>) -> bool {
-        let waiting = self.jobs.try_iter().take(MOST_JOBS);
-        let waiting = first.into_iter().chain(waiting).collect();
+        let mut bytes = first.as_ref().map_or(0, Job::bytes);
+        let mut waiting = Vec::from_iter(first);
+        while waiting.len() < MOST_JOBS
+            && bytes < SYNC_BYTES
+            && let Ok(job) = self.jobs.try_recv()
+        {
+            bytes += job.bytes();
+            waiting.push(job);
+        }
         let outcome = match self.do_all(waiting) {
             Ok(false) => self.mark_end().map(|()| true),
             ended => ended.map(|_| false),
@@ -521,6 +565,10 @@ mod tests {
             effects.token
         }
 
+        fn take(&mut self) -> Option<Done> {
+            self.log.take(Instant::now())
+        }
+
         fn durable(&self) -> Vec<u64> {
             self.witness.durable.lock().clone()
         }
@@ -530,13 +578,13 @@ mod tests {
     fn r01_what_a_message_promises_is_durable_when_it_leaves() {
         let mut stage = Stage::new();
         let first = stage.write(b"entry");
-        assert!(stage.log.is_busy() && stage.log.oldest_pending().is_some());
-        assert!(stage.log.take().is_none() && stage.durable().is_empty());
+        assert!(stage.log.is_busy() && stage.log.standstill(Instant::now()).is_some());
+        assert!(stage.take().is_none() && stage.durable().is_empty());
         assert!(stage.worker.work(None));
         // The leader's first entry and the proposed one.
         assert_eq!(stage.durable(), [2]);
-        assert!(matches!(stage.log.take(), Some(Done::Persisted(token)) if token == first));
-        assert!(!stage.log.is_busy() && stage.log.take().is_none());
+        assert!(matches!(stage.take(), Some(Done::Persisted(token)) if token == first));
+        assert!(!stage.log.is_busy() && stage.take().is_none());
     }
 
     #[test]
@@ -550,11 +598,33 @@ mod tests {
                 stage.write(b"entry");
             }
             stage.worker.work(None);
-            let tokens = std::iter::from_fn(|| stage.log.take()).count();
+            let tokens = std::iter::from_fn(|| stage.take()).count();
             assert_eq!(tokens, 1 + writes);
             stage.disk.operations() - before
         };
         assert_eq!(operations(1), operations(10));
+    }
+
+    #[test]
+    fn a_sync_takes_a_mebibyte_and_the_disk_progresses_with_each() {
+        let mut stage = Stage::new();
+        let begun = Instant::now();
+        let second = Duration::from_secs(1);
+        for _ in 0..8 {
+            stage.write(&vec![7; SYNC_BYTES / 2]);
+        }
+        assert_eq!(stage.log.pending_bytes(), 4 * SYNC_BYTES);
+        for round in 1..=4 {
+            let now = begun + round * second;
+            let (stands, bytes) = stage.log.standstill(now).unwrap();
+            // The first write was handed in a moment after the beginning.
+            assert!(stands <= second && bytes <= 2 * SYNC_BYTES);
+            assert!(stage.worker.work(None));
+            let durable = std::iter::from_fn(|| stage.log.take(now)).count();
+            assert_eq!(durable, 2);
+        }
+        assert_eq!(stage.log.standstill(begun + 5 * second), None);
+        assert_eq!(stage.log.pending_bytes(), 0);
     }
 
     #[test]
@@ -563,11 +633,11 @@ mod tests {
         stage.write(b"entry");
         stage.worker.work(None);
         let sent = stage.durable().len();
-        while stage.log.take().is_some() {}
+        while stage.take().is_some() {}
         stage.write(b"entry");
         stage.disk.fail_at(stage.disk.operations(), Fault::Error);
         assert!(!stage.worker.work(None), "the log cannot go on");
-        assert!(matches!(stage.log.take(), Some(Done::Failed(_))));
+        assert!(matches!(stage.take(), Some(Done::Failed(_))));
         assert_eq!(stage.durable().len(), sent);
         assert!(stage.log.is_busy(), "the write is not durable");
     }
@@ -589,10 +659,10 @@ mod tests {
         while !state.stats.disk_full.load(Relaxed) {
             std::thread::yield_now();
         }
-        assert!(witness.durable.lock().is_empty() && log.take().is_none());
+        assert!(witness.durable.lock().is_empty() && log.take(Instant::now()).is_none());
         disk.set_capacity(None);
         assert!(working.join().unwrap());
-        assert!(matches!(log.take(), Some(Done::Persisted(_))));
+        assert!(matches!(log.take(Instant::now()), Some(Done::Persisted(_))));
         assert!(!state.stats.disk_full.load(Relaxed));
     }
 }

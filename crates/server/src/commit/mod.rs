@@ -8,6 +8,7 @@
 //! | `session_ends` | ended sessions that have ephemerals left, and who waits for their end |
 //! | `lost_session` | the line of the log about a session that expired, and what it held |
 //! | `outstanding` | on a server of an ensemble: batches of its clients that are not applied yet |
+//! | `backlog` | requests that wait for an entry, and whose turn it is |
 //! | `in_flight` | entries that were proposed and not applied yet: whom each is to answer |
 //! | `member_changes` | from a list of servers to a change of the members |
 //! | `group_commit` | adaptive group commit: when the core spins, when it waits for more writes |
@@ -18,6 +19,7 @@
 //! | `starting` | progress of the start, for operators that ask before the server serves |
 
 mod apply;
+mod backlog;
 mod group_commit;
 mod in_flight;
 pub(crate) mod join;

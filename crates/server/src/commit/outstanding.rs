@@ -8,9 +8,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::commit::backlog::ENTRY_BYTES;
 use crate::commit::in_flight::Requested;
 use crate::connections::conn::Conn;
 use crate::traces::WriteStep;
+
+/// Batches that may be on their way. Clients' requests that come meanwhile make larger batches.
+const MOST_BATCHES: usize = 4;
+/// Batches that may be on their way where they have more than [`SMALL_BYTES`]: what is handed in
+/// now waits for them.
+const LARGE_BATCHES: usize = 2;
+const SMALL_BYTES: usize = ENTRY_BYTES / 4;
 
 /// What a batch has in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +48,8 @@ pub(crate) struct Outstanding {
     /// Items at the front that were sent.
     sent: usize,
     batches: usize,
+    /// Bytes of the batches among `items`.
+    bytes: usize,
     next_number: u64,
     /// Those that nothing waits for.
     apart: Vec<Apart>,
@@ -60,6 +70,7 @@ impl Default for Outstanding {
             items: VecDeque::new(),
             sent: 0,
             batches: 0,
+            bytes: 0,
             next_number: 1,
             apart: Vec::new(),
         }
@@ -77,6 +88,11 @@ impl Outstanding {
         self.batches
     }
 
+    /// Whether another batch may be made.
+    pub(crate) fn has_room(&self) -> bool {
+        self.batches < LARGE_BATCHES || (self.batches < MOST_BATCHES && self.bytes < SMALL_BYTES)
+    }
+
     /// Adds a batch, which has the next number.
     pub(crate) fn push(&mut self, payload: Bytes, content: Content, requested: Requested) {
         if content == Content::Reconfigure {
@@ -89,6 +105,7 @@ impl Outstanding {
             self.next_number += 1;
             return;
         }
+        self.bytes += payload.len();
         self.items.push_back(Item {
             batch: Some((self.next_number, payload, content)),
             requested,
@@ -125,11 +142,19 @@ impl Outstanding {
             },
         };
         let item = self.items.remove(place)?;
-        self.batches -= 1;
+        self.removed(&item);
         if place < self.sent {
             self.sent -= 1;
         }
         Some(item.requested)
+    }
+
+    /// An item has been taken out.
+    fn removed(&mut self, item: &Item) {
+        if let Some((_, payload, _)) = &item.batch {
+            self.batches -= 1;
+            self.bytes -= payload.len();
+        }
     }
 
     /// Takes out reads whose turn has come.
@@ -194,7 +219,7 @@ impl Outstanding {
     /// Forgets everything: the state that the requests were about is gone.
     pub(crate) fn clear(&mut self) -> Vec<Requested> {
         self.sent = 0;
-        self.batches = 0;
+        (self.batches, self.bytes) = (0, 0);
         let items = self.items.drain(..).map(|item| item.requested);
         items
             .chain(self.apart.drain(..).map(|it| it.requested))
@@ -209,12 +234,12 @@ impl Outstanding {
         }
         let mut kept = VecDeque::with_capacity(self.items.len());
         let mut ended = Vec::new();
-        for item in self.items.drain(..) {
+        for item in std::mem::take(&mut self.items) {
             if !matches!(item.batch, Some((_, _, Content::Handshakes))) {
                 kept.push_back(item);
                 continue;
             }
-            self.batches -= 1;
+            self.removed(&item);
             let work = &item.requested.work;
             let steps = item.requested.steps.iter();
             let connections = steps

@@ -17,6 +17,7 @@ use baton_wal::{Record, Wal, WalError};
 use bytes::Bytes;
 
 use crate::commit::apply::{self, Applier};
+use crate::commit::backlog::{Backlog, ENTRY_BYTES};
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::in_flight::{InFlight, Requested, Step};
 use crate::commit::log::Log;
@@ -45,8 +46,6 @@ mod own_deletions;
 use member::Member;
 use own_deletions::OwnDeletions;
 
-/// Commands that go into one entry, in bytes, before another one is begun.
-const ENTRY_BYTES: usize = 1 << 20;
 /// A sync that takes longer is counted, as ZooKeeper does.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 /// How often a write to a full disk is retried, and how often the log says that the disk is full.
@@ -81,6 +80,8 @@ pub(crate) struct CommitPipeline {
     ids: SessionIds,
     nonces: Nonces,
     applier: Applier,
+    /// Requests that no entry has been made of.
+    backlog: Backlog,
     in_flight: InFlight,
     /// Steps of the entry that is being made.
     steps: Vec<Step>,
@@ -184,6 +185,7 @@ impl CommitPipeline {
             log,
             member,
             applier: Applier::new(level, &state),
+            backlog: Backlog::default(),
             in_flight: InFlight::default(),
             steps: Vec::new(),
             opening: 0,
@@ -293,6 +295,7 @@ impl CommitPipeline {
         loop {
             self.state.progress.idle();
             if self.member.is_none()
+                && self.backlog.is_empty()
                 && let Some(until) = self.group_commit.spin_until()
             {
                 let came = self.state.inbox.spin_until(until);
@@ -309,6 +312,7 @@ impl CommitPipeline {
                 return Ok(());
             }
             if self.member.is_none()
+                && self.backlog.is_empty()
                 && let Some((groups, until)) =
                     self.group_commit
                         .window(work.groups.len(), work.requests.len(), now)
@@ -324,6 +328,10 @@ impl CommitPipeline {
             if woken == Woken::Stop {
                 if self.member.is_some() {
                     return self.stop_member();
+                }
+                while !self.backlog.is_empty() {
+                    self.state.inbox.done(&mut work);
+                    self.round(&mut work)?;
                 }
                 self.with_room(Wal::sync)?;
                 return self.close_log();
@@ -393,7 +401,8 @@ impl CommitPipeline {
         let now = self.state.time.now();
         let acts = self.member.as_ref().is_none_or(Member::acts_as_leader);
         let clock = match self.socket_round {
-            _ if !acts => None,
+            // No session ends while handshakes wait for an entry, which nudges the core.
+            _ if !acts || self.backlog.has_handshakes() => None,
             SocketRound::Idle => self.clocks.next_due_ms().map(|due_ms| {
                 now + Duration::from_millis(due_ms.saturating_sub(self.state.time.at_ms(now)))
             }),
@@ -406,14 +415,25 @@ impl CommitPipeline {
         let end_mark = self.next_end_mark.map(|due| due.max(now));
         let snapshot = self.snapshots.next_look(now);
         let deletion = self.next_deletion(now).filter(|_| acts);
-        [clock, deletion, snapshot, end_mark, self.member_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        // A member takes more when some of what is on its way has been applied.
+        let next_entry = (self.member.is_none() && !self.backlog.is_empty()).then_some(now);
+        [
+            next_entry,
+            clock,
+            deletion,
+            snapshot,
+            end_mark,
+            self.member_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
-    /// Turns what waits into entries and applies them.
+    /// Makes an entry of what waits, with what has come in `work`, and applies it.
     fn round(&mut self, work: &mut Work) -> Result<(), ServerError> {
+        self.backlog.add(work);
+        self.backlog.take(work);
         if work.is_empty() {
             return Ok(());
         }
@@ -596,7 +616,8 @@ impl CommitPipeline {
             self.socket_round = SocketRound::Idle;
             return Ok(());
         }
-        if !self.sockets_are_read() {
+        // One of them may re-attach a session that is due.
+        if self.backlog.has_handshakes() || !self.sockets_are_read() {
             return Ok(());
         }
         // The end of one session may cost what the whole entry may. The others stay due.

@@ -2,6 +2,7 @@
 //! whole. A socket that appends wakes the core at most once; while the core writes to disk, the
 //! next batch grows here. Never drops work silently: after [`Inbox::close`] an append is refused.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
@@ -15,6 +16,11 @@ use tokio::sync::oneshot;
 use crate::connections::conn::Conn;
 use crate::time::ServerTime;
 use crate::traces::WriteOnItsWay;
+
+/// The part of the queue that one connection may fill: a quarter. And the part that is kept for
+/// connections of which nothing waits: an eighth.
+const SHARE: usize = 4;
+const RESERVE: usize = 8;
 
 /// Kind of a request to the core. Its body, if it has one, is a range of [`Work::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +88,7 @@ impl Work {
     }
 
     /// Its size in memory.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.data.len()
             + self.requests.len() * size_of::<Queued>()
             + self.traced.len() * WriteOnItsWay::BYTES
@@ -125,9 +131,9 @@ impl Work {
     }
 
     /// The write at this place of [`Work::requests`], where its client traces it.
-    pub(crate) fn traced(&self, request: usize) -> Option<&WriteOnItsWay> {
+    pub(crate) fn traced(&self, request: usize) -> Option<&Arc<WriteOnItsWay>> {
         let place = self.traced.binary_search_by_key(&request, |(at, _)| *at);
-        self.traced.get(place.ok()?).map(|(_, write)| &**write)
+        self.traced.get(place.ok()?).map(|(_, write)| write)
     }
 
     /// Every request with its group, in order.
@@ -152,6 +158,59 @@ impl Work {
         if self.is_empty() && self.data.capacity() > KEEP_BYTES {
             *self = Self::default();
         }
+    }
+
+    /// Whether any of the requests asks for a session.
+    pub(crate) fn has_handshakes(&self) -> bool {
+        let asks = |kind| matches!(kind, Kind::OpenSession { .. } | Kind::Reattach { .. });
+        self.requests.iter().any(|request| asks(request.kind))
+    }
+
+    /// Copies requests of a group into `into`, as a part of its last group where that is the same
+    /// one. Returns the bytes of their bodies.
+    pub(crate) fn copy_requests(
+        &self,
+        group: usize,
+        requests: Range<usize>,
+        into: &mut Work,
+    ) -> usize {
+        let (Some(group), Some(own)) =
+            (self.groups.get(group), self.requests.get(requests.clone()))
+        else {
+            return 0;
+        };
+        let goes_on = into.groups.last().is_some_and(|last| {
+            Arc::ptr_eq(&last.conn, &group.conn)
+                && Arc::ptr_eq(&last.identity, &group.identity)
+                && last.received == group.received
+        });
+        if !goes_on {
+            into.begin(&group.conn, &group.identity, group.received);
+        }
+        let before = into.data.len();
+        for (request, place) in own.iter().zip(requests) {
+            into.push(request.xid, request.kind, self.body(request));
+            if let Some(write) = self.traced(place) {
+                into.trace(Arc::clone(write));
+            }
+        }
+        into.data.len() - before
+    }
+
+    /// Hands each group to `take`, in order, and empties the work.
+    pub(crate) fn split_groups(&mut self, mut take: impl FnMut(Work)) {
+        if self.groups.len() == 1 {
+            take(std::mem::take(self));
+            return;
+        }
+        let mut first = 0;
+        for (place, group) in self.groups.iter().enumerate() {
+            let mut own = Work::default();
+            self.copy_requests(place, first..first + group.len, &mut own);
+            first += group.len;
+            take(own);
+        }
+        self.clear();
     }
 
     fn clear(&mut self) {
@@ -244,6 +303,19 @@ impl Inbox {
     /// Whether the queue is at its bound.
     pub(crate) fn is_full(&self) -> bool {
         self.queued_bytes() >= self.max_bytes
+    }
+
+    /// Whether only connections of which nothing waits may hand in more.
+    pub(crate) fn is_almost_full(&self) -> bool {
+        self.queued_bytes() >= self.max_bytes - self.max_bytes / RESERVE
+    }
+
+    /// Whether a connection may hand in more of which `own` bytes wait.
+    pub(crate) fn has_room(&self, own: usize) -> bool {
+        match own {
+            0 => !self.is_full(),
+            own => own < self.max_bytes / SHARE && !self.is_almost_full(),
+        }
     }
 
     /// Registers the task to be woken when the queue has room. `false`: it has room already.
@@ -501,6 +573,24 @@ impl Inbox {
 mod tests {
     use super::*;
     use crate::connections::conn::tests::conn;
+
+    #[test]
+    fn one_connection_fills_a_part_and_leaves_room_for_those_of_which_nothing_waits() {
+        let inbox = Inbox::new(80_000);
+        let conn = conn(1);
+        let submit = |bytes: usize| {
+            let mut work = Work::default();
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::SetData), &vec![7; bytes]);
+            assert!(inbox.submit(&mut work));
+        };
+        assert!(inbox.has_room(19_999) && !inbox.has_room(20_000));
+        submit(70_000);
+        assert!(inbox.is_almost_full() && !inbox.is_full());
+        assert!(inbox.has_room(0) && !inbox.has_room(1));
+        submit(10_000);
+        assert!(inbox.is_full() && !inbox.has_room(0));
+    }
 
     #[test]
     fn bodies_keep_their_owners_when_batches_are_joined() {

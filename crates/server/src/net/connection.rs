@@ -34,6 +34,7 @@ use crate::net::class::{self, Class};
 use crate::net::end::{End, LINGER};
 use crate::net::frames::{NextRequest, missing_bytes, next_request, reply, whole_frame};
 use crate::net::handshake::{self, Opening};
+use crate::net::share::QueueShare;
 use crate::net::stream::{Input, Output, Stream};
 use crate::net::turn::{Turn, give_way};
 use crate::net::word_reply;
@@ -109,6 +110,8 @@ pub(crate) struct Connection {
     /// Pings that it has not answered, those in `work` included: a server of an ensemble hands them
     /// to the core. Nothing waits for them.
     pings: usize,
+    /// Bytes of those that it answers in turn.
+    queue_share: QueueShare,
     /// Reads among them, since there were none last.
     reads_behind: usize,
     work: Work,
@@ -158,6 +161,7 @@ impl Connection {
             is_read_only: false,
             in_flight: 0,
             pings: 0,
+            queue_share: QueueShare::default(),
             reads_behind: 0,
             work: Work::default(),
             discard: 0,
@@ -453,6 +457,8 @@ impl Connection {
     fn answered(&mut self, taken: Taken) {
         self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
         self.pings = self.pings.saturating_sub(taken.pongs as usize);
+        let in_turn = taken.answered.saturating_sub(taken.pongs);
+        self.queue_share.answered(in_turn as usize);
         if self.in_flight <= self.pings {
             self.reads_behind = 0;
         }
@@ -471,7 +477,12 @@ impl Connection {
             && !self.is_full()
             && self.in_flight + self.work.len() < options.max_requests_in_flight
             && self.reads_behind < READS_BEHIND
-            && (self.may_hand_in_freely() || !self.state.inbox.is_full())
+            && (self.may_hand_in_freely() || self.state.inbox.has_room(self.queued_bytes()))
+    }
+
+    /// Bytes of its requests that wait for the core.
+    fn queued_bytes(&self) -> usize {
+        self.queue_share.bytes() + self.work.data.len()
     }
 
     /// Whether it hands in so few bytes that it may although the queue is full: otherwise nothing
@@ -513,6 +524,9 @@ impl Connection {
             return;
         }
         self.in_flight += self.work.len();
+        let in_turn = self.work.requests.iter();
+        let in_turn = in_turn.filter(|request| request.kind != Kind::Ping).count();
+        self.queue_share.add(in_turn, self.work.bytes());
         if !self.state.inbox.submit(&mut self.work) {
             self.close_after = Some(CloseReason::ServerStops);
         }

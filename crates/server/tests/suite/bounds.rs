@@ -51,6 +51,7 @@ fn probes() -> BTreeMap<&'static str, Probe> {
         "requests that are not whole, or wait to be taken on, of all connections" => unfinished_requests,
         "requests of one connection on their way" => requests_in_flight,
         "requests that wait for the log, of all connections" => queued_requests,
+        "requests in one log entry" => requests_in_one_entry,
         "answers and events that one client does not read" => one_who_does_not_read,
         "answers and events that all clients do not read" => many_who_do_not_read,
         "bytes of one multiRead's answer" => bytes_of_one_answer,
@@ -369,6 +370,37 @@ async fn queued_requests() -> Attacked {
     let shut = gate.shut();
     hostile[0].send(&[set("/a", &data)]).await;
     attacked(server, (shut, hostile))
+}
+
+async fn requests_in_one_entry() -> Attacked {
+    const WRITES: usize = 30;
+    let (server, to, gate) = hanging(|_| ()).await;
+    let (mut good, mut hostile) = (Wire::open(&to).await, Wire::open(&to).await);
+    good.create("/a", b"", 0).await.unwrap();
+    let data = vec![7; 500_000];
+    let shut = gate.shut();
+    hostile.send(&[set("/a", b"")]).await;
+    gate.until_reached();
+    let sending = tokio::spawn(async move {
+        hostile.send(&vec![set("/a", &data); WRITES]).await;
+        hostile
+    });
+    // The one that hangs, and all of these.
+    let large = WRITES as f64 + 1.0;
+    while metric(&server, "outstanding_requests").await < large {}
+    let first = good.send(&[set("/a", b"mine")]).await;
+    while metric(&server, "outstanding_requests").await < large + 1.0 {}
+    drop(shut);
+    let (header, _) = good.reply().await;
+    assert_eq!((header.xid, header.error()), (first, ErrorCode::Ok));
+    let mut hostile = sending.await.unwrap();
+    hostile.reply().await;
+    let mut before = 0;
+    for _ in 0..WRITES {
+        before += usize::from(hostile.reply().await.0.zxid < header.zxid);
+    }
+    assert!(before <= 2, "a small write is in the next entry: {before}");
+    attacked(server, hostile)
 }
 
 async fn one_who_does_not_read() -> Attacked {

@@ -3,6 +3,7 @@
 
 mod disks;
 mod installation;
+mod load;
 mod measurements;
 mod peer_tls;
 mod read_only;

@@ -56,8 +56,8 @@ fn a_seed_gives_the_same_run_each_time() {
 
 /// Seeds that came to all marks when this was written. Others are tried behind them, so a change
 /// that moves the marks costs time and no edit.
-const LIKELY: [u64; 18] = [
-    0, 1, 2, 3, 4, 7, 9, 11, 12, 16, 20, 21, 27, 41, 168, 369, 514, 603,
+const LIKELY: [u64; 19] = [
+    0, 1, 2, 3, 4, 6, 7, 9, 11, 12, 16, 17, 20, 24, 160, 166, 190, 195, 440,
 ];
 /// Seeds of the search for what those miss.
 const SEARCHED: u64 = 1500;
@@ -82,7 +82,7 @@ fn runs_come_to_every_rare_situation() {
 fn seeded_bugs_are_found() {
     for bug in SeededBug::ALL {
         // The seed to begin with that finds it soon.
-        let likely = if bug == SeededBug::B20 { 190 } else { 0 };
+        let likely = if bug == SeededBug::B20 { 440 } else { 0 };
         let is_found = [(likely, 60), (0, SEARCHED)]
             .into_iter()
             .any(|(first_seed, seeds)| explore(first_seed, seeds, Some(bug)).is_err());

@@ -168,7 +168,7 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
         return unavailable("no leader of the ensemble is known: writes wait");
     }
     let waiting = state.inbox.queued_bytes();
-    if waiting >= state.options.max_queued_bytes {
+    if state.inbox.is_almost_full() {
         return unavailable(&format!("{waiting} bytes of requests wait for the disk"));
     }
     "ok\n".into_response()

@@ -21,6 +21,7 @@
 //! | `rollback` | entries that others have and this server's folder has lost |
 //! | `lateness` | how late ticks are made, and when this server campaigns later for that |
 //! | `phases` | since when this server looks for a leader or serves no writes, for metrics |
+//! | `proposals` | what a leader is about to propose, and whose turn it is |
 //! | `proposed` | when a leader has proposed its newest entries, for metrics |
 //! | `synced` | when the log has synced its newest entries, for traces |
 
@@ -32,6 +33,7 @@ mod leaderless;
 mod membership;
 mod peer_events;
 mod phases;
+mod proposals;
 mod proposed;
 mod replication;
 mod rollback;
@@ -46,14 +48,13 @@ use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, Role, RoleChange};
 use baton_peers::codec::LogProof;
-use baton_peers::net::Held;
 use baton_tree::{FormatLevel, Origin};
 use baton_wal::SnapshotStore;
-use bytes::Bytes;
 
 use self::lateness::Lateness;
 use self::membership::Members;
 use self::phases::Phases;
+use self::proposals::Proposals;
 use self::proposed::Proposed;
 use self::synced::Synced;
 use self::transfers::Installing;
@@ -77,9 +78,6 @@ use crate::simulated::Mistake;
 use crate::state::ServerState;
 use crate::time::Moment;
 
-/// Batches of this server that may be on their way. Clients' requests that come meanwhile make
-/// larger batches.
-const MOST_BATCHES: usize = 4;
 /// Ticks that are made up for after the core was late. The others are left out: messages that have
 /// come meanwhile are handled first (R10).
 const MOST_TICKS: u32 = 2;
@@ -118,13 +116,11 @@ pub(super) struct Member {
     applied_term: u64,
     /// Batches of this server's clients.
     outstanding: Outstanding,
-    /// Requests that wait until fewer batches are on their way.
-    waiting: Work,
     /// What connections asked for behind a `reconfig` that is not applied.
     held: Work,
     members: Members,
-    /// What this leader is about to propose, with what it holds of the transport's memory.
-    proposals: VecDeque<(Bytes, Option<Held>)>,
+    /// What this leader is about to propose.
+    proposals: Proposals,
     proposed: Proposed,
     /// Where writes may have a tracer.
     synced: Option<Synced>,
@@ -200,10 +196,9 @@ impl Member {
             led_terms: VecDeque::new(),
             applied_term: consensus.snapshot_point().term,
             outstanding: Outstanding::default(),
-            waiting: Work::default(),
             held: Work::default(),
             members: Members::default(),
-            proposals: VecDeque::new(),
+            proposals: Proposals::default(),
             proposed: Proposed::default(),
             synced: state.options.tracer.is_some().then(Synced::default),
             leaderless_since: Some(now),
@@ -314,7 +309,7 @@ impl CommitPipeline {
                 member.touches.ping(group.conn.session(), group.conn.id);
             }
         }
-        member.waiting.append(work);
+        self.backlog.add(work);
         self.take_peer_events(now)?;
         self.take_synced()?;
         self.make_ticks(now)?;
@@ -324,7 +319,7 @@ impl CommitPipeline {
             self.consensus.transfer_leader(to);
         }
         self.settle_member()?;
-        self.plan_waiting()?;
+        self.plan_waiting();
         self.send_outstanding();
         if self.member.as_ref().is_some_and(Member::acts_as_leader) {
             self.raise_level_as_leader();

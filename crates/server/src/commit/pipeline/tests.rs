@@ -26,6 +26,8 @@ mod identities;
 
 use gate::{Gate, GatedStorage};
 
+mod turns;
+
 const TICK: Duration = Duration::from_millis(10);
 /// Sessions of these two timeouts are opened when the test begins.
 const SHORT: Duration = Duration::from_millis(200);
@@ -58,11 +60,7 @@ impl Stage {
             min_session_timeout,
             ..Options::default()
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = paused();
         let (state, mut core) = {
             let _clock = runtime.enter();
             prepare(options, None, storage, simulated(), &Starting::default()).unwrap()
@@ -497,6 +495,15 @@ fn driven_by(disk: &FaultStorage, time: ServerTime) -> (Arc<ServerState>, Commit
         ..Options::default()
     };
     prepare(options, None, storage, time, &Starting::default()).unwrap()
+}
+
+/// A runtime whose clock only the test moves.
+fn paused() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
 }
 
 /// Hands requests to the core, each in a group of its own, and lets it make one entry of them.

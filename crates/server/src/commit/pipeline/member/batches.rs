@@ -12,40 +12,45 @@ use baton_proto::OpCode;
 use baton_tree::Origin;
 use baton_tree::{Batch, BatchBuilder, Command, FormatLevel};
 
-use super::{CommitPipeline, MOST_BATCHES};
+use super::CommitPipeline;
+use crate::commit::backlog::ENTRY_BYTES;
 use crate::commit::in_flight::Requested;
 use crate::commit::outstanding::Content;
-use crate::commit::pipeline::ENTRY_BYTES;
 use crate::connections::conn::CloseReason;
 use crate::connections::inbox::{Kind, Queued, Work};
-use crate::error::ServerError;
 use crate::stats::sizes::SizesSeen;
 use crate::traces::WriteStep;
 
 impl CommitPipeline {
     /// Makes batches of the requests that wait, while few are on their way. Without a leader to send
     /// them to they wait as they are: by then, the connection of a handshake may have ended.
-    pub(super) fn plan_waiting(&mut self) -> Result<(), ServerError> {
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
-        if member.waiting.is_empty()
-            || member.settled_leader().is_none()
-            || member.outstanding.batches() >= MOST_BATCHES
-            || self.applier.level < FormatLevel::Attachments
+    pub(super) fn plan_waiting(&mut self) {
+        while let Some(member) = &self.member
+            && member.settled_leader().is_some()
+            && member.outstanding.has_room()
+            && !self.backlog.is_empty()
+            && self.applier.level >= FormatLevel::Attachments
         {
-            return Ok(());
+            let mut work = Work::default();
+            self.backlog.take(&mut work);
+            let work = self.set_reconfigures_apart(work);
+            self.plan_batches(work);
         }
-        self.set_reconfigures_apart();
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
-        if member.waiting.is_empty() {
-            member.waiting.append(&mut member.held);
-            return Ok(());
+        if let Some(member) = &mut self.member {
+            self.backlog.put_back(&mut member.held);
         }
-        let work = Arc::new(std::mem::take(&mut member.waiting));
-        member.waiting.append(&mut member.held);
+        if !self.applier.again.is_empty() {
+            // Refused only where the server stops, and then nobody is answered any more.
+            let _ = self.state.inbox.submit(&mut self.applier.again);
+        }
+    }
+
+    /// Makes batches of these requests.
+    fn plan_batches(&mut self, work: Work) {
+        if work.is_empty() {
+            return;
+        }
+        let work = Arc::new(work);
         for content in [Content::Handshakes, Content::Requests] {
             let mut builder = self.new_client_batch();
             let mut first = 0;
@@ -75,63 +80,58 @@ impl CommitPipeline {
             steps: Vec::new(),
         });
         self.nothing_opens();
-        if !self.applier.again.is_empty() {
-            // Refused only where the server stops, and then nobody is answered any more.
-            let _ = self.state.inbox.submit(&mut self.applier.again);
-        }
-        Ok(())
     }
 
-    /// Takes each `reconfig` out of what waits, as a batch of its own, once everything that its
-    /// connection asked for before is applied; and what connections asked for behind theirs.
-    fn set_reconfigures_apart(&mut self) {
+    /// Takes each `reconfig` out of `work`, as a batch of its own, once everything that its
+    /// connection asked for before is applied. Holds what connections asked for behind theirs, and
+    /// returns the rest.
+    fn set_reconfigures_apart(&mut self, work: Work) -> Work {
         let Some(member) = &mut self.member else {
-            return;
+            return work;
         };
         let is_reconfigure = |request: &Queued| request.kind == Kind::Write(OpCode::Reconfig);
-        let has_apart = member.outstanding.has_apart() || member.members.is_awaited();
-        if !has_apart && !member.waiting.requests.iter().any(is_reconfigure) {
-            return;
+        let has_apart = member.outstanding.has_apart()
+            || member.members.is_awaited()
+            || !member.held.is_empty();
+        if !has_apart && !work.requests.iter().any(is_reconfigure) {
+            return work;
         }
-        let work = std::mem::take(&mut member.waiting);
+        let mut rest = Work::default();
         let mut apart = Vec::new();
         // Connections whose next requests wait.
         let mut blocked: Vec<u32> = Vec::new();
+        blocked.extend(member.held.groups.iter().map(|group| group.conn.id));
         let mut first = 0;
-        for group in &work.groups {
+        for (place, group) in work.groups.iter().enumerate() {
             let requests = work.requests.get(first..first + group.len);
             let requests = requests.unwrap_or_default();
-            first += group.len;
+            let (begin, end) = (first, first + group.len);
+            first = end;
             let conn = group.conn.id;
             let waits = blocked.contains(&conn)
                 || member.outstanding.is_set_apart(conn)
                 || member.members.is_awaited_by(conn);
-            let place = match waits {
+            let at = match waits {
                 true => Some(0),
                 false => requests.iter().position(is_reconfigure),
             };
-            let (before, behind) = requests.split_at(place.unwrap_or(requests.len()));
-            let mut is_before = member.waiting.groups.iter();
-            let is_first = before.is_empty()
-                && !is_before.any(|group| group.conn.id == conn)
+            let is_first = at == Some(0)
+                && !rest.groups.iter().any(|group| group.conn.id == conn)
                 && !member.outstanding.has(conn);
-            let is_ready = !waits && place.is_some() && is_first;
-            let (one, behind) = behind.split_at(usize::from(is_ready));
-            if place.is_some() {
+            let is_ready = !waits && is_first;
+            if at.is_some() {
                 blocked.push(conn);
             }
+            let at = at.map_or(end, |at| begin + at);
+            let behind = at + usize::from(is_ready);
             let mut work_apart = Work::default();
-            for (into, requests) in [
-                (&mut member.waiting, before),
-                (&mut work_apart, one),
-                (&mut member.held, behind),
+            for (into, range) in [
+                (&mut rest, begin..at),
+                (&mut work_apart, at..behind),
+                (&mut member.held, behind..end),
             ] {
-                if requests.is_empty() {
-                    continue;
-                }
-                into.begin(&group.conn, &group.identity, group.received);
-                for request in requests {
-                    into.push(request.xid, request.kind, work.body(request));
+                if !range.is_empty() {
+                    work.copy_requests(place, range, into);
                 }
             }
             if is_ready {
@@ -148,6 +148,7 @@ impl CommitPipeline {
                 steps: Vec::new(),
             });
         }
+        rest
     }
 
     /// A batch that this server answers.
@@ -194,7 +195,7 @@ impl CommitPipeline {
         if let Some(member) = &mut self.member
             && !builder.is_empty()
         {
-            member.proposals.push_back((builder.finish(), None));
+            member.proposals.push_own(builder.finish());
         }
     }
 
@@ -235,7 +236,7 @@ impl CommitPipeline {
         while let Some((number, payload)) = member.outstanding.first_unsent() {
             let is_own = leader == member.id;
             if is_own {
-                member.proposals.push_back((payload, None));
+                member.proposals.push(leader, payload, None);
             } else {
                 let frame = Frame::Forward(Forward {
                     run: member.run,
@@ -279,7 +280,7 @@ impl CommitPipeline {
             return;
         };
         if leader == member.id {
-            member.proposals.push_back((body, None));
+            member.proposals.push_own(body);
         } else {
             let frame = Frame::Forward(Forward {
                 run,
@@ -326,9 +327,8 @@ impl CommitPipeline {
                 self.take_reconfigure(forward.body.clone(), Some(held));
                 return;
             }
-            member
-                .proposals
-                .push_back((forward.body.clone(), Some(held)));
+            let body = forward.body.clone();
+            member.proposals.push(from, body, Some(held));
         } else {
             tracing::error!(
                 server = from,
@@ -370,10 +370,10 @@ impl CommitPipeline {
         };
         let voters = &self.consensus.membership().voters;
         let time_ms = member.entry_time_ms(voters, self.state.time.moment());
-        while let Some((payload, _)) = member.proposals.front() {
+        while let Some(payload) = member.proposals.next() {
             // Whoever made it: no clock but the leader's counts.
             let Ok(payload) = Batch::stamped(payload, time_ms) else {
-                member.proposals.pop_front();
+                member.proposals.drop_next();
                 continue;
             };
             let bytes = payload.len() as u64;
@@ -388,11 +388,9 @@ impl CommitPipeline {
                     stats.proposal_sizes.record(SizesSeen::one(bytes));
                     let now = self.state.time.now();
                     member.proposed.push(position.index, now);
-                    member.proposals.pop_front();
+                    member.proposals.proposed(position.index);
                 }
-                Err(_) => {
-                    member.proposals.pop_front();
-                }
+                Err(_) => member.proposals.drop_next(),
             }
         }
     }
@@ -410,7 +408,7 @@ impl CommitPipeline {
             member.raising = (member.role.term, level);
             // The time is given to it when it is proposed.
             let batch = BatchBuilder::raising(level, 0);
-            member.proposals.push_back((batch.finish(), None));
+            member.proposals.push_own(batch.finish());
         }
     }
 }

@@ -314,7 +314,7 @@ impl CommitPipeline {
                 };
                 if parts.is_empty() {
                     if let Some(member) = &mut self.member {
-                        member.proposals.push_back((batch, None));
+                        member.proposals.push_own(batch);
                     }
                     underway.is_proposed = true;
                     return true;
@@ -499,7 +499,7 @@ impl CommitPipeline {
         if let Some(batch) = self.reconfigure_batch(payload, code.code())
             && let Some(member) = &mut self.member
         {
-            member.proposals.push_back((batch, None));
+            member.proposals.push_own(batch);
         }
     }
 

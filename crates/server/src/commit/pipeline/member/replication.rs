@@ -17,9 +17,21 @@ use crate::error::ServerError;
 use crate::simulated::Mistake;
 use crate::time::micros;
 
-/// How long a leader's disk may take before leadership moves, and how long it stays after that.
+/// How long a leader's disk may make nothing durable before leadership moves, and how many bytes it
+/// has to write in a second besides.
 const SLOW_DISK: Duration = Duration::from_millis(500);
+const SLOW_DISK_BYTES: u64 = 2 << 20;
+/// Bytes that may wait for a disk whose server answers heartbeats nevertheless. Each answer has the
+/// leader send more.
+const MOST_PENDING_BYTES: usize = 64 << 20;
+/// How long leadership stays after it was handed over.
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
+
+/// Whether a disk that made nothing durable for `stands` hangs, and is not just busy with `bytes`.
+fn hangs((stands, bytes): (Duration, usize), stretched: impl Fn(Duration) -> Duration) -> bool {
+    let millis = (bytes as u64).saturating_mul(1000) / SLOW_DISK_BYTES;
+    stands > stretched(SLOW_DISK + Duration::from_millis(millis))
+}
 
 impl CommitPipeline {
     /// A leader whose disk hangs or is full goes on with its heartbeats, so nobody else would lead
@@ -28,14 +40,13 @@ impl CommitPipeline {
         let (Some(member), Log::Threaded(log)) = (&mut self.member, &self.log) else {
             return;
         };
-        let waits = log
-            .oldest_pending()
-            .map(|since| now.saturating_duration_since(since));
+        let standstill = log.standstill(now);
+        let waits = standstill.map(|(stands, _)| stands);
         let is_full = self.state.stats.disk_full.load(Relaxed);
         let is_due = member.may_hand_over_at.is_none_or(|at| now >= at);
         if member.role.role != Role::Leader
             || !is_due
-            || !(is_full || waits.is_some_and(|waits| waits > member.stretched(SLOW_DISK)))
+            || !(is_full || standstill.is_some_and(|it| hangs(it, |time| member.stretched(time))))
         {
             return;
         }
@@ -58,7 +69,8 @@ impl CommitPipeline {
             return Ok(());
         };
         let mut newest = None;
-        while let Some(done) = log.take() {
+        let now = self.state.time.now();
+        while let Some(done) = log.take(now) {
             match done {
                 Done::Persisted(token) => newest = Some(token),
                 Done::Failed(error) => return Err(error.into()),
@@ -148,7 +160,7 @@ impl CommitPipeline {
         Ok(())
     }
 
-    pub(super) fn handle_effects(&mut self, effects: Effects) -> Result<(), ServerError> {
+    pub(super) fn handle_effects(&mut self, mut effects: Effects) -> Result<(), ServerError> {
         if let Some(role) = effects.role {
             self.role_changed(role);
         }
@@ -194,6 +206,12 @@ impl CommitPipeline {
             {
                 records.push(Record::Commit { index });
             }
+            let mut then = effects.send_after_sync;
+            if log.pending_bytes() > MOST_PENDING_BYTES {
+                let is_answer =
+                    |message: &mut PeerMessage| message.kind == MessageKind::HeartbeatResponse;
+                then.extend(effects.send_now.extract_if(.., is_answer));
+            }
             // Before the others are sent it, so that all disks work at the same time.
             log.submit(
                 Job::Write {
@@ -202,7 +220,7 @@ impl CommitPipeline {
                     records,
                     must_sync: effects.must_sync,
                     token: effects.token,
-                    then: effects.send_after_sync,
+                    then,
                 },
                 self.state.time.now(),
             );
@@ -238,6 +256,7 @@ impl CommitPipeline {
         if let Some(commit) = effects.commit {
             let now = self.state.time.now();
             member.proposed.committed(commit, now, stats);
+            member.proposals.committed(commit);
         }
     }
 
@@ -382,5 +401,17 @@ impl CommitPipeline {
         }
         self.note_caught_up();
         self.sent_is_lost();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_busy_with_much_does_not_hang() {
+        let hangs = |millis, bytes| hangs((Duration::from_millis(millis), bytes), |time| time);
+        assert!(hangs(501, 0) && !hangs(500, 0));
+        assert!(!hangs(1500, 2 << 20) && hangs(1501, 2 << 20));
     }
 }

@@ -143,7 +143,7 @@ impl CommitPipeline {
         for conn in self.state.all_connections() {
             conn.close(CloseReason::StateReplaced, &mut self.applier.wake);
         }
-        let mut waiting = std::mem::take(&mut member.waiting);
+        let mut waiting = self.backlog.take_all();
         waiting.append(&mut member.held);
         let mut dropped = member.outstanding.clear();
         dropped.extend(member.members.forget_answers());
