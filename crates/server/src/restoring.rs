@@ -76,7 +76,8 @@ pub enum RestoringError {
     /// The clock of this machine is wrong, or that of the server was.
     #[error(
         "the backup has changes made {seconds} s after the present time of this machine's clock, by which fencing tokens \
-         are kept from repeating: set the clock, then start again"
+         are kept from repeating: set the clock, then start again; if it is right, those of the servers were wrong, and \
+         --clock-is-right gives these changes the present time"
     )]
     ClockBehind {
         /// By how much.
@@ -99,6 +100,15 @@ fn floor(now_ms: i64) -> i64 {
     elapsed_ms.saturating_mul(FLOOR_PER_MS)
 }
 
+/// Whose clock counts where a backup has changes of a time that is still to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockTrust {
+    /// Nobody knows: such a backup is refused.
+    Unknown,
+    /// This machine's, as the operator says: those changes get the present time.
+    ThisMachine,
+}
+
 /// Ends all sessions of `tree` with their ephemerals, empties its list of servers, and has zxids go
 /// on beyond all that can have been given until `now_ms`, and beyond `above`. `taken_ms` is when
 /// the state was saved, as far as that is known.
@@ -110,6 +120,7 @@ pub fn begin_anew(
     taken_ms: i64,
     now_ms: i64,
     above: i64,
+    trust: ClockTrust,
 ) -> Result<Anew, RestoringError> {
     let backup_zxid = tree.zxid();
     let newest = newest_change(tree);
@@ -118,7 +129,13 @@ pub fn begin_anew(
     if least > HIGHEST {
         return Err(RestoringError::ZxidTooHigh { beyond: least });
     }
-    let newest_ms = newest.time_ms.max(taken_ms);
+    let newest_ms = match trust {
+        ClockTrust::Unknown => newest.time_ms.max(taken_ms).max(tree.time_ms()),
+        ClockTrust::ThisMachine => {
+            tree.reset_time(now_ms);
+            now_ms
+        }
+    };
     let behind_ms = newest_ms.saturating_sub(now_ms);
     if behind_ms > CLOCK_TOLERANCE_MS {
         let seconds = behind_ms / 1000;
@@ -238,7 +255,7 @@ mod tests {
     #[test]
     fn sessions_and_their_ephemerals_end_and_everything_else_stays() {
         let mut tree = tree(9, NOW_MS);
-        let anew = begin_anew(&mut tree, NOW_MS, NOW_MS, 0).unwrap();
+        let anew = begin_anew(&mut tree, NOW_MS, NOW_MS, 0, ClockTrust::Unknown).unwrap();
         let expected = (9, 2, 2, 90_000);
         let found = (
             anew.backup_zxid,
@@ -260,7 +277,9 @@ mod tests {
     fn r42_no_zxid_is_given_again_however_often_and_in_which_order_backups_are_restored() {
         let restored = |zxid, now_ms| {
             let mut tree = tree(zxid, 0);
-            begin_anew(&mut tree, 0, now_ms, 0).unwrap().zxid
+            begin_anew(&mut tree, 0, now_ms, 0, ClockTrust::Unknown)
+                .unwrap()
+                .zxid
         };
         // The server whose backup this is has given a million zxids a second since.
         let mut given = 100 + 3600 * 1_000_000;
@@ -284,10 +303,11 @@ mod tests {
     fn r42_a_zxid_of_another_history_is_left_behind_where_the_operator_names_it() {
         let mut tree = tree(9, 0);
         let above = floor(NOW_MS) + 77;
-        let anew = begin_anew(&mut tree, 0, NOW_MS, above).unwrap();
+        let anew = begin_anew(&mut tree, 0, NOW_MS, above, ClockTrust::Unknown).unwrap();
         assert_eq!(anew.zxid, above);
         let mut tree = self::tree(9, 0);
-        let refused = begin_anew(&mut tree, 0, NOW_MS, i64::MAX - 1).unwrap_err();
+        let refused =
+            begin_anew(&mut tree, 0, NOW_MS, i64::MAX - 1, ClockTrust::Unknown).unwrap_err();
         assert!(refused.to_string().contains("name a lower zxid"));
     }
 
@@ -296,12 +316,12 @@ mod tests {
     fn r42_a_backup_whose_zxids_leave_no_room_is_refused_before_any_is_given() {
         for (zxid, mzxid) in [(i64::MAX, 1), (i64::MAX - 1, 1), (9, i64::MAX - 1)] {
             let mut tree = changed_by(zxid, 0, mzxid);
-            let refused = begin_anew(&mut tree, 0, NOW_MS, 0).unwrap_err();
+            let refused = begin_anew(&mut tree, 0, NOW_MS, 0, ClockTrust::Unknown).unwrap_err();
             assert_eq!(refused, RestoringError::ZxidTooHigh { beyond: i64::MAX });
             assert_eq!(tree.zxid(), zxid);
         }
         let mut tree = changed_by(9, 0, 1 << 60);
-        let anew = begin_anew(&mut tree, 0, NOW_MS, 0).unwrap();
+        let anew = begin_anew(&mut tree, 0, NOW_MS, 0, ClockTrust::Unknown).unwrap();
         assert_eq!(anew.zxid, (1 << 60) + LEAP);
     }
 
@@ -309,11 +329,31 @@ mod tests {
     fn r42_a_clock_that_is_behind_the_backup_is_refused() {
         for (taken_ms, mtime) in [(NOW_MS + HOUR_MS, 0), (0, NOW_MS + HOUR_MS)] {
             let mut tree = tree(9, mtime);
-            let refused = begin_anew(&mut tree, taken_ms, NOW_MS, 0);
+            let refused = begin_anew(&mut tree, taken_ms, NOW_MS, 0, ClockTrust::Unknown);
             let expected = Err(RestoringError::ClockBehind { seconds: 3600 });
             assert_eq!(refused, expected);
         }
         let mut tree = tree(9, NOW_MS + 1000);
-        assert!(begin_anew(&mut tree, NOW_MS + 2000, NOW_MS, 0).is_ok());
+        assert!(begin_anew(&mut tree, NOW_MS + 2000, NOW_MS, 0, ClockTrust::Unknown).is_ok());
+    }
+
+    /// The clock of a server was ten years ahead, or its ensemble's time was; and nobody can say
+    /// whose was right but the operator.
+    #[test]
+    fn r42_a_backup_of_a_time_that_was_ahead_is_restored_by_a_clock_that_is_said_to_be_right() {
+        let ahead_ms = NOW_MS + 10 * 365 * 24 * HOUR_MS;
+        for (taken_ms, mtime) in [(NOW_MS - HOUR_MS, ahead_ms), (ahead_ms, ahead_ms)] {
+            let mut tree = tree(9, mtime);
+            let refused = begin_anew(&mut tree, taken_ms, NOW_MS, 0, ClockTrust::Unknown);
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("--clock-is-right"), "{text}");
+            let mut tree = self::tree(9, mtime);
+            let trust = ClockTrust::ThisMachine;
+            let anew = begin_anew(&mut tree, taken_ms, NOW_MS, 0, trust).unwrap();
+            assert_eq!(newest_change(&tree).time_ms, NOW_MS);
+            assert!(tree.time_ms() <= NOW_MS);
+            // As a restore of a backup whose time was right, now.
+            assert_eq!(anew.zxid, floor(NOW_MS));
+        }
     }
 }

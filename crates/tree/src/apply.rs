@@ -168,6 +168,11 @@ impl Tree {
                 self.reap(&context, path, czxid, &mut Direct(effects))
             }
             Command::SetLevel(level) => self.set_level(&context, level),
+            Command::ResetTime { to_ms } if self.level >= FormatLevel::SessionIdentities => {
+                self.reset_time(to_ms);
+                Ok(Response::Empty)
+            }
+            Command::ResetTime { .. } => Err(ErrorCode::BadArguments),
             Command::Reconfigure { .. } if item.session != 0 && !is_open => {
                 Err(ErrorCode::SessionExpired)
             }

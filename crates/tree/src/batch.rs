@@ -26,6 +26,7 @@
 //! body 5 reap      := path:string  czxid:i64le
 //! body 6 set level := level:varint                (version 2)
 //! body 9 reconfigure := error:zigzag  request:bytes  (version 2, from level 3 on; error 0: none)
+//! body 12 reset time := to_ms:zigzag              (version 2, from level 6 on)
 //! string, bytes := len:varint  len × byte
 //! ```
 
@@ -54,6 +55,7 @@ const ORIGIN: u8 = 8;
 const RECONFIGURE: u8 = 9;
 const GROUP_STORING: u8 = 10;
 const GROUP_STORED: u8 = 11;
+const RESET_TIME: u8 = 12;
 
 /// The identity of commands whose batch lists none.
 static NOBODY: Identity = Identity::anonymous();
@@ -138,6 +140,12 @@ pub enum Command<'a> {
         refusal: i32,
         /// The body of the request, as it came.
         body: &'a [u8],
+    },
+    /// Sets the time of the tree back where it is ahead of this, with the dates of all znodes that
+    /// are later. Only the server itself gives it, for an operator. Refused below level 6.
+    ResetTime {
+        /// Milliseconds since the Unix epoch.
+        to_ms: i64,
     },
     /// Raises the format level of the tree. Refused if the tree is at a higher one. Takes no zxid.
     SetLevel(FormatLevel),
@@ -471,6 +479,7 @@ fn read_body<'a>(
             let level = FormatLevel::from_number(number);
             Command::SetLevel(level.ok_or(BatchError::UnknownLevel(number))?)
         }
+        RESET_TIME => Command::ResetTime { to_ms: from.i64()? },
         RECONFIGURE => Command::Reconfigure {
             refusal: from.i32()?,
             body: from.bytes()?,
@@ -598,6 +607,7 @@ impl BatchBuilder {
             Command::DeleteContainer { .. } => REAP,
             Command::SetLevel(_) => SET_LEVEL,
             Command::Reconfigure { .. } => RECONFIGURE,
+            Command::ResetTime { .. } => RESET_TIME,
         });
         if self.level == FormatLevel::Initial {
             out.extend_from_slice(&session.to_le_bytes());
@@ -693,6 +703,7 @@ fn put_body(out: &mut Vec<u8>, command: Command<'_>) {
             out.extend_from_slice(&czxid.to_le_bytes());
         }
         Command::SetLevel(level) => put_u64(out, level.number()),
+        Command::ResetTime { to_ms } => put_i64(out, to_ms),
         Command::Reconfigure { refusal, body } => {
             put_i64(out, refusal.into());
             put_bytes(out, body);

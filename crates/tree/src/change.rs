@@ -39,6 +39,32 @@ impl Tree {
             .add(digest::data_term(hash, self.arena.node(id)));
     }
 
+    /// Sets the time back to `to_ms` where it is ahead of that, and with it the date of each znode
+    /// that is later: it was made while time was ahead, and would be due by that time. Looks at
+    /// every znode. Returns how many it has changed.
+    pub fn reset_time(&mut self, to_ms: i64) -> usize {
+        let mut later = Vec::new();
+        // It fails for none.
+        let _ = self.arena.walk(|path, id, node| {
+            if node.mtime > to_ms || node.ctime > to_ms {
+                later.push((digest::hash_path(path), id));
+            }
+            Ok::<(), std::convert::Infallible>(())
+        });
+        for (hash, id) in &later {
+            self.save(*id);
+            self.digest
+                .remove(digest::data_term(*hash, self.arena.node(*id)));
+            let node = self.arena.node_mut(*id);
+            node.mtime = node.mtime.min(to_ms);
+            node.ctime = node.ctime.min(to_ms);
+            self.digest
+                .add(digest::data_term(*hash, self.arena.node(*id)));
+        }
+        self.time_ms = self.time_ms.min(to_ms);
+        later.len()
+    }
+
     /// Before a change of a znode's ACL, count of creates or pzxid.
     pub(crate) fn begin_family_change(&mut self, path: &str, id: NodeId) {
         self.save(id);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use baton_server::offline::{self, FirstServer, OfflineError};
-use baton_server::restoring::{self, UnreadableBackup};
+use baton_server::restoring::{self, ClockTrust, UnreadableBackup};
 use baton_server::{Progress, Unit};
 use baton_wal::{BackupReader, DirStorage, Hold, WalError};
 use baton_zkdata::{OwnerForm, Tree, ZkDataError};
@@ -63,6 +63,10 @@ pub(crate) struct Args {
     /// gone on for long: the highest `Zxid` that its servers have shown.
     #[arg(long, value_name = "ZXID", value_parser = zxid)]
     above: Option<i64>,
+    /// This machine's clock is right, and those of the servers were ahead: changes of a time that is
+    /// still to come get the present one.
+    #[arg(long)]
+    clock_is_right: bool,
     /// Serve sessions at once: all servers of before have been stopped for longer than the longest
     /// session timeout.
     #[arg(long)]
@@ -143,7 +147,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let now_ms = now_ms();
     let above = args.above.unwrap_or(0);
     let taken_ms = backup.taken_ms.unwrap_or(0);
-    let anew = restoring::begin_anew(&mut backup.tree, taken_ms, now_ms, above)
+    let trust = match args.clock_is_right {
+        true => ClockTrust::ThisMachine,
+        false => ClockTrust::Unknown,
+    };
+    let anew = restoring::begin_anew(&mut backup.tree, taken_ms, now_ms, above, trust)
         .map_err(|error| Failure::new(exit::BATON, "clock", error.to_string()))?;
     let first = args.server_id.zip(args.address.clone());
     let first = first.map(|(id, address)| FirstServer { id, address });

@@ -149,7 +149,7 @@ impl Changes {
             Command::ReattachSession { session_id, .. } => {
                 self.reattached(session_id, client, outcome);
             }
-            Command::DeleteContainer { .. } | Command::SetLevel(_) => {}
+            Command::DeleteContainer { .. } | Command::SetLevel(_) | Command::ResetTime { .. } => {}
         }
     }
 

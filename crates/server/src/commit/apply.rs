@@ -549,7 +549,8 @@ impl Applier {
             Command::Write { .. }
             | Command::Reconfigure { .. }
             | Command::DeleteContainer { .. }
-            | Command::SetLevel(_) => {}
+            | Command::SetLevel(_)
+            | Command::ResetTime { .. } => {}
         }
     }
 

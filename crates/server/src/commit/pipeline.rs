@@ -258,6 +258,23 @@ impl CommitPipeline {
         BatchBuilder::new(self.applier.level, self.entry_time_ms())
     }
 
+    /// Sets the tree's time back to that of the clocks, where an operator has asked for it.
+    fn reset_time(&mut self) -> Result<(), ServerError> {
+        if !self.state.inbox.take_reset_time() {
+            return Ok(());
+        }
+        let to_ms = self.entry_time_ms();
+        let ahead_ms = self.state.tree.read().time_ms().saturating_sub(to_ms);
+        tracing::warn!(
+            ahead_ms,
+            "time is set back to the clocks, as an operator asked"
+        );
+        let mut builder = self.new_batch();
+        builder.push(0, Command::ResetTime { to_ms });
+        self.steps.push(Step::UNASKED);
+        self.commit_for_nobody(builder)
+    }
+
     /// The time of an entry that is made now: of a server that stands alone its wall clock, of a
     /// leader one that a majority's clocks agree with.
     fn entry_time_ms(&self) -> i64 {
@@ -345,6 +362,7 @@ impl CommitPipeline {
             return self.member_turn(work, now);
         }
         self.round(work)?;
+        self.reset_time()?;
         self.expire_requested()?;
         self.expire()?;
         self.delete_own(now)?;

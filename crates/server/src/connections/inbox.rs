@@ -265,6 +265,8 @@ struct State {
     expirations: Vec<Expiration>,
     /// The server that an operator wants to lead.
     hand_over_to: Option<u64>,
+    /// Whether an operator wants the tree's time set back to the clocks.
+    resets_time: bool,
     /// Tasks that wait until less is queued.
     waiting: Vec<Waker>,
     /// The task that is the core, where it is no thread.
@@ -449,6 +451,17 @@ impl Inbox {
     /// The server to which the core was asked to hand leadership over.
     pub(crate) fn take_hand_over(&self) -> Option<u64> {
         self.state.lock().hand_over_to.take()
+    }
+
+    /// Asks the core to set the tree's time back to the clocks.
+    pub(crate) fn reset_time(&self) {
+        self.state.lock().resets_time = true;
+        self.nudge();
+    }
+
+    /// Whether the core was asked for that.
+    pub(crate) fn take_reset_time(&self) -> bool {
+        std::mem::take(&mut self.state.lock().resets_time)
     }
 
     /// As [`Inbox::take`], for a core that is a task: ready once there is something, or the core

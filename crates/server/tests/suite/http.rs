@@ -3,10 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton_proto::{Acl, ConnectRequest, ErrorCode, Perms, Request};
 use baton_server::{Options, Server, StartError};
+use baton_tree::{BatchBuilder, FormatLevel};
+use baton_wal::testing::FaultStorage;
+use baton_wal::{Entry, HardState, Record, Storage, Wal, WalOptions};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -456,4 +460,61 @@ async fn a18_ports_that_are_open_to_strangers_stop_the_start() {
         error.to_string().starts_with("http_token_file: missing: "),
         "{error}"
     );
+}
+
+/// A log whose newest change was made while the clock was ten years ahead.
+fn log_from_the_future() -> FaultStorage {
+    let disk = FaultStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let (mut wal, _) = Wal::open(storage, WalOptions::default()).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let ahead_ms = i64::try_from(now.as_millis()).unwrap() + 315_360_000_000;
+    let batch = BatchBuilder::raising(FormatLevel::NEWEST, ahead_ms);
+    let entry = Entry {
+        index: 1,
+        term: 1,
+        kind: 1,
+        payload: batch.finish(),
+    };
+    let state = HardState { term: 1, vote: 1 };
+    let records = [
+        Record::HardState(state),
+        Record::Entry(entry),
+        Record::Commit { index: 1 },
+    ];
+    wal.append(&records).unwrap();
+    wal.sync().unwrap();
+    wal.close().unwrap();
+    disk
+}
+
+#[tokio::test]
+async fn an_operator_sets_a_time_that_is_ahead_back_to_the_clocks() {
+    let options = in_memory()
+        .http("127.0.0.1:0")
+        .with(|options| options.super_digest = Some(baton_tree::digest_id(b"super:secret")));
+    let options = options.options().clone();
+    let server = Server::start_with(options, Arc::new(log_from_the_future()));
+    let server = server.await.unwrap();
+    let to = server.http_addr().unwrap();
+    let mut wire = Wire::open(&server.connect_string()).await;
+    wire.create("/stands", b"", 0).await.unwrap();
+    let ahead = async || {
+        let monitor = command(to, "monitor").await;
+        monitor["baton_time_ahead_seconds"].as_f64().unwrap()
+    };
+    assert!(ahead().await > 300_000_000.0);
+    let path = "/commands/reset_time";
+    assert_eq!(ask(to, "POST", path, "", "").await.0, 401);
+    let root = "Authorization: digest super:secret\r\n";
+    assert_eq!(ask(to, "GET", path, root, "").await.0, 405);
+    let (status, shown) = ask(to, "POST", path, root, "").await;
+    assert_eq!(status, 200, "{shown}");
+    let back = async {
+        while ahead().await > 10.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.unwrap();
+    drop(server);
 }

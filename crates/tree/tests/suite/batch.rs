@@ -22,6 +22,7 @@ enum Made {
     Reconfigure(i32, Vec<u8>),
     /// Version 2 only.
     SetLevel(FormatLevel),
+    ResetTime(i64),
 }
 
 impl Made {
@@ -55,6 +56,7 @@ impl Made {
                 body,
             },
             Self::SetLevel(level) => Command::SetLevel(*level),
+            Self::ResetTime(to_ms) => Command::ResetTime { to_ms: *to_ms },
         }
     }
 }
@@ -77,6 +79,7 @@ fn made(level: FormatLevel) -> BoxedStrategy<Made> {
         _ => prop_oneof![
             9 => of_version_1,
             1 => levels().prop_map(Made::SetLevel),
+            1 => any::<i64>().prop_map(Made::ResetTime),
             1 => (any::<i32>(), vec(any::<u8>(), 0..300))
                 .prop_map(|(refusal, body)| Made::Reconfigure(refusal, body)),
         ]

@@ -5,11 +5,11 @@ use baton_proto::{
     Response,
 };
 use baton_tree::{
-    Change, ChangeKind, CloseReason, Command, Effects, EphemeralCursor, Identity, ReapCandidate,
-    ReapCursor, Tree,
+    Change, ChangeKind, CloseReason, Command, Effects, EphemeralCursor, FormatLevel, Identity,
+    ReapCandidate, ReapCursor, Restore, Tree,
 };
 
-use crate::common::{Driver, SESSION, add_digest, dump, password, plain};
+use crate::common::{Driver, SESSION, add_digest, dump, password, plain, tree_at};
 
 #[test]
 fn the_fresh_tree_shows_the_stats_that_clients_expect() {
@@ -778,4 +778,61 @@ fn digests_differ_where_states_differ() {
     digests.sort_unstable();
     digests.dedup();
     assert_eq!(digests.len(), count);
+}
+
+/// The clocks of a majority were ten years ahead for a moment, or one was under an earlier version.
+#[test]
+fn a_time_that_was_ahead_is_set_back_with_the_dates_of_that_time() {
+    const AHEAD_MS: i64 = 1_000_000_000;
+    let mut driver = Driver::over(tree_at(FormatLevel::NEWEST));
+    let ttl = CreateMode::PersistentTtl { ttl_ms: 100 };
+    driver.create("/before", CreateMode::Persistent).unwrap();
+    driver.time_ms = AHEAD_MS;
+    driver.create("/then", ttl).unwrap();
+    driver.set("/before", b"changed", -1).unwrap();
+    driver.time_ms = 2_000;
+    driver.create("/behind", CreateMode::Persistent).unwrap();
+    assert_eq!(driver.stat("/behind").ctime, AHEAD_MS, "time stands");
+    // A snapshot that was begun before has what was there then.
+    let before = dump(&driver.tree);
+    driver.tree.begin_snapshot().unwrap();
+    let reset = Command::ResetTime { to_ms: 2_000 };
+    assert_eq!(driver.apply(0, reset).result, Ok(Response::Empty));
+    let mut slices = Vec::new();
+    while let Some(slice) = driver.tree.snapshot_slice(64) {
+        slices.push(slice);
+    }
+    assert_eq!(dump(&restored(&slices)), before);
+    assert_eq!(driver.tree.time_ms(), 2_000);
+    let dates = |path| {
+        let stat = driver.stat(path);
+        (stat.ctime, stat.mtime)
+    };
+    assert_eq!(dates("/before"), (1_000, 2_000));
+    assert_eq!(dates("/then"), (2_000, 2_000));
+    assert_eq!(dates("/behind"), (2_000, 2_000));
+    // The digest is that of whoever is restored from the state.
+    driver.tree.begin_snapshot().unwrap();
+    let mut slices = Vec::new();
+    while let Some(slice) = driver.tree.snapshot_slice(64) {
+        slices.push(slice);
+    }
+    assert_eq!(restored(&slices).digest(), driver.tree.digest());
+    driver.time_ms = 2_101;
+    driver.create("/after", CreateMode::Persistent).unwrap();
+    assert_eq!(driver.stat("/after").ctime, 2_101, "time goes on");
+    // Not forward, and not before every server knows the command.
+    driver.apply(0, Command::ResetTime { to_ms: 9_000 });
+    assert_eq!(driver.tree.time_ms(), 2_101);
+    let mut early = Driver::over(tree_at(FormatLevel::BoundedCommands));
+    let outcome = early.apply(0, reset);
+    assert_eq!(outcome.result, Err(ErrorCode::BadArguments));
+}
+
+fn restored(slices: &[Vec<u8>]) -> Tree {
+    let mut restore = Restore::new();
+    for slice in slices {
+        restore.chunk(slice).unwrap();
+    }
+    restore.finish().unwrap()
 }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `change` | servers that join, leave, move, and come back with an empty folder |
 //! | `transfer` | which server leads |
+//! | `reset_time` | a time that was ahead of the clocks |
 //! | `recover` | a new cluster with the data of a folder |
 //! | `ls` | what each member is, and whether it answers |
 
 mod change;
 mod ls;
 mod recover;
+mod reset_time;
 mod transfer;
 
 use std::path::PathBuf;
@@ -46,6 +48,7 @@ const AUTH_VARIABLE: &str = "BATON_AUTH";
   baton server replace 3                    its data is lost, its machine is not
   baton server replace '3=zk7:2888:3888;2181'
   baton server transfer 2 --http zk1:8080   server 2 is to lead
+  baton server reset-time --http zk1:8080   after clocks were ahead
   baton server recover --from DIR --into NEW --server-id 1 --address zk1:2888
 
 A server is named as in a zoo.cfg: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT, where
@@ -113,22 +116,41 @@ enum Act {
     Transfer {
         /// The server's id.
         id: u64,
-        /// HTTP ports of the servers, the leader's among them [default: port 8080 of the leader].
-        /// Where the servers are reached with TLS, these are too, unless one begins with http://.
-        #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
-        http: Vec<String>,
-        /// Show the first token of this file at the HTTP port, in place of the credentials. Other
-        /// users must not be able to read it.
-        #[arg(
-            long,
-            value_name = "FILE",
-            env = "BATON_HTTP_TOKEN_FILE",
-            hide_env_values = true
-        )]
-        http_token_file: Option<PathBuf>,
+        #[command(flatten)]
+        port: LeaderPort,
         #[command(flatten)]
         limit: Limit,
     },
+    /// Set the time of the data back to the clocks, after clocks were ahead.
+    ///
+    /// Time never goes back by itself, so it stands until the clocks have come to the newest
+    /// change: TTL nodes and delayed items stay. Set the clocks right first; baton doctor names the
+    /// wrong one. Changes of a later time get the present one. Meanwhile the servers answer nothing,
+    /// for about a second for ten million znodes.
+    ResetTime {
+        #[command(flatten)]
+        port: LeaderPort,
+        #[command(flatten)]
+        limit: Limit,
+    },
+}
+
+/// Where the leader takes what ZooKeeper's protocol has no operation for.
+#[derive(Debug, clap::Args)]
+struct LeaderPort {
+    /// HTTP ports of the servers, the leader's among them [default: port 8080 of the leader]. Where
+    /// the servers are reached with TLS, these are too, unless one begins with http://.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    http: Vec<String>,
+    /// Show the first token of this file at the HTTP port, in place of the credentials. Other users
+    /// must not be able to read it.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BATON_HTTP_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    http_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -164,10 +186,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         None => credentials_of_variable()?,
     };
     let token = match &args.act {
-        Act::Transfer {
-            http_token_file: Some(file),
-            ..
-        } => Some(first_token(file)?),
+        Act::Transfer { port, .. } | Act::ResetTime { port, .. } => {
+            let file = port.http_token_file.as_ref();
+            file.map(|file| first_token(file)).transpose()?
+        }
         _ => None,
     };
     context.block_on(on_connection(context, async |connection: &Connection| {
@@ -199,9 +221,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 let changes = Changes::within(&ensemble, limit.wait);
                 changes.replace(server.id, server.address.as_deref()).await
             }
-            Act::Transfer {
-                id, http, limit, ..
-            } => transfer::run(&ensemble, *id, http, token.as_deref(), limit.wait).await,
+            Act::Transfer { id, port, limit } => {
+                let token = token.as_deref();
+                transfer::run(&ensemble, *id, &port.http, token, limit.wait).await
+            }
+            Act::ResetTime { port, limit } => {
+                reset_time::run(&ensemble, &port.http, token.as_deref(), limit.wait).await
+            }
         }
     }))?
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use baton_client::MemberRole;
+use baton_client::{ClientTls, MemberRole};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -41,15 +41,8 @@ pub(super) async fn run(
         ));
     }
     let addresses = probe::client_addresses(&config, &ensemble.known, ensemble.tls).await;
-    let leader_at = |probes: &[Option<Probe>]| {
-        let leads = |probe: &Option<Probe>| {
-            let summary = probe.as_ref().and_then(Probe::summary);
-            summary.and_then(|summary| summary.mode.as_deref()) == Some("leader")
-        };
-        probes.iter().position(leads)
-    };
     let id_at = |at: usize| config.members.get(at).map(|member| member.id);
-    let first = leader_at(&probe::probe_all(&addresses, ensemble.tls).await);
+    let first = leader_at(&addresses, ensemble.tls).await;
     if first.and_then(id_at) == Some(id) {
         ensemble
             .context
@@ -57,36 +50,12 @@ pub(super) async fn run(
             .note(format!("server {id} leads already"));
         return Ok(shown(ensemble, id));
     }
-    let http = if http.is_empty() {
-        let host = first
-            .and_then(|at| addresses.get(at)?.as_deref()?.rsplit_once(':'))
-            .map(|(host, _)| host);
-        let host = host.ok_or_else(|| {
-            Failure::baton(
-                "which server leads is not known; name the HTTP ports of the servers with --http",
-            )
-        })?;
-        vec![format!("{host}:{HTTP_PORT}")]
-    } else {
-        http.to_vec()
-    };
-    let ports = http.iter().map(|text| HttpPort::parse(text, ensemble.tls));
-    let ports = ports.collect::<Result<Vec<_>, _>>()?;
-    let authorization = http_port::authorization(token, ensemble.credentials, &ports);
-    let authorization = authorization.as_deref();
-    let leader = leader_among(&ports, authorization).await?;
+    let leader = first.and_then(|at| addresses.get(at)?.as_deref());
     let target = format!("/commands/transfer?to={id}");
-    let answer = http_port::ask(leader, "POST", &target, authorization).await?;
-    if let Some(complaint) = answer.complaint() {
-        return Err(Failure::new(
-            exit::NOTHING,
-            "rejected",
-            format!("{leader}: refused by the server: {complaint}"),
-        ));
-    }
+    ask_leader(ensemble, http, token, leader, &target).await?;
     let until = Instant::now() + wait;
     loop {
-        let leads = leader_at(&probe::probe_all(&addresses, ensemble.tls).await);
+        let leads = leader_at(&addresses, ensemble.tls).await;
         if leads.and_then(id_at) == Some(id) {
             return Ok(shown(ensemble, id));
         }
@@ -104,6 +73,56 @@ fn shown(ensemble: &Ensemble<'_>, id: u64) -> u8 {
     let output = &ensemble.context.output;
     output.result(&Leads { leader: id }, format!("server {id} leads"));
     exit::OK
+}
+
+/// The place of the server that leads, or stands alone, among these addresses.
+pub(super) async fn leader_at(
+    addresses: &[Option<String>],
+    tls: Option<&ClientTls>,
+) -> Option<usize> {
+    let leads = |probe: &Option<Probe>| {
+        let summary = probe.as_ref().and_then(Probe::summary);
+        let mode = summary.and_then(|summary| summary.mode.as_deref());
+        matches!(mode, Some("leader" | "standalone"))
+    };
+    let probes = probe::probe_all(addresses, tls).await;
+    probes.iter().position(leads)
+}
+
+/// Posts a command at the leader's HTTP port: one of `http`, or without them the usual port at the
+/// host of `leader`, where its clients connect.
+pub(super) async fn ask_leader(
+    ensemble: &Ensemble<'_>,
+    http: &[String],
+    token: Option<&str>,
+    leader: Option<&str>,
+    target: &str,
+) -> Result<(), Failure> {
+    let http = if http.is_empty() {
+        let host = leader.and_then(|address| address.rsplit_once(':'));
+        let (host, _) = host.ok_or_else(|| {
+            Failure::baton(
+                "which server leads is not known; name the HTTP ports of the servers with --http",
+            )
+        })?;
+        vec![format!("{host}:{HTTP_PORT}")]
+    } else {
+        http.to_vec()
+    };
+    let ports = http.iter().map(|text| HttpPort::parse(text, ensemble.tls));
+    let ports = ports.collect::<Result<Vec<_>, _>>()?;
+    let authorization = http_port::authorization(token, ensemble.credentials, &ports);
+    let authorization = authorization.as_deref();
+    let leader = leader_among(&ports, authorization).await?;
+    let answer = http_port::ask(leader, "POST", target, authorization).await?;
+    match answer.complaint() {
+        None => Ok(()),
+        Some(complaint) => Err(Failure::new(
+            exit::NOTHING,
+            "rejected",
+            format!("{leader}: refused by the server: {complaint}"),
+        )),
+    }
 }
 
 /// The port of the server that says that it leads.

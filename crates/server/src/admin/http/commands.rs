@@ -9,6 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::StatusCode;
 use axum::response::Response;
 use baton_consensus::Role;
+use baton_tree::FormatLevel;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -203,6 +204,9 @@ static COMMANDS: &[Command] = &[
     ),
     shows(&["observers", "obsr"], |_| {
         fields(json!({"synced_observers": 0, "observers": []}))
+    }),
+    does(&["reset_time"], Access::TrustedPost, |state, _, _| {
+        reset_time(state)
     }),
     does(&["restore", "rest"], Access::TrustedPost, |_, _, _| {
         Err(not_offered("stop the server and use baton restore"))
@@ -554,6 +558,36 @@ fn set_trace_mask(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
     Ok(fields(json!({"tracemask": mask})))
 }
 
+/// Has the leader set the time of the tree back to the clocks. That it has been, the metric
+/// `baton_time_ahead_seconds` says.
+fn reset_time(state: &ServerState) -> Fields {
+    let refuse = |text: &str| Err((StatusCode::CONFLICT, text.to_owned()));
+    if let Some(status) = members::status(state)
+        && status.role != Role::Leader
+    {
+        return refuse(&not_the_leader(status.leader));
+    }
+    let (level, time_ms) = {
+        let tree = state.tree.read();
+        (tree.level(), tree.time_ms())
+    };
+    if level < FormatLevel::SessionIdentities {
+        return refuse(
+            "a server of an earlier version is a member, which cannot do that: finish the upgrade first",
+        );
+    }
+    state.inbox.reset_time();
+    Ok(fields(json!({"time_ms": time_ms})))
+}
+
+/// Which server to ask in place of this one.
+fn not_the_leader(leader: Option<u64>) -> String {
+    match leader {
+        Some(leader) => format!("this server does not lead: ask server {leader}"),
+        None => "no leader is known: ask again when one is".to_owned(),
+    }
+}
+
 /// Hands leadership over to another server. That it leads then, `leader` of any server says.
 fn transfer(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
     let to = parameter(asked, body, "to").and_then(|id| u64::try_from(id).ok());
@@ -566,11 +600,7 @@ fn transfer(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
         return refuse("this server stands alone");
     };
     if status.role != Role::Leader {
-        let text = match status.leader {
-            Some(leader) => format!("this server does not lead: ask server {leader}"),
-            None => "no leader is known: ask again when one is".to_owned(),
-        };
-        return refuse(&text);
+        return refuse(&not_the_leader(status.leader));
     }
     if to == status.id {
         return refuse("this server leads already");

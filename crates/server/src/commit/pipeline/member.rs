@@ -323,12 +323,14 @@ impl CommitPipeline {
         self.send_outstanding();
         if self.member.as_ref().is_some_and(Member::acts_as_leader) {
             self.raise_level_as_leader();
+            self.reset_time()?;
             self.expire_requested()?;
             self.expire()?;
             self.delete_own(now)?;
         } else {
             // Only the leader ends sessions.
             drop(self.state.inbox.take_expirations());
+            self.state.inbox.take_reset_time();
         }
         self.change_members(now);
         self.propose_waiting();

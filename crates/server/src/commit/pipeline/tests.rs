@@ -19,6 +19,8 @@ use crate::watch::table::Kinds;
 
 mod bounded;
 mod earlier_logs;
+mod time_reset;
+
 #[path = "../../../tests/suite/support/gate.rs"]
 #[allow(dead_code)]
 mod gate;
@@ -55,6 +57,11 @@ impl Stage {
     }
 
     fn with_shortest_timeout(storage: Arc<dyn Storage>, min_session_timeout: Duration) -> Self {
+        Self::at(storage, min_session_timeout, 0)
+    }
+
+    /// With a wall clock that shows this.
+    fn at(storage: Arc<dyn Storage>, min_session_timeout: Duration, wall_ms: i64) -> Self {
         let options = Options {
             tick: TICK,
             min_session_timeout,
@@ -63,7 +70,8 @@ impl Stage {
         let runtime = paused();
         let (state, mut core) = {
             let _clock = runtime.enter();
-            prepare(options, None, storage, simulated(), &Starting::default()).unwrap()
+            let time = ServerTime::simulated(wall_ms, Clock::default());
+            prepare(options, None, storage, time, &Starting::default()).unwrap()
         };
         let clock = runtime.handle().clone();
         let core = std::thread::spawn(move || {
