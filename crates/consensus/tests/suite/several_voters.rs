@@ -365,6 +365,39 @@ fn r11_a_refused_append_of_an_earlier_connection_takes_nothing_back() {
     assert_eq!(cluster.node(2).applied, ["a", "b", "c"]);
 }
 
+/// So the message is written before the leader answers its client, and reads at another server lag
+/// behind the answer by no more than that server itself does.
+#[test]
+fn the_commit_leaves_for_all_followers_when_the_leader_is_handed_the_entry() {
+    let mut cluster = three();
+    cluster.propose(1, "a");
+    cluster.drain(1);
+    cluster.sync(1);
+    while cluster.deliver_one().is_some() {}
+    cluster.drain(2);
+    cluster.sync(2);
+    assert!(cluster.deliver_one().is_some(), "the acknowledgement of 2");
+    let leader = &mut cluster.node(1).consensus;
+    let mut handed_out = Vec::new();
+    while let Some(effects) = leader.drain() {
+        let last = effects.committed.last().map(|entry| entry.index);
+        if let Some(last) = last {
+            let says = |message: &&PeerMessage| message.commit >= last;
+            let mut to: Vec<u64> = effects
+                .send_now
+                .iter()
+                .filter(says)
+                .map(|it| it.to)
+                .collect();
+            to.sort_unstable();
+            assert_eq!(to, [2, 3]);
+        }
+        handed_out.extend(last);
+        leader.persisted(effects.token);
+    }
+    assert_eq!(handed_out, [leader.last_index()]);
+}
+
 #[test]
 fn what_is_committed_is_said_to_a_follower_and_not_acknowledged_again() {
     let mut cluster = three();
