@@ -10,6 +10,8 @@ pub(crate) const MEMBER_FILE: &str = "MEMBER";
 pub(crate) const END_MARK_FILE: &str = "SYNCED";
 /// The file that says that the folder was made from a backup, and no session may be served yet.
 pub(crate) const HOLD_FILE: &str = "RESTORED";
+/// The file that says which entries the members of the cluster have acknowledged.
+pub(crate) const ACKNOWLEDGED_FILE: &str = "ACKNOWLEDGED";
 const SEGMENT_PREFIX: &str = "log-";
 const SNAPSHOT_PREFIX: &str = "snap-";
 /// Of a snapshot that has come from another server and is not the log's begin yet.
@@ -92,6 +94,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
             || whole == MEMBER_FILE
             || whole == END_MARK_FILE
             || whole == HOLD_FILE
+            || whole == ACKNOWLEDGED_FILE
     })
 }
 
@@ -102,6 +105,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || name == MEMBER_FILE
         || name == END_MARK_FILE
         || name == HOLD_FILE
+        || name == ACKNOWLEDGED_FILE
         || segment_sequence(name).is_some()
         || snapshot_point(name).is_some()
         || received_point(name).is_some()

@@ -19,6 +19,7 @@
 //! | `inspect` | `dump` and `verify`: every record and chunk, read without changing anything |
 //! | `identity` | the file that says what a data folder is to a cluster of several servers |
 //! | `backup` | a backup: a snapshot's file outside of a data folder, written and read |
+//! | `acknowledged` | the file that says which entries the members of a cluster have acknowledged |
 //! | `hold` | the file that says until when a restored folder serves no session |
 //! | `recover` | what the folder gives back at start, and whether it may be trusted |
 //! | `end_mark` | how far the log was synced, recorded in a second place |
@@ -34,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acknowledged;
 mod backup;
 mod bytes_at;
 mod end_mark;
@@ -56,6 +58,7 @@ pub mod testing;
 mod wal;
 mod whole_file;
 
+pub use acknowledged::Acknowledged;
 pub use backup::{BackupReader, BackupWriter};
 pub use end_mark::EndMark;
 pub use error::WalError;

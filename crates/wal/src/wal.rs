@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::acknowledged::{self, Acknowledged};
 use crate::end_mark::{EndMark, EndMarks, MARK_BYTES};
 use crate::error::{WalError, is_no_room};
 use crate::file_names::{END_MARK_FILE, segment_name, snapshot_name, snapshot_point};
@@ -287,6 +288,22 @@ impl Wal {
             return Ok(());
         }
         self.mark(false)
+    }
+
+    /// What the folder says of entries that members of its cluster have acknowledged.
+    ///
+    /// # Errors
+    /// [`WalError`] when the file cannot be read or is damaged.
+    pub fn acknowledged(&self) -> Result<Acknowledged, WalError> {
+        acknowledged::read(self.storage.as_ref())
+    }
+
+    /// Stores that durably. A failure leaves the log as usable as before.
+    ///
+    /// # Errors
+    /// [`WalError`] when the disk refuses.
+    pub fn store_acknowledged(&self, acknowledged: &Acknowledged) -> Result<(), WalError> {
+        acknowledged::write(self.storage.as_ref(), acknowledged)
     }
 
     /// Ends the log in good order: what waits is made durable, a last record vouches for all before

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use baton_consensus::{PeerMessage, PersistToken};
-use baton_wal::{Record, SnapshotInfo, SnapshotStore, Wal, WalError};
+use baton_wal::{Acknowledged, Record, SnapshotInfo, SnapshotStore, Wal, WalError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use crate::ensemble::wire::Wire;
@@ -48,6 +48,8 @@ pub(crate) enum Job {
     /// Notes how far the log is known to be committed, which no write has done since. The next sync
     /// makes it durable; the end of the process alone does not undo it.
     Commit(u64),
+    /// Stores which entries members have acknowledged.
+    Acknowledged(Acknowledged),
     /// A snapshot is durable: what it makes needless is removed.
     SnapshotSaved(SnapshotInfo),
     /// Ends the log in good order.
@@ -90,6 +92,8 @@ pub(crate) struct LogThread {
     /// When something was made durable last.
     progressed_at: Option<Instant>,
     store: SnapshotStore,
+    /// What the folder said at the start.
+    acknowledged: Result<Acknowledged, WalError>,
     stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -119,6 +123,7 @@ impl LogThread {
         wire: &Arc<dyn Wire>,
     ) -> (Self, LogWorker) {
         let store = wal.snapshots();
+        let acknowledged = wal.acknowledged();
         let (jobs, waiting) = crossbeam_channel::unbounded();
         let (finished, done) = crossbeam_channel::unbounded();
         let stops = Arc::new(AtomicBool::new(false));
@@ -138,6 +143,7 @@ impl LogThread {
             pending_bytes: 0,
             progressed_at: None,
             store,
+            acknowledged,
             stops,
             thread: None,
         };
@@ -192,6 +198,14 @@ impl LogThread {
     /// The snapshots of the folder.
     pub(crate) fn snapshots(&self) -> SnapshotStore {
         self.store.clone()
+    }
+
+    /// Takes out which entries members have acknowledged, by the folder at the start.
+    ///
+    /// # Errors
+    /// [`WalError`] when that cannot be read.
+    pub(crate) fn take_acknowledged(&mut self) -> Result<Acknowledged, WalError> {
+        std::mem::replace(&mut self.acknowledged, Ok(Acknowledged::default()))
     }
 
     /// Does what was handed in, ends the log in good order, and waits for that.
@@ -335,6 +349,11 @@ impl LogWorker {
         match job {
             Job::Commit(index) => {
                 self.with_room(|wal| wal.append(&[Record::Commit { index }]))?;
+            }
+            Job::Acknowledged(acknowledged) => {
+                if let Err(error) = self.wal.store_acknowledged(&acknowledged) {
+                    tracing::warn!(%error, "what other servers have acknowledged is not stored");
+                }
             }
             Job::SnapshotSaved(info) => {
                 if let Err(error) = self.wal.snapshot_saved(&info) {

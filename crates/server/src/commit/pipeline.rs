@@ -133,7 +133,7 @@ impl CommitPipeline {
     pub(crate) fn new_member(
         state: Arc<ServerState>,
         consensus: Consensus,
-        log: LogThread,
+        mut log: LogThread,
         snapshots: Snapshots,
         links: Links,
     ) -> Result<Self, ServerError> {
@@ -149,11 +149,13 @@ impl CommitPipeline {
             Box::new(ThreadWorker::new(name, Arc::clone(&wake)))
         };
         let store = log.snapshots();
+        let acknowledged = log.take_acknowledged()?;
         let member = Member::new(&state, &consensus, links, &store, worker);
         let nonces = Nonces::after(member.run());
         let log = Log::Threaded(log);
         let mut core = Self::of(state, consensus, log, Some(member), snapshots);
         core.nonces = nonces;
+        core.begin_with_acknowledged(acknowledged);
         core.hold_votes();
         core.settle_member()?;
         core.applier.is_recovering = false;

@@ -329,3 +329,32 @@ async fn r19_two_rolled_back_folders_take_nothing_from_the_third() {
     }
     assert!(healed > 0, "no run in which the third server leads");
 }
+
+/// A server that was named as rolled back knows it after another start, though whoever named it is
+/// gone: with a server that lacks the entries, too, it elects nobody.
+#[tokio::test(start_paused = true)]
+async fn r19_a_server_that_was_rolled_back_remembers_it() {
+    let (cluster, _stage) = rolled_back(&[1, 2], true).await;
+    let lost = |id: u64| {
+        let disk = cluster.state().seats[&id].disk.content("ACKNOWLEDGED");
+        disk.is_some_and(|text| !String::from_utf8_lossy(&text).contains(" lost=0 "))
+    };
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    if cluster.leader().is_some() {
+        // The third server followed when the copies were put back, and leads now.
+        assert!(!lost(1) && !lost(2));
+    } else {
+        assert!(lost(1) || lost(2));
+        cluster.end(3, Power::Fails);
+        for id in [1, 2] {
+            cluster.end(id, Power::Fails);
+            cluster.start(id);
+        }
+        for _ in 0..20_000 {
+            tokio::time::sleep(STEP).await;
+            assert_eq!(cluster.leader(), None);
+        }
+    }
+    assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+    cluster.shut();
+}

@@ -49,13 +49,14 @@ use std::time::{Duration, Instant};
 use baton_consensus::{Consensus, Role, RoleChange};
 use baton_peers::codec::LogProof;
 use baton_tree::{FormatLevel, Origin};
-use baton_wal::SnapshotStore;
+use baton_wal::{Acknowledged, SnapshotStore};
 
 use self::lateness::Lateness;
 use self::membership::Members;
 use self::phases::Phases;
 use self::proposals::Proposals;
 use self::proposed::Proposed;
+use self::rollback::acknowledged_by;
 use self::synced::Synced;
 use self::transfers::Installing;
 use super::CommitPipeline;
@@ -135,6 +136,10 @@ pub(super) struct Member {
     connected: BTreeSet<u64>,
     /// The process as which each other server was last heard.
     peer_runs: BTreeMap<u64, u64>,
+    /// Which entries members have acknowledged, as far as that is stored, and when it may be stored
+    /// again.
+    acknowledged: Acknowledged,
+    may_store_acknowledged_at: Instant,
     /// Which entries this server's log lacks, as operators see it.
     log_gap: Option<String>,
     /// Snapshots to other servers, and from them.
@@ -207,6 +212,8 @@ impl Member {
             commit_hint: None,
             connected: BTreeSet::new(),
             peer_runs: BTreeMap::new(),
+            acknowledged: Acknowledged::default(),
+            may_store_acknowledged_at: now,
             log_gap: None,
             touches: TouchRounds::new(run),
             digests: Digests::default(),
@@ -450,6 +457,7 @@ impl CommitPipeline {
             commit_term: committed.term,
             acknowledged_index: self.consensus.lost_acknowledgement().unwrap_or(0),
         };
+        let mut acknowledged = Vec::new();
         member.links.wire.update_local(&mut |local| {
             local.proof = proof;
             local.term = term;
@@ -461,7 +469,10 @@ impl CommitPipeline {
                 let matched = progress.get(&known.id).copied().unwrap_or(0);
                 known.acknowledged_index = known.acknowledged_index.max(matched);
             }
+            acknowledged = acknowledged_by(&local.members);
         });
+        let lost = proof.acknowledged_index;
+        self.store_acknowledged(lost, acknowledged, now);
     }
 
     /// Wakes the connections to which something was pushed outside of an entry.

@@ -1,12 +1,16 @@
 //! Data folders that were rolled back (R19): what other servers show of entries that this server's
 //! log lacks, what follows for its vote, and what operators see of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_consensus::{LogGap, Position};
 use baton_peers::codec::{Hello, Refusal};
+use baton_peers::handshake::KnownMember;
+use baton_wal::Acknowledged;
 
 use super::{CommitPipeline, Member};
+use crate::commit::log::Log;
+use crate::commit::log_thread::Job;
 
 /// Ticks for which a server that has started waits for the handshakes of all voters before it votes:
 /// 3 s with the usual ticks.
@@ -14,7 +18,57 @@ const HOLD_TICKS: u32 = 120;
 /// Ticks after which an election counts as one that nobody wins.
 const ELECTION_TICKS: u32 = 60;
 
+/// How often it is stored at most what the others have acknowledged: each time takes two syncs.
+const STORE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What other members have acknowledged to this server, by its handshakes.
+pub(super) fn acknowledged_by(members: &[KnownMember]) -> Vec<(u64, u128, u64)> {
+    let known = members
+        .iter()
+        .filter(|member| member.acknowledged_index > 0);
+    known
+        .map(|member| (member.id, member.incarnation, member.acknowledged_index))
+        .collect()
+}
+
 impl CommitPipeline {
+    /// Goes on with what the folder says of acknowledged entries.
+    pub(in crate::commit::pipeline) fn begin_with_acknowledged(&mut self, stored: Acknowledged) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        self.consensus.note_acknowledged(stored.lost);
+        member.links.wire.update_local(&mut |local| {
+            for known in &mut local.members {
+                let is_it = |it: &&(u64, u128, u64)| (it.0, it.1) == (known.id, known.incarnation);
+                if let Some((_, _, index)) = stored.members.iter().find(is_it) {
+                    known.acknowledged_index = known.acknowledged_index.max(*index);
+                }
+            }
+        });
+        member.acknowledged = stored;
+    }
+
+    /// Has the log's thread store which entries members have acknowledged: at once what this server
+    /// has lost, and what others have now and then, so that a start knows who was rolled back.
+    pub(super) fn store_acknowledged(
+        &mut self,
+        lost: u64,
+        members: Vec<(u64, u128, u64)>,
+        now: Instant,
+    ) {
+        let (Some(member), Log::Threaded(log)) = (&mut self.member, &mut self.log) else {
+            return;
+        };
+        let newest = Acknowledged { lost, members };
+        let is_due = lost != member.acknowledged.lost || now >= member.may_store_acknowledged_at;
+        if is_due && newest != member.acknowledged {
+            member.may_store_acknowledged_at = now + STORE_INTERVAL;
+            member.acknowledged.clone_from(&newest);
+            log.submit(Job::Acknowledged(newest), now);
+        }
+    }
+
     /// A server that has just started may lack what others have committed: it votes when it has
     /// heard of every voter, or when that has taken too long.
     pub(in crate::commit::pipeline) fn hold_votes(&mut self) {
