@@ -93,7 +93,9 @@ impl Tree {
                 self.digest.add(session.attachment.advance());
                 if item.stores_identity && level >= FormatLevel::SessionIdentities {
                     self.digest.remove(session.digest_term(id, level));
-                    session.identity = Some(Arc::new(identity.clone()));
+                    // A snapshot has no empty one.
+                    let is_known = identity.ids().len() > 0;
+                    session.identity = is_known.then(|| Arc::new(identity.clone()));
                     self.digest.add(session.digest_term(id, level));
                 }
                 Ok(true)

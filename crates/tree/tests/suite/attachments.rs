@@ -648,7 +648,7 @@ fn the_bytes_of_snapshot_version_3_stay_as_they_are() {
     assert_eq!(dump(&restore(&chunks).unwrap()), dump(&tree));
 }
 
-/// A create under `/secret`, which only `ann` may do.
+/// A create of a znode of which its creator may do everything, and nobody else anything.
 fn create_as(
     tree: &mut Tree,
     path: &str,
@@ -720,5 +720,17 @@ fn a_stored_identity_is_that_of_one_attachment_and_survives_a_snapshot() {
         assert_eq!(moved, Err(Unapplied::SessionMoved));
         assert_eq!(create_as(tree, "/secret/c", 1, 6, referring), Ok(false));
     }
+    assert_eq!(restored.digest(), tree.digest());
+}
+
+#[test]
+fn a_client_of_no_name_stores_nothing() {
+    let mut tree = tree_at(FormatLevel::SessionIdentities);
+    open(&mut tree, SESSION, 5);
+    let nobody = Identity::anonymous();
+    let stored = create_as(&mut tree, "/secret", 1, 5, (Some(&nobody), true));
+    assert_eq!(stored, Ok(false));
+    tree.begin_snapshot().unwrap();
+    let restored = restore(&drain(&mut tree, MAX_CHUNK_BYTES)).unwrap();
     assert_eq!(restored.digest(), tree.digest());
 }
