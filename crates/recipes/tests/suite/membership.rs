@@ -137,7 +137,8 @@ async fn take_over_through(variant: Variant, message: Match) {
     let _export = session(&client).await.hand_over();
     let update = within(view.next()).await.unwrap();
     assert!(update.left.is_empty(), "{variant:?}: {update:?}");
-    assert_eq!(cut.times(), 1);
+    // Others may see the change before its answer is cut off.
+    within(cut.fired()).await;
     let registered = within(member.registered()).await.unwrap();
     assert_eq!(registered.czxid, update.members[0].czxid, "once only");
 }
