@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -62,6 +62,8 @@ struct Apart {
     payload: Bytes,
     requested: Requested,
     is_sent: bool,
+    /// When it was first looked at.
+    since: Option<Instant>,
 }
 
 impl Default for Outstanding {
@@ -101,6 +103,7 @@ impl Outstanding {
                 payload,
                 requested,
                 is_sent: false,
+                since: None,
             });
             self.next_number += 1;
             return;
@@ -198,6 +201,17 @@ impl Outstanding {
         if let Some(it) = apart.find(|it| it.number == number) {
             it.is_sent = false;
         }
+    }
+
+    /// Takes out those that nothing waits for and that were not applied within `limit`. Whether they
+    /// will be is not known.
+    pub(crate) fn take_overdue(&mut self, limit: Duration, now: Instant) -> Vec<Requested> {
+        let is_overdue = |it: &mut Apart| {
+            let since = *it.since.get_or_insert(now);
+            now.saturating_duration_since(since) >= limit
+        };
+        let overdue = self.apart.extract_if(.., is_overdue);
+        overdue.map(|it| it.requested).collect()
     }
 
     /// Whether there are batches that nothing waits for.
@@ -330,6 +344,27 @@ mod tests {
         outstanding.push(payload(4), Content::Requests, requested(4));
         assert_eq!(outstanding.first_unsent().unwrap().0, 3);
     }
+
+    #[test]
+    fn a_change_of_the_members_that_is_not_applied_is_given_up_and_nothing_else_is() {
+        let limit = Duration::from_secs(60);
+        let start = Instant::now();
+        let mut outstanding = Outstanding::default();
+        outstanding.push(payload(1), Content::Requests, requested(1));
+        outstanding.push(payload(2), Content::Reconfigure, requested(2));
+        assert!(outstanding.take_overdue(limit, start).is_empty());
+        outstanding.push(payload(3), Content::Reconfigure, requested(3));
+        let soon = start + Duration::from_secs(59);
+        assert!(outstanding.take_overdue(limit, soon).is_empty());
+        // Another leader does not make it wait anew.
+        assert!(outstanding.send_apart().is_some());
+        assert!(outstanding.lost().is_empty());
+        let overdue = outstanding.take_overdue(limit, start + limit);
+        assert_eq!(overdue.iter().map(id).collect::<Vec<u32>>(), [2]);
+        assert!(outstanding.take(2).is_none());
+        assert!(outstanding.is_set_apart(3) && outstanding.has(1));
+    }
+
     #[test]
     fn reads_behind_a_handshake_that_is_lost_have_their_turn() {
         let mut outstanding = Outstanding::default();

@@ -339,6 +339,7 @@ impl CommitPipeline {
             drop(self.state.inbox.take_expirations());
             self.state.inbox.take_reset_time();
         }
+        self.give_up_changes(now);
         self.change_members(now);
         self.propose_waiting();
         self.send_touches();

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
 use crate::commit::member_changes::{MemberChanges, member_changes, successor, voters};
+use crate::connections::conn::CloseReason;
 use crate::error::ServerError;
 use crate::options::host_and_port;
 
@@ -31,6 +32,8 @@ const WAITS_FOR: Duration = Duration::from_secs(5);
 /// How long a new voter may stay where it is while it catches up, and a change may wait for a first
 /// list of servers.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client waits for the answer to its change, whoever leads meanwhile.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How often the leader compares learners with the list.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Changes that may wait for the one that is in the log.
@@ -55,7 +58,7 @@ pub(super) struct Members {
     /// Since when there has been a learner that is not listed.
     unlisted_since: Option<Instant>,
     /// Answers that wait until the changed members are in force.
-    answers: Vec<(Requested, Result<Outcome, Unapplied>)>,
+    answers: Vec<(Requested, Result<Outcome, Unapplied>, Instant)>,
     /// The index of the membership, of another server, that lacks this one.
     removed_by: Option<u64>,
 }
@@ -139,7 +142,7 @@ impl Members {
     /// Whether this connection waits for the answer to a change.
     pub(super) fn is_awaited_by(&self, conn: u32) -> bool {
         let mut waiting = self.answers.iter();
-        waiting.any(|(requested, _)| requested.concerns(conn))
+        waiting.any(|(requested, ..)| requested.concerns(conn))
     }
 
     /// Whether any connection does.
@@ -150,7 +153,7 @@ impl Members {
     /// Forgets the answers: the connections are gone.
     pub(super) fn forget_answers(&mut self) -> impl Iterator<Item = Requested> + use<> {
         let answers = std::mem::take(&mut self.answers).into_iter();
-        answers.map(|(requested, _)| requested)
+        answers.map(|(requested, ..)| requested)
     }
 
     /// Whether the cluster goes on without this server, though its log does not say so.
@@ -684,7 +687,36 @@ impl CommitPipeline {
             && let Some(requested) = member.take(origin)
             && let Some(outcome) = outcome
         {
-            member.members.answers.push((requested, outcome));
+            let now = self.state.time.now();
+            member.members.answers.push((requested, outcome, now));
+        }
+    }
+
+    /// Gives up changes of the members whose clients have waited for long: where one leader after the
+    /// other ends, none of them may come to it. Whether the change is made is not known, so the
+    /// connections are closed, as after any lost answer.
+    pub(super) fn give_up_changes(&mut self, now: Instant) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let mut overdue = member.outstanding.take_overdue(ANSWER_LIMIT, now);
+        let is_overdue = |(_, _, since): &mut (_, _, Instant)| {
+            now.saturating_duration_since(*since) >= ANSWER_LIMIT
+        };
+        let answers = member.members.answers.extract_if(.., is_overdue);
+        overdue.extend(answers.map(|(requested, ..)| requested));
+        for requested in overdue {
+            tracing::warn!(
+                limit = ?ANSWER_LIMIT,
+                "a change of the members is not answered in time: its client is disconnected, and whether the change \
+                 is made is not known; look at the list of the servers, and ask again"
+            );
+            for group in &requested.work.groups {
+                group
+                    .conn
+                    .close(CloseReason::RequestLost, &mut self.applier.wake);
+            }
+            self.finish(requested);
         }
     }
 
@@ -704,7 +736,7 @@ impl CommitPipeline {
         if membership.is_joint() && stays.iter().any(|ids| ids.contains(&member.id)) {
             return;
         }
-        for (requested, outcome) in std::mem::take(&mut member.members.answers) {
+        for (requested, outcome, _) in std::mem::take(&mut member.members.answers) {
             self.applier
                 .answer_reconfigure(&self.state, &requested, &outcome);
             self.finish(requested);
