@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_client::{CreateMode, State};
+use baton_client::{CreateMode, MembershipChange, State};
 use baton_consensus::Role;
 use baton_wal::testing::Loss;
 
@@ -354,6 +354,59 @@ async fn r19_a_server_that_was_rolled_back_remembers_it() {
             tokio::time::sleep(STEP).await;
             assert_eq!(cluster.leader(), None);
         }
+    }
+    assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
+    cluster.shut();
+}
+
+/// Longer than a server waits for the answer to a change.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(75);
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_members_is_answered_though_leaders_are_killed() {
+    let timeout = Duration::from_secs(4);
+    let setup = Setup {
+        spares: 1,
+        ..three()
+    };
+    let (cluster, _ends) = Cluster::new(setup, Recorder::new(true)).unwrap();
+    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
+    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
+    for id in cluster.all_ids() {
+        cluster.start(id);
+    }
+    come_to_rest(&cluster).await;
+    let kills = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if let Some(id) = cluster.leader() {
+                cluster.end(id, Power::Stays);
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                cluster.start(id);
+            }
+        }
+    };
+    let changes = async {
+        let client = stage.operator().unwrap();
+        for round in 0..8 {
+            let joining = match round % 2 {
+                0 => vec!["server.4=p4:1:1:participant;s4:1".parse().unwrap()],
+                _ => Vec::new(),
+            };
+            let leaving = Vec::from_iter(joining.is_empty().then_some(4));
+            let change = MembershipChange::Incremental { joining, leaving };
+            let asked = async {
+                let session = client.session().await.unwrap();
+                // What comes of it depends on who leads when.
+                let _ = session.change_members(&change, None).await;
+            };
+            let answered = tokio::time::timeout(ANSWERED_WITHIN, asked).await;
+            assert!(answered.is_ok(), "{change:?} in round {round}");
+        }
+    };
+    tokio::select! {
+        () = changes => {}
+        () = kills => {}
     }
     assert_eq!(cluster.recorder().failures(), [] as [String; 0]);
     cluster.shut();
