@@ -16,6 +16,9 @@ pub(crate) const KEYS: [&str; 4] = ["tls_ca", "tls_cert", "tls_key", "auth_file"
 /// The key of the ACL of what verbs create, and the id of its flag.
 pub(crate) const ACL: &str = "acl";
 
+/// The variable that may hold a password. Commands that run under a lock do not get it.
+pub(crate) const AUTH_VARIABLE: &str = "BATON_AUTH";
+
 /// The scheme of users who prove to know their password by SASL, and do not send it.
 const SASL: &str = "sasl";
 

@@ -24,7 +24,8 @@
 //! | `unfinished` | a folder under way, removed when the user stops the command |
 //! | `traces` | traces of this process, where they are exported |
 //! | `service_manager` | what systemd hands to a server that it starts, and hears from it |
-//! | `signals` | the signals that `baton` receives |
+//! | `first_process` | the work of the first process of a container |
+//! | `signals` | the signals that `baton` receives, and its death by one |
 //! | `output/` | results, notices, errors, questions, the server's log |
 //! | `exit` | exit codes and the error of a verb |
 //! | `duration` | durations as arguments and as they are shown |
@@ -40,6 +41,7 @@ mod connection;
 mod context;
 mod duration;
 mod exit;
+mod first_process;
 mod folders;
 mod locks;
 mod output;
@@ -68,7 +70,11 @@ use crate::output::error_stream;
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    signals::begin_clean();
     if let Some(code) = run::supervise::divert(std::env::args_os()) {
+        return code;
+    }
+    if let Some(code) = first_process::divert() {
         return code;
     }
     let cli = match cli::Cli::read() {
@@ -82,7 +88,9 @@ fn main() -> ExitCode {
     }
     // Whoever does not read what this process has written must not keep it from ending.
     error_stream::flush(FLUSH_LIMIT);
-    ExitCode::from(outcome.unwrap_or_else(|failure| failure.exit_code))
+    let code = outcome.unwrap_or_else(|failure| failure.exit_code);
+    signals::die_if_ended(code);
+    ExitCode::from(code)
 }
 
 /// Runs the verb with its log and its traces.

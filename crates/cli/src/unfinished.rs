@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::SigSet;
-
 use crate::exit::Failure;
 use crate::output::Output;
-use crate::signals;
+use crate::signals::{self, Signals};
 
 /// How often a folder that is being written to is removed before it is left behind.
 const ATTEMPTS: u32 = 100;
@@ -17,8 +15,7 @@ const ATTEMPTS: u32 = 100;
 /// What is under construction, once stops are handled here.
 static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
 
-/// From now on a signal that asks the process to end clears the status line first. Call it before
-/// other threads are started: they inherit that these signals are not theirs.
+/// From now on a signal that asks the process to end clears the status line first.
 ///
 /// # Errors
 /// The system refuses.
@@ -27,16 +24,12 @@ pub(crate) fn heed_stops(output: &Output) -> Result<(), Failure> {
     if unfinished.is_some() {
         return Ok(());
     }
-    let cannot =
-        |error: nix::Error| Failure::baton(format!("cannot handle signals: {error}; report this"));
-    let stops: SigSet = signals::heeded_stops().collect();
-    // Threads that are started later inherit it, so that only the one below takes these signals.
-    stops.thread_block().map_err(cannot)?;
+    let mut signals = Signals::new()?;
     let output = output.clone();
     let waiter = std::thread::Builder::new()
         .name("baton-stop".to_owned())
         .spawn(move || {
-            let Ok(signal) = stops.wait() else {
+            let Some(number) = signals.wait_for_stop() else {
                 return;
             };
             // Held to the end: the work's own failure, now that its folder is gone, must not be
@@ -46,7 +39,9 @@ pub(crate) fn heed_stops(output: &Output) -> Result<(), Failure> {
             for folder in unfinished.take().iter().flatten() {
                 remove(folder);
             }
-            std::process::exit(signals::exit_code(signal as i32).into());
+            let code = signals::ended_by(number);
+            signals::die_if_ended(code);
+            std::process::exit(code.into());
         });
     waiter.map_err(|error| {
         Failure::baton(format!(

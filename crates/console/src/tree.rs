@@ -278,7 +278,8 @@ impl Walk<'_> {
                     None => true,
                     // A name that may be used again is read again when the list has changed.
                     Some(known) if known.stat.ephemeral_owner != 0 => {
-                        was_listed && !is_numbered(name) || self.watched.contains(&child)
+                        was_listed && inspect::sequence_number(name).is_none()
+                            || self.watched.contains(&child)
                     }
                     Some(_) => true,
                 };
@@ -543,13 +544,6 @@ impl Walk<'_> {
         }
         due
     }
-}
-
-/// Whether a name ends with a number of the server's, so that no other node of the same folder
-/// gets it again.
-fn is_numbered(name: &str) -> bool {
-    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    digits >= 9
 }
 
 /// The paths whose recipes may have changed with these nodes: their own and those of the folders

@@ -27,7 +27,8 @@ use clap::ValueEnum;
 
 use crate::access::{Access, AccessFiles};
 use crate::context::Context;
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
+use crate::signals;
 use report::Report;
 
 /// Measure a server: throughput, latency, and what an operation costs it.
@@ -234,7 +235,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context
         .output
         .paragraph(&report, report.to_string().trim_end().to_owned());
-    Ok(exit::OK)
+    Ok(signals::outcome())
 }
 
 fn measure(args: &Args, servers: &str, access: &Access) -> Result<Report, BenchError> {

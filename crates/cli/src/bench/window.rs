@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::process::Usage;
 use super::report::{Latency, Report, ServerCost, per_op_us, round};
 use super::{Args, BenchError};
+use crate::signals;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -140,7 +141,10 @@ impl Window {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = self.finished.notified() => {}
-            _ = tokio::signal::ctrl_c() => self.stop(),
+            _ = tokio::signal::ctrl_c() => {
+                self.stop();
+                signals::ended_by(signals::INTERRUPT);
+            }
         }
     }
 }

@@ -143,7 +143,7 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
             context.output.result(&Shown { path, gate }, format!("{path} is {gate}"));
             exit::OK
         }),
-        number = signals.stop() => Ok(signals::exit_code(number)),
+        number = signals.stop() => Ok(signals::ended_by(number)),
     };
     connection.close().await;
     outcome
@@ -190,7 +190,7 @@ async fn enter(
     };
     let entered = tokio::select! {
         entered = connection.wait(&awaited, entering) => entered.map_err(|error| failure(&error))?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+        number = signals.stop() => return Ok(signals::ended_by(number)),
     };
     let round = entered.round();
     let quiet = !args.run.words().is_empty();
@@ -205,7 +205,7 @@ async fn enter(
     let awaited = Awaited::Others { path };
     let left = tokio::select! {
         left = connection.wait(&awaited, leaving) => left,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+        number = signals.stop() => return Ok(signals::ended_by(number)),
     };
     match left {
         Ok(left) => {

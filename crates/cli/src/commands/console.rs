@@ -93,7 +93,7 @@ async fn serve(
         () = http::serve(router(Arc::new(gate)), listener) => return Ok(exit::OK),
         number = signals.stop() => number,
     };
-    Ok(signals::exit_code(number))
+    Ok(signals::ended_by(number))
 }
 
 /// Sixteen random bytes in hexadecimal.

@@ -137,7 +137,7 @@ async fn watch(
     };
     tokio::select! {
         failure = connection.wait(&awaited, watching) => Err(failure),
-        number = signals.stop() => Ok(signals::exit_code(number)),
+        number = signals.stop() => Ok(signals::ended_by(number)),
     }
 }
 

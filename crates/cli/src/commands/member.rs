@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let connecting = Connection::open(context, options);
         let connection = tokio::select! {
             connection = connecting => connection?,
-            number = signals.stop() => return Ok(signals::exit_code(number)),
+            number = signals.stop() => return Ok(signals::ended_by(number)),
         };
         let (Act::Join(Join { path, .. }) | Act::Ls { path } | Act::Watch { path }) = &args.act;
         let outcome = async {
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 Act::Ls { .. } => tokio::select! {
                     listed = list(&group, context) => listed,
                     failure = connection.failed() => Err(failure),
-                    number = signals.stop() => Ok(signals::exit_code(number)),
+                    number = signals.stop() => Ok(signals::ended_by(number)),
                 },
                 Act::Watch { .. } => watch(&group, context, &connection, &mut signals).await,
             }
@@ -190,7 +190,7 @@ async fn join(
     let awaited = Awaited::News { path: group.path() };
     let registered = tokio::select! {
         registered = connection.wait(&awaited, registration.registered()) => registered.map_err(|error| failure(&error))?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+        number = signals.stop() => return Ok(signals::ended_by(number)),
         never = report_obstacles(&registration, context) => match never {},
     };
     let joined = Joined {
@@ -213,7 +213,7 @@ async fn join(
         let holding = tenure::hold(&tenure, signals);
         tokio::select! {
             held = connection.wait(&awaited, holding) => match held {
-                Ok(_) => Ok(exit::OK),
+                Ok(number) => Ok(signals::lasted_until(number)),
                 Err(_) => Err(ended(&registration)),
             },
             never = report_obstacles(&registration, context) => match never {},
@@ -238,7 +238,7 @@ async fn join(
         };
         match ran.stop {
             Some(_) => Err(ended(&registration)),
-            None => Ok(ran.ended.exit_code()),
+            None => Ok(ran.ended.outcome()),
         }
     };
     // The end of the session does it as well, should no server answer now.
@@ -370,7 +370,7 @@ async fn watch(
     let awaited = Awaited::News { path: group.path() };
     tokio::select! {
         failure = connection.wait(&awaited, watching) => Err(failure),
-        number = signals.stop() => Ok(signals::exit_code(number)),
+        number = signals.stop() => Ok(signals::ended_by(number)),
     }
 }
 

@@ -3,8 +3,9 @@
 //! It listens on `baton.sock` in its data folder besides the addresses that are set, so that local
 //! commands with the same folder meet it (see `local`). The first line on standard output means
 //! that it answers. What its HTTP shows of the tree is `page`, how many files it may open
-//! `open_files`.
+//! `open_files`, how it begins where a command starts it on demand `detached`.
 
+mod detached;
 mod open_files;
 mod page;
 
@@ -82,9 +83,7 @@ pub(crate) struct Args {
 /// Serves until a signal, idleness or a failure ends it.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.detached {
-        // Fails only for a process that leads a group already, which has left its starter's group
-        // then.
-        let _ = rustix::process::setsid();
+        detached::leave_starter();
     }
     if let Some(parent) = args.end_with {
         end_with(parent)?;
@@ -111,6 +110,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         tracing::warn!("{warning}");
     }
     open_files::raise_limit();
+    if args.detached {
+        detached::report_rest();
+    }
     let traces = Traces::of_server(&context.output);
     let tracer = traces.as_ref().and_then(Traces::write_tracer);
     let (builder, mut places) = prepare(settings.target())?;
@@ -123,7 +125,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let exit_when_idle = settings.target().exit_when_idle;
     let machine = Machine::this()?;
     context.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = match args.detached {
+            true => Signals::of_detached()?,
+            false => Signals::new()?,
+        };
         let _received = survive_size_limit()?;
         // Before it serves: a command that finds it running finds its mark, too.
         let _marker =
@@ -135,7 +140,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             number = signals.stop() => {
                 drop(shown);
                 tracing::info!("stopping before the start is complete, because of {}", signals::name(number));
-                return Ok(exit::OK);
+                return Ok(signals::lasted_until(number));
             }
         };
         drop(shown);
@@ -148,6 +153,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         places.splice(0..0, bound);
         let https = server.https_addrs().first().copied();
         announce(context, &places, server.http_addr(), https, data);
+        if args.detached {
+            detached::close_output();
+        }
         service_manager::is_ready();
         let options = &settings.target().options;
         open_files::check_limit(options);
@@ -178,11 +186,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             );
         }
         let ended = tokio::select! {
-            number = signals.stop() => Ok(signals::name(number)),
-            () = idle(&server, exit_when_idle) => Ok("idleness".to_owned()),
+            number = signals.stop() => Ok(Some(number)),
+            () = idle(&server, exit_when_idle) => Ok(None),
             error = server.failed() => Err(Failure::baton(error.to_string())),
         }?;
-        tracing::info!("stopping, because of {ended}");
+        let cause = ended.map_or_else(|| "idleness".to_owned(), signals::name);
+        tracing::info!("stopping, because of {cause}");
         service_manager::is_stopping();
         if let Some(page) = page {
             page.close().await;
@@ -194,7 +203,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         if let Some(traces) = traces {
             traces.finish(&context.output);
         }
-        Ok(exit::OK)
+        Ok(ended.map_or(exit::OK, signals::lasted_until))
     })?
 }
 

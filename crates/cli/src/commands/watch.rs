@@ -7,7 +7,7 @@ use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::paths;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 use crate::znode::failure;
 
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let mut signals = Signals::new()?;
         let connection = tokio::select! {
             connection = Connection::open(context, LASTING) => connection?,
-            _ = signals.stop() => return Ok(exit::OK),
+            number = signals.stop() => return Ok(signals::lasted_until(number)),
         };
         let watching = async {
             let mut seen = 0;
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let awaited = Awaited::News { path: &args.path };
         let outcome = tokio::select! {
             outcome = connection.wait(&awaited, watching) => outcome,
-            _ = signals.stop() => Ok(exit::OK),
+            number = signals.stop() => Ok(signals::lasted_until(number)),
         };
         connection.close().await;
         outcome

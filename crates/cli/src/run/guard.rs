@@ -135,7 +135,7 @@ async fn hold(
     let waiting = Instant::now();
     let guard = tokio::select! {
         guard = connection.wait(&awaited, acquiring) => guard?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+        number = signals.stop() => return Ok(signals::ended_by(number)),
     };
     context.output.verbose(|| {
         format!(
@@ -188,7 +188,7 @@ async fn under(
         context.output.result(&held, text);
         let holding = tenure::hold(&holding, signals);
         return match connection.wait(&Awaited::News { path }, holding).await {
-            Ok(_) => Ok(exit::OK),
+            Ok(number) => Ok(signals::lasted_until(number)),
             Err(stop) => Err(stop.failure(path)),
         };
     }

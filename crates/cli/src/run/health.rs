@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
+use crate::access::AUTH_VARIABLE;
 use crate::duration;
 use crate::exit::Failure;
 use crate::run::supervise::OnLost;
@@ -79,6 +80,7 @@ impl Health {
             .arg("-c")
             .arg(&self.line)
             .envs(environment.iter().cloned())
+            .env_remove(AUTH_VARIABLE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .process_group(0)

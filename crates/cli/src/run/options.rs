@@ -109,7 +109,7 @@ impl RunOptions {
             connection = Connection::open(context, self.session()) => {
                 connection.map(|connection| ControlFlow::Continue((connection, signals)))
             }
-            number = signals.stop() => Ok(ControlFlow::Break(signals::exit_code(number))),
+            number = signals.stop() => Ok(ControlFlow::Break(signals::ended_by(number))),
         }
     }
 

@@ -141,9 +141,11 @@ pub(crate) async fn run_while_held(
                 let now = boottime();
                 child.lease(now, (now + notice).min(lease_end.saturating_sub(margin))).await;
             }
-            number = signals.next() => {
-                output.verbose(|| format!("passing {} on to the command", signals::name(number)));
-                child.signal(number).await;
+            received = signals.received() => {
+                if child.signal(received).await {
+                    let name = signals::name(received.number);
+                    output.verbose(|| format!("passing {name} on to the command"));
+                }
             }
             _ = check.tick(), if stop.is_none() => {
                 let end = boottime() + tenure.remaining();
@@ -161,7 +163,7 @@ pub(crate) async fn run_while_held(
 pub(crate) fn exit_code(outcome: &Outcome, on_lost: OnLost, what: &str) -> Result<u8, Failure> {
     let stopped = outcome.ended.stopped || (outcome.stop.is_some() && on_lost != OnLost::Ignore);
     if !stopped {
-        return Ok(outcome.ended.exit_code());
+        return Ok(outcome.ended.outcome());
     }
     // Where the session has reported no loss, the guardian has seen the lease end.
     let stop = outcome.stop.unwrap_or(Stop::Lost(LostReason::LeaseEnded));

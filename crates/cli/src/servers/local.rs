@@ -33,6 +33,16 @@ const START_LOCK: &str = "start.lock";
 const LOG_BYTES: u64 = 8 << 20;
 /// After this long without connections and sessions, a server that a command started ends itself.
 const IDLE: Duration = Duration::from_secs(600);
+/// The variables that a server which a command starts takes over: who its user is, and where the
+/// machine's shared paths are.
+const INHERITED: [&str; 6] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "BATON_LOG",
+    "BATON_SYSTEM_DIR",
+];
 /// Files in the folder are for this user only, also those that were made otherwise.
 const FILE_MODE: u32 = 0o600;
 /// The longest path of a unix socket, a limit of the system.
@@ -175,7 +185,14 @@ impl LocalServer {
                 "--data-dir",
             ])
             .arg(&self.folder)
-            .env_remove("BATON_SERVERS")
+            // It serves whoever comes later, too, from whatever folder and environment.
+            .env_clear()
+            .envs(
+                INHERITED
+                    .iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
+            .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::from(log))

@@ -81,7 +81,7 @@ fn people_read_the_list_for_servers_and_each_server() {
         "{server}"
     );
     running.signal("INT");
-    assert_eq!(running.end().code, 0);
+    assert_eq!(running.end().code, 130);
 }
 
 #[test]

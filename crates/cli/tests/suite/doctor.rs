@@ -214,7 +214,7 @@ async fn damaged_layouts_are_found_and_healed_ones_are_not() {
     make("/mixed/ab__lock__0000000001", CreateMode::Ephemeral).await;
     let curator = "/mixed/_c_11111111-2222-3333-4444-555555555555-lock-0000000002";
     make(curator, CreateMode::Ephemeral).await;
-    make("/high/x-2147483000", CreateMode::Persistent).await;
+    make("/high/lock-2147483000", CreateMode::Persistent).await;
     for hundred in 0..101 {
         let names = (0..100).map(|one| format!("/wide/n{hundred}-{one}"));
         let ops: Vec<Op> = names

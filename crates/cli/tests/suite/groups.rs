@@ -66,7 +66,7 @@ async fn a_successor_takes_over_and_the_predecessor_stops() {
     let first = first.end();
     assert_eq!(first.code, 113, "{first:?}");
     second.signal("INT");
-    assert_eq!(second.end().code, 0);
+    assert_eq!(second.end().code, 130);
     assert_eq!(watching.line(), "0 members: ; left: a");
 }
 

@@ -95,7 +95,8 @@ pub use node_info::{NodeInfo, Unreadable};
 pub use queue::{ItemClaim, LockingQueueSnapshot, QueueSnapshot};
 pub use recognise::{
     RoundInfo, Shape, beside, is_part_of_locking_queue, is_ready_mark, is_receipts, latch_in,
-    locking_queue_folders, newest_round_in, oldest_items, recognise, round_in, term_in, term_path,
+    locking_queue_folders, newest_round_in, oldest_items, recognise, round_in, sequence_number,
+    term_in, term_path,
 };
 pub use role::{NodeRole, role};
 pub use waits::Wait;

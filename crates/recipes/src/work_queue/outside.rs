@@ -17,15 +17,23 @@ pub(crate) fn capacity_in(data: &[u8]) -> Option<Option<u64>> {
     Terms::from_bytes(data).map(|terms| terms.capacity)
 }
 
-/// A number that grows from the older items and dead letters of a folder to the newer ones.
-pub(crate) fn item_age(name: &str) -> Option<i64> {
+/// The number that a server has appended to the name of an item or a dead letter.
+pub(crate) fn item_number(name: &str) -> Option<i64> {
     if let Some(number) = name.strip_prefix(DEAD_PREFIX) {
         return naming::sequence_number(number);
     }
-    Some(match ItemName::parse(name)? {
-        ItemName::Ready { number } => number,
-        ItemName::Later { due_ms, .. } => due_ms,
-    })
+    match ItemName::parse(name)? {
+        ItemName::Ready { number } => Some(number),
+        ItemName::Later { .. } => None,
+    }
+}
+
+/// A number that grows from the older items and dead letters of a folder to the newer ones.
+pub(crate) fn item_age(name: &str) -> Option<i64> {
+    match ItemName::parse(name) {
+        Some(ItemName::Later { due_ms, .. }) => Some(due_ms),
+        _ => item_number(name),
+    }
 }
 
 /// The folders of a work queue, for callers that read it node by node.

@@ -11,6 +11,7 @@ mod mode;
 mod plan;
 mod server_process;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -19,7 +20,7 @@ use self::mode::Mode;
 use self::plan::{Place, Plan};
 use self::server_process::ServerProcess;
 use crate::context::{Context, SERVERS_FLAG};
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 use crate::signals::{self, Signals};
 
 /// Pause between two looks at the servers while they start.
@@ -52,7 +53,7 @@ address, console, process id, data folder), then one for each server that ends
 and each change of the leader. FOLDER/N.toml is the configuration of server N,
 and FOLDER/N/server.log its log. FOLDER is --data-dir or BATON_DATA_DIR, which
 keeps data and ports, or a new temporary folder that is removed at the end.
-Exit codes: 0 stopped by a signal   2 usage
+Exit codes: 0 stopped by TERM   2 usage
             125 a server did not start, or every server has ended")]
 pub(crate) struct Args {
     /// How many servers to start, 1 to 7 [default: 1, or as many as the data folder has].
@@ -80,16 +81,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let mut signals = Signals::new()?;
         let mut dev = Dev::new(plan, args.restart, context);
         let outcome = tokio::select! {
-            outcome = dev.run() => outcome,
-            number = signals.stop() => Ok(signals::name(number)),
+            failure = dev.run() => Err(failure),
+            number = signals.stop() => Ok(number),
         };
         dev.stop().await;
-        let cause = outcome?;
+        let number = outcome?;
+        let cause = signals::name(number);
         context
             .output
             .verbose(|| format!("the servers have ended, because of {cause}"));
         dev.plan.tidy();
-        Ok(exit::OK)
+        Ok(signals::lasted_until(number))
     })?
 }
 
@@ -168,7 +170,14 @@ impl<'a> Dev<'a> {
 
     /// Starts the servers, then reports what becomes of them. Ends only with a failure. Cancelling
     /// leaves the servers to [`Dev::stop`].
-    async fn run(&mut self) -> Result<String, Failure> {
+    async fn run(&mut self) -> Failure {
+        match self.serve().await {
+            Ok(never) => match never {},
+            Err(failure) => failure,
+        }
+    }
+
+    async fn serve(&mut self) -> Result<Infallible, Failure> {
         for place in &self.plan.places {
             let process = ServerProcess::start(&self.plan, place)?;
             self.processes.push(Some(process));

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use baton::inspect::{Inspector, LockSnapshot};
+use baton::inspect::{Inspector, LockSnapshot, sequence_number};
 use baton_client::{Error, Session};
 use baton_proto::path::join;
 use serde_json::Value;
@@ -191,7 +191,7 @@ impl Walk<'_> {
         if names.len() > MANY_CHILDREN {
             self.children.add(|| many_children(path, names.len()));
         }
-        if let Some(number) = names.iter().filter_map(|name| number_of(name)).max()
+        if let Some(number) = names.iter().filter_map(|name| sequence_number(name)).max()
             && number >= HIGH_NUMBER
         {
             self.numbers.add(|| high_number(path, number));
@@ -200,7 +200,7 @@ impl Walk<'_> {
         if QUEUE_PARTS.iter().filter(|part| has(part)).count() > 0 || names.is_empty() {
             self.look_at_queue(path, &listed.stat, &names).await?;
         }
-        let is_numbered = |name: &String| number_of(name).is_some();
+        let is_numbered = |name: &String| sequence_number(name).is_some();
         if names.len() <= MANY_CHILDREN && names.iter().any(is_numbered) {
             match self.inspector.lock(path).await {
                 Ok(lock) => self.look_at_lock(&lock),
@@ -354,31 +354,9 @@ fn mixed(lock: &LockSnapshot) -> Finding {
     )
 }
 
-/// The number that a server has appended to a name.
-fn number_of(name: &str) -> Option<i64> {
-    let digits = name.len().checked_sub(10).and_then(|at| name.get(at..))?;
-    digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| digits.parse().ok())?
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_the_ten_digits_at_the_end() {
-        for (name, number) in [
-            ("lock-0000000007", Some(7)),
-            ("2147483647", Some(2_147_483_647)),
-            ("lock-7", None),
-            ("0000000007x", None),
-            ("", None),
-        ] {
-            assert_eq!(number_of(name), number, "{name}");
-        }
-    }
 
     #[test]
     fn of_many_findings_of_a_kind_the_first_are_shown_and_the_others_counted() {

@@ -11,7 +11,7 @@ use super::election::{Which, election, failure};
 use crate::connection::{BRIEF, Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
 /// Prints each leader, until a signal.
@@ -36,7 +36,7 @@ pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failur
     let awaited = Awaited::News { path: &which.path };
     let outcome = tokio::select! {
         Err(failure) = connection.wait::<Result<Infallible, _>>(&awaited, watching) => Err(failure),
-        _ = signals.stop() => Ok(exit::OK),
+        number = signals.stop() => Ok(signals::lasted_until(number)),
     };
     drop(observer);
     connection.close().await;

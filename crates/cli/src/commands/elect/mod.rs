@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use self::election::{Which, election, failure};
 use self::endpoint::Endpoint;
+use crate::access::AUTH_VARIABLE;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -202,7 +203,7 @@ async fn lead(
     };
     let leadership = tokio::select! {
         leadership = connection.wait(&awaited, acquiring) => leadership?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+        number = signals.stop() => return Ok(signals::ended_by(number)),
     };
     if let Some(endpoint) = &endpoint {
         endpoint.leads(&leadership);
@@ -331,7 +332,7 @@ async fn under(
     context.output.result(&leading, text);
     let leading = tenure::hold(serving, signals);
     match connection.wait(&Awaited::News { path }, leading).await {
-        Ok(_) => Ok(exit::OK),
+        Ok(number) => Ok(signals::lasted_until(number)),
         Err(Stop::Asked) => Err(resigned(path)),
         Err(stop) => Err(stop.failure(&format!("leadership of {path}"))),
     }
@@ -392,6 +393,7 @@ async fn demoted(line: &OsString, serving: &Serving<'_>, context: &Context) {
             .iter()
             .map(|(name, value)| (name, value)),
     );
+    command.env_remove(AUTH_VARIABLE);
     command.stdin(std::process::Stdio::null());
     let ended = tokio::task::spawn_blocking(move || command.status()).await;
     match ended {

@@ -198,7 +198,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 number = signals.stop() => (queue.recover(show).await, Some(number)),
             };
             match (taken, stopped) {
-                (Ok(_), Some(number)) => Ok(signals::exit_code(number)),
+                (Ok(_), Some(number)) => Ok(signals::ended_by(number)),
                 (Ok(true), None) => Ok(exit::OK),
                 (Ok(false), None) if *no_wait => Ok(exit::NOTHING),
                 (Ok(false), None) => {

@@ -20,6 +20,7 @@ use std::time::Duration;
 use baton_client::{ClientTls, EnsembleConfig, EnsembleMember, Error, ReconfigError, Session};
 
 use self::change::Changes;
+use crate::access::AUTH_VARIABLE;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
@@ -27,9 +28,6 @@ use crate::exit::{self, Failure};
 use crate::servers::http_port::first_token;
 use crate::servers::probe;
 use crate::znode::{self, on_connection};
-
-/// The variable that may hold credentials where `--auth-file` names none.
-const AUTH_VARIABLE: &str = "BATON_AUTH";
 
 /// See and change which servers are one: the members of an ensemble.
 ///
@@ -299,16 +297,16 @@ fn refusal(error: &ReconfigError) -> Failure {
 
 /// `USER:PASSWORD` from the environment.
 fn credentials_of_variable() -> Result<Option<String>, Failure> {
-    match std::env::var(AUTH_VARIABLE) {
-        Ok(text) if !text.is_empty() => one_line(text).map(Some),
-        _ => Ok(None),
+    match std::env::var_os(AUTH_VARIABLE).filter(|text| !text.is_empty()) {
+        Some(text) => one_line(text.into_string().unwrap_or_default()).map(Some),
+        None => Ok(None),
     }
 }
 
 fn one_line(text: String) -> Result<String, Failure> {
     if !text.contains(':') || text.contains(['\r', '\n']) {
         return Err(Failure::usage(format!(
-            "{AUTH_VARIABLE} is not one line USER:PASSWORD; correct it"
+            "{AUTH_VARIABLE} is not one line USER:PASSWORD in UTF-8; correct it"
         )));
     }
     Ok(text)

@@ -25,6 +25,7 @@ mod view;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, kill_current_process_group};
 use tokio::sync::watch;
 
 use self::draw::{Head, Palette};
@@ -136,7 +137,7 @@ async fn show(
         }
         let outcome = tokio::select! {
             number = signals.next() => match number {
-                number if signals::is_stop(number) => return Ok(signals::exit_code(number)),
+                number if signals::is_stop(number) => return Ok(signals::ended_by(number)),
                 _ => Outcome::Redraw,
             },
             failure = connection.failed() => return Err(failure),
@@ -155,7 +156,11 @@ async fn show(
                 screen.take_again()?;
             }
             Outcome::Leave => return Ok(exit::OK),
-            Outcome::Interrupt => return Ok(signals::exit_code(signals::INTERRUPT)),
+            Outcome::Interrupt => {
+                // Another terminal mode would have sent it to the whole job.
+                let _ = kill_current_process_group(Signal::INT);
+                return Ok(signals::ended_by(signals::INTERRUPT));
+            }
         }
     }
 }

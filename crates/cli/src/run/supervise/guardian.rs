@@ -18,17 +18,17 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitStatus, getpid, set_child_subreaper, waitid,
-};
+use rustix::process::{Pid, Signal, WaitStatus, getpid, set_child_subreaper};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 
+use super::processes::CommandTree;
 use super::tty::Terminal;
 use super::wire::{Ended, OnLost, Order, Report};
 use super::{STUB, boottime, processes};
+use crate::access::AUTH_VARIABLE;
 
 /// Runs the command given as arguments under the orders that come over standard input, a socket.
 pub(super) fn main(command: Vec<OsString>) -> ExitCode {
@@ -72,7 +72,8 @@ struct Guardian {
     children: SignalFd,
     timer: OwnedFd,
     terminal: Option<Terminal>,
-    command: Pid,
+    unsuspended: bool,
+    command: CommandTree,
     on_lost: OnLost,
     kill_after: Duration,
     stage: Stage,
@@ -84,7 +85,7 @@ impl Guardian {
     /// Takes the first order and starts the command.
     fn start(command: &[OsString]) -> std::io::Result<Self> {
         // Blocked, not ignored: the stub can clear the mask, but not what is ignored. A blocked
-        // SIGTTOU also lets this background process hand the terminal about.
+        // SIGTTOU also lets this background process put the terminal right.
         SigSet::all().thread_block()?;
         let children =
             SignalFd::with_flags(&signals(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -96,7 +97,8 @@ impl Guardian {
         let mut control = BufReader::new(control()?);
         let (order, input) = first_order(&mut control)?;
         let Order::Start {
-            terminal_group,
+            group,
+            unsuspended,
             on_lost,
             kill_after_ms,
             json,
@@ -106,45 +108,37 @@ impl Guardian {
         else {
             return Err(std::io::Error::other("the first order was not to start"));
         };
-        let terminal = match terminal_group.and_then(Pid::from_raw) {
-            Some(group) => Some(Terminal::lend(input.try_clone()?, group)),
-            None => None,
-        };
+        let group = group.and_then(Pid::from_raw);
+        let terminal = group.and_then(|group| Terminal::of(group, unsuspended));
         let stub = std::process::Command::new("/proc/self/exe")
             .arg0("baton")
             .arg(STUB)
             .arg(getpid().as_raw_nonzero().to_string())
             .arg(if json { "json" } else { "text" })
             .args(command)
+            .env_remove(AUTH_VARIABLE)
             .stdin(Stdio::from(input))
-            .process_group(0)
+            .process_group(group.map_or(0, |group| group.as_raw_nonzero().get()))
             .spawn()?;
         let pid = i32::try_from(stub.id()).ok().and_then(Pid::from_raw);
-        let command = pid.ok_or_else(|| std::io::Error::other("the command has no pid"))?;
+        let pid = pid.ok_or_else(|| std::io::Error::other("the command has no pid"))?;
         let mut guardian = Self {
             control,
             connected: true,
             children,
             timer,
             terminal,
-            command,
+            unsuspended,
+            command: CommandTree { pid, group },
             on_lost,
             kill_after: Duration::from_millis(kill_after_ms),
             stage: Stage::Running,
             notice_at: Duration::from_nanos(notice_at_ns),
             kill_at: Duration::from_nanos(kill_at_ns),
         };
-        // The stub stops itself when it is ready. If it ended instead, the loop will find that:
-        // this call does not reap.
-        let ready = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(command), ready)?;
-        if let Some(terminal) = &guardian.terminal {
-            terminal.give(command);
-        }
         guardian.report(&Report::Started {
-            pid: command.as_raw_nonzero().get(),
+            pid: pid.as_raw_nonzero().get(),
         });
-        processes::signal_group(command, Signal::CONT);
         Ok(guardian)
     }
 
@@ -175,11 +169,10 @@ impl Guardian {
                 .last()
                 .is_some_and(|source| !source.revents().is_empty());
             while let Ok(Some(_)) = self.children.read_signal() {}
-            while let Some(change) = processes::next_change(self.command) {
+            while let Some(change) = self.command.next_change() {
                 match change {
                     processes::Change::Ended(status) => {
-                        let rest = (self.stage == Stage::Noticed)
-                            .then(|| processes::kill_all(self.command));
+                        let rest = (self.stage == Stage::Noticed).then(|| self.command.kill_all());
                         self.finish(rest.flatten().or(Some(status)));
                         return Ok(());
                     }
@@ -190,7 +183,7 @@ impl Guardian {
                 self.take_orders()?;
             }
             if self.deadlines_passed() {
-                let status = processes::kill_all(self.command);
+                let status = self.command.kill_all();
                 self.finish(status);
                 return Ok(());
             }
@@ -224,7 +217,7 @@ impl Guardian {
                 }
                 Order::Signal { number } => {
                     if let Some(signal) = Signal::from_named_raw(number) {
-                        processes::signal_group(self.command, signal);
+                        self.command.signal(signal);
                     }
                 }
                 Order::Start { .. } => {}
@@ -246,10 +239,8 @@ impl Guardian {
         if self.stage == Stage::Running && self.notice_at <= now {
             self.stage = Stage::Noticed;
             match self.on_lost {
-                OnLost::Term | OnLost::Ignore => {
-                    processes::signal_group(self.command, Signal::TERM)
-                }
-                OnLost::Usr1 => processes::signal_group(self.command, Signal::USR1),
+                OnLost::Term | OnLost::Ignore => self.command.signal(Signal::TERM),
+                OnLost::Usr1 => self.command.signal(Signal::USR1),
                 OnLost::Kill => {}
             }
             self.report(&Report::Notice);
@@ -257,17 +248,17 @@ impl Guardian {
         self.stage == Stage::Noticed && self.kill_at <= now
     }
 
-    /// The command stopped. From the keyboard that would leave a lock held by nothing that moves,
-    /// and a terminal with nobody in front: it is set running again. A stop by anyone else is
-    /// theirs to end.
+    /// The command stopped. From the keyboard, where `baton` itself goes on, that would leave a lock
+    /// held by nothing that moves: it is set running again. A stop of the whole job, or by anyone
+    /// else, is theirs to end.
     fn stopped(&mut self, signal: i32) {
-        if self.terminal.is_some() && signal == Signal::TSTP.as_raw() {
-            processes::signal_group(self.command, Signal::CONT);
+        if self.unsuspended && signal == Signal::TSTP.as_raw() {
+            self.command.resume();
             self.report(&Report::Resumed);
         }
     }
 
-    /// Gives the terminal back and reports how the command ended.
+    /// Puts the terminal right and reports how the command ended.
     fn finish(&mut self, status: Option<WaitStatus>) {
         let ended = Ended {
             code: status.and_then(WaitStatus::exit_status),
@@ -275,7 +266,7 @@ impl Guardian {
             stopped: self.stage == Stage::Noticed,
         };
         if let Some(terminal) = &self.terminal {
-            terminal.take_back(ended.signal.is_some() || ended.stopped);
+            terminal.restore(ended.signal.is_some() || ended.stopped);
         }
         self.report(&Report::Ended(ended));
     }

@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process_group, set_child_subreaper};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::wire::{Ended, OnLost, Order, Report};
-use super::{GUARDIAN, tty};
+use super::{GUARDIAN, processes, tty};
 use crate::exit::Failure;
+use crate::signals::{self, Received, UnsuspendedGuard};
 use crate::traces;
 
 /// A command to run, and how it is stopped.
@@ -44,7 +45,7 @@ pub(crate) struct Command {
 /// A report of the guardian while the command runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It runs, in a process group of this number.
+    /// It runs, with this process id.
     Started(i32),
     /// It was suspended from the keyboard, and set running again.
     Resumed,
@@ -60,7 +61,34 @@ pub(crate) struct Supervised {
     reports: tokio::io::Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
     guardian: std::process::Child,
-    group: Option<Pid>,
+    /// The command's process.
+    command: Option<Pid>,
+    placement: Placement,
+    _unsuspended: Option<UnsuspendedGuard>,
+}
+
+/// The process group that a command runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    /// One of its own.
+    Own,
+    /// The group of `baton`, which a shell moves about as one job: the command can use the terminal
+    /// whenever `baton` could, gets the signals of its keys, and stops and goes on with the job.
+    Job {
+        /// Whether Ctrl-Z suspends it: others are part of the job.
+        is_suspended: bool,
+    },
+}
+
+impl Placement {
+    fn of(command: &Command) -> Self {
+        // Several commands with inputs of their own may run at a time: none has the terminal.
+        if command.input.is_some() || !tty::has_terminal() {
+            return Self::Own;
+        }
+        let is_suspended = processes::is_part_of_a_job();
+        Self::Job { is_suspended }
+    }
 }
 
 impl Supervised {
@@ -76,7 +104,16 @@ impl Supervised {
                 "cannot start a process to guard the command: {error}; free some processes or memory"
             ))
         };
+        let placement = Placement::of(command);
+        let unsuspended = placement
+            == Placement::Job {
+                is_suspended: false,
+            };
         let (own, theirs) = StdUnixStream::pair().map_err(failed)?;
+        if placement != Placement::Own {
+            // What a killed guardian leaves is this process's to end.
+            let _ = set_child_subreaper(Some(getpid()));
+        }
         let guardian = std::process::Command::new("/proc/self/exe")
             .arg0("baton")
             .arg(GUARDIAN)
@@ -93,12 +130,8 @@ impl Supervised {
             .spawn()
             .map_err(failed)?;
         let order = Order::Start {
-            // Several commands with inputs of their own may run at a time: none of them has the
-            // terminal.
-            terminal_group: match command.input {
-                Some(_) => None,
-                None => tty::foreground_group(),
-            },
+            group: (placement != Placement::Own).then(|| getpgrp().as_raw_nonzero().get()),
+            unsuspended,
             on_lost: command.on_lost,
             kill_after_ms: u64::try_from(command.kill_after.as_millis()).unwrap_or(u64::MAX),
             json: command.json,
@@ -121,7 +154,9 @@ impl Supervised {
             reports: BufReader::new(reading).lines(),
             orders,
             guardian,
-            group: None,
+            command: None,
+            placement,
+            _unsuspended: unsuspended.then(signals::stay_unsuspended),
         })
     }
 
@@ -135,14 +170,15 @@ impl Supervised {
         };
         match serde_json::from_str(&line) {
             Ok(Report::Started { pid }) => {
-                self.group = Pid::from_raw(pid);
+                self.command = Pid::from_raw(pid);
                 Ok(Event::Started(pid))
             }
             Ok(Report::Resumed) => Ok(Event::Resumed),
             Ok(Report::Notice) => Ok(Event::Notice),
             Ok(Report::Ended(ended)) => {
-                // The guardian exits right after this report; reaping it does not wait for anything
-                // else.
+                // The guardian exits right after this report, and has nothing left to do: a stop
+                // must not keep it from ending.
+                let _ = self.guardian.kill();
                 let _ = self.guardian.wait();
                 Ok(Event::Ended(ended))
             }
@@ -170,9 +206,15 @@ impl Supervised {
         .await;
     }
 
-    /// Passes a signal on to the command's process group.
-    pub(crate) async fn signal(&mut self, number: i32) {
+    /// Passes a signal on to the command and its process group, unless they have it already; says
+    /// whether it was passed on.
+    pub(crate) async fn signal(&mut self, received: Received) -> bool {
+        if received.by_kernel && self.placement != Placement::Own {
+            return false;
+        }
+        let number = received.number;
         self.order(&Order::Signal { number }).await;
+        true
     }
 
     async fn order(&mut self, order: &Order) {
@@ -182,12 +224,21 @@ impl Supervised {
 
     /// The guardian has died or is about to, which kills the command itself (the stub asked for
     /// that). What is left of its group is killed here, and waited for: the lock must not pass on
-    /// before.
+    /// before. In `baton`'s own group that is what this process has inherited from the guardian.
     async fn clear_away(&mut self) {
         let _ = self.guardian.wait();
-        let Some(group) = self.group else { return };
-        while test_kill_process_group(group).is_ok() {
-            let _ = kill_process_group(group, Signal::KILL);
+        let is_left = || match (self.placement, self.command) {
+            (Placement::Own, Some(group)) => {
+                let _ = kill_process_group(group, Signal::KILL);
+                processes::runs(group)
+            }
+            (Placement::Own, None) => false,
+            (Placement::Job { .. }, _) => {
+                processes::kill_children();
+                processes::reap_children()
+            }
+        };
+        while is_left() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

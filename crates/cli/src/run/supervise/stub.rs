@@ -1,7 +1,4 @@
 //! The stub: prepares the command's process from inside, then becomes the command.
-//!
-//! It stops itself before that, so that the guardian can hand it the terminal first: a command that
-//! reads from its terminal a moment too early would be stopped by SIGTTIN.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -9,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use nix::sys::signal::SigSet;
-use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::exit::{self, Failure};
 use crate::output::{Level, Output};
@@ -31,7 +28,7 @@ pub(super) fn main(arguments: Vec<OsString>) -> ExitCode {
         return ExitCode::from(exit::BATON);
     }
     // The guardian's blocked signals came along; the command must be able to hear them.
-    if SigSet::empty().thread_set_mask().is_err() || kill_process(getpid(), Signal::STOP).is_err() {
+    if SigSet::empty().thread_set_mask().is_err() {
         return ExitCode::from(exit::BATON);
     }
     let error = std::process::Command::new(&command).args(arguments).exec();

@@ -1,53 +1,60 @@
-//! Handing the terminal to a process group and taking it back, as a shell with job control does.
+//! The controlling terminal: who has the use of it, and its state after a command that was killed.
 
 use std::os::fd::OwnedFd;
 
-use rustix::process::{Pid, getpgrp};
-use rustix::termios::{
-    OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp,
-};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process_group};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-/// The caller's process group, if standard input is a terminal that it has the use of.
-pub(super) fn foreground_group() -> Option<i32> {
-    let input = std::io::stdin();
-    let own = getpgrp();
-    (isatty(&input) && tcgetpgrp(&input).is_ok_and(|group| group == own))
-        .then(|| own.as_raw_nonzero().get())
+/// The controlling terminal of this process, if it has one.
+fn controlling() -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    open("/dev/tty", flags, Mode::empty()).ok()
 }
 
-/// A terminal that is lent to the command.
+/// Whether this process has a controlling terminal.
+pub(super) fn has_terminal() -> bool {
+    controlling().is_some()
+}
+
+/// The terminal as it was before a command ran in the process group that has the use of it.
 ///
 /// Its methods are for a process that has SIGTTOU blocked: else it would be stopped by them, being
 /// in the background.
 pub(super) struct Terminal {
     terminal: OwnedFd,
     owner: Pid,
+    /// `None` where they are not this command's to restore: others use the terminal, too.
     modes: Option<Termios>,
 }
 
 impl Terminal {
-    /// The terminal of `owner`, a process group, as it is before it is lent.
-    pub(super) fn lend(terminal: OwnedFd, owner: Pid) -> Self {
-        let modes = tcgetattr(&terminal).ok();
-        Self {
+    /// The controlling terminal, before a command of the group `owner` uses it.
+    pub(super) fn of(owner: Pid, is_alone: bool) -> Option<Self> {
+        let terminal = controlling()?;
+        let is_in_front = tcgetpgrp(&terminal) == Ok(owner);
+        let modes = (is_alone && is_in_front).then(|| tcgetattr(&terminal).ok());
+        Some(Self {
+            modes: modes.flatten(),
             terminal,
             owner,
-            modes,
+        })
+    }
+
+    /// Puts the terminal right after the command's end: a shell that was killed has left a group in
+    /// front that is gone, and a killed editor its modes. What others use meanwhile stays as it is.
+    pub(super) fn restore(&self, was_killed: bool) {
+        let Ok(mut front) = tcgetpgrp(&self.terminal) else {
+            return;
+        };
+        if front != self.owner && test_kill_process_group(front) == Err(Errno::SRCH) {
+            // A terminal that has hung up cannot be given to anyone, and needs not.
+            let _ = tcsetpgrp(&self.terminal, self.owner);
+            front = self.owner;
         }
-    }
-
-    /// Gives the terminal to `group`.
-    pub(super) fn give(&self, group: Pid) {
-        // A terminal that has hung up cannot be given to anyone, and needs not.
-        let _ = tcsetpgrp(&self.terminal, group);
-    }
-
-    /// Gives the terminal back, and its modes as they were if the borrower had no chance to tidy
-    /// up.
-    pub(super) fn take_back(&self, untidy: bool) {
-        if let (true, Some(modes)) = (untidy, &self.modes) {
+        if let (true, Some(modes)) = (was_killed && front == self.owner, &self.modes) {
             let _ = tcsetattr(&self.terminal, OptionalActions::Now, modes);
         }
-        self.give(self.owner);
     }
 }

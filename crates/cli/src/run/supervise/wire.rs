@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{exit, signals};
+
 /// The action on the command when its lease runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -24,8 +26,10 @@ pub(crate) enum OnLost {
 pub(crate) enum Order {
     /// The first order, sent with the command's standard input attached.
     Start {
-        /// The process group that has the terminal, if the command shall have it while it runs.
-        terminal_group: Option<i32>,
+        /// The process group that the command joins; `None` for one of its own.
+        group: Option<i32>,
+        /// Whether the command goes on when Ctrl-Z is pressed.
+        unsuspended: bool,
         /// The action at the deadlines.
         on_lost: OnLost,
         /// Between notice and KILL when `baton` has gone, in milliseconds.
@@ -58,7 +62,7 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The command runs.
     Started {
-        /// Its process, and process group.
+        /// Its process.
         pid: i32,
     },
     /// The command was suspended from the keyboard, and set running again.
@@ -86,12 +90,12 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The exit code as a shell reports it: the command's own, or 128 + the signal's number.
-    pub(crate) fn exit_code(self) -> u8 {
-        let code = self
-            .code
-            .or(self.signal.map(|signal| 128 + signal))
-            .unwrap_or(i32::from(crate::exit::BATON));
-        u8::try_from(code).unwrap_or(u8::MAX)
+    /// The outcome of a verb whose command has ended so: its exit code, or death by its signal.
+    pub(crate) fn outcome(self) -> u8 {
+        match (self.code, self.signal) {
+            (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+            (None, Some(number)) => signals::ended_by(number),
+            (None, None) => exit::BATON,
+        }
     }
 }

@@ -199,11 +199,12 @@ impl Ran {
     }
 }
 
+/// The exit code as a shell shows it.
 fn code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status
         .code()
-        .unwrap_or_else(|| -status.signal().unwrap_or(0))
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 /// A process of the test. Killed if the test ends before it.

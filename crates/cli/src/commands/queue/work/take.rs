@@ -170,7 +170,7 @@ impl Take {
         };
         let connection = tokio::select! {
             connection = Connection::open(context, session) => connection?,
-            number = signals.stop() => return Ok(signals::exit_code(number)),
+            number = signals.stop() => return Ok(signals::ended_by(number)),
         };
         let outcome = self.on(&connection, context, &mut signals).await;
         connection.close().await;
@@ -206,7 +206,7 @@ impl Take {
             Err(number) => {
                 // What was claimed just then.
                 let _ = tokio::time::timeout(RELEASE_LIMIT, queue.give_back()).await;
-                Ok(signals::exit_code(number))
+                Ok(signals::ended_by(number))
             }
         }
     }
@@ -235,7 +235,7 @@ impl Take {
             settled = claim.settled() => settled,
             number = signals.stop() => {
                 give_back(claim, context).await;
-                return Ok(signals::exit_code(number));
+                return Ok(signals::ended_by(number));
             }
         };
         match settled {

@@ -91,7 +91,7 @@ pub(super) async fn work(
     let mut signals = Signals::new()?;
     let connection = tokio::select! {
         connection = Connection::open(context, options.session()) => connection?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+        number = signals.stop() => return Ok(signals::ended_by(number)),
     };
     let mut queue = open(&connection, path)?
         .max_attempts(args.max_attempts)
@@ -129,7 +129,7 @@ pub(super) async fn work(
         return Err(failure);
     }
     given_back.map_err(failure)?;
-    Ok(signal.into_inner().map_or(exit::OK, signals::exit_code))
+    Ok(signal.into_inner().map_or(exit::OK, signals::ended_by))
 }
 
 /// Drives all of them, on the calling thread: a command's death signal hangs on the thread that
