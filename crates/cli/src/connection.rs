@@ -72,6 +72,13 @@ impl Connection {
         let globals = &context.globals;
         let machine = Machine::this()?;
         let (found, files) = lookup::servers(globals, &machine)?;
+        for (name, folder) in folders::passed_over() {
+            context.output.note(format!(
+                "{name} in the environment is passed over: {} belongs to another user; this user's \
+                 own home folder is used",
+                folder.display()
+            ));
+        }
         // Before the local server is started: what is wrong with them is the user's to correct.
         let access = files.read()?;
         let (named, local) = match found {

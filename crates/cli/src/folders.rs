@@ -1,8 +1,18 @@
 //! The folders of this user: where data and settings are kept unless a folder is named.
+//!
+//! A folder that the environment names counts only if it is this user's, or the superuser's:
+//! `sudo -E` and `su` leave the variables of the user before, whose folders are not for the state
+//! of another.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{Uid, User};
+
 use crate::exit::Failure;
+
+/// The user who can replace any file anyway.
+const SUPERUSER: u32 = 0;
 
 /// The server's folder: the one given, else `baton` in the user's state folder.
 pub(crate) fn data(given: Option<&Path>) -> Result<PathBuf, Failure> {
@@ -10,23 +20,96 @@ pub(crate) fn data(given: Option<&Path>) -> Result<PathBuf, Failure> {
         Some(folder) => folder.to_owned(),
         None => state_home()?.join("baton"),
     };
-    std::path::absolute(&chosen).map_err(|error| {
+    let folder = std::path::absolute(&chosen).map_err(|error| {
         Failure::usage(format!(
             "{} is not a folder: {error}; give another --data-dir",
             chosen.display()
         ))
+    })?;
+    text(&folder)?;
+    Ok(folder)
+}
+
+/// The path as text, for a configuration file.
+///
+/// # Errors
+/// A path that is not UTF-8.
+pub(crate) fn text(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| {
+        Failure::usage(format!(
+            "the path of the folder {} is not UTF-8; give another --data-dir",
+            path.display()
+        ))
     })
 }
 
+/// The user's folder of settings, if there is one.
+pub(crate) fn config_home() -> Option<PathBuf> {
+    of_user("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")))
+}
+
+/// The folders that variables name and that belong to another user, each with its variable.
+pub(crate) fn passed_over() -> Vec<(&'static str, PathBuf)> {
+    let named = ["HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"].into_iter();
+    named
+        .filter_map(|name| Some((name, absolute_variable(name)?)))
+        .filter(|(_, folder)| !is_users(folder))
+        .collect()
+}
+
+/// Whether a file or folder of this owner is safe to trust for this user.
+pub(crate) fn is_trusted(owner: u32, user: u32) -> bool {
+    owner == user || owner == SUPERUSER
+}
+
 /// The folder that this variable names, if it is an absolute path.
-pub(crate) fn absolute_variable(name: &str) -> Option<PathBuf> {
+fn absolute_variable(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os(name).map(PathBuf::from);
     path.filter(|path| path.is_absolute())
 }
 
+/// The folder that this variable names, if it is this user's.
+fn of_user(name: &str) -> Option<PathBuf> {
+    absolute_variable(name).filter(|folder| is_users(folder))
+}
+
+/// The user's home: HOME, else what the system has for the user.
+fn home() -> Option<PathBuf> {
+    let of_system = || Some(User::from_uid(Uid::effective()).ok()??.dir);
+    of_user("HOME").or_else(of_system)
+}
+
+/// Whether the folder, or the first one above it that is there, is this user's.
+fn is_users(folder: &Path) -> bool {
+    let mut there = folder.ancestors();
+    let about = there.find_map(|folder| std::fs::metadata(folder).ok());
+    about.is_none_or(|about| is_trusted(about.uid(), Uid::effective().as_raw()))
+}
+
 fn state_home() -> Result<PathBuf, Failure> {
-    let home = || Some(absolute_variable("HOME")?.join(".local/state"));
-    absolute_variable("XDG_STATE_HOME").or_else(home).ok_or_else(|| {
-        Failure::baton("no folder for the local server: neither XDG_STATE_HOME nor HOME is set; give --data-dir or --servers")
+    let at_home = || Some(home()?.join(".local/state"));
+    of_user("XDG_STATE_HOME").or_else(at_home).ok_or_else(|| {
+        Failure::baton("no folder for the local server: this user has no home folder of its own, by XDG_STATE_HOME, HOME or the system; give --data-dir or --servers")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_user_owns_is_not_trusted() {
+        for (owner, user, expected) in [(7, 7, true), (0, 7, true), (7, 0, false), (8, 7, false)] {
+            assert_eq!(is_trusted(owner, user), expected, "{owner} {user}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_refused_by_name() {
+        use std::os::unix::ffi::OsStrExt;
+
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"/tmp/d\xff"));
+        let failure = data(Some(path)).unwrap_err();
+        assert!(failure.text.contains("not UTF-8"), "{failure}");
+    }
 }

@@ -14,7 +14,8 @@ const NAMES: &str = "LISTEN_FDNAMES";
 /// Has the server listen on the sockets that it inherits: for clients, unless their name says for
 /// what else, which are the names of the settings `secure_listen`, `http` and `https`.
 pub(crate) fn take_sockets(options: &mut Options) -> Result<(), Failure> {
-    let names = std::env::var(NAMES).unwrap_or_default();
+    let names = std::env::var_os(NAMES).unwrap_or_default();
+    let names = names.to_string_lossy();
     let mut names = names.split(':');
     let mut sockets = ListenFd::from_env();
     for index in 0..sockets.len() {

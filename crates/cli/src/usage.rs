@@ -25,18 +25,40 @@ pub(crate) fn report(error: &clap::Error, cli: &Command) -> ExitCode {
             ExitCode::from(exit::USAGE)
         };
     }
-    let json = std::env::args()
+    let json = arguments()
         .take_while(|argument| argument != "--")
         .any(|argument| argument == "--json");
     let mut line = usage_line(
         &error.render().to_string(),
-        &verbs_of(cli, std::env::args().skip(1)),
+        &verbs_of(cli, arguments().skip(1)),
     );
+    // The parser does not say which word it is.
+    if let Some(odd) = odd_word().filter(|_| error.kind() == ErrorKind::InvalidUtf8) {
+        line = format!("{odd} is not UTF-8; correct it");
+    }
     if let Some(tip) = forgotten_dashes(error, cli) {
         line = format!("{tip}; {line}");
     }
     Output::new(json, Level::Usual).failure(&Failure::usage(line));
     ExitCode::from(exit::USAGE)
+}
+
+/// The arguments of this process, as they are shown: they may be any bytes.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned())
+}
+
+/// The first argument, or variable of `baton`, that is no text.
+fn odd_word() -> Option<String> {
+    let mut arguments = std::env::args_os().take_while(|argument| argument != "--");
+    let argument = arguments.find(|argument| argument.to_str().is_none());
+    let mut variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        (name.starts_with("BATON_") && value.to_str().is_none()).then_some(name)
+    });
+    let of_variable = |name| format!("{name} in the environment");
+    let shown = argument.map(|argument| format!("the argument {argument:?}"));
+    shown.or_else(|| variables.next().map(of_variable))
 }
 
 /// The hint for a command line like `baton lock /x echo hi`.
@@ -45,7 +67,7 @@ fn forgotten_dashes(error: &clap::Error, cli: &Command) -> Option<String> {
         ContextValue::String(word) if !word.starts_with('-') => word,
         _ => return None,
     };
-    let verbs = verbs_of(cli, std::env::args().skip(1));
+    let verbs = verbs_of(cli, arguments().skip(1));
     (error.kind() == ErrorKind::UnknownArgument && runs_commands(&verbs))
         .then(|| format!("the command goes after two dashes: -- {word} ..."))
 }

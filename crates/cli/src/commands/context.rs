@@ -1,5 +1,6 @@
 //! `baton context`: the contexts of `config.toml`, sets of servers under names.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -242,8 +243,10 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let permissions = fs::metadata(&file).ok().map(|about| about.permissions());
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let mut name = OsString::from(".");
+    name.push(file.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let beside = folder.join(name);
     let write = || {
         let mut new = File::create(&beside)?;
         if let Some(permissions) = permissions {

@@ -5,7 +5,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use baton_client::Config;
@@ -13,6 +13,7 @@ use toml::Value;
 
 use crate::access::{self, AccessFiles, NamedAcl, NamedFile};
 use crate::exit::Failure;
+use crate::folders;
 use crate::settings::SETTINGS;
 use crate::settings::toml_file::{LocatedKey, kind, located_keys, nearest};
 
@@ -26,6 +27,12 @@ const CONTEXT: &str = "context";
 const EXAMPLE: &str = "servers = \"host:2181\"";
 /// Permissions with which others than the owner could change a file.
 const CHANGED_BY_OTHERS: u32 = 0o022;
+/// Permissions with which everybody could.
+const CHANGED_BY_ANYBODY: u32 = 0o002;
+/// The bit of a folder in which only owners rename and remove their files.
+const STICKY: u32 = 0o1000;
+/// The user whose secrets open every file.
+const SUPERUSER: u32 = 0;
 
 /// Servers that a file names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,11 +69,20 @@ pub(crate) struct ConfigFile {
     pub(crate) contexts: Vec<NamedContext>,
 }
 
+impl ConfigFile {
+    /// Whether the file, or one of its contexts, names files with secrets.
+    fn names_secrets(&self) -> bool {
+        let contexts = self.contexts.iter().map(|context| &context.access);
+        contexts
+            .chain([&self.access])
+            .any(AccessFiles::names_secrets)
+    }
+}
+
 /// The text of this file, and what it says; `None`: there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read, or is wrong, with its line; one that names secrets and that others
-/// may change.
+/// A file that cannot be read, or is wrong, with its line; one that others own or may change.
 pub(crate) fn read_existing(file: &Path) -> Result<Option<(String, ConfigFile)>, Failure> {
     let name = file.display().to_string();
     let folder = file.parent().unwrap_or(Path::new(""));
@@ -81,7 +97,21 @@ pub(crate) fn read_existing(file: &Path) -> Result<Option<(String, ConfigFile)>,
     match load() {
         Ok((text, about)) => {
             let config = parse(&name, folder, &text).map_err(Failure::usage)?;
-            refuse_changed_by_others(&name, &about, &config)?;
+            let folder = std::fs::metadata(match folder.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => folder,
+            });
+            let user = rustix::process::geteuid().as_raw();
+            let parts = [
+                Some((name.clone(), Standing::of(&about))),
+                folder
+                    .ok()
+                    .map(|about| (format!("the folder of {name}"), Standing::of(&about))),
+            ];
+            let has_secrets = config.names_secrets() || user == SUPERUSER;
+            for (what, standing) in parts.iter().flatten() {
+                refuse_changed_by_others(what, standing, user, has_secrets)?;
+            }
             Ok(Some((text, config)))
         }
         Err(error) if is_absent(&error) => Ok(None),
@@ -117,22 +147,55 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Refuses a file that names secrets and that other users may change: they could have the secrets
-/// sent to servers of their own.
+/// Who may change a file, or replace the files of a folder.
+struct Standing {
+    owner: u32,
+    mode: u32,
+}
+
+impl Standing {
+    fn of(about: &Metadata) -> Self {
+        let mode = about.permissions().mode() & 0o7777;
+        // In a folder with this bit nobody replaces the files of others.
+        let is_sticky = about.is_dir() && mode & STICKY != 0;
+        Self {
+            owner: about.uid(),
+            mode: if is_sticky {
+                mode & !CHANGED_BY_OTHERS
+            } else {
+                mode
+            },
+        }
+    }
+}
+
+/// Refuses a file that other users may change: they could have the commands of this user, and the
+/// secrets that the file or this user names, sent to servers of their own. The members of its group
+/// may change a file without secrets.
 fn refuse_changed_by_others(
-    name: &str,
-    about: &Metadata,
-    config: &ConfigFile,
+    what: &str,
+    standing: &Standing,
+    user: u32,
+    has_secrets: bool,
 ) -> Result<(), Failure> {
-    let contexts = config.contexts.iter().map(|context| &context.access);
-    let mut all = contexts.chain([&config.access]);
-    let mode = about.permissions().mode() & 0o7777;
-    if !all.any(AccessFiles::names_secrets) || mode & CHANGED_BY_OTHERS == 0 {
+    let Standing { owner, mode } = *standing;
+    if !folders::is_trusted(owner, user) {
+        return Err(Failure::usage(format!(
+            "{what} belongs to another user ({owner}, this process runs as {user}), who could have secrets sent to \
+             servers of their own; name a file of your own with BATON_CONFIG, or the servers with --servers"
+        )));
+    }
+    let refused = if has_secrets {
+        CHANGED_BY_OTHERS
+    } else {
+        CHANGED_BY_ANYBODY
+    };
+    if mode & refused == 0 {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{name} names files with secrets, and other users may change it (mode {mode:04o}): they could have the \
-         secrets sent to servers of their own; run: chmod go-w {name}"
+        "{what}: other users may change it (mode {mode:04o}), and could have secrets sent to servers of their own; \
+         run chmod go-w on it"
     )))
 }
 
@@ -465,28 +528,45 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_secrets_that_others_may_change_is_refused() {
+    fn a_file_that_others_own_or_may_change_is_refused() {
+        const GO_W: Option<&str> = Some("chmod go-w");
+        const FOREIGN: Option<&str> = Some("belongs to another user");
+        for (owner, mode, user, has_secrets, refusal) in [
+            (7, 0o644, 7, true, None),
+            (0, 0o644, 7, true, None),
+            (7, 0o664, 7, false, None),
+            (7, 0o664, 7, true, GO_W),
+            (7, 0o602, 7, true, GO_W),
+            (7, 0o666, 7, false, GO_W),
+            (8, 0o600, 7, false, FOREIGN),
+            (7, 0o600, 0, true, FOREIGN),
+            (0, 0o600, 0, true, None),
+        ] {
+            let standing = super::Standing { owner, mode };
+            let outcome = super::refuse_changed_by_others("x", &standing, user, has_secrets);
+            match (outcome, refusal) {
+                (Ok(()), None) => {}
+                (Err(failure), Some(part)) if failure.text.contains(part) => {}
+                (outcome, _) => panic!("{owner} {mode:o} {user} {has_secrets}: {outcome:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_in_which_anybody_may_replace_the_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
-        let plain = "servers = \"a:1\"\ntls_ca = \"ca\"\n";
-        let whole = "servers = \"a:1\"\nauth_file = \"auth\"\n";
-        let context = "[context.a]\nservers = \"a:1\"\ntls_cert = \"c\"\n";
-        for (text, mode, is_fine) in [
-            (plain, 0o666, true),
-            (whole, 0o644, true),
-            (whole, 0o664, false),
-            (whole, 0o602, false),
-            (context, 0o644, true),
-            (context, 0o620, false),
+        std::fs::write(&path, "servers = \"a:1\"\nauth_file = \"auth\"\n").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        for (mode, is_fine) in [
+            (0o755, true),
+            (0o1777, true),
+            (0o777, false),
+            (0o775, false),
         ] {
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-            match super::read_existing(&path) {
-                Ok(_) => assert!(is_fine, "{mode:o}: {text}"),
-                Err(failure) => {
-                    assert!(!is_fine && failure.text.contains("chmod go-w"), "{failure}");
-                }
-            }
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+            let read = super::read_existing(&path);
+            assert_eq!(read.is_ok(), is_fine, "{mode:o}");
         }
     }
 

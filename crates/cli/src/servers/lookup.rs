@@ -221,9 +221,7 @@ fn is_there(path: &Path) -> bool {
     std::fs::symlink_metadata(path).map_or_else(|error| !absent(&error), |_| true)
 }
 
-/// The user's `config.toml`, unless the environment names no home.
+/// The user's `config.toml`, unless the user has no home.
 fn user_file() -> Option<PathBuf> {
-    let folder = folders::absolute_variable("XDG_CONFIG_HOME")
-        .or_else(|| Some(folders::absolute_variable("HOME")?.join(".config")))?;
-    Some(folder.join(Path::new("baton/config.toml")))
+    Some(folders::config_home()?.join("baton/config.toml"))
 }

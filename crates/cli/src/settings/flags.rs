@@ -1,8 +1,10 @@
 //! The settings as flags: one for each row of the table. Owns no value.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, ValueParser};
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 
@@ -50,6 +52,14 @@ fn variable(setting: &str) -> Option<&'static str> {
     let mut variables = VARIABLES.iter();
     let (_, variable) = variables.find(|(name, _)| *name == setting)?;
     Some(variable)
+}
+
+/// The value as text.
+fn text(value: OsString, origin: &dyn Fn() -> String) -> Result<String, Error> {
+    value.into_string().map_err(|value| {
+        let what = format!("{}: {value:?} is not UTF-8; correct it", origin());
+        Error::raw(ErrorKind::InvalidUtf8, what)
+    })
 }
 
 fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
@@ -132,14 +142,19 @@ impl FromArgMatches for SettingFlags {
                 && let Some(values) = matches.get_raw(setting.name)
             {
                 // What an option of every verb takes from the environment is not the server's.
-                let values = values.map(|value| value.to_string_lossy().into_owned());
-                self.given.push((setting.name, values.collect()));
+                let origin = || format!("--{}", setting.flag_name());
+                let values = values.map(|value| text(value.to_owned(), &origin));
+                self.given
+                    .push((setting.name, values.collect::<Result<_, _>>()?));
             } else if let Some(value) = variable(setting.name).and_then(std::env::var_os)
                 && !value.is_empty()
             {
                 // Not by clap, whose error would not name the variable.
-                let value = value.to_string_lossy().into_owned();
-                self.given.push((setting.name, vec![value]));
+                let origin = || {
+                    let name = variable(setting.name).unwrap_or_default();
+                    format!("{name} in the environment")
+                };
+                self.given.push((setting.name, vec![text(value, &origin)?]));
                 self.from_variables.push(setting.name);
             }
         }

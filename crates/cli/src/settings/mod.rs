@@ -212,7 +212,7 @@ impl Settings {
         if let Some(folder) = data_dir {
             settings.put(Given {
                 setting: "data_dir",
-                values: vec![folder.display().to_string()],
+                values: vec![folders::text(folder)?.to_owned()],
                 origin: "--data-dir or BATON_DATA_DIR".to_owned(),
             })?;
         }
@@ -562,18 +562,21 @@ pub(crate) struct Shown<'a> {
 /// Reads a file. `server_id` is the flag that says which of its servers this one is.
 fn read(file: &Path, server_id: Option<&str>) -> Result<FromFile, Failure> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let unreadable = |error: &dyn std::fmt::Display| {
         Failure::usage(format!(
             "{name}: {error}; name a readable baton.toml or zoo.cfg with --config"
         ))
-    })?;
+    };
+    let bytes = std::fs::read(file).map_err(|error| unreadable(&error))?;
     let is_toml = file
         .extension()
         .is_some_and(|extension| extension == "toml");
     let said = if is_toml {
+        let text = String::from_utf8(bytes);
+        let text = text.map_err(|error| unreadable(&error.utf8_error()))?;
         toml_file::read(&name.to_string(), &text)
     } else {
-        zoo_cfg::read(&name.to_string(), &text, server_id)
+        zoo_cfg::read(&name.to_string(), &properties::text(&bytes), server_id)
     };
     said.map_err(Failure::usage)
 }

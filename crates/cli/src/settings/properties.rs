@@ -16,7 +16,7 @@ pub(super) struct Entry {
 /// All entries in their order.
 ///
 /// # Errors
-/// The number of a line that has a key and nothing behind it, and the line.
+/// The number of a line that has a key and nothing behind it, or a wrong escape, and the line.
 pub(super) fn entries(text: &str) -> Result<Vec<Entry>, (usize, String)> {
     let mut entries = Vec::new();
     let mut lines = (1..).zip(text.lines());
@@ -36,11 +36,17 @@ pub(super) fn entries(text: &str) -> Result<Vec<Entry>, (usize, String)> {
         let (key, value) = split(&whole).ok_or_else(|| (line, whole.clone()))?;
         entries.push(Entry {
             line,
-            key: unescape(key.trim()),
-            value: unescape(value.trim()),
+            key: unescape(key.trim()).ok_or_else(|| (line, whole.clone()))?,
+            value: unescape(value.trim()).ok_or_else(|| (line, whole.clone()))?,
         });
     }
     Ok(entries)
+}
+
+/// The text of such a file, as Java reads it: each byte is a character of Latin-1. Others are
+/// written as \\uXXXX.
+pub(super) fn text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
 /// Whether the line ends with an odd number of backslashes.
@@ -64,21 +70,31 @@ fn split(line: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn unescape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+/// The text without its escapes; `None` for a `\u` that is no character.
+fn unescape(text: &str) -> Option<String> {
+    let mut units = Vec::with_capacity(text.len());
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
-        match letter {
+        let letter = match letter {
             '\\' => match letters.next() {
-                Some('t') => out.push('\t'),
-                Some('n') => out.push('\n'),
-                Some(other) => out.push(other),
-                None => {}
+                Some('t') => '\t',
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('f') => '\u{c}',
+                Some('u') => {
+                    let digits = letters.as_str().get(..4)?;
+                    units.push(u16::from_str_radix(digits, 16).ok()?);
+                    letters.nth(3);
+                    continue;
+                }
+                Some(other) => other,
+                None => continue,
             },
-            letter => out.push(letter),
-        }
+            letter => letter,
+        };
+        units.extend_from_slice(letter.encode_utf16(&mut [0; 2]));
     }
-    out
+    String::from_utf16(&units).ok()
 }
 
 #[cfg(test)]
@@ -106,5 +122,18 @@ mod tests {
         let expected = expected.map(|(line, key, value)| (line, key.to_owned(), value.to_owned()));
         assert_eq!(found, expected);
         assert_eq!(entries("a=1\nalone"), Err((2, "alone".to_owned())));
+    }
+
+    #[test]
+    fn bytes_are_latin_1_and_other_characters_are_escaped() {
+        let found = |bytes: &[u8]| entries(&text(bytes)).map(|found| found[0].value.clone());
+        assert_eq!(found(b"a=/d\xe4ta"), Ok("/däta".to_owned()));
+        assert_eq!(
+            found(b"a=/\\u65e5\\ud83d\\ude00\\r."),
+            Ok("/日😀\r.".to_owned())
+        );
+        for wrong in [&b"a=\\u12"[..], b"a=\\uzzzz", b"a=\\ud83d"] {
+            assert!(found(wrong).is_err_and(|(line, _)| line == 1));
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::address::{ANY, port, with_port};
-use super::properties::{Entry, entries};
+use super::properties::{self, Entry, entries};
 use super::protections::Asked;
 use super::server_line::ServerLine;
 use super::zoo_auth::ZooAuth;
@@ -127,7 +127,7 @@ impl Http {
 impl Reader {
     fn take_all(&mut self, name: &str, text: &str) -> Result<(), String> {
         let found = entries(text).map_err(|(line, text)| {
-            format!("{name}:{line}: '{text}' is no key=value line; correct it")
+            format!("{name}:{line}: '{text}' is no key=value line, or has a wrong \\u escape; correct it")
         })?;
         for entry in &found {
             self.take(name, entry)
@@ -187,9 +187,9 @@ impl Reader {
             }
             "clientPortAddress" => self.address = Some(value.to_owned()),
             "dynamicConfigFile" => {
-                let text = std::fs::read_to_string(Path::new(value))
+                let bytes = std::fs::read(Path::new(value))
                     .map_err(|error| format!("{value}: {error}; correct it or remove the line"))?;
-                self.take_all(value, &text)
+                self.take_all(value, &properties::text(&bytes))
                     .map_err(|what| format!("{value}: {what}"))?;
             }
             _ if key.starts_with("server.") => self.take_server(key, value, origin)?,

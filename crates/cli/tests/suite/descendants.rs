@@ -1,6 +1,8 @@
 //! What `baton` takes over from the process that starts it, and what the processes that it starts
 //! take over from it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -325,4 +327,88 @@ fn the_first_process_of_a_container_reaps_orphans_and_ends_with_a_signal() {
     until("it is reaped", || !about.exists());
     signal(first, "TERM");
     assert_eq!(container.end().code, 0);
+}
+
+/// Arguments, variables and paths of a shell may be any bytes.
+#[test]
+fn what_is_no_text_is_carried_through_or_refused_in_one_line() {
+    let home = Home::new();
+    let odd = OsStr::from_bytes(b"/o\xffdd");
+    let refused: [(&[&str], Option<&str>); 8] = [
+        (&[], None),
+        (&["lock"], None),
+        (&["lock", "/x", "--name"], None),
+        (&["ls", "/", "--data-dir"], None),
+        (&["serve", "--print-config", "--config"], None),
+        (&["serve", "--print-config", "--http-token-file"], None),
+        (&["ls", "/"], Some("BATON_SERVERS")),
+        (&["ls", "/"], Some("BATON_CONTEXT")),
+    ];
+    for (args, variable) in refused {
+        let mut command = home.baton(args);
+        match variable {
+            Some(name) => command.env(name, odd),
+            None => command.arg(odd),
+        };
+        let ran = Running::new(command).end();
+        assert_eq!(ran.code, 2, "{args:?} {variable:?}: {ran:?}");
+        let complaint = ran.complaint();
+        let named = variable.unwrap_or(r"/o\xFFdd");
+        let is_named = complaint.contains(named) || complaint.contains("/o\u{fffd}dd");
+        assert!(is_named, "{args:?} {variable:?}: {complaint}");
+    }
+    let mut server = home.baton(&["server", "ls", "--servers", "127.0.0.1:1"]);
+    let ran = Running::new({
+        server.env("BATON_AUTH", odd);
+        server
+    })
+    .end();
+    assert!(!ran.err.contains("panicked"), "{ran:?}");
+    let mut carried = home.baton(&["lock", "/x", "--", "printf", "%s"]);
+    let output = carried.arg(odd).output().unwrap();
+    assert_eq!(output.stdout, odd.as_bytes());
+}
+
+/// `sudo -E` leaves the variables of the user before. Only the superuser can try that.
+#[test]
+fn nothing_of_another_user_is_used_for_the_superuser() {
+    let home = Home::new();
+    let theirs = home.path("theirs");
+    let config = theirs.join(".config/baton");
+    std::fs::create_dir_all(&config).unwrap();
+    let text = "[context.theirs]\nservers = \"127.0.0.1:1\"\n";
+    let file = config.join("config.toml");
+    std::fs::write(&file, text).unwrap();
+    for path in [&theirs, &file] {
+        if std::os::unix::fs::chown(path, Some(12345), None).is_err() {
+            return;
+        }
+    }
+    let run = |args: &[&str], variable: &str, value: &Path| {
+        let mut command = home.baton(args);
+        command.env_remove("XDG_STATE_HOME").env(variable, value);
+        Running::new(command).end()
+    };
+    let listed = run(&["context", "ls"], "HOME", &theirs);
+    assert!(!listed.out.contains("theirs"), "{listed:?}");
+    let elsewhere = [
+        "ls",
+        "/",
+        "--servers",
+        "127.0.0.1:1",
+        "--connect-timeout",
+        "1ms",
+    ];
+    let ran = run(&elsewhere, "HOME", &theirs);
+    assert!(
+        ran.err.contains("HOME in the environment is passed over"),
+        "{ran:?}"
+    );
+    assert!(!theirs.join(".local").exists());
+    let named = run(&["context", "ls"], "BATON_CONFIG", &file);
+    assert_eq!(named.code, 2, "{named:?}");
+    assert!(
+        named.complaint().contains("belongs to another user"),
+        "{named:?}"
+    );
 }

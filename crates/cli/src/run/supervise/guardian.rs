@@ -248,9 +248,9 @@ impl Guardian {
         self.stage == Stage::Noticed && self.kill_at <= now
     }
 
-    /// The command stopped. From the keyboard, where `baton` itself goes on, that would leave a lock
-    /// held by nothing that moves: it is set running again. A stop of the whole job, or by anyone
-    /// else, is theirs to end.
+    /// The command stopped. From the keyboard, where `baton` itself goes on, that would leave a
+    /// lock held by nothing that moves: it is set running again. A stop of the whole job, or by
+    /// anyone else, is theirs to end.
     fn stopped(&mut self, signal: i32) {
         if self.unsuspended && signal == Signal::TSTP.as_raw() {
             self.command.resume();
