@@ -69,7 +69,7 @@ fn absolute_variable(name: &str) -> Option<PathBuf> {
 }
 
 /// The folder that this variable names, if it is this user's.
-fn of_user(name: &str) -> Option<PathBuf> {
+pub(crate) fn of_user(name: &str) -> Option<PathBuf> {
     absolute_variable(name).filter(|folder| is_users(folder))
 }
 

@@ -106,13 +106,13 @@ async fn serve(
     );
     let mut number = signals::INTERRUPT;
     agent.run(async { number = signals.stop().await }).await;
-    Ok(signals::exit_code(number))
+    Ok(signals::lasted_until(number))
 }
 
 /// The socket of this user's agent, in a folder of its own.
 fn default_socket() -> Result<PathBuf, Failure> {
     let own = rustix::process::geteuid().as_raw();
-    let folder = match folders::absolute_variable("XDG_RUNTIME_DIR") {
+    let folder = match folders::of_user("XDG_RUNTIME_DIR") {
         _ if own == 0 => PathBuf::from("/run/baton"),
         Some(folder) => folder.join("baton"),
         None => {
