@@ -11,8 +11,8 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::connections::inbox::Work;
 
-/// Bytes of one entry, where a request counts [`REQUEST_BYTES`] more than it has. The last request
-/// of an entry may exceed it.
+/// Bytes of one entry, where a request counts [`REQUEST_BYTES`] more than it has. One request of a
+/// connection of which much waits may exceed it: one that is larger could never go otherwise.
 pub(crate) const ENTRY_BYTES: usize = 1 << 20;
 /// Bytes that a request counts besides its body: applying it takes time, too.
 const REQUEST_BYTES: usize = 256;
@@ -50,26 +50,36 @@ struct Queue {
 }
 
 impl Queue {
-    /// Takes the next request; returns what it counts. `None`: there is none.
-    fn take(&mut self, into: &mut Work) -> Option<usize> {
-        let (front, taken) = self.groups.front_mut()?;
-        let bytes = front.copy_requests(0, *taken..*taken + 1, into);
-        *taken += 1;
-        if *taken >= front.len() {
-            self.groups.pop_front();
-        }
-        Some(bytes + REQUEST_BYTES)
-    }
-
-    /// Takes requests while the connection's turn lasts and `left` does.
-    fn take_turn(&mut self, into: &mut Work, left: &mut isize) {
+    /// Takes requests while the connection's turn lasts and `left` does. The first one may exceed
+    /// it if `may_exceed`. Returns the bytes of the next one where that does not fit.
+    fn take_turn(
+        &mut self,
+        into: &mut Work,
+        left: &mut isize,
+        mut may_exceed: bool,
+    ) -> Option<usize> {
         while self.credit > 0
             && *left > 0
-            && let Some(cost) = self.take(into)
+            && let Some((front, taken)) = self.groups.front_mut()
         {
+            let bytes = front
+                .requests
+                .get(*taken)
+                .map_or(0, |next| front.body(next).len());
+            let cost = bytes + REQUEST_BYTES;
+            if left.saturating_sub_unsigned(cost) < 0 && !std::mem::take(&mut may_exceed) {
+                return Some(cost);
+            }
+            front.copy_requests(0, *taken..*taken + 1, into);
+            may_exceed = false;
+            *taken += 1;
+            if *taken >= front.len() {
+                self.groups.pop_front();
+            }
             *left = left.saturating_sub_unsigned(cost);
             self.credit = self.credit.saturating_sub_unsigned(cost);
         }
+        None
     }
 }
 
@@ -141,26 +151,43 @@ impl Backlog {
         while *left > 0
             && let Some(id) = self.fresh.pop_front()
         {
-            self.turn(id, work, left);
+            match self.turn(id, work, left, false) {
+                // It goes on in the next entry, before those that have come after it.
+                Some(cost) if cost <= TURN_BYTES => {
+                    self.bulk.pop_front();
+                    self.fresh.push_front(id);
+                    return;
+                }
+                _ => {}
+            }
         }
     }
 
     /// Gives the other connections their turns, again and again.
     fn take_bulk(&mut self, work: &mut Work, left: &mut isize) {
+        let all = *left;
         while *left > 0
             && let Some(id) = self.bulk.pop_front()
         {
-            self.turn(id, work, left);
+            let is_first = *left == all;
+            if self.turn(id, work, left, is_first).is_some() {
+                return;
+            }
         }
     }
 
     /// Gives a connection its turn. What it leaves waits for the next one, unless the entry ended
-    /// the turn early: then the turn goes on in the next entry.
-    fn turn(&mut self, id: u32, work: &mut Work, left: &mut isize) {
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return;
-        };
-        queue.take_turn(work, left);
+    /// the turn early: then the turn goes on in the next entry. Returns the bytes of its next
+    /// request where that does not fit.
+    fn turn(
+        &mut self,
+        id: u32,
+        work: &mut Work,
+        left: &mut isize,
+        may_exceed: bool,
+    ) -> Option<usize> {
+        let queue = self.queues.get_mut(&id)?;
+        let too_large = queue.take_turn(work, left, may_exceed);
         if queue.groups.is_empty() {
             self.queues.remove(&id);
         } else if queue.credit > 0 {
@@ -169,6 +196,7 @@ impl Backlog {
             queue.credit = queue.credit.saturating_add_unsigned(TURN_BYTES);
             self.bulk.push_back(id);
         }
+        too_large
     }
 
     /// Hands what has arrived to the queues of its connections.
@@ -258,7 +286,7 @@ mod tests {
         let bystander = conn(99);
         for xid in 0..10 {
             for writer in &writers {
-                submit(&mut backlog, writer, WRITE, &[xid], 1 << 20);
+                submit(&mut backlog, writer, WRITE, &[xid], 1_000_000);
             }
         }
         let mut bulk = Vec::new();
@@ -292,7 +320,7 @@ mod tests {
         while !backlog.is_empty() {
             let mut work = Work::default();
             backlog.take(&mut work);
-            assert!(cost(&work) < ENTRY_BYTES + 1000 + REQUEST_BYTES);
+            assert!(cost(&work) <= ENTRY_BYTES);
             assert!(work.groups.len() <= 2, "parts of a group stay one");
             seen.extend(work.requests.iter().map(|own| own.xid));
         }
@@ -333,7 +361,24 @@ mod tests {
             let entry = next(&mut backlog);
             taken += entry.iter().filter(|it| it.0 == 1).count();
         }
-        assert!(taken >= 10 * BULK_BYTES.cast_unsigned() / 51_000, "{taken}");
+        assert!(
+            taken >= 10 * (BULK_BYTES.cast_unsigned() / 51_000),
+            "{taken}"
+        );
+    }
+
+    #[test]
+    fn a_large_request_behind_small_ones_keeps_no_one_waiting() {
+        let mut backlog = Backlog::default();
+        let (first, second) = (conn(1), conn(2));
+        submit(&mut backlog, &first, WRITE, &[1], 10);
+        for xid in 2..4 {
+            submit(&mut backlog, &first, WRITE, &[xid], 2 << 20);
+        }
+        submit(&mut backlog, &second, WRITE, &[1], 10);
+        assert_eq!(next(&mut backlog), [(1, 1), (2, 1), (1, 2)]);
+        assert_eq!(next(&mut backlog), [(1, 3)]);
+        assert!(backlog.is_empty());
     }
 
     #[test]
@@ -341,7 +386,7 @@ mod tests {
         let mut backlog = Backlog::default();
         let writer = conn(1);
         for xid in 0..5 {
-            submit(&mut backlog, &writer, WRITE, &[xid], 1 << 20);
+            submit(&mut backlog, &writer, WRITE, &[xid], 1_000_000);
         }
         assert!(!backlog.has_handshakes());
         let new = conn(2);
