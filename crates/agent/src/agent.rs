@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 
 use crate::boot_clock;
 use crate::caller::Caller;
-use crate::routes::{Shared, router};
+use crate::routes::router;
 use crate::sessions::Sessions;
+use crate::state::Shared;
 
 /// How long a head may take to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,7 +14,7 @@ use crate::error::{ApiError, Code};
 use crate::events::respond;
 use crate::held::{Holding, data_of, hold};
 use crate::lock::waiting;
-use crate::routes::Shared;
+use crate::state::Shared;
 
 /// The body of a request to lead.
 #[derive(Debug, Default, Deserialize)]

@@ -1,13 +1,14 @@
 //! A response of JSON lines that lasts: each event one object on a line. The response ends with its
 //! sender, and the sender notices when the caller has gone.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 use crate::error::ApiError;

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 
-use crate::routes::Shared;
+use crate::state::Shared;
 
 /// The state of an agent.
 #[derive(Debug, Serialize)]

@@ -11,7 +11,10 @@
 //! |---|---|
 //! | `agent` | the listening socket, the bound on connections, the stop |
 //! | `routes` | which handler answers which path |
-//! | `lock`, `election`, `hold`, `queue`, `member`, `counter`, `listing`, `health` | the handlers |
+//! | `hold`, `election` | the handlers of locks that outlive their request, and of leadership |
+//! | `lock`, `queue`, `member`, `counter`, `listing`, `health` | the other handlers |
+//! | `state` | what the handlers share |
+//! | `hold_table`, `claims` | locks that outlive their request; claims on items of work queues |
 //! | `held` | what is held for callers: the life of one guard, from grant to release |
 //! | `sessions` | the sessions of each user |
 //! | `caller` | the user behind a connection |
@@ -26,6 +29,7 @@ mod agent;
 mod body;
 mod boot_clock;
 mod caller;
+mod claims;
 mod counter;
 mod election;
 mod error;
@@ -33,11 +37,13 @@ mod events;
 mod health;
 mod held;
 mod hold;
+mod hold_table;
 mod listing;
 mod lock;
 mod member;
 mod queue;
 mod routes;
 mod sessions;
+mod state;
 
 pub use agent::{Agent, AgentOptions, StartError};

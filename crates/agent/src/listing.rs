@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::body::{Params, Rest};
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::routes::Shared;
+use crate::state::Shared;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

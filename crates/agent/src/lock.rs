@@ -16,9 +16,9 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::{Events, respond};
 use crate::held::{Holding, hold};
-use crate::routes::Shared;
+use crate::state::Shared;
 
-/// How often the position of a caller that waits is compared with what it was told.
+/// How often the position of a caller that waits is compared with the one of the last event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How a lock is shared.

@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::respond;
 use crate::held::data_of;
-use crate::routes::Shared;
+use crate::state::Shared;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,8 +1,6 @@
 //! `POST /v1/queue/PATH/put`, `take`, `ack`, `nack` and `extend`: a work queue whose claims live as
 //! long as the response that took them, or until they are settled.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,65 +11,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use baton::WorkQueue;
 use baton::work_queue::{Claim, WorkItem};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::body::{self, Rest};
 use crate::caller::Caller;
+use crate::claims::Settle;
 use crate::error::{ApiError, Code};
 use crate::events::{Events, respond};
-use crate::held::{Lease, data_of, random_id};
-use crate::routes::Shared;
+use crate::held::{Lease, data_of};
+use crate::state::Shared;
 
 /// The shortest pause between two events of a claim's lease.
 const LEASE_PAUSE: Duration = Duration::from_millis(50);
-
-/// How a claim ends, or goes on.
-enum Settle {
-    Ack,
-    Nack {
-        reason: String,
-        delay: Option<Duration>,
-    },
-    Extend,
-}
-
-type Settling = (Settle, oneshot::Sender<Result<(), ApiError>>);
-
-/// The claims of callers, by id.
-#[derive(Debug, Default)]
-pub(crate) struct ClaimTable {
-    entries: Mutex<HashMap<String, (u32, mpsc::Sender<Settling>)>>,
-}
-
-impl ClaimTable {
-    pub(crate) fn count(&self) -> usize {
-        self.entries.lock().len()
-    }
-
-    async fn settle(&self, caller: Caller, id: &str, how: Settle) -> Result<(), ApiError> {
-        let unknown = || {
-            let cause = "unknown to this agent: it was settled or lost, or is another user's";
-            ApiError::new(
-                Code::Lost,
-                format!("claim {id}"),
-                cause,
-                "take the next item",
-            )
-        };
-        let commands = {
-            let entries = self.entries.lock();
-            let entry = entries.get(id).filter(|(uid, _)| *uid == caller.uid);
-            entry.map(|(_, commands)| commands.clone())
-        };
-        let (sender, answer) = oneshot::channel();
-        let commands = commands.ok_or_else(unknown)?;
-        commands.send((how, sender)).await.map_err(|_| unknown())?;
-        answer.await.map_err(|_| unknown())?
-    }
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -239,20 +191,13 @@ async fn take(
 
 /// Owns a claim for a caller until it is settled or lost or the caller goes.
 async fn own(shared: &Shared, caller: Caller, claim: Claim, events: Events) {
-    let id = match random_id() {
-        Ok(id) => id,
+    let (entry, mut inbox) = match shared.claims.add(caller) {
+        Ok(added) => added,
         Err(error) => return events.refuse(error),
-    };
-    let (commands, mut inbox) = mpsc::channel(1);
-    let entry = (caller.uid, commands);
-    shared.claims.entries.lock().insert(id.clone(), entry);
-    let _entry = ClaimEntry {
-        table: Arc::clone(&shared.claims),
-        id: id.clone(),
     };
     let boot_id = &shared.boot_id;
     let event = ItemEvent::Item {
-        claim: &id,
+        claim: entry.id(),
         item: claim.id(),
         data: std::str::from_utf8(claim.payload()).ok(),
         data_base64: STANDARD.encode(claim.payload()),
@@ -309,16 +254,4 @@ async fn own(shared: &Shared, caller: Caller, claim: Claim, events: Events) {
     }
     // The item is for the next consumer at once. No server has to say so: the claim ends by itself.
     let _ = claim.release().await;
-}
-
-/// Takes an entry out of the table at its end.
-struct ClaimEntry {
-    table: Arc<ClaimTable>,
-    id: String,
-}
-
-impl Drop for ClaimEntry {
-    fn drop(&mut self) {
-        self.table.entries.lock().remove(&self.id);
-    }
 }

@@ -1,6 +1,4 @@
-//! The interface, version 1: which handler answers which path. What the handlers share.
-
-use std::sync::Arc;
+//! The interface, version 1: which handler answers which path.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -14,21 +12,9 @@ use serde_json::json;
 use crate::body;
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::held::{HeldTable, Write};
-use crate::hold::HoldTable;
-use crate::queue::ClaimTable;
-use crate::sessions::Sessions;
+use crate::held::Write;
+use crate::state::Shared;
 use crate::{counter, election, health, hold, listing, lock, member, queue};
-
-/// The state of an agent.
-#[derive(Debug, Clone)]
-pub(crate) struct Shared {
-    pub(crate) boot_id: Arc<str>,
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) held: Arc<HeldTable>,
-    pub(crate) claims: Arc<ClaimTable>,
-    pub(crate) holds: Arc<HoldTable>,
-}
 
 /// The interface. Each request needs its [`Caller`] as an extension.
 pub(crate) fn router(shared: Shared) -> Router {
