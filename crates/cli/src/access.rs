@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use baton_client::{Acl, ClientTls, Config};
+use tokio::runtime::Handle;
 
 use crate::acl_words::AclEntry;
 use crate::context::Globals;
@@ -239,6 +240,11 @@ impl Access {
         }
         if let Some(SaslUser { name, password }) = &self.sasl {
             config = config.sasl(name, password);
+        }
+        // The command has one runtime, which lives as long as its sessions: no thread of the
+        // client's is needed. There is none yet where a list is only checked.
+        if let Ok(runtime) = Handle::try_current() {
+            config = config.runtime(runtime);
         }
         Ok(config)
     }

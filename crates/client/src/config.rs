@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_tls::ClientTls;
+use tokio::runtime::Handle;
 
 use crate::clock::{Clock, SystemClock};
+use crate::error::ConnectError;
 use crate::lease::{LeaseMode, LeaseOptions};
+use crate::runtime;
 use crate::transport::{Host, SocketTransport, Transport};
 
 /// The port that a server list means when it names none.
@@ -77,6 +80,8 @@ pub struct Config {
     pub(crate) max_request_bytes: usize,
     pub(crate) max_reply_bytes: usize,
     pub(crate) watch_capacity: usize,
+    /// `None`: the client's own thread.
+    runtime: Option<Handle>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transport: Arc<dyn Transport>,
 }
@@ -124,6 +129,7 @@ impl Config {
             max_request_bytes: 1_048_575,
             max_reply_bytes: 64 << 20,
             watch_capacity: 1_024,
+            runtime: None,
             clock: Arc::new(SystemClock),
             transport: Arc::new(SocketTransport),
         };
@@ -288,6 +294,26 @@ impl Config {
     pub fn watch_capacity(mut self, events: usize) -> Self {
         self.watch_capacity = events.max(1);
         self
+    }
+
+    /// Runs sessions on this runtime instead of a thread of the client's own, which saves two
+    /// changes of thread for each operation. The session is over when the runtime ends. While it is
+    /// busy with other work no lease is renewed and no guard learns of its end, so name one that
+    /// lives as long as the program and whose tasks never block. It needs tokio's timers and I/O.
+    ///
+    /// The drop of the last handle of a session then does not wait for the session's end.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// The runtime that sessions run on, and whether it is the client's own thread.
+    pub(crate) fn chosen_runtime(&self) -> Result<(Handle, bool), ConnectError> {
+        match &self.runtime {
+            Some(given) => Ok((given.clone(), false)),
+            None => runtime::own().map(|own| (own, true)),
+        }
     }
 
     /// Replaces the clock, for simulation.

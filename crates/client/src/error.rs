@@ -385,8 +385,11 @@ pub enum ConnectError {
         /// The missing znode.
         chroot: String,
     },
-    /// Called outside a tokio runtime, or while it shuts down.
-    #[error("no tokio runtime to run the session on; call this from within one")]
+    /// The client's thread cannot be started, or the runtime that
+    /// [`Config::runtime`](crate::Config::runtime) names has ended.
+    #[error(
+        "no runtime to run the session on: the client's thread could not be started, or the runtime of Config::runtime has ended; free threads or memory, or keep that runtime"
+    )]
     NoRuntime,
     /// The supervisor has been closed.
     #[error("the client is closed; make a new one")]

@@ -19,6 +19,7 @@
 //! | `lease/` | until when the session is known to live |
 //! | `error` | how operations fail |
 //! | `state` | every change of state, to every listener, in order |
+//! | `runtime` | the thread that sessions run on |
 //! | `testing` | helpers for tests of users of this crate |
 //! | `transport`, `values` | sockets; what operations take and yield |
 //! | `traces` | the trace that a write belongs to |
@@ -32,6 +33,7 @@ mod clock;
 mod config;
 mod error;
 mod lease;
+mod runtime;
 mod session;
 mod state;
 mod supervisor;
@@ -51,6 +53,7 @@ pub use error::{
     CloseError, ConnectError, Error, LeaseError, Reason, ReconfigError, SaslFailure, SessionLost,
 };
 pub use lease::{LeaseMode, LeaseOptions};
+pub use runtime::block_on;
 pub use session::{
     Applied, Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Pending,
     PendingApplied, PersistentEvent, PersistentWatch, Session, Watch, WatchEvent,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::Acl;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
 use crate::config::Config;
@@ -16,6 +17,11 @@ use crate::session::{Session, shared_acl};
 use crate::state::EndReason;
 
 /// Hands out a live [`Session`], and makes a new one after the loss of one. Cheap to clone.
+///
+/// When the last handle of the client and of its session is dropped, guards included, the session is
+/// closed; the drop waits a moment for that: see [`Session`]. A program whose `main` ends with its
+/// guards and its client therefore leaves no lock behind. One that leaves by
+/// [`std::process::exit`] drops nothing, and its locks stay until the session timeout is over.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,6 +38,8 @@ use crate::state::EndReason;
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// `None` in a handle that keeps neither client nor session open.
+    handles: Option<Arc<ClientHandles>>,
     /// The ACL of the nodes that sessions of this handle create; `None`: open to everybody.
     acl: Option<Arc<[Acl<'static>]>>,
 }
@@ -43,6 +51,19 @@ struct Shared {
     /// The same, for those who do not wait.
     newest: parking_lot::Mutex<Option<Session>>,
     closed: watch::Sender<bool>,
+}
+
+/// Dropped with the last handle.
+struct ClientHandles(Arc<Shared>);
+
+impl Drop for ClientHandles {
+    fn drop(&mut self) {
+        self.0.closed.send_replace(true);
+        // A task that is opening a session ends then, and drops the session.
+        let current = self.0.current.try_lock().ok().and_then(|mut c| c.take());
+        let newest = self.0.newest.lock().take();
+        drop((current, newest));
+    }
 }
 
 impl Client {
@@ -65,8 +86,10 @@ impl Client {
             newest: parking_lot::Mutex::new(None),
             closed: watch::Sender::new(false),
         };
+        let shared = Arc::new(shared);
         Self {
-            shared: Arc::new(shared),
+            handles: Some(Arc::new(ClientHandles(Arc::clone(&shared)))),
+            shared,
             acl: None,
         }
     }
@@ -76,8 +99,40 @@ impl Client {
     #[must_use]
     pub fn with_acl(&self, acl: &[Acl<'_>]) -> Self {
         Self {
-            shared: Arc::clone(&self.shared),
             acl: Some(shared_acl(acl)),
+            ..self.clone()
+        }
+    }
+
+    /// The same client, as a handle that does not keep it open, whose sessions are
+    /// [detached](Session::detached): for background tasks that are to end with the client. Once
+    /// no other handle is left, the client is closed.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            handles: None,
+            ..self.clone()
+        }
+    }
+
+    /// The runtime that sessions run on: the client's thread, which this starts if need be, or what
+    /// [`Config::runtime`] has named.
+    ///
+    /// # Errors
+    /// [`ConnectError::NoRuntime`] where the client's thread cannot be started.
+    pub fn runtime(&self) -> Result<Handle, ConnectError> {
+        self.shared
+            .config
+            .chosen_runtime()
+            .map(|(runtime, _)| runtime)
+    }
+
+    /// The session as this handle hands it out.
+    fn handed_out(&self, session: &Session) -> Session {
+        let session = session.with_shared_acl(self.acl.clone());
+        match self.handles {
+            Some(_) => session,
+            None => session.detached(),
         }
     }
 
@@ -98,7 +153,7 @@ impl Client {
         let mut limit = shared.config.connect_within;
         if let Some(session) = current.as_ref() {
             if !session.state().is_final() {
-                return Ok(session.with_shared_acl(self.acl.clone()));
+                return Ok(self.handed_out(session));
             }
             // A new session would have the same credentials.
             if session.end_reason() == Some(EndReason::AuthRequired) {
@@ -115,7 +170,13 @@ impl Client {
         };
         *current = Some(session.clone());
         *shared.newest.lock() = Some(session.clone());
-        Ok(session.with_shared_acl(self.acl.clone()))
+        // The last handle that keeps the client open may have gone meanwhile.
+        if *shared.closed.borrow() {
+            current.take();
+            shared.newest.lock().take();
+            return Err(ConnectError::Closed);
+        }
+        Ok(self.handed_out(&session))
     }
 
     /// The session that was opened last, whether it lives or not; `None` before the first one and
@@ -124,7 +185,7 @@ impl Client {
     pub fn newest(&self) -> Option<Session> {
         let newest = self.shared.newest.lock();
         let newest = newest.as_ref()?;
-        Some(newest.with_shared_acl(self.acl.clone()))
+        Some(self.handed_out(newest))
     }
 
     /// How sessions are opened.

@@ -13,6 +13,7 @@
 //! | [`value`] | counters and values that several processes write |
 //! | [`cache`] | a subtree kept in memory |
 //! | [`inspect`] | every recipe seen from outside: who holds, who waits, what a queue contains |
+//! | [`blocking`] | every recipe without a runtime |
 //! | [`guard`], [`fence`] | the proof of holding a lock; fencing tokens on the receiver's side |
 //! | [`session`], [`tree`], [`lease`] | the session below the recipes, its operations, its lease |
 //! | [`error`], [`naming`], [`record`] | what the recipes share: errors, names and data of nodes |
@@ -79,6 +80,8 @@
 // | `spans` | names and fields of the spans for `tracing` |
 // | `lost_reason` | why something that was held is held no longer |
 // | `backoff` | growing pauses |
+// | `blocking` | waiting for an operation without a runtime |
+// | `background` | tasks and timers on the client's runtime |
 // | `recipe_path` | which paths a recipe may have |
 // | `fence` | the receiver's side of fencing tokens |
 // | `session`, `tree`, `lease` | the client's types, for users |
@@ -87,8 +90,10 @@
 #![deny(missing_debug_implementations, unnameable_types)]
 
 mod acquire;
+mod background;
 mod backoff;
 pub mod barrier;
+pub mod blocking;
 pub mod cache;
 mod common_error;
 pub mod election;

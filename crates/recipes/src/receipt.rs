@@ -70,12 +70,13 @@ impl Receipts {
     ) -> (Outcome, Option<Vec<OpResult>>) {
         let (receipts, session, beside) = (Arc::clone(self), session.clone(), path.to_owned());
         let (report, reported) = oneshot::channel();
+        let runtime = session.runtime();
         let changing = async move {
             let outcome = receipts.change_with_results(&session, &beside, parts).await;
             // A caller that has gone does not want to know.
             let _ = report.send(outcome);
         };
-        tokio::spawn(changing.in_current_span());
+        runtime.spawn(changing.in_current_span());
         reported
             .await
             .unwrap_or_else(|_| (Outcome::Unknown(task_gone(path)), None))
@@ -90,18 +91,19 @@ impl Receipts {
     ) -> Outcome {
         let (receipts, session, beside) = (Arc::clone(self), session.clone(), Arc::clone(path));
         let (report, reported) = oneshot::channel();
+        let runtime = session.runtime();
         let changing = async move {
             // A caller that has gone does not want to know.
             let _ = report.send(receipts.change(&session, &beside, parts).await);
         };
-        tokio::spawn(changing.in_current_span());
+        runtime.spawn(changing.in_current_span());
         reported
             .await
             .unwrap_or_else(|_| Outcome::Unknown(task_gone(path)))
     }
 }
 
-/// The outcome of a change whose task ended without a result: the runtime is shutting down.
+/// The outcome of a change whose task ended without a result: the client's runtime has ended.
 pub(crate) fn task_gone(path: &str) -> Error {
     Error::MaybeApplied {
         op: OpCode::Multi,

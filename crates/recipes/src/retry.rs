@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use baton_client::{Error, Reason, Session, State};
 
+use crate::background;
+
 /// Pause before an operation that the client would not even queue is tried again.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -21,7 +23,7 @@ pub(crate) async fn until_retryable(session: &Session, error: Error) -> Result<(
             reason: Reason::QueueFull { .. },
             ..
         } => {
-            tokio::time::sleep(QUEUE_FULL_PAUSE).await;
+            background::sleep(session, QUEUE_FULL_PAUSE).await;
             Ok(())
         }
         error if error.is_connection_lost() && !error.is_maybe_applied() => {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use baton_client::Client;
 
+use crate::background;
+
 /// An answer that has been outstanding for longer counts as missing.
 const SLOW_ANSWER: Duration = Duration::from_secs(1);
 
@@ -109,9 +111,9 @@ pub(crate) async fn at_most<T, E>(
     timed_out: impl FnOnce(WaitedFor) -> E,
 ) -> Result<T, E> {
     let mut work = std::pin::pin!(work);
-    match tokio::time::timeout(limit, &mut work).await {
-        Ok(outcome) => outcome,
+    match background::timeout(client, limit, &mut work).await {
+        Some(outcome) => outcome,
         // Before `work` is dropped, which sends requests of its own.
-        Err(_) => Err(timed_out(WaitedFor::now(client, limit))),
+        None => Err(timed_out(WaitedFor::now(client, limit))),
     }
 }

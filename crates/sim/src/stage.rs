@@ -9,6 +9,7 @@ use std::time::Duration;
 use baton_client::testing::VirtualClock;
 use baton_client::{BoxFuture, Client, Config, CreateMode, Session, Stat};
 use baton_server::simulation::SimulatedServer;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -74,6 +75,7 @@ impl Stage {
                 let config = Config::new(&servers)?
                     .session_timeout(session_timeout)
                     .connect_within(session_timeout * 15)
+                    .runtime(Handle::current())
                     .clock(network.process(client).clock(clock.clone()))
                     .transport(network.transport(client));
                 Ok(config)
@@ -165,6 +167,7 @@ impl Stage {
         let number = self.0.clients.len().saturating_add(place);
         Ok(Config::new(servers)?
             .connect_within(Duration::from_secs(10))
+            .runtime(Handle::current())
             .clock(Arc::new(VirtualClock::new()))
             .transport(self.network().transport(number)))
     }

@@ -262,6 +262,42 @@ fn banned_calls_stay_out() {
     refuse(&problems);
 }
 
+/// A recipe starts tasks and timers on the client's runtime: that of its caller may end, or be busy,
+/// while a lock is held. `background` alone knows the caller's runtime, for the application's own
+/// code.
+#[test]
+fn recipes_leave_the_runtime_of_their_caller_alone() {
+    let of_the_caller = [
+        "tokio::spawn",
+        "spawn_local",
+        "task::spawn_blocking",
+        "Handle::current",
+        "try_current",
+        "tokio::time::sleep",
+        "tokio::time::timeout",
+        "tokio::time::interval",
+    ];
+    let mut problems = Vec::new();
+    for (name, text) in sources("crates/recipes/src") {
+        let own_threads = ["recipes/src/background.rs", "recipes/src/embedded"];
+        if own_threads.iter().any(|part| name.contains(part)) {
+            continue;
+        }
+        for (number, line) in production_lines(&text) {
+            for word in of_the_caller.iter().filter(|word| line.contains(**word)) {
+                problems.push(format!(
+                    "{name}:{number}: `{word}`: use the client's runtime, or `background`"
+                ));
+            }
+            // Of a `JoinSet`: `spawn_on` names the runtime.
+            if line.contains(".spawn(") && !line.contains("runtime") {
+                problems.push(format!("{name}:{number}: on which runtime does this run?"));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
 /// Where several branches of a `select!` are ready at once, their order decides, not chance: the
 /// simulator could not repeat a run otherwise. `// unbiased: why` on the line above is the
 /// exception.

@@ -144,7 +144,7 @@ impl Deletion {
 
     fn go_on(&mut self) -> Cleanup {
         let asked = std::mem::replace(&mut self.asked, Asked::Nothing);
-        let (session, czxid) = (self.session.clone(), self.czxid);
+        let (session, czxid) = (self.session.detached(), self.czxid);
         let path = std::mem::take(&mut self.path);
         let multi = std::mem::take(&mut self.multi);
         self.session.clean_up(async move {
@@ -197,7 +197,8 @@ impl Future for Deletion {
             };
             self.asked = Asked::Nothing;
             if answer.is_err() {
-                let (session, path, czxid) = (self.session.clone(), self.path.clone(), self.czxid);
+                let session = self.session.detached();
+                let (path, czxid) = (self.path.clone(), self.czxid);
                 let multi = std::mem::take(&mut self.multi);
                 drop(self.session.clean_up(async move {
                     delete_until_gone(&session, &path, czxid, &multi).await
@@ -256,7 +257,7 @@ impl Session {
     /// over every reconnect until it is certain that this node is gone, or the session is over. May
     /// be called from anywhere, outside a runtime too.
     pub fn delete_eventually(&self, path: &str, czxid: i64) -> Cleanup {
-        let (session, path) = (self.for_cleanup(), path.to_owned());
+        let (session, path) = (self.for_cleanup().detached(), path.to_owned());
         self.clean_up(async move { delete_until_gone(&session, &path, czxid, &[]).await })
     }
 
@@ -265,7 +266,11 @@ impl Session {
     ///
     /// The prefix must be one that no other create has used: put a random marker in it.
     pub fn discard_create(&self, parent: &str, prefix: &str) -> Cleanup {
-        let (session, parent, prefix) = (self.for_cleanup(), parent.to_owned(), prefix.to_owned());
+        let (session, parent, prefix) = (
+            self.for_cleanup().detached(),
+            parent.to_owned(),
+            prefix.to_owned(),
+        );
         self.clean_up(async move {
             loop {
                 match session.recover_create(&parent, &prefix).await {
@@ -286,7 +291,11 @@ impl Session {
     ///
     /// Where its data may not be read, that it belongs to this session is enough.
     pub fn discard_create_at(&self, path: &str, data: &[u8]) -> Cleanup {
-        let (session, path, data) = (self.for_cleanup(), path.to_owned(), data.to_vec());
+        let (session, path, data) = (
+            self.for_cleanup().detached(),
+            path.to_owned(),
+            data.to_vec(),
+        );
         self.clean_up(async move {
             loop {
                 match left_by(&session, &path, &data).await {

@@ -19,6 +19,7 @@ use crate::clock::BootInstant;
 use crate::config::{AuthInfo, Config};
 use crate::error::{Reason, SessionLost};
 use crate::lease::LeaseBook;
+use crate::runtime::RuntimeClock;
 use crate::session::entry::{Done, Entry, Resend, Waiting};
 use crate::session::outcome::{Effects, Fate, Finished, Unfinished};
 use crate::session::watches::{Arm, Ticket, WatchTable};
@@ -122,6 +123,8 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) states: StateLog,
     pub(crate) runtime: tokio::runtime::Handle,
+    /// Whether the runtime is the client's own thread.
+    pub(crate) own_thread: bool,
     /// Mirrors `Inner::lease`, for wait-free reading; 0 once the session has ended.
     lease_nanos: AtomicU64,
     /// From this instant on the session counts as dead.
@@ -133,11 +136,15 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(
-        config: Config,
+        mut config: Config,
         identity: Identity,
         last_zxid: i64,
-        runtime: tokio::runtime::Handle,
+        (runtime, own_thread): (tokio::runtime::Handle, bool),
     ) -> Self {
+        config.clock = Arc::new(RuntimeClock {
+            clock: config.clock,
+            runtime: runtime.clone(),
+        });
         let timeout = config.session_timeout;
         let credentials = config
             .auth
@@ -180,6 +187,7 @@ impl Core {
             config,
             states: StateLog::new(State::Suspended),
             runtime,
+            own_thread,
             lease_nanos: AtomicU64::new(0),
             expiry_nanos: AtomicU64::new(u64::MAX),
             inner: Mutex::new(inner),

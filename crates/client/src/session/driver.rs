@@ -12,6 +12,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
 
 use crate::error::ConnectError;
+use crate::runtime;
 use crate::session::connection::Connection;
 use crate::session::core::{Closing, Core, Phase};
 use crate::session::handshake::{Attached, Attempt, handshake, write_whole};
@@ -359,6 +360,23 @@ impl Core {
             }
             changed.await;
         }
+    }
+
+    /// Waits for a moment until a close that has begun is confirmed. Only from threads that the
+    /// session does not need for that, and where a server is there to confirm it.
+    pub(crate) fn await_close(&self) {
+        let attached = self.inner.lock().phase == Phase::Attached;
+        if !attached || !self.own_thread || runtime::is_own_thread() {
+            return;
+        }
+        let limit = self.now() + runtime::CLOSE_ON_DROP_LIMIT;
+        runtime::block_on(async {
+            tokio::select! {
+                biased;
+                () = self.wait_ended() => {}
+                () = self.config.clock.sleep_until(limit) => {}
+            }
+        });
     }
 
     /// Begins the end: no new operations; the close request goes out once the cleanup is done.

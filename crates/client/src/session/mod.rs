@@ -60,8 +60,13 @@ pub use watch::{PersistentWatch, Watch};
 ///
 /// It reconnects by itself for as long as the session lives; when it is over, it stays over.
 /// Operations are submitted at the call, in order, whatever task calls; see
-/// [`Pending`](crate::Pending). When the last handle is dropped the session is closed in the
-/// background; [`Session::close`] waits for the server's confirmation.
+/// [`Pending`](crate::Pending). It runs on a thread of the client's own, so it does not matter
+/// which runtime, if any, its user is on ([`Config::runtime`] chooses another).
+///
+/// When the last handle is dropped the session is closed. While a server is connected the drop
+/// waits for the server's confirmation, a quarter of a second at most, so that a program may end
+/// at once without leaving a lock behind. [`Session::close`] waits longer, and without blocking the
+/// thread.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,7 +85,8 @@ pub use watch::{PersistentWatch, Watch};
 #[derive(Clone)]
 pub struct Session {
     pub(crate) core: Arc<Core>,
-    handles: Arc<Handles>,
+    /// `None` in a handle that does not keep the session open.
+    _handles: Option<Arc<Handles>>,
     policy: Policy,
     /// The ACL of the nodes that this handle creates; `None`: open to everybody.
     acl: Option<Arc<[Acl<'static>]>>,
@@ -95,6 +101,7 @@ struct Handles(Arc<Core>);
 impl Drop for Handles {
     fn drop(&mut self) {
         self.0.begin_close();
+        self.0.await_close();
     }
 }
 
@@ -163,7 +170,7 @@ impl Session {
     /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::AuthFailed`]
     /// when the configured credentials are refused, [`ConnectError::Sasl`] when SASL fails,
     /// [`ConnectError::NoChroot`] where the configured chroot does not exist,
-    /// [`ConnectError::NoRuntime`] outside a tokio runtime.
+    /// [`ConnectError::NoRuntime`] where the client's thread cannot be started.
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
         let session = Self::start(
             config,
@@ -228,10 +235,10 @@ impl Session {
                 servers: config.servers(),
             });
         }
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        let core = Arc::new(Core::new(config, identity, last_zxid, runtime.clone()));
+        let runtime = config.chosen_runtime()?;
+        let core = Arc::new(Core::new(config, identity, last_zxid, runtime));
         let (to, first) = oneshot::channel();
-        runtime.spawn(driver::drive(Arc::clone(&core), to));
+        core.runtime.spawn(driver::drive(Arc::clone(&core), to));
         // From here on: the caller may go away between the driver's answer and this task's next
         // turn.
         let handles = Arc::new(Handles(Arc::clone(&core)));
@@ -239,7 +246,7 @@ impl Session {
         core.wait_credentials().await?;
         Ok(Self {
             core,
-            handles,
+            _handles: Some(handles),
             policy: Policy::default(),
             acl: None,
         })
@@ -252,8 +259,8 @@ impl Session {
         self.core.inner.lock().identity.id
     }
 
-    /// The runtime that the session's own task runs on. While that one is blocked, the lease is not
-    /// renewed.
+    /// The runtime that the session's own task runs on: the client's thread, or what
+    /// [`Config::runtime`] has named. While that one is blocked, the lease is not renewed.
     #[must_use]
     pub fn runtime(&self) -> tokio::runtime::Handle {
         self.core.runtime.clone()
@@ -461,7 +468,18 @@ impl Session {
         }
     }
 
-    /// The clock that the session's lease is measured by.
+    /// The same session, as a handle that does not keep it open: for background tasks that are to
+    /// end with the session, and not the session with them.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            _handles: None,
+            ..self.clone()
+        }
+    }
+
+    /// The clock that the session's lease is measured by. Its timers run on the session's runtime,
+    /// so they may be awaited anywhere.
     #[must_use]
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.core.config.clock)
@@ -520,7 +538,7 @@ impl Session {
     /// Whether both are handles of one session.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.handles, &other.handles)
+        Arc::ptr_eq(&self.core, &other.core)
     }
 }
 

@@ -599,15 +599,26 @@ fn h88_the_end_of_the_runtime_is_the_end_of_the_session_and_nothing_panics() {
 }
 
 #[test]
-fn h88_without_a_runtime_connecting_is_an_error_and_not_a_panic() {
-    let config = baton_client::Config::new("localhost:1").unwrap();
-    let mut connect = Box::pin(Session::connect(config));
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let outcome = connect.as_mut().poll(&mut cx);
-    assert!(matches!(
-        outcome,
-        std::task::Poll::Ready(Err(ConnectError::NoRuntime))
-    ));
+fn h88_without_a_runtime_connecting_tries_the_servers_and_does_not_panic() {
+    // Nothing listens there: the attempt fails on the client's own thread.
+    let config = baton_client::Config::new("127.0.0.1:1")
+        .unwrap()
+        .connect_within(Duration::from_millis(50));
+    let outcome = baton_client::block_on(Session::connect(config));
+    assert!(matches!(outcome, Err(ConnectError::Unreachable { .. })));
+}
+
+#[test]
+fn h88_a_runtime_that_has_ended_is_an_error_and_not_a_panic() {
+    let ended = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let config = baton_client::Config::new("127.0.0.1:1")
+        .unwrap()
+        .runtime(ended.handle().clone());
+    drop(ended);
+    let outcome = baton_client::block_on(Session::connect(config));
+    assert!(matches!(outcome, Err(ConnectError::NoRuntime)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{LockError, WaitProgress};
+use crate::background;
 use crate::guard::Guard;
 use crate::naming::{Dialect, LockMode, NamingScheme};
 use crate::recipe_path;
@@ -511,7 +512,7 @@ pub(crate) async fn renew(session: &Session, waiter: &WaiterNode) -> Result<(), 
         if some && (pause > patience || !needs_renewal(session)) {
             return Ok(());
         }
-        tokio::time::sleep(pause).await;
+        background::sleep(session, pause).await;
         pause = (pause * 2).min(patience * 2);
     }
 }

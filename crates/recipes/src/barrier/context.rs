@@ -10,6 +10,7 @@ use baton_client::{Acl, Client, Data, Error, Session};
 use tokio::time::Instant;
 
 use super::BarrierError;
+use crate::background;
 use crate::recipe_path;
 use crate::retry;
 use crate::time_limit::{WaitedFor, at_most};
@@ -47,14 +48,6 @@ impl Limit {
         let at = Instant::now().checked_add(asked)?;
         Some(Self { at, asked })
     }
-
-    /// Returns when the time is up; never without a limit.
-    pub(super) async fn passed(limit: Option<Self>) {
-        match limit {
-            Some(limit) => tokio::time::sleep_until(limit.at).await,
-            None => std::future::pending().await,
-        }
-    }
 }
 
 impl BarrierContext {
@@ -67,6 +60,14 @@ impl BarrierContext {
             client: client.clone(),
             path: Arc::from(path),
         })
+    }
+
+    /// Returns when the time is up; never without a limit.
+    pub(super) async fn passed(&self, limit: Option<Limit>) {
+        match limit {
+            Some(limit) => background::sleep_until(&self.client, limit.at).await,
+            None => std::future::pending().await,
+        }
     }
 
     pub(super) fn set_acl(&mut self, acl: &[Acl<'_>]) {

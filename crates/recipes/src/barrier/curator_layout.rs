@@ -49,7 +49,7 @@ pub(super) async fn enter(
         biased;
         inside = entering => inside,
         // Dropping it takes our node away.
-        () = Limit::passed(limit) => Err(context.timed_out(limit)),
+        () = context.passed(limit) => Err(context.timed_out(limit)),
     }
 }
 
@@ -210,7 +210,7 @@ pub(super) async fn leave(
     tokio::select! {
         biased;
         left = leaving => left,
-        () = Limit::passed(limit) => Err(context.timed_out(limit)),
+        () = context.passed(limit) => Err(context.timed_out(limit)),
     }
 }
 

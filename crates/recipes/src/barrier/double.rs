@@ -200,7 +200,7 @@ impl DoubleBarrier {
         let (session, round) = tokio::select! {
             biased;
             found = finding => found?,
-            () = Limit::passed(limit) => return Err(self.context.timed_out(limit)),
+            () = self.context.passed(limit) => return Err(self.context.timed_out(limit)),
         };
         let record = Record::new(self.name.as_deref());
         let prefix = format!("{MEMBER_PREFIX}{}-{attempt}-", marker.simple());
@@ -406,7 +406,7 @@ impl DoubleBarrier {
                     }
                     return Err(Halt::Again);
                 }
-                () = Limit::passed(limit) => time_is_up = true,
+                () = self.context.passed(limit) => time_is_up = true,
             }
         }
     }

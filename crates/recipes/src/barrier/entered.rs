@@ -289,7 +289,7 @@ async fn until_empty(
                     context.after_acquire_error(session, error).await?;
                 }
             }
-            () = Limit::passed(limit) => time_is_up = true,
+            () = context.passed(limit) => time_is_up = true,
         }
     }
 }

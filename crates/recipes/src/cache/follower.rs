@@ -19,6 +19,7 @@ use super::draft::Draft;
 use super::error::CacheError;
 use super::state::{CacheState, CacheStatus};
 use super::view::CachedNode;
+use crate::background;
 use crate::backoff::Backoff;
 use crate::retry;
 
@@ -92,7 +93,7 @@ pub(super) async fn run(state: Arc<CacheState>, client: Client, mut asks: mpsc::
             attempts,
             pause,
         });
-        tokio::time::sleep(pause).await;
+        background::sleep(&client, pause).await;
     }
 }
 

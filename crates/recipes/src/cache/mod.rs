@@ -19,8 +19,7 @@ pub use view::{CacheEvent, CachedNode, Change, Snapshot, Update};
 
 use std::sync::Arc;
 
-use baton_client::{Client, ConnectError};
-use tokio::runtime::Handle;
+use baton_client::Client;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
@@ -70,6 +69,8 @@ struct CacheHandle {
     state: Arc<CacheState>,
     asks: mpsc::Sender<follower::CatchUp>,
     task: AbortHandle,
+    /// Keeps the client open.
+    _client: Client,
 }
 
 impl Drop for CacheHandle {
@@ -126,19 +127,24 @@ impl TreeCacheBuilder {
     /// Starts to read and to watch, in the background.
     ///
     /// # Errors
-    /// [`CacheError::Connect`] outside a tokio runtime.
+    /// [`CacheError::Connect`] where the client's thread cannot be started.
     pub fn start(self) -> Result<TreeCache, CacheError> {
-        let runtime = Handle::try_current().map_err(|_| CacheError::Connect {
-            path: self.path.to_string(),
-            source: ConnectError::NoRuntime,
-        })?;
+        let runtime = self
+            .client
+            .runtime()
+            .map_err(|source| CacheError::Connect {
+                path: self.path.to_string(),
+                source,
+            })?;
         let state = Arc::new(CacheState::new(self.path, self.limits, self.backlog));
         let (asks, asked) = mpsc::channel(ASKS);
-        let task = runtime.spawn(follower::run(Arc::clone(&state), self.client, asked));
+        let following = follower::run(Arc::clone(&state), self.client.detached(), asked);
+        let task = runtime.spawn(following);
         let handle = CacheHandle {
             state,
             asks,
             task: task.abort_handle(),
+            _client: self.client,
         };
         Ok(TreeCache {
             handle: Arc::new(handle),

@@ -50,6 +50,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::acquire::{AcquireMode, Acquisition, Grant, Report, WaitProgress};
+use crate::background;
 use crate::guard::{Guard, TxnError};
 use crate::naming::{Dialect, NamingScheme};
 use crate::retry;
@@ -185,7 +186,7 @@ impl LeaderElection {
     /// [`ElectionError`]; the offer is withdrawn.
     pub async fn campaign(&self) -> Result<Leadership, ElectionError> {
         if let Some(until) = self.sits_out() {
-            tokio::time::sleep_until(until).await;
+            background::sleep_until(&self.acquisition.client, until).await;
         }
         loop {
             if let Some(leadership) = self.run(AcquireMode::Wait).await? {

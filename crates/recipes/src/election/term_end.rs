@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use tokio::time::Instant;
 
 use super::{ElectionError, LeaderElection, Term};
+use crate::background;
 use crate::backoff::Backoff;
 
 /// How a term, or the way to it, has ended: see [`LeaderElection::lead_forever`].
@@ -120,7 +121,7 @@ impl LeaderElection {
             if is_done {
                 backoff.reset();
             } else {
-                tokio::time::sleep(backoff.pause()).await;
+                background::sleep(&self.acquisition.client, backoff.pause()).await;
             }
         }
     }

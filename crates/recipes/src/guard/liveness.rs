@@ -9,11 +9,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use baton_client::Session;
 use tokio::time::Instant;
 
 use super::Guard;
 use super::state::GuardState;
+use crate::background::{self, Application};
 use crate::lost_reason::LostReason;
 
 impl Guard {
@@ -23,10 +24,8 @@ impl Guard {
     /// periods after the application has died.
     ///
     /// The probe runs on the runtime that this is called on, so `|| async { true }` finds out
-    /// whether that one still runs anything; a better one asks the part that does the work. For
-    /// this to be of use when all threads of that runtime are blocked, the
-    /// [`Client`](crate::Client) must run on another one; otherwise the lease ends instead, as it
-    /// would without a probe. Work that is stuck is not stopped by this: it finds its guard ended
+    /// whether that one still runs anything; a better one asks the part that does the work. Called
+    /// outside a runtime, it runs on a thread of its own. Work that is stuck is not stopped by this: it finds its guard ended
     /// at its next check, and its token outdated.
     ///
     /// ```no_run
@@ -47,20 +46,22 @@ impl Guard {
         P: FnMut() -> F + Send + 'static,
         F: Future<Output = bool> + Send + 'static,
     {
-        let session_runs_on = self.session().runtime();
+        let runtime = self.session().runtime();
         let watch = LivenessProbe {
+            session: self.session().detached(),
             state: Arc::clone(&self.state),
-            application: Handle::try_current().unwrap_or_else(|_| session_runs_on.clone()),
+            application: Application::calling(runtime.clone()),
             period,
         };
-        session_runs_on.spawn(watch.keep(probe));
+        runtime.spawn(watch.keep(probe));
         self
     }
 }
 
 struct LivenessProbe {
+    session: Session,
     state: Arc<GuardState>,
-    application: Handle,
+    application: Application,
     period: Duration,
 }
 
@@ -72,27 +73,24 @@ impl LivenessProbe {
     {
         loop {
             let asked_at = Instant::now();
-            let mut answer = self.application.spawn(probe());
+            let mut answer = self.application.start(probe());
             let alive = tokio::select! {
                 biased;
                 _ = self.state.ended() => None,
-                answered = tokio::time::timeout(self.period, &mut answer) => {
-                    Some(matches!(answered, Ok(Ok(true))))
+                answered = background::timeout(&self.session, self.period, answer.ended()) => {
+                    Some(matches!(answered, Some(Some(Ok(true)))))
                 }
             };
             match alive {
                 Some(true) => {}
-                Some(false) => {
-                    answer.abort();
-                    // Which deletes its nodes.
-                    return self.state.end(LostReason::NotAlive);
-                }
-                None => return answer.abort(),
+                // Which deletes its nodes.
+                Some(false) => return self.state.end(LostReason::NotAlive),
+                None => return,
             }
             tokio::select! {
                 biased;
                 _ = self.state.ended() => return,
-                () = tokio::time::sleep_until(asked_at + self.period) => {}
+                () = background::sleep_until(&self.session, asked_at + self.period) => {}
             }
         }
     }

@@ -48,9 +48,11 @@ pub use txn::{Committed, Txn, TxnError};
 /// lock is still held.
 ///
 /// The lock is held as long as the guard exists and `check` succeeds. The guard belongs to one
-/// session and one node in the tree, and cannot be cloned. Dropping it releases the lock in the
-/// background, from anywhere, without blocking; [`Guard::release`] also waits for the server's
-/// answer.
+/// session and one node in the tree, and cannot be cloned. What keeps it true runs on the client's
+/// thread, whatever runtime it was acquired on. Dropping it releases the lock in the background,
+/// from anywhere; [`Guard::release`] also waits for the server's answer. A program may end right
+/// after it has dropped its guards and its [`Client`](crate::Client): the last drop waits a moment
+/// for the server.
 ///
 /// A guard that was lost stays lost. It has no claim on the lock any more, also while it is not
 /// dropped yet: if its session lives, the lock node is deleted in the background as soon as there
@@ -76,6 +78,8 @@ pub struct Guard {
     /// Taken by `release`.
     nodes: Vec<WaiterNode>,
     lease: LeaseHold,
+    /// Keeps the session open.
+    session: Session,
 }
 
 impl Guard {
@@ -99,14 +103,15 @@ impl Guard {
             .unzip();
         let removals = nodes.iter().map(WaiterNode::removal).collect();
         let token = u64::try_from(token).unwrap_or_default();
-        let state = Arc::new(GuardState::new(session, removals, token));
+        let state = Arc::new(GuardState::new(&session, removals, token));
         for own_node in watches {
-            tokio::spawn(watch(own_node, Arc::clone(&state)));
+            session.runtime().spawn(watch(own_node, Arc::clone(&state)));
         }
         Self {
             state,
             nodes,
             lease,
+            session,
         }
     }
 
@@ -217,7 +222,7 @@ impl Guard {
     /// The session that the guard belongs to.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.state.session()
+        &self.session
     }
 
     /// Begins a set of changes to the tree that is applied whole, and only while the lock is held.

@@ -12,6 +12,7 @@ use baton_client::{Session, State};
 use tokio::sync::Notify;
 use tracing::Span;
 
+use crate::background;
 use crate::lost_reason::LostReason;
 use crate::receipt::Receipts;
 use crate::spans;
@@ -19,6 +20,7 @@ use crate::wait_queue::NodeDeletion;
 
 #[derive(Debug)]
 pub(crate) struct GuardState {
+    /// Does not keep the session open: the guard does.
     session: Session,
     /// The nodes of the guard: at least one.
     nodes: Vec<NodeDeletion>,
@@ -37,9 +39,9 @@ pub(crate) struct GuardState {
 }
 
 impl GuardState {
-    pub(crate) fn new(session: Session, nodes: Vec<NodeDeletion>, token: u64) -> Self {
+    pub(crate) fn new(session: &Session, nodes: Vec<NodeDeletion>, token: u64) -> Self {
         Self {
-            session,
+            session: session.detached(),
             nodes,
             token,
             receipts: Arc::default(),
@@ -232,7 +234,7 @@ impl GuardState {
             // The lease moves on while servers answer, so its end is computed again, not waited for
             // once.
             let lease = self.session.lease().remaining();
-            let _ = tokio::time::timeout(lease, changed).await;
+            background::timeout(&self.session, lease, changed).await;
         }
     }
 }

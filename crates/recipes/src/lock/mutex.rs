@@ -197,6 +197,10 @@ impl Mutex {
         at_most(limit, &self.acquisition.client, mutex.acquire(), timed_out).await
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.acquisition.client
+    }
+
     /// The same acquisition, with a place to read the position from.
     pub(super) fn observed(&self) -> (Self, WaitProgress) {
         let (acquisition, progress) = self.acquisition.observed();

@@ -228,7 +228,8 @@ fn send_create(
     let pending = session.create(node, &data, CreateMode::Ephemeral);
     let (to, outcome) = oneshot::channel();
     let (session, dir, node, id) = (session.clone(), dir.clone(), node.clone(), record.id);
-    tokio::spawn(async move {
+    let runtime = session.runtime();
+    runtime.spawn(async move {
         let settled = match pending.await {
             Ok(created) => Ok(Some(created.stat)),
             Err(error) if error.is_maybe_applied() => {

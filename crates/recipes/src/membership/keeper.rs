@@ -15,6 +15,7 @@ use baton_client::{
 use super::error::MemberError;
 use super::layout;
 use super::node_control::{NodeControl, NodeState, Registered};
+use crate::background;
 use crate::backoff::Backoff;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
@@ -95,7 +96,7 @@ pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
         control.set_state(NodeState::Blocked(error), None);
         tokio::select! {
             biased;
-            () = tokio::time::sleep(backoff.pause()) => {}
+            () = background::sleep(&client, backoff.pause()) => {}
             () = stopped(&control) => return,
         }
     }

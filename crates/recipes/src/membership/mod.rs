@@ -163,7 +163,7 @@ impl Membership {
         self.own.add(node.control());
         let mut states = node.control().subscribe();
         let own = Arc::clone(&self.own);
-        tokio::spawn(async move {
+        node.runtime().spawn(async move {
             while states.changed().await.is_ok() {
                 own.changed();
             }

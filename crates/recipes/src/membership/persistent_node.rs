@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use baton_client::{Client, ConnectError};
+use baton_client::Client;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -41,6 +41,9 @@ use crate::recipe_path;
 #[derive(Debug)]
 pub struct PersistentNode {
     control: Arc<NodeControl>,
+    /// Keeps the client open.
+    _client: Client,
+    runtime: Handle,
 }
 
 impl PersistentNode {
@@ -64,13 +67,22 @@ impl PersistentNode {
             path: path.to_owned(),
             why,
         })?;
-        let runtime = Handle::try_current().map_err(|_| MemberError::Connect {
+        let runtime = client.runtime().map_err(|source| MemberError::Connect {
             path: path.to_owned(),
-            source: ConnectError::NoRuntime,
+            source,
         })?;
         let control = Arc::new(NodeControl::new(path, data, instance));
-        runtime.spawn(keeper::keep(Arc::clone(&control), client.clone()));
-        Ok(Self { control })
+        runtime.spawn(keeper::keep(Arc::clone(&control), client.detached()));
+        Ok(Self {
+            control,
+            _client: client.clone(),
+            runtime,
+        })
+    }
+
+    /// The runtime that the keeper runs on.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     pub(super) fn control(&self) -> &Arc<NodeControl> {
@@ -141,7 +153,7 @@ impl PersistentNode {
     pub async fn close(self) {
         let mut states = self.control.subscribe();
         self.control.stop();
-        // An error means that the task is gone, with the runtime.
+        // An error means that the task is gone, with the client's runtime.
         let _ = states
             .wait_for(|state| matches!(state, NodeState::Ended(_)))
             .await;

@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{PartitionError, PartitionEvent, hash};
 use crate::acquire::LockError;
+use crate::background;
 use crate::backoff::Backoff;
 use crate::guard::{Guard, LostReason};
 use crate::lock::Mutex;
@@ -29,6 +31,7 @@ pub(super) struct Driver {
     held: BTreeMap<Arc<str>, AssignedItem>,
     pauses: BTreeMap<Arc<str>, Backoff>,
     tasks: JoinSet<Done>,
+    runtime: Handle,
 }
 
 struct AssignedItem {
@@ -51,6 +54,7 @@ impl Driver {
         view: GroupView,
         items: Arc<BTreeMap<Arc<str>, Mutex>>,
         events: mpsc::Sender<Result<PartitionEvent, PartitionError>>,
+        runtime: Handle,
     ) -> Self {
         Self {
             registration,
@@ -62,6 +66,7 @@ impl Driver {
             held: BTreeMap::new(),
             pauses: BTreeMap::new(),
             tasks: JoinSet::new(),
+            runtime,
         }
     }
 
@@ -158,13 +163,14 @@ impl Driver {
         let lock = lock.name(self.registration.id());
         let pause = self.pauses.get_mut(&item).map(Backoff::pause);
         let of = Arc::clone(&item);
-        let task = self.tasks.spawn(async move {
+        let acquiring = async move {
             if let Some(pause) = pause {
-                tokio::time::sleep(pause).await;
+                background::sleep(lock.client(), pause).await;
             }
             let outcome = lock.acquire().await;
             Done::Acquired(of, outcome)
-        });
+        };
+        let task = self.tasks.spawn_on(acquiring, &self.runtime);
         self.acquiring.insert(item, task);
     }
 
@@ -191,7 +197,8 @@ impl Driver {
         };
         self.pauses.remove(&item);
         let (lost, of) = (guard.lost(), Arc::clone(&item));
-        self.tasks.spawn(async move { Done::Ended(of, lost.await) });
+        let ending = async move { Done::Ended(of, lost.await) };
+        self.tasks.spawn_on(ending, &self.runtime);
         let held = AssignedItem {
             ask_back: Box::new(guard.asking_back()),
             asked: false,

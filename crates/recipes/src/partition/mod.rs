@@ -201,12 +201,14 @@ impl Partitioner {
         let registration = self.members.join(id, b"")?;
         let (to, events) = mpsc::channel(EVENTS);
         let (leave, leaving) = oneshot::channel();
-        let driver = Driver::new(registration, view, Arc::clone(&self.items), to);
+        let runtime = registration.node().runtime().clone();
+        let items = Arc::clone(&self.items);
+        let driver = Driver::new(registration, view, items, to, runtime.clone());
         Ok(Partition {
             path: Arc::clone(&self.path),
             events,
             _leave: leave,
-            driver: tokio::spawn(driver.run(leaving)),
+            driver: runtime.spawn(driver.run(leaving)),
         })
     }
 }

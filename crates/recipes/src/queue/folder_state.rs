@@ -73,12 +73,13 @@ impl FolderState {
         parts: Vec<Op>,
         item: &Item,
     ) -> Outcome {
+        let runtime = session.runtime();
         let (state, session, path) = (Arc::clone(self), session.clone(), Arc::clone(queue));
         let (report, reported) = oneshot::channel();
         let taken = item.clone();
         self.takes_under_way.fetch_add(1, Ordering::AcqRel);
         let under_way = UnderWay(Arc::clone(self));
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             let outcome = state.receipts.change(&session, &path, parts).await;
             if let Err((outcome, taken)) = report.send((outcome, taken)) {
                 state.keep_for_next_caller(outcome, taken);

@@ -28,6 +28,8 @@ pub(super) struct ItemClaim {
     state: Arc<GuardState>,
     czxid: i64,
     open: bool,
+    /// Keeps the session open.
+    session: Session,
     _lease: Arc<LeaseHold>,
 }
 
@@ -57,16 +59,18 @@ impl ItemClaim {
     fn new(session: &Session, path: &str, czxid: i64, lease: Arc<LeaseHold>) -> Self {
         let token = u64::try_from(czxid).unwrap_or_default();
         let state = Arc::new(GuardState::new(
-            session.clone(),
+            session,
             vec![NodeDeletion::unmarked(path, czxid)],
             token,
         ));
         let own_node = OwnNodeWatch::at(session, path, czxid);
-        tokio::spawn(guard::watch(own_node, Arc::clone(&state)));
+        let watching = guard::watch(own_node, Arc::clone(&state));
+        session.runtime().spawn(watching);
         Self {
             state,
             czxid,
             open: true,
+            session: session.clone(),
             _lease: lease,
         }
     }
@@ -85,8 +89,10 @@ impl Drop for ItemClaim {
     fn drop(&mut self) {
         self.state.end(LostReason::Released);
         if self.open && self.state.take_over_removal() {
-            let session = self.state.session();
-            drop(session.delete_eventually(self.state.path(), self.czxid));
+            drop(
+                self.session
+                    .delete_eventually(self.state.path(), self.czxid),
+            );
         }
     }
 }

@@ -352,6 +352,7 @@ impl LockingQueue {
         name: &str,
         lease: &Arc<LeaseHold>,
     ) -> Result<ClaimOutcome, QueueError> {
+        let runtime = session.runtime();
         let (queue, session) = (self.clone(), session.clone());
         let (name, lease) = (name.to_owned(), Arc::clone(lease));
         let (report, reported) = oneshot::channel();
@@ -360,8 +361,8 @@ impl LockingQueue {
             let attempt = claim_item(&queue.folder, &session, &queue.claims, &name, lease).await;
             drop(report.send(attempt));
         };
-        tokio::spawn(claiming.instrument(span.clone()));
-        // The task is dropped only where the runtime is shutting down.
+        runtime.spawn(claiming.instrument(span.clone()));
+        // The task is dropped only where the client's runtime has ended.
         let outcome = reported.await.unwrap_or(Ok(ClaimOutcome::Again));
         if let Ok(ClaimOutcome::Claimed(item)) = &outcome {
             spans::granted(&span, item.claim.state().token());

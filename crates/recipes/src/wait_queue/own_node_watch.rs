@@ -49,7 +49,8 @@ impl OwnNodeWatch {
 
     /// As [`OwnNodeWatch::watch`], for a node of `session` outside a wait queue.
     pub(crate) fn at(session: &Session, path: &str, czxid: i64) -> Self {
-        let (session, path) = (session.clone(), path.to_owned());
+        // The watch is to end with the session, and not to keep it open.
+        let (session, path) = (session.detached(), path.to_owned());
         let state = State::Asked(Box::new(session.get_data_watch(&path)));
         Self {
             session,

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::release_marker::release_marker;
 use super::{AcquireError, OwnNodeWatch, WaiterNode};
+use crate::background;
 use crate::lost_reason::LostReason;
 use crate::naming::{Child, LockMode, NamingScheme};
 use crate::record::Record;
@@ -114,8 +115,9 @@ pub(crate) async fn wait_for_turn_delayed(
             Position::First => {
                 report(Step::Positioned(0));
                 if let Some(until) = held_off.0 {
-                    let waited = tokio::time::timeout_at(until, own_node.gone());
-                    if let Ok(reason) = Box::pin(waited).await {
+                    let session = waiter.session();
+                    let waited = background::timeout_at(session, until, own_node.gone());
+                    if let Some(reason) = Box::pin(waited).await {
                         return Err(ended(waiter, reason));
                     }
                 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_client::{Client, CreateMode, Error, LeaseHold, Op, Session};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 
 use super::capacity_counter::CapacityCounter;
 use super::error::{StepError, WorkError};
@@ -121,6 +122,14 @@ impl QueueContext {
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The runtime for tasks that go on if their caller is cancelled.
+    pub(super) fn runtime(&self) -> Result<Handle, WorkError> {
+        self.client.runtime().map_err(|source| WorkError::Connect {
+            path: self.path(),
+            source,
+        })
     }
 
     pub(super) async fn session(&self) -> Result<Session, WorkError> {

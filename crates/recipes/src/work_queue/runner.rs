@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use super::claim::Claim;
 use super::error::WorkError;
 use super::queue::WorkQueue;
+use crate::background::{Application, ApplicationTask};
 use crate::lost_reason::LostReason;
 
 /// How many items [`WorkQueue::run`] has processed, by the way they ended.
@@ -57,8 +58,9 @@ impl WorkQueue {
     ///   error is noted in it.
     /// - While a handler runs, the visibility timeout of its claim is extended.
     /// - When a claim is lost, its handler is aborted: it is dropped at its next `await`, and no
-    ///   other handler takes its place before. Each handler runs in a task of its own; tasks that
-    ///   it has spawned itself go on.
+    ///   other handler takes its place before. Each handler runs in a task of its own, on the
+    ///   runtime that this is called on, or outside one on a thread of its own; tasks that it has
+    ///   spawned itself go on.
     /// - When `stop` resolves, no further item is taken. The call returns once the running handlers
     ///   have ended and the items that were claimed ahead are released.
     ///
@@ -102,6 +104,8 @@ impl WorkQueue {
         let mut stop = pin!(stop);
         let mut summary = RunSummary::default();
         let mut running = JoinSet::new();
+        let runtime = self.context.runtime()?;
+        let application = Application::calling(runtime.clone());
         let outcome = loop {
             let free = handlers.saturating_sub(running.len());
             tokio::select! {
@@ -111,8 +115,8 @@ impl WorkQueue {
                 taken = self.take_many(free), if free > 0 => match taken {
                     Ok(claims) => for claim in claims {
                         let claim = Arc::new(claim);
-                        let work = handler(Arc::clone(&claim));
-                        running.spawn(process(claim, work, self.options.visibility));
+                        let work = application.start(handler(Arc::clone(&claim)));
+                        running.spawn_on(process(claim, work, self.options.visibility), &runtime);
                     },
                     Err(error) => break Err(error),
                 },
@@ -138,30 +142,29 @@ impl RunSummary {
 }
 
 /// Runs the handler of one claim, and settles the claim by its result.
-async fn process<F, E>(claim: Arc<Claim>, work: F, visibility: Option<Duration>) -> Processed
-where
-    F: Future<Output = Result<(), E>> + Send + 'static,
-    E: Display + Send + 'static,
-{
-    // A task of its own, so that a panic can be noted in the item. Dropping the set aborts it.
-    let mut task = JoinSet::new();
-    task.spawn(work);
+async fn process<E: Display + 'static>(
+    claim: Arc<Claim>,
+    mut work: ApplicationTask<Result<(), E>>,
+    visibility: Option<Duration>,
+) -> Processed {
     let ended = tokio::select! {
         biased;
-        ended = claim.run(task.join_next()) => ended,
+        ended = claim.run(work.ended()) => ended,
         never = keep_extended(&claim, visibility) => match never {},
     };
     let failure = match ended {
         Ok(Some(Ok(Ok(())))) => None,
         Ok(Some(Ok(Err(error)))) => Some(error.to_string()),
-        Ok(Some(Err(_)) | None) => Some("the handler panicked".to_owned()),
+        Ok(Some(Err(_))) => Some("the handler panicked".to_owned()),
+        // Its runtime has ended: the claim goes back, and uses no attempt.
+        Ok(None) => return Processed::Lost,
         Err(reason) => {
             // Of the other losses the claim's guard has had a line.
             if matches!(reason, LostReason::NodeGone | LostReason::ClaimTimedOut) {
                 tracing::warn!(item = claim.item(), %reason, "claim lost: its handler is aborted");
             }
             // The handler's place is free, and `run` may return, only once the handler has ended.
-            task.shutdown().await;
+            work.abort().await;
             return Processed::Lost;
         }
     };

@@ -286,7 +286,8 @@ pub(super) async fn settle_own(
 ) -> Result<(), WorkError> {
     let item = held.entry.clone();
     let span = spans::settle(&item, held.guard.token());
-    let task = tokio::spawn(settle_held(context, held, settlement).instrument(span));
+    let runtime = held.guard.session().runtime();
+    let task = runtime.spawn(settle_held(context, held, settlement).instrument(span));
     task.await.unwrap_or_else(|_| {
         Err(WorkError::SettleUnknown {
             source: task_gone(&item),
@@ -348,7 +349,8 @@ impl WorkQueue {
                 }
             }
         };
-        let task = tokio::spawn(settled.instrument(span));
+        let runtime = self.context.runtime()?;
+        let task = runtime.spawn(settled.instrument(span));
         task.await.unwrap_or_else(|_| {
             Err(WorkError::SettleUnknown {
                 item: item.to_owned(),

@@ -21,6 +21,7 @@ use super::held_item::HeldItem;
 use super::queue::{MAX_CLAIMS, WorkQueue};
 use super::settle::settle_own;
 use super::settlement::Settlement;
+use crate::background;
 use crate::backoff::Backoff;
 use crate::receipt::task_gone;
 use crate::time_limit::at_most;
@@ -126,14 +127,17 @@ impl WorkQueue {
         let mut late = Backoff::default();
         loop {
             let (ready, over) = self.ready(most);
-            let given_back = (!over.is_empty()).then(|| self.give_back_unseen(over));
+            let given_back = match over.is_empty() {
+                true => None,
+                false => Some(self.give_back_unseen(over)?),
+            };
             if !ready.is_empty() {
                 return Ok(ready);
             }
             if let Some(given_back) = given_back {
                 // Where each claim takes longer than it lasts, the next one must not come at once.
                 let _ = given_back.await;
-                tokio::time::sleep(late.pause()).await;
+                background::sleep(&context.client, late.pause()).await;
             }
             let session = context.session().await?;
             let claimed = match context.agreed(&session, self.capacity).await {
@@ -195,9 +199,9 @@ impl WorkQueue {
     /// Gives back items whose claims were over before a caller had them, in a task of its own.
     /// Another consumer may have claimed them since, or the session may have ended: those stay as
     /// they are.
-    fn give_back_unseen(&self, over: Vec<HeldItem>) -> JoinHandle<()> {
+    fn give_back_unseen(&self, over: Vec<HeldItem>) -> Result<JoinHandle<()>, WorkError> {
         let context = Arc::clone(&self.context);
-        tokio::spawn(async move {
+        let giving_back = async move {
             for held in over {
                 let (item, reason) = (held.entry.clone(), held.check().err());
                 let given_back = settle_own(Arc::clone(&context), held, Settlement::Release).await;
@@ -209,7 +213,8 @@ impl WorkQueue {
                      timeout is too short for these servers, or too many items are claimed ahead"
                 );
             }
-        })
+        };
+        Ok(self.context.runtime()?.spawn(giving_back))
     }
 
     fn hand_out(&self, held: HeldItem) -> Claim {
@@ -241,9 +246,10 @@ impl WorkQueue {
             });
             (turn, claimed)
         };
-        match tokio::spawn(claiming.in_current_span()).await {
+        let runtime = session.runtime();
+        match runtime.spawn(claiming.in_current_span()).await {
             Ok(done) => done,
-            // The runtime is shutting down.
+            // The client's runtime has ended.
             Err(_) => {
                 let turn = Arc::clone(&self.context.turn).lock_owned().await;
                 (Some(turn), Err(StepError::Client(task_gone(self.path()))))

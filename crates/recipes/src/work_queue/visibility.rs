@@ -48,7 +48,7 @@ pub(super) async fn extend(held: &HeldItem) -> Result<bool, Error> {
     let (version, until) = (Arc::clone(&held.version), Arc::clone(&held.until));
     let data = held.envelope.seal(&held.payload);
     let (entry, node) = (held.entry.clone(), held.guard.node().to_owned());
-    let task = tokio::spawn(async move {
+    let task = session.runtime().spawn(async move {
         // A settlement waits for this lock, and so for the version that the item has then.
         let mut version = version.lock().await;
         loop {

@@ -117,24 +117,22 @@ impl QueueContext {
             .collect();
         // Dropping the set aborts these tasks, which drops their watches.
         let mut changes = JoinSet::new();
+        let runtime = session.runtime();
         for watch in watches {
-            changes.spawn(async move {
-                let _changed_or_lost = watch.await;
-                true
-            });
+            changes.spawn_on(changed_or_lost(watch), &runtime);
         }
         for (item, watch) in asked {
             match watch.await {
                 Ok((_, watch)) => {
                     let session = session.clone();
-                    changes.spawn(async move { item_came_back(&session, &item, watch).await });
+                    let back = async move { item_came_back(&session, &item, watch).await };
+                    changes.spawn_on(back, &runtime);
                 }
                 Err(error) if error.is_no_node() => {
                     match watch_foreign_children(session, &item).await? {
-                        Some(watch) => drop(changes.spawn(async move {
-                            let _changed_or_lost = watch.await;
-                            true
-                        })),
+                        Some(watch) => {
+                            changes.spawn_on(changed_or_lost(watch), &runtime);
+                        }
                         None => return Ok(WakeReason::QueueChanged),
                     }
                 }
@@ -142,10 +140,7 @@ impl QueueContext {
                 // children of its item.
                 Err(error) if error.is_no_auth() => match session.children_watch(&item).await {
                     Ok((children, watch)) if !children.names.is_empty() => {
-                        changes.spawn(async move {
-                            let _changed_or_lost = watch.await;
-                            true
-                        });
+                        changes.spawn_on(changed_or_lost(watch), &runtime);
                     }
                     Ok(_) => return Ok(WakeReason::QueueChanged),
                     Err(error) if error.is_no_node() => return Ok(WakeReason::QueueChanged),
@@ -190,6 +185,12 @@ impl QueueContext {
             _ = watcher.lost() => Ok(WakeReason::WatcherLost),
         }
     }
+}
+
+/// Waits for the end of a watch; the queue is then to be scanned again.
+async fn changed_or_lost(watch: Watch) -> bool {
+    let _changed_or_lost = watch.await;
+    true
 }
 
 /// Watches the children of an item whose claim is gone, where they are not of the queue: the item

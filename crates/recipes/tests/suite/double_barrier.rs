@@ -141,7 +141,7 @@ async fn h63_who_comes_after_the_decision_belongs_to_the_next_round_and_holds_no
 async fn h63_a_node_that_is_made_after_the_decision_belongs_to_the_next_round() {
     for aborted in [false, true] {
         let stage = Stage::new("h63late").await;
-        let client = stage.client().await;
+        let client = stage.client_here().await;
         let meeting = barrier(&client, &stage, 2);
         let first = entering(&meeting);
         stage.until_in_round(1, 1).await;
@@ -155,7 +155,7 @@ async fn h63_a_node_that_is_made_after_the_decision_belongs_to_the_next_round() 
         if aborted {
             // A foreign child keeps the round in the tree, as a member that has yet to read the
             // decision would.
-            let admin = session(&stage.client().await).await;
+            let admin = session(&stage.client_here().await).await;
             let child = format!("{}/round-{:010}/kept", stage.path, 1);
             let kept = admin.create(&child, b"", CreateMode::Persistent);
             within(kept).await.unwrap();
@@ -205,7 +205,7 @@ async fn h63_a_spurious_wake_up_is_no_decision() {
 #[tokio::test]
 async fn h63_a_member_whose_time_is_up_ends_the_round_for_all_and_is_not_counted() {
     let stage = Stage::new("h63d").await;
-    let client = stage.client().await;
+    let client = stage.client_here().await;
     let meeting = barrier(&client, &stage, 3);
     let patient = entering(&meeting);
     stage.until_in_round(1, 1).await;
@@ -291,7 +291,7 @@ async fn h63_a_foreign_child_of_the_round_is_never_counted() {
 #[tokio::test]
 async fn h63_a_leaver_whose_time_is_up_breaks_the_round_for_all_that_leave() {
     let stage = Stage::new("broken").await;
-    let client = stage.client().await;
+    let client = stage.client_here().await;
     let meeting = barrier(&client, &stage, 3);
     let others = [entering(&meeting), entering(&meeting)];
     let third = within(meeting.enter()).await.unwrap();
@@ -457,7 +457,7 @@ async fn h63_an_abort_that_comes_behind_the_decision_is_refused() {
     let hasty = hasty(&stage, &barrier(&client, &stage, 2), 1, 1).await;
     pass(LIMIT).await;
     within(aborting.fired()).await;
-    let last = barrier(&stage.client().await, &stage, 2);
+    let last = barrier(&stage.client_here().await, &stage, 2);
     let last = within(last.enter()).await.unwrap();
     aborting.release();
     let hasty = within(hasty).await.unwrap().unwrap();

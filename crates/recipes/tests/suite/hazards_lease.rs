@@ -20,7 +20,7 @@ fn is_over(reason: LostReason) -> bool {
 #[tokio::test]
 async fn h25_after_a_pause_the_first_call_on_the_guard_fails_before_any_side_effect() {
     let stage = Stage::new("h25").await;
-    let client = stage.client_with(SHORT).await;
+    let client = stage.client_here_with(SHORT).await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let addr = stage.addr;
     let path = stage.path.clone();
@@ -58,7 +58,7 @@ async fn h25_after_a_pause_the_first_call_on_the_guard_fails_before_any_side_eff
 #[tokio::test]
 async fn h25_run_asks_before_each_step_of_the_work() {
     let stage = Stage::new("h25b").await;
-    let client = stage.client_with(SHORT).await;
+    let client = stage.client_here_with(SHORT).await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let steps_after = AtomicBool::new(false);
     let work = guard.run(async {

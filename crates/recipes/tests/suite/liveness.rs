@@ -159,7 +159,7 @@ async fn h39_a_live_application_keeps_its_lock_and_is_asked_until_it_releases() 
 #[tokio::test]
 async fn an_application_is_asked_once_per_period_and_a_question_ends_with_the_guard() {
     let stage = Stage::new("period").await;
-    let client = stage.client().await;
+    let client = stage.client_here().await;
     let admin = session(&client).await;
     let period = Duration::from_secs(3600);
     let asked = Arc::new(AtomicUsize::new(0));

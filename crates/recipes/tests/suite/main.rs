@@ -43,6 +43,7 @@ mod queue;
 mod queue_layouts;
 mod reentrant;
 mod requests;
+mod runtimes;
 mod rw_lock;
 mod semaphore;
 mod semaphore_order;

@@ -84,7 +84,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
 }
 
 impl Recorder {
-    /// Records on this thread, on which a test's runtime runs all of its tasks.
+    /// Records on this thread, on which a test's runtime runs all of its tasks, and those of a client
+    /// of [`Stage::client_here`].
     fn start() -> (Self, DefaultGuard) {
         let recorder = Self::default();
         let subscriber = tracing_subscriber::registry().with(recorder.clone());
@@ -116,7 +117,7 @@ impl Recorder {
 async fn each_step_of_a_recipe_has_a_span_with_path_and_token() {
     let stage = Stage::new("spans").await;
     let (recorder, _recording) = Recorder::start();
-    let client = stage.client().await;
+    let client = stage.client_here().await;
     let at = |name: &str| format!("{}/{name}", stage.path);
 
     let guard = within(Mutex::new(&client, &at("mutex")).unwrap().acquire()).await;
@@ -153,7 +154,7 @@ async fn each_step_of_a_recipe_has_a_span_with_path_and_token() {
 async fn each_change_of_a_sessions_state_is_an_event() {
     let stage = Stage::new("events").await;
     let (recorder, _recording) = Recorder::start();
-    let client = stage.client().await;
+    let client = stage.client_here().await;
     let session = within(client.session()).await.unwrap();
     within(client.close(std::time::Duration::from_secs(5)))
         .await
@@ -171,12 +172,20 @@ async fn each_change_of_a_sessions_state_is_an_event() {
     assert_eq!(events[1].fields["reason"], "the session is closed");
 }
 
+/// A client of an embedded server on this test's runtime.
+#[cfg(feature = "embedded")]
+fn here(config: baton::Config) -> baton::Config {
+    config.runtime(tokio::runtime::Handle::current())
+}
+
 /// What an operator of a program looks for first: which session was lost, and what it held.
 #[cfg(feature = "embedded")]
 #[tokio::test]
 async fn a_lost_session_is_a_warning_and_so_is_each_guard_of_it_once() {
     use baton::embedded::Embedded;
-    let server = within(Embedded::builder().start()).await.unwrap();
+    let server = within(Embedded::builder().client(here).start())
+        .await
+        .unwrap();
     let (recorder, _recording) = Recorder::start();
     let client = server.connect().await.unwrap();
     let session = within(client.session()).await.unwrap();
@@ -211,7 +220,7 @@ async fn a_lost_session_is_a_warning_and_so_is_each_guard_of_it_once() {
 async fn a_session_that_the_program_closes_is_no_warning() {
     let stage = Stage::new("closes").await;
     let (recorder, _recording) = Recorder::start();
-    let client = stage.client().await;
+    let client = stage.client_here().await;
     let mutex = Mutex::new(&client, &format!("{}/mutex", stage.path)).unwrap();
     let guard = within(mutex.acquire()).await.unwrap();
     within(client.close(std::time::Duration::from_secs(5)))

@@ -100,9 +100,13 @@ impl Page {
                 "cannot start the console's thread: {error}; raise the limit of processes, or leave http out"
             ))
         })?;
+        let config = config.connect_within(SESSION_WITHIN);
         let page = Self {
+            config: match &thread.0 {
+                Some(runtime) => config.runtime(runtime.handle().clone()),
+                None => config,
+            },
             thread: Arc::new(thread),
-            config: config.connect_within(SESSION_WITHIN),
             visitors: server.visitors(),
             consoles: Consoles::new(&address),
             own: Own { id, address },

@@ -51,6 +51,7 @@ impl World {
                 mode: LeaseMode::Auto,
                 ..LeaseOptions::default()
             })
+            .runtime(tokio::runtime::Handle::current())
             .clock(Arc::new(self.clock.clone()))
             .transport(Arc::new(self.transport.clone()))
     }

@@ -21,7 +21,7 @@ use baton_client::{
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::OnceCell;
 
 /// The server's unit of time.
@@ -120,6 +120,18 @@ impl Stage {
 
     pub async fn client_with(&self, timeout: Duration) -> Client {
         connect(self.addr, timeout).await
+    }
+
+    /// A client on this test's runtime: [`pass`] moves its timers.
+    pub async fn client_here(&self) -> Client {
+        self.client_here_with(LONG).await
+    }
+
+    /// The same: while this test blocks its thread, the client stands still, as in a process that is
+    /// paused.
+    pub async fn client_here_with(&self, timeout: Duration) -> Client {
+        let config = config(self.addr, timeout).runtime(Handle::current());
+        within(Client::connect(config)).await.unwrap()
     }
 
     /// A client on a machine that may be made to have slept.
@@ -324,8 +336,9 @@ pub async fn until_quiet(client: &Client, proxy: &Proxy) {
     .await;
 }
 
-/// Lets `by` pass at once for the timers of this test's runtime, limits of [`within`] among them.
-/// Sessions go by the machine's clock, and servers have a runtime of their own.
+/// Lets `by` pass at once for the timers of this test's runtime: limits of [`within`], and what waits
+/// in a client of [`Stage::client_here`]. Sessions go by the machine's clock, and servers have a
+/// runtime of their own.
 pub async fn pass(by: Duration) {
     tokio::time::pause();
     tokio::time::advance(by).await;
