@@ -73,6 +73,7 @@ enum Task {
     },
     Mutants(mutants::Args),
     PeersBreak(peers_break::Args),
+    Upgrade(ensemble::upgrade::Args),
     #[command(hide = true)]
     Turn(register::Turn),
     #[command(hide = true)]
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
         Task::Man { folder } => man(&folder),
         Task::Mutants(args) => mutants::run(&args),
         Task::PeersBreak(args) => peers_break::run(&args),
+        Task::Upgrade(args) => ensemble::upgrade::run(&args),
         Task::Turn(turn) => register::take_turn(&turn),
         Task::Member(member) => peer::member::take_part(member),
     };

@@ -382,6 +382,20 @@ impl TestServer {
         self.wait_serving().await
     }
 
+    /// Has its next start run another `baton` command, such as one of another version.
+    ///
+    /// # Errors
+    /// [`LaunchError::NoProcess`]: it is embedded.
+    pub fn set_program(&mut self, program: PathBuf) -> Result<(), LaunchError> {
+        match &mut self.backend {
+            Backend::Embedded(_) => Err(LaunchError::NoProcess("another program")),
+            Backend::Process(process) => {
+                process.program = program;
+                Ok(())
+            }
+        }
+    }
+
     /// The first half of [`TestServer::restart`]: does not wait until it serves. A server of an
     /// ensemble may need others for that.
     ///

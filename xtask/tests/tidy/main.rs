@@ -11,6 +11,7 @@
 mod commands;
 mod facade;
 mod finding;
+mod golden;
 mod modules;
 
 use std::collections::BTreeMap;

@@ -15,6 +15,7 @@ mod durability;
 mod ensemble;
 mod first_bytes;
 mod full_disk;
+mod golden;
 mod hostile;
 mod http;
 mod limits;

@@ -26,7 +26,7 @@ const PROBE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Process {
     what: &'static str,
-    program: PathBuf,
+    pub(super) program: PathBuf,
     args: Vec<String>,
     pub(super) dir: TempDir,
     /// Where it listens for clients with TLS.
