@@ -7,7 +7,6 @@
 //! refused.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,7 +16,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -163,27 +162,11 @@ async fn with_headers(request: Request, next: Next) -> Result<Response, Infallib
     Ok(response)
 }
 
-/// Whether the request is for an address or for `localhost`, which nobody else's DNS can make lead
-/// here: a page of another site may be one of "this" site under any other name.
-fn is_by_its_own_name(headers: &HeaderMap) -> bool {
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    host.is_none_or(|host| {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
-        };
-        let address = name.trim_start_matches('[').trim_end_matches(']');
-        name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
-    })
-}
-
 type Shared = State<Arc<dyn Host>>;
 
 /// The caller's seat, or the answer that refuses it.
 async fn seat(host: &Arc<dyn Host>, request: &Parts) -> Result<Seat, Response> {
-    let is_by_own_name = is_by_its_own_name(&request.headers);
+    let is_by_own_name = baton_server::http::is_by_own_name(&request.headers);
     let under_foreign_name = || {
         let text = "open the console by an address, or show who you are by something that only you have: without that it is \
                     not shown under other names, which any site could give to this machine";
@@ -442,34 +425,5 @@ mod tests {
             read += 1;
         }
         assert_eq!(read, WAITING_MESSAGES);
-    }
-
-    #[test]
-    fn a_name_that_others_can_give_to_this_machine_is_not_its_own() {
-        let asked = |host: &str| {
-            let mut headers = HeaderMap::new();
-            if let Ok(host) = HeaderValue::from_str(host) {
-                headers.insert(header::HOST, host);
-            }
-            is_by_its_own_name(&headers)
-        };
-        for own in [
-            "127.0.0.1:80",
-            "localhost:9",
-            "LOCALHOST",
-            "[::1]:80",
-            "10.0.0.1",
-        ] {
-            assert!(asked(own), "{own}");
-        }
-        for foreign in [
-            "evil.example",
-            "evil.example:80",
-            "localhost.evil:1",
-            "127.0.0.1.x:1",
-            "",
-        ] {
-            assert!(!asked(foreign), "{foreign}");
-        }
     }
 }

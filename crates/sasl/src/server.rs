@@ -27,6 +27,17 @@ pub struct Server {
     nonce: String,
 }
 
+/// The user whom a client's response claims to be; `None`: it claims none, and is refused.
+#[must_use]
+pub fn claimed_user(response: &[u8]) -> Option<String> {
+    let read = Directives::read(response).ok()?;
+    user_of(&read).ok()
+}
+
+fn user_of(read: &Directives<'_>) -> Result<String, SaslError> {
+    text(read.needed("username")?, read.is_utf8()?, "username")
+}
+
 /// A client that has proved who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
@@ -66,7 +77,7 @@ impl Server {
     ) -> Result<Accepted, SaslError> {
         let read = Directives::read(response)?;
         let is_utf8 = read.is_utf8()?;
-        let user = text(read.needed("username")?, is_utf8, "username")?;
+        let user = user_of(&read)?;
         let realm = text(read.once("realm")?.unwrap_or_default(), is_utf8, "realm")?;
         let expect = |name, expected: &str| match read.once(name)? {
             Some(value) if value == expected.as_bytes() => Ok(()),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
@@ -58,6 +58,26 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// [`StartError::Listen`] for an invalid address, or one that is taken.
 pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     crate::listener::bind(address).await
+}
+
+/// Whether a request is for an address, for `localhost` or for the name of this machine. Any site
+/// can make another name lead here, and have its pages read what is answered under that name.
+#[must_use]
+pub fn is_by_own_name(headers: &HeaderMap) -> bool {
+    let host = headers
+        .get(header::HOST)
+        .map(|host| host.to_str().unwrap_or_default());
+    host.is_none_or(|host| {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let address = name.trim_start_matches('[').trim_end_matches(']');
+        let machine = rustix::system::uname();
+        let own = [b"localhost", machine.nodename().to_bytes()];
+        let is_own = |own: &&[u8]| !name.is_empty() && own.eq_ignore_ascii_case(name.as_bytes());
+        own.iter().any(is_own) || address.parse::<IpAddr>().is_ok()
+    })
 }
 
 /// Until when something may last.
@@ -358,5 +378,43 @@ impl HttpBody for Placed {
         }
         hint.set_lower(hint.lower() + rest);
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_others_can_give_to_this_machine_is_not_its_own() {
+        let asked = |host: &str| {
+            let mut headers = HeaderMap::new();
+            if let Ok(host) = HeaderValue::from_str(host) {
+                headers.insert(header::HOST, host);
+            }
+            is_by_own_name(&headers)
+        };
+        let uname = rustix::system::uname();
+        for own in [
+            uname.nodename().to_str().unwrap(),
+            "127.0.0.1:80",
+            "localhost:9",
+            "LOCALHOST",
+            "[::1]:80",
+            "10.0.0.1",
+        ] {
+            assert!(asked(own), "{own}");
+        }
+        for foreign in [
+            "evil.example",
+            "evil.example:80",
+            "localhost.evil:1",
+            "127.0.0.1.x:1",
+            "",
+        ] {
+            assert!(!asked(foreign), "{foreign}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::audit::line::{Ending, Fields, Operation};
 use crate::audit::record::{Audit, Who};
-use crate::auth::attempts::Attempts;
+use crate::auth::attempts::{Attempts, Claim};
 use crate::auth::credentials;
 use crate::backups::Backups;
 use crate::connections::conn::{CloseReason, Conn};
@@ -260,12 +260,21 @@ impl ServerState {
         self.listings.list(name, source, move || make(&state)).await
     }
 
+    /// The claim of a packet that claims to come from the superuser: only that can be guessed at, as
+    /// any other pair of name and password is an identity of its own.
+    pub(crate) fn superuser_claim(&self, peer: &Peer, packet: &AuthPacket<'_>) -> Option<Claim> {
+        let account = credentials::claimed_account(packet);
+        let claims = credentials::claims_superuser(packet, &self.options);
+        claims.then(|| self.password_attempts.of_user(peer, account))
+    }
+
     /// Counts and reports a wrong password of the superuser, whose sender is then an ordinary user
-    /// of that name; a right one ends the delays for its address.
-    pub(crate) fn judge_superuser(&self, peer: &Peer, packet: &AuthPacket<'_>) {
+    /// of that name; a right one ends the delays of its claim.
+    pub(crate) fn judge_superuser(&self, peer: &Peer, claim: Claim, packet: &AuthPacket<'_>) {
         if credentials::proves_superuser(packet, &self.options) {
-            self.password_attempts.succeeded(peer);
-        } else if credentials::claims_superuser(packet, &self.options) {
+            self.password_attempts.succeeded(claim);
+        } else {
+            self.password_attempts.failed(self.time.uptime_ms());
             self.stats.auth_failed.fetch_add(1, Ordering::Relaxed);
             let what = format_args!("a wrong password for the superuser");
             self.notice(Notice::BadCredentials, Some(peer), what);

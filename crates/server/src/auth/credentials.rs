@@ -8,6 +8,7 @@ use baton_sasl::SaslError;
 use baton_tree::{AuthId, Identity, digest_id};
 use subtle::ConstantTimeEq;
 
+use super::attempts::Account;
 use crate::options::Options;
 
 /// Identities of one connection. `auth` in an ACL stands for all of them, and a new one is compared
@@ -29,8 +30,6 @@ pub(crate) enum Refusal {
         "the connection would have over {MAX_NAMES} names or {MAX_IDENTITY_BYTES} bytes of them; use fewer or shorter names"
     )]
     TooMany,
-    #[error("too many tries to guess a password come from its address; wait a minute")]
-    TooOften,
     #[error("this server has no users for SASL; use digest, or name them in sasl_users")]
     NoSasl,
     #[error("it responds to no challenge")]
@@ -41,16 +40,20 @@ pub(crate) enum Refusal {
     Sasl(#[from] SaslError),
 }
 
-/// Whether the packet claims to come from the superuser: only that can be guessed at, as any other
-/// pair of name and password is an identity of its own.
+/// The account of the user whom a packet of scheme `digest` names.
+pub(crate) fn claimed_account<'a>(packet: &AuthPacket<'a>) -> Account<'a> {
+    let auth = packet.auth.unwrap_or_default();
+    let name = auth.split(|byte| *byte == b':').next();
+    Account::Digest(name.unwrap_or_default())
+}
+
+/// Whether the packet claims to come from the superuser.
 pub(crate) fn claims_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
     let Some(digest) = options.super_digest.as_deref() else {
         return false;
     };
-    let auth = packet.auth.unwrap_or_default();
-    let claimed = auth.split(|byte| *byte == b':').next();
     let name = digest.split(':').next().unwrap_or_default();
-    packet.scheme == "digest" && claimed == Some(name.as_bytes())
+    packet.scheme == "digest" && claimed_account(packet) == Account::Digest(name.as_bytes())
 }
 
 /// Whether the packet's password is the superuser's.

@@ -6,7 +6,7 @@
 //! | `sasl` | the exchange by which a user proves to know a password |
 //! | `credentials` | what an auth packet proves |
 //! | `tokens` | bearer tokens, for HTTP |
-//! | `attempts` | how often an address may try the superuser's password |
+//! | `attempts` | how fast an address may try passwords of an account |
 
 pub(crate) mod acl_admission;
 pub(crate) mod attempts;

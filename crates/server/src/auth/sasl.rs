@@ -12,7 +12,7 @@ use crate::options::Options;
 pub(crate) struct Exchange(Option<Box<Server>>);
 
 /// What the client receives.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) token: String,
     /// Who the connection is from now on, where the exchange has come to its end.
@@ -20,9 +20,11 @@ pub(crate) struct Answer {
 }
 
 impl Exchange {
-    /// Whether the client's next message is judged: it could be a guess.
-    pub(crate) fn is_judged(&self, token: &[u8]) -> bool {
-        self.0.is_some() && !token.is_empty()
+    /// The user whom the client's next message claims to be, where it is judged: it could be a
+    /// guess.
+    pub(crate) fn claimed_user(&self, token: &[u8]) -> Option<String> {
+        self.0.as_ref()?;
+        baton_sasl::claimed_user(token)
     }
 
     /// Answers a message of the client. An empty one begins an exchange.
@@ -87,7 +89,8 @@ mod tests {
         assert_eq!(challenge.identity, None);
         let client = Client::of_zookeeper(user, password);
         let (response, _) = client.respond(challenge.token.as_bytes(), "c1").unwrap();
-        assert!(exchange.is_judged(&response) && !exchange.is_judged(b""));
+        assert_eq!(exchange.claimed_user(&response).as_deref(), Some(user));
+        assert_eq!(exchange.claimed_user(b""), None);
         exchange.step(&response, &nobody, &options())
     }
 
@@ -108,7 +111,7 @@ mod tests {
         let refused = respond(&mut exchange, "bob", "guess").unwrap_err();
         assert_eq!(refused, Refusal::Sasl(SaslError::Credentials));
         let nobody = Identity::anonymous();
-        assert!(!exchange.is_judged(b"x"));
+        assert_eq!(exchange.claimed_user(b"username=\"bob\""), None);
         let refused = exchange.step(b"x", &nobody, &options()).unwrap_err();
         assert_eq!(refused, Refusal::NoChallenge);
     }

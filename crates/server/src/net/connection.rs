@@ -25,7 +25,6 @@ use tokio::time::Sleep;
 
 use crate::admin::words;
 use crate::auth::acl_admission::with_refusals;
-use crate::auth::attempts::Judgement;
 use crate::auth::sasl;
 use crate::connections::conn::{CloseReason, Conn, Outlet, Taken};
 use crate::connections::inbox::{Kind, Work};
@@ -119,6 +118,8 @@ pub(crate) struct Connection {
     discard: usize,
     /// Delay before the credentials that are next in `input` are judged.
     pause: Option<Pin<Box<Sleep>>>,
+    /// Whether they are judged then, or ask again for a turn.
+    has_turn: bool,
     /// Whether those credentials may be judged now.
     judge_now: bool,
     /// What a SASL exchange waits for.
@@ -166,6 +167,7 @@ impl Connection {
             work: Work::default(),
             discard: 0,
             pause: None,
+            has_turn: false,
             judge_now: false,
             sasl: sasl::Exchange::default(),
             bound_to: Box::default(),
@@ -333,7 +335,7 @@ impl Connection {
                 && pause.as_mut().poll(cx).is_ready()
             {
                 self.pause = None;
-                self.judge_now = true;
+                self.judge_now = self.has_turn;
                 progress = true;
             }
             if progress {
@@ -583,10 +585,10 @@ impl Connection {
                 Err(error) => break Err(End::Refused(Notice::BadFrame, error.to_string())),
             };
             let body = decoder.rest();
-            let mut judged = Judgement::Now;
+            let mut claim = None;
             if let Some(proof) = class::proof(header.op) {
-                judged = self.judgement_of_credentials(proof, body);
-                if let Judgement::After(wait) = judged {
+                claim = self.claim_of(proof, body);
+                if let Some(wait) = claim.and_then(|claim| self.wait_before_judging(claim)) {
                     // Read again when their turn comes; so is what is behind them.
                     self.pause = Some(Box::pin(tokio::time::sleep(wait)));
                     *rest = unread;
@@ -706,12 +708,12 @@ impl Connection {
                     self.last_taken = true;
                 }
                 Class::Auth => {
-                    answered += self.auth_step(header.xid, body, judged, &mut identity);
+                    answered += self.auth_step(header.xid, body, claim, &mut identity);
                 }
                 Class::Sasl => {
                     // It looks at the tree, too.
                     drop(tree.take());
-                    answered += self.sasl_step(header.xid, body, judged, &mut identity);
+                    answered += self.sasl_step(header.xid, body, claim, &mut identity);
                 }
                 Class::Refused(code) => {
                     let zxid = if code == ErrorCode::Unimplemented {

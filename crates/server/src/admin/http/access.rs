@@ -13,11 +13,11 @@ use baton_tree::Identity;
 
 use crate::audit::line::{Ending, Operation};
 use crate::audit::record::Who;
-use crate::auth::attempts::Judgement;
+use crate::auth::attempts::{Account, Claim, Judgement};
 use crate::auth::credentials;
 use crate::auth::tokens::Tokens;
 use crate::connections::peer::Peer;
-use crate::http::CallerCertificate;
+use crate::http::{CallerCertificate, is_by_own_name};
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 
@@ -53,6 +53,8 @@ pub(crate) struct Visit {
 pub(crate) struct Caller {
     pub(super) peer: SocketAddr,
     readers: Readers,
+    /// Whether the request is for a name that no other site can give to this machine.
+    is_by_own_name: bool,
     /// The subject of the certificate that the connection has shown.
     subject: Option<String>,
     authorization: Option<Vec<u8>>,
@@ -126,6 +128,7 @@ impl Caller {
         Some(Self {
             peer: *about.get::<SocketAddr>()?,
             readers: *about.get::<Readers>()?,
+            is_by_own_name: is_by_own_name(headers),
             subject,
             authorization: authorization.map(|value| value.as_bytes().to_vec()),
         })
@@ -134,7 +137,7 @@ impl Caller {
     /// Whether the caller may do this.
     ///
     /// # Errors
-    /// Why not. Wrong credentials are counted and logged, and slow their address down.
+    /// Why not. Wrong credentials are counted and logged, and delay later ones of their account.
     pub(super) async fn check(
         self: &Arc<Self>,
         state: &Arc<ServerState>,
@@ -142,11 +145,23 @@ impl Caller {
         wish: Wish,
         what: &str,
     ) -> Result<(), Refused> {
-        let reads_freely = self.readers == Readers::Everybody || self.peer.ip().is_loopback();
-        if wish == Wish::Read && reads_freely {
+        let is_free = wish == Wish::Read && self.may_read_freely();
+        if is_free && self.is_by_own_name {
             return Ok(());
         }
+        if is_free && self.authorization.is_none() && self.subject.is_none() {
+            let refused = under_foreign_name();
+            let peer = Peer::Tcp(self.peer);
+            let line = format_args!("refused {what} over HTTP: {}", refused.1);
+            state.notice(Notice::BadCredentials, Some(&peer), line);
+            return Err(refused);
+        }
         self.prove(state, tokens, wish, what).await
+    }
+
+    /// Whether the caller may read without showing anything, under a name of this machine.
+    fn may_read_freely(&self) -> bool {
+        self.readers == Readers::Everybody || self.peer.ip().is_loopback()
     }
 
     /// As [`Self::check`], wherever the caller is.
@@ -157,8 +172,9 @@ impl Caller {
         wish: Wish,
         what: &str,
     ) -> Result<(), Refused> {
-        if self.authorization.is_some() {
-            turn(state, self.peer).await?;
+        let claim = self.claim(state);
+        if let Some(claim) = claim {
+            wait_for_turn(state, claim).await;
         }
         let (caller, tokens) = (Arc::clone(self), tokens.cloned());
         let shared = Arc::clone(state);
@@ -170,10 +186,13 @@ impl Caller {
             Err((StatusCode::INTERNAL_SERVER_ERROR, text))
         });
         let peer = Peer::Tcp(self.peer);
-        match &judged {
-            Ok(()) if self.authorization.is_some() => state.password_attempts.succeeded(&peer),
-            Ok(()) => {}
-            Err((status, why)) => {
+        match (&judged, claim) {
+            (Ok(()), Some(claim)) => state.password_attempts.succeeded(claim),
+            (Ok(()), None) => {}
+            (Err((status, why)), claim) => {
+                if claim.is_some() {
+                    state.password_attempts.failed(state.time.uptime_ms());
+                }
                 if *status == StatusCode::FORBIDDEN {
                     state.stats.auth_failed.fetch_add(1, Relaxed);
                 }
@@ -182,6 +201,18 @@ impl Caller {
             }
         }
         judged
+    }
+
+    /// The claim of what the caller presents, where that could be a guess.
+    fn claim(&self, state: &ServerState) -> Option<Claim> {
+        let presented = Presented::of(self.authorization.as_deref());
+        let account = match presented {
+            Presented::Digest(_) => credentials::claimed_account(&presented.packet()?),
+            Presented::Token(_) => Account::Token,
+            Presented::Nothing | Presented::Certificate | Presented::Unknown => return None,
+        };
+        let attempts = &state.password_attempts;
+        Some(attempts.of_user(&Peer::Tcp(self.peer), account))
     }
 
     /// Who the caller is, as far as that is known: its address, and what it presents.
@@ -197,8 +228,8 @@ impl Caller {
     /// HTTP, too.
     ///
     /// # Errors
-    /// Why it may not look. Wrong credentials are counted, logged and recorded, and slow their
-    /// address down.
+    /// Why it may not look. Wrong credentials are counted, logged and recorded, and delay later ones
+    /// of their account.
     pub(crate) async fn visit(
         self: &Arc<Self>,
         state: &Arc<ServerState>,
@@ -206,9 +237,12 @@ impl Caller {
     ) -> Result<Visit, Refused> {
         let options = &state.options;
         let is_local = self.peer.ip().is_loopback();
-        let reads_freely = self.readers == Readers::Everybody || is_local;
-        let is_open = reads_freely && options.serves_strangers(is_local);
+        let is_free = self.may_read_freely() && options.serves_strangers(is_local);
+        let is_open = is_free && self.is_by_own_name;
         let presented = Presented::of(self.authorization.as_deref());
+        if presented == Presented::Nothing && self.subject.is_none() && is_free && !is_open {
+            return Err(under_foreign_name());
+        }
         if presented == Presented::Nothing && self.subject.is_none() && !is_open {
             return Err((StatusCode::UNAUTHORIZED, WHO_ARE_YOU.to_owned()));
         }
@@ -342,6 +376,12 @@ fn is_named(state: &ServerState, identity: &Identity, wish: Wish) -> bool {
     })
 }
 
+fn under_foreign_name() -> Refused {
+    let text = "ask by an address, by localhost or by this machine's own name, or show who you are: any site can make another \
+                name lead here, and its pages would read the answer";
+    (StatusCode::MISDIRECTED_REQUEST, text.to_owned())
+}
+
 const WHO_ARE_YOU: &str = "show who you are: USER:PASSWORD of the superuser or of a user whom the ACL of / names with READ, \
      a token of http_token_file, or a client certificate (https)";
 
@@ -370,25 +410,21 @@ fn not_enough(wish: Wish) -> Result<(), Refused> {
     Err((StatusCode::FORBIDDEN, text))
 }
 
-/// Waits until it is the turn of these credentials to be judged.
-async fn turn(state: &ServerState, peer: SocketAddr) -> Result<(), Refused> {
-    let peer = Peer::Tcp(peer);
-    match state.password_attempts.turn(&peer, state.time.uptime_ms()) {
-        Judgement::Now => {}
-        Judgement::After(wait) => tokio::time::sleep(wait).await,
-        Judgement::Never => {
-            state.stats.auth_failed.fetch_add(1, Relaxed);
-            let what = "too many tries come from its address; wait a minute".to_owned();
-            let line = format_args!("refused credentials over HTTP: {what}");
-            state.notice(Notice::BadCredentials, Some(&peer), line);
-            return Err((StatusCode::TOO_MANY_REQUESTS, what));
+/// Waits until it is this claim's turn to be judged.
+async fn wait_for_turn(state: &ServerState, claim: Claim) {
+    loop {
+        match (state.password_attempts).turn(claim, state.time.uptime_ms()) {
+            Judgement::Now => return,
+            Judgement::After(wait) => return tokio::time::sleep(wait).await,
+            Judgement::AskAfter(wait) => tokio::time::sleep(wait).await,
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use baton_tree::digest_id;
 
     use super::*;
@@ -444,6 +480,7 @@ mod tests {
         let caller = Arc::new(Caller {
             peer: from.parse().unwrap(),
             readers: Readers::Known,
+            is_by_own_name: true,
             subject: subject.map(str::to_owned),
             authorization: authorization.map(|text| text.as_bytes().to_vec()),
         });
@@ -487,18 +524,93 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a18_guesses_from_elsewhere_are_slowed_and_then_refused_unjudged() {
-        let state = crate::state::tests::state(options());
-        let guess = Some("Bearer fedcba9876543210");
+    /// Runs guesses of the superuser's password at the same time, after each of which somebody at
+    /// the same address shows another account's right one. Returns how long the guesses took.
+    async fn guess_beside(state: &Arc<ServerState>, other: &str, guesses: usize) -> Duration {
+        let begun = tokio::time::Instant::now();
         let mut all = tokio::task::JoinSet::new();
-        for _ in 0..40 {
-            let state = Arc::clone(&state);
-            all.spawn(async move { status(&state, Wish::Read, ELSEWHERE, None, guess).await });
+        for n in 0..guesses {
+            let shared = Arc::clone(state);
+            all.spawn(async move {
+                let guess = format!("digest super:guess-{n}");
+                status(&shared, Wish::Read, ELSEWHERE, None, Some(&guess)).await
+            });
+            let right = status(state, Wish::Read, ELSEWHERE, None, Some(other)).await;
+            assert_eq!(right, 200);
         }
-        let answers = all.join_all().await;
-        let of = |wanted| answers.iter().filter(|status| **status == wanted).count();
-        assert!(of(403) >= 5 && of(429) > 0, "{answers:?}");
-        assert_eq!(of(403) + of(429), 40);
+        assert_eq!(all.join_all().await, vec![403; guesses]);
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a18_right_logins_of_others_do_not_hasten_guesses_and_are_not_delayed_by_them() {
+        let state = crate::state::tests::state(options());
+        let took = guess_beside(&state, "Bearer 0123456789abcdef", 25).await;
+        assert!(took >= Duration::from_millis(2_900), "{took:?}");
+        // Whoever is right is let in after a delay, and from then on without.
+        let begun = tokio::time::Instant::now();
+        let root = Some("digest super:secret");
+        for _ in 0..9 {
+            assert_eq!(status(&state, Wish::Read, ELSEWHERE, None, root).await, 200);
+        }
+        assert!(begun.elapsed() <= Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a18_more_guesses_than_turns_are_all_judged_in_the_end_and_so_is_the_right_one() {
+        let state = crate::state::tests::state(options());
+        let mut all = tokio::task::JoinSet::new();
+        for n in 0..100 {
+            let state = Arc::clone(&state);
+            let token = match n {
+                99 => "Bearer 0123456789abcdef",
+                _ => "Bearer fedcba9876543210",
+            };
+            all.spawn(
+                async move { status(&state, Wish::Read, ELSEWHERE, None, Some(token)).await },
+            );
+        }
+        let mut answers = all.join_all().await;
+        answers.sort_unstable();
+        assert_eq!(answers[..2], [200, 403]);
+        assert_eq!(answers.last(), Some(&403));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_freely_under_a_name_that_any_site_can_give_to_this_machine() {
+        let state = crate::state::tests::state(Options {
+            listen: vec!["127.0.0.1:0".to_owned()],
+            ..options()
+        });
+        let caller = |host: &str, from: &str, readers, authorization: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            if let Some(authorization) = authorization {
+                headers.insert(header::AUTHORIZATION, authorization.parse().unwrap());
+            }
+            let mut about = Extensions::new();
+            about.insert(from.parse::<SocketAddr>().unwrap());
+            about.insert(readers);
+            Arc::new(Caller::of(&headers, &about).unwrap())
+        };
+        for (from, readers) in [(HERE, Readers::Known), (ELSEWHERE, Readers::Everybody)] {
+            for (host, shown, wanted) in [
+                ("127.0.0.1:80", None, 200),
+                ("localhost", None, 200),
+                ("evil.example", None, 421),
+                ("evil.example:80", Some("digest bob:x"), 403),
+                ("evil.example:80", Some("digest super:secret"), 200),
+            ] {
+                let caller = caller(host, from, readers, shown);
+                let read = caller.check(&state, None, Wish::Read, "it").await;
+                let read = read.map_or_else(|(status, _)| status.as_u16(), |()| 200);
+                assert_eq!(read, wanted, "{from} {host} {shown:?}");
+                if from == HERE {
+                    let seen = caller.visit(&state, None).await;
+                    let seen = seen.map_or_else(|(status, _)| status.as_u16(), |_| 200);
+                    assert_eq!(seen, wanted, "a page: {host} {shown:?}");
+                }
+            }
+        }
     }
 }

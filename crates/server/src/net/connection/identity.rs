@@ -4,16 +4,18 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use baton_proto::{
     DecodeError, Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, Response, frame,
 };
-use baton_tree::{FormatLevel, Identity};
+use baton_sasl::SaslError;
+use baton_tree::{AuthId, FormatLevel, Identity};
 
 use super::Connection;
 use crate::audit::line::{Ending, Fields, Operation};
 use crate::audit::record::Who;
-use crate::auth::attempts::Judgement;
+use crate::auth::attempts::{Account, Claim, Judgement};
 use crate::auth::credentials::{self, Refusal};
 use crate::connections::inbox::Kind;
 use crate::net::class;
@@ -83,23 +85,37 @@ impl Connection {
         self.in_turn(header.xid, 0, code, true, identity)
     }
 
-    /// When the credentials of a request of this operation are judged: at once, unless they could
-    /// be a guess.
-    pub(super) fn judgement_of_credentials(&mut self, proof: OpCode, body: &[u8]) -> Judgement {
-        if std::mem::take(&mut self.judge_now) {
-            return Judgement::Now;
-        }
+    /// The claim of a request of this operation, where its credentials could be a guess.
+    pub(super) fn claim_of(&self, proof: OpCode, body: &[u8]) -> Option<Claim> {
         let state = &self.state;
-        let could_be_guess = match Request::decode(proof, body, &state.limits) {
-            Ok(Request::Auth(packet)) => credentials::claims_superuser(&packet, &state.options),
-            Ok(Request::Sasl { token }) => self.sasl.is_judged(token.unwrap_or_default()),
-            _ => false,
-        };
-        if !could_be_guess {
-            return Judgement::Now;
+        match Request::decode(proof, body, &state.limits) {
+            Ok(Request::Auth(packet)) => state.superuser_claim(&self.conn.peer, &packet),
+            Ok(Request::Sasl { token }) => {
+                let user = self.sasl.claimed_user(token.unwrap_or_default())?;
+                let attempts = &state.password_attempts;
+                let owns = |id: &AuthId| id.scheme == "sasl" && id.id == user;
+                Some(match self.bound_to.iter().any(owns) {
+                    true => attempts.of_owner(self.conn.session()),
+                    false => attempts.of_user(&self.conn.peer, Account::Sasl(&user)),
+                })
+            }
+            _ => None,
         }
-        let attempts = &state.password_attempts;
-        attempts.turn(&self.conn.peer, state.time.uptime_ms())
+    }
+
+    /// How long the claim waits before it is judged, or before it asks again; `None`: it is judged
+    /// now.
+    pub(super) fn wait_before_judging(&mut self, claim: Claim) -> Option<Duration> {
+        if std::mem::take(&mut self.judge_now) {
+            return None;
+        }
+        let attempts = &self.state.password_attempts;
+        let judgement = attempts.turn(claim, self.state.time.uptime_ms());
+        self.has_turn = matches!(judgement, Judgement::After(_));
+        match judgement {
+            Judgement::Now => None,
+            Judgement::After(wait) | Judgement::AskAfter(wait) => Some(wait),
+        }
     }
 
     /// Answers an auth packet. How many replies that was at once.
@@ -107,24 +123,19 @@ impl Connection {
         &mut self,
         xid: i32,
         body: &[u8],
-        judged: Judgement,
+        claim: Option<Claim>,
         identity: &mut Arc<Identity>,
     ) -> u64 {
         let state = Arc::clone(&self.state);
         let (scheme, outcome) = match Request::decode(OpCode::Auth, body, &state.limits) {
             Ok(Request::Auth(packet)) => {
-                let outcome = match judged {
-                    Judgement::Never => Err(Refusal::TooOften),
-                    _ => {
-                        let more = credentials::add(identity, &packet, &state.options);
-                        more.map(|more| match more {
-                            Cow::Owned(more) => Some(more),
-                            Cow::Borrowed(_) => None,
-                        })
-                    }
-                };
-                if outcome.is_ok() {
-                    state.judge_superuser(&self.conn.peer, &packet);
+                let more = credentials::add(identity, &packet, &state.options);
+                let outcome = more.map(|more| match more {
+                    Cow::Owned(more) => Some(more),
+                    Cow::Borrowed(_) => None,
+                });
+                if let Some(claim) = claim {
+                    state.judge_superuser(&self.conn.peer, claim, &packet);
                 }
                 (packet.scheme, outcome.map_err(refused))
             }
@@ -152,17 +163,17 @@ impl Connection {
         &mut self,
         xid: i32,
         body: &[u8],
-        judged: Judgement,
+        claim: Option<Claim>,
         identity: &mut Arc<Identity>,
     ) -> u64 {
         let state = Arc::clone(&self.state);
         let answer = match Request::decode(OpCode::Sasl, body, &state.limits) {
-            Ok(Request::Sasl { .. }) if judged == Judgement::Never => {
-                Err(refused(Refusal::TooOften))
-            }
             Ok(Request::Sasl { token }) => {
                 let options = &state.options;
                 let answer = self.sasl.step(token.unwrap_or_default(), identity, options);
+                if answer == Err(Refusal::Sasl(SaslError::Credentials)) {
+                    state.password_attempts.failed(state.time.uptime_ms());
+                }
                 answer.map_err(refused)
             }
             other => Err(undecodable(other.err())),
@@ -171,7 +182,9 @@ impl Connection {
             Ok(answer) => {
                 let token = answer.token.into_bytes();
                 if let Some(more) = answer.identity {
-                    state.password_attempts.succeeded(&self.conn.peer);
+                    if let Some(claim) = claim {
+                        state.password_attempts.succeeded(claim);
+                    }
                     self.identify(more, identity);
                     self.record_login(Ending::Success, "sasl", None, identity);
                     if self.must_be_bound() {

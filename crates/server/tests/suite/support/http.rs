@@ -16,7 +16,7 @@ pub async fn ask(
     body: &str,
 ) -> (u16, String) {
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: baton\r\nConnection: close\r\n{more}Content-Length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n{more}Content-Length: {}\r\n\r\n{body}",
         body.len()
     );
     let answer = async {
