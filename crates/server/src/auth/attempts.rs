@@ -226,7 +226,7 @@ mod tests {
             for _ in 0..5 {
                 attempts.turn(guessed, 10);
             }
-            for _ in 0..50 {
+            for _ in 0..30 {
                 attempts.turn(own, 10);
                 attempts.succeeded(own);
             }
