@@ -72,6 +72,17 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What to do where this command cannot start itself once more, which it does by `/proc/self/exe`.
+pub(crate) fn start_remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "mount /proc: a further process of baton is started by /proc/self/exe"
+        }
+        std::io::ErrorKind::PermissionDenied => "let this user execute baton",
+        _ => "free some processes or memory",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

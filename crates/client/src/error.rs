@@ -377,7 +377,7 @@ pub enum ConnectError {
     },
     /// The part of the connect string behind the servers names a znode that does not exist.
     #[error(
-        "{servers} has no znode {chroot}, the chroot that the server list asks for; create it, or correct the list"
+        "{servers} has no znode {chroot}, the chroot that the server list asks for; {}", chroot_remedy(.chroot)
     )]
     NoChroot {
         /// The server list.
@@ -394,6 +394,13 @@ pub enum ConnectError {
     /// The supervisor has been closed.
     #[error("the client is closed; make a new one")]
     Closed,
+}
+
+fn chroot_remedy(chroot: &str) -> &'static str {
+    match chroot.contains([',', ':']) {
+        true => "write the chroot once, behind the last server: HOST:PORT,HOST:PORT/chroot",
+        false => "create it, or correct the list",
+    }
 }
 
 /// Why SASL failed on a server.
@@ -541,5 +548,19 @@ mod tests {
             let text = refused(op, ErrorCode::NoNode).to_string();
             assert!(!text.contains("missing"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_chroot_behind_each_server_is_not_advised_to_be_created() {
+        let text = |chroot: &str| {
+            let error = ConnectError::NoChroot {
+                servers: "h1:2181".to_owned(),
+                chroot: chroot.to_owned(),
+            };
+            error.to_string()
+        };
+        assert!(text("/app").ends_with("create it, or correct the list"));
+        let twice = text("/app,h2:2181/app");
+        assert!(twice.contains("once, behind the last server") && !twice.contains("create"));
     }
 }

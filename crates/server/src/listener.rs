@@ -2,12 +2,14 @@
 //! socket. The file has its mode before anybody can connect. A socket file that nobody listens on
 //! any more is replaced; one that is in use never is.
 
+use std::fmt;
 use std::fs::Metadata;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use rustix::fs::Mode;
 use tokio::net::{TcpListener, UnixListener};
@@ -50,7 +52,11 @@ pub(crate) async fn tcp(
     inherited: &InheritedSockets,
 ) -> Result<(TcpListener, SocketAddr), StartError> {
     let Some(open) = inherited.take_tcp(address) else {
-        return bind(address).await;
+        let is_unresolved = |error: &StartError| match error {
+            StartError::Listen { source, .. } => is_unresolved(source),
+            _ => false,
+        };
+        return once_resolved(address, is_unresolved, || bind(address)).await;
     };
     let taken = || -> io::Result<(TcpListener, SocketAddr)> {
         let local = open.local_addr()?;
@@ -60,6 +66,45 @@ pub(crate) async fn tcp(
         address: address.to_owned(),
         source,
     })
+}
+
+/// Pause between two attempts to resolve a name.
+const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
+/// Attempts between two lines about it.
+const RESOLVES_PER_LINE: u32 = 60;
+
+/// Whether a name had no address: it may have one later, when the DNS server answers again.
+pub(crate) fn is_unresolved(error: &io::Error) -> bool {
+    // The resolver's failures have no number of the system's.
+    error.raw_os_error().is_none()
+        && !matches!(
+            error.kind(),
+            io::ErrorKind::InvalidInput | io::ErrorKind::AddrNotAvailable
+        )
+}
+
+/// Binds to an address of this server, again and again while its name is not resolved. A restart
+/// would have to wait for the same.
+pub(crate) async fn once_resolved<T, E: fmt::Display, F: Future<Output = Result<T, E>>>(
+    address: &str,
+    is_unresolved: impl Fn(&E) -> bool,
+    mut bind: impl FnMut() -> F,
+) -> Result<T, E> {
+    let mut failures = 0_u32;
+    loop {
+        let error = match bind().await {
+            Err(error) if is_unresolved(&error) => error,
+            outcome => return outcome,
+        };
+        if failures.is_multiple_of(RESOLVES_PER_LINE) {
+            tracing::warn!(
+                address,
+                "waiting until the name of an own address is resolved; check the name and the DNS server: {error}"
+            );
+        }
+        failures += 1;
+        tokio::time::sleep(RESOLVE_PAUSE).await;
+    }
 }
 
 /// Binds `HOST:PORT` and listens. The host `*` is every address: of IPv6 and
@@ -266,4 +311,35 @@ fn hidden_name(path: &Path) -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Relaxed);
     path.with_file_name(format!(".{:x}.{number:x}", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_is_not_resolved_yet_is_waited_for_and_nothing_else_is() {
+        let outage = || io::Error::other("failed to lookup address information");
+        let mut attempts = 0;
+        let bound = once_resolved("zk1:1", is_unresolved, || {
+            attempts += 1;
+            let is_back = attempts > 200;
+            async move { if is_back { Ok(7) } else { Err(outage()) } }
+        });
+        assert_eq!(bound.await.unwrap(), 7);
+        assert_eq!(attempts, 201);
+        for error in [
+            io::Error::from(io::ErrorKind::InvalidInput),
+            io::Error::from_raw_os_error(rustix::io::Errno::ADDRINUSE.raw_os_error()),
+        ] {
+            let kind = error.kind();
+            let mut error = Some(error);
+            let refused: io::Result<()> = once_resolved("zk1:1", is_unresolved, || {
+                let error = error.take().unwrap();
+                async move { Err(error) }
+            })
+            .await;
+            assert_eq!(refused.unwrap_err().kind(), kind);
+        }
+    }
 }

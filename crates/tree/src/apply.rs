@@ -364,7 +364,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`ErrorCode::MarshallingError`]: it is not one.
-    pub fn list_change(body: &[u8]) -> Result<ListChange<'_>, ErrorCode> {
+    pub fn list_change<'a>(&self, body: &'a [u8]) -> Result<ListChange<'a>, ErrorCode> {
         match Request::decode(OpCode::Reconfig, body, &APPLY_LIMITS) {
             Ok(Request::Reconfig {
                 joining,
@@ -376,6 +376,7 @@ impl Tree {
                 leaving,
                 new_members,
                 config_id,
+                takes_bare_ids: self.level >= FormatLevel::SessionIdentities,
             }),
             _ => Err(ErrorCode::MarshallingError),
         }
@@ -387,7 +388,7 @@ impl Tree {
     /// # Errors
     /// [`ErrorCode`], as the change is answered with where nothing else forbids it before.
     pub fn list_after(&self, body: &[u8], first: bool) -> Result<ServerList, ErrorCode> {
-        let change = Self::list_change(body)?;
+        let change = self.list_change(body)?;
         match (self.servers(), first) {
             (Some(_), true) => Err(ErrorCode::BadVersion),
             (None, true) => ServerList::default().after(&change),

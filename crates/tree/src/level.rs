@@ -24,7 +24,7 @@ pub enum FormatLevel {
     /// refused. The formats are those of level 4.
     BoundedCommands,
     /// Level 6: snapshots of version 4. A session stores a long identity of its connection once, and
-    /// log entries refer to it. A command may set the time back.
+    /// log entries refer to it. A command may set the time back. A server may join as `N=…`.
     SessionIdentities,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use baton_proto::{ClientAddress, EnsembleMember, ErrorCode, MemberRole};
+use baton_proto::{ClientAddress, EnsembleMember, ErrorCode, MemberError, MemberRole};
 
 /// Servers that a list may have: more than an ensemble can.
 const MAX_SERVERS: usize = 255;
@@ -44,16 +44,39 @@ pub struct ListChange<'a> {
     pub new_members: Option<&'a str>,
     /// The version that the list must have; -1 for any.
     pub config_id: i64,
+    /// Whether a server may join as `N=…`, too: from [`FormatLevel::SessionIdentities`] on.
+    ///
+    /// [`FormatLevel::SessionIdentities`]: crate::FormatLevel::SessionIdentities
+    pub takes_bare_ids: bool,
 }
 
 impl ListChange<'_> {
+    /// The first line that names no server as it should, and what is wrong with it.
+    #[must_use]
+    pub fn unreadable_line(&self) -> Option<(&str, MemberError)> {
+        let lines = self.new_members.or(self.joining).unwrap_or_default();
+        let mut lines = parts(lines, &['\n', ',']).filter(|line| !line.starts_with("version="));
+        lines.find_map(|line| Some((line, self.member(line).err()?)))
+    }
+
+    /// Reads a line. As in ZooKeeper, nothing but the number before the `=` of a server that joins
+    /// counts.
+    fn member(&self, line: &str) -> Result<EnsembleMember, MemberError> {
+        if !self.takes_bare_ids || self.new_members.is_some() {
+            return line.parse();
+        }
+        let (key, value) = line.split_once('=').ok_or(MemberError::NoId)?;
+        let number = key.rsplit('.').next().unwrap_or_default();
+        format!("server.{}={value}", number.trim()).parse()
+    }
+
     /// Whether one server is to join twice, so that the later line would silently replace the
     /// earlier one.
     #[must_use]
     pub fn names_one_twice(&self) -> bool {
         let lines = self.new_members.or(self.joining).unwrap_or_default();
         let lines = parts(lines, &['\n', ',']);
-        let members = lines.filter_map(|line| line.parse::<EnsembleMember>().ok());
+        let members = lines.filter_map(|line| self.member(line).ok());
         let mut ids = members.map(|member| member.id);
         let mut seen = BTreeSet::new();
         ids.any(|id| !seen.insert(id))
@@ -134,7 +157,7 @@ impl ServerList {
             ..Self::default()
         };
         for line in servers.split('\n') {
-            list.put(line).ok()?;
+            list.put(line.parse()).ok()?;
         }
         Some(list)
     }
@@ -155,7 +178,7 @@ impl ServerList {
             for line in parts(whole, &['\n', ',']) {
                 // The text of a list is accepted as it is shown.
                 if !line.starts_with("version=") {
-                    next.put(line)?;
+                    next.put(change.member(line))?;
                 }
             }
         } else {
@@ -163,7 +186,7 @@ impl ServerList {
                 next.servers.remove(&read_id(id)?);
             }
             for line in parts(change.joining.unwrap_or_default(), &[',']) {
-                let id = next.put(line)?;
+                let id = next.put(change.member(line))?;
                 let named = next.servers.get(&id);
                 if named.is_none_or(|server| server.client.is_none()) {
                     return Err(ErrorCode::BadArguments);
@@ -176,9 +199,9 @@ impl ServerList {
         Ok(next)
     }
 
-    /// Takes a line `server.N=…` into the list, in the place of what it has under that id.
-    fn put(&mut self, line: &str) -> Result<u64, ErrorCode> {
-        let member: EnsembleMember = line.parse().map_err(|_| ErrorCode::BadArguments)?;
+    /// Takes a member into the list, in the place of what it has under that id.
+    fn put(&mut self, member: Result<EnsembleMember, MemberError>) -> Result<u64, ErrorCode> {
+        let member = member.map_err(|_| ErrorCode::BadArguments)?;
         let id = member.id;
         let server = ListedServer::of(member).ok_or(ErrorCode::BadArguments)?;
         let mut others = self.servers.iter().filter(|(other, _)| **other != id);
@@ -345,6 +368,40 @@ mod tests {
             ..ListChange::default()
         };
         assert_eq!(three().after(&change), Err(ErrorCode::BadArguments));
+    }
+
+    #[test]
+    fn a_server_may_join_by_its_number_alone_as_in_zookeeper_and_a_bad_line_is_named() {
+        let change = ListChange {
+            takes_bare_ids: true,
+            ..joining("4=d:1:2;3,server.5=e:1:2;3")
+        };
+        let after = three().after(&change).unwrap();
+        assert_eq!(after.servers.keys().copied().max(), Some(5));
+        assert_eq!(change.unreadable_line(), None);
+        let older = joining("server.5=e:1:2;3,4=d:1:2;3");
+        assert_eq!(three().after(&older), Err(ErrorCode::BadArguments));
+        let named = older.unreadable_line();
+        assert_eq!(named, Some(("4=d:1:2;3", MemberError::NoId)));
+        let twice = ListChange {
+            takes_bare_ids: true,
+            ..joining("4=d:1:2;3,server.4=e:1:2;3")
+        };
+        assert!(twice.names_one_twice());
+        let bad = ListChange {
+            takes_bare_ids: true,
+            ..joining("4=d:1:2;3,5=e:1;3")
+        };
+        let named = bad.unreadable_line();
+        assert_eq!(named, Some(("5=e:1;3", MemberError::BadPort)));
+        // A whole list is one of a file, where each line has its word.
+        let whole = ListChange {
+            new_members: Some("4=d:1:2;3"),
+            takes_bare_ids: true,
+            config_id: -1,
+            ..ListChange::default()
+        };
+        assert_eq!(three().after(&whole), Err(ErrorCode::BadArguments));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub enum ZkDataError {
     },
     /// The compressed stream is damaged.
     #[error(
-        "{file} cannot be decompressed: {reason}; restore it from a copy, or move it away to use an older snapshot"
+        "{file} cannot be decompressed: {reason}; restore it from a copy, or move it away: an older snapshot with the logs since then has the same data"
     )]
     Decompress {
         /// The file.
@@ -61,7 +61,7 @@ pub enum ZkDataError {
         remedy: &'static str,
     },
     /// A record that cannot be read.
-    #[error("{file} at byte {offset}: {reason}; restore the file from a copy")]
+    #[error("{file} at byte {offset}: {reason}; {remedy}")]
     Record {
         /// The file.
         file: String,
@@ -69,6 +69,8 @@ pub enum ZkDataError {
         offset: u64,
         /// What is wrong there.
         reason: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A kind of transaction that is in no ZooKeeper up to 3.9.
     #[error(

@@ -20,6 +20,8 @@ const KEPT_BYTES: usize = 8;
 
 pub(crate) struct Input<'r> {
     file: &'r str,
+    /// What to do about a record that cannot be read.
+    remedy: &'static str,
     from: Box<dyn Read + 'r>,
     window: Vec<u8>,
     /// How many bytes of the window have been taken.
@@ -33,9 +35,10 @@ pub(crate) struct Input<'r> {
 }
 
 impl<'r> Input<'r> {
-    pub(crate) fn new(file: &'r str, from: Box<dyn Read + 'r>) -> Self {
+    pub(crate) fn new(file: &'r str, remedy: &'static str, from: Box<dyn Read + 'r>) -> Self {
         Self {
             file,
+            remedy,
             from,
             window: Vec::new(),
             taken: 0,
@@ -145,6 +148,7 @@ impl<'r> Input<'r> {
             file: self.file.to_owned(),
             offset: self.at() + ahead as u64,
             reason: reason.into(),
+            remedy: self.remedy,
         }
     }
 

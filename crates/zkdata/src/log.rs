@@ -50,7 +50,7 @@ pub fn replay_log(
     from: impl Read,
 ) -> Result<Applied, ZkDataError> {
     let mut applied = Applied::default();
-    let mut from = Input::new(file, Box::new(from));
+    let mut from = Input::new(file, REMEDY, Box::new(from));
     if !from.has(HEADER_BYTES)? || !from.rest().starts_with(&HEADER) {
         // A log of nothing was begun and never written to.
         return match from.first_not_zero()? {
@@ -138,6 +138,7 @@ fn next_frame(file: &str, from: &mut Input<'_>) -> Result<Frame, ZkDataError> {
                 file: file.to_owned(),
                 offset,
                 reason: "there are bytes after the last transaction".to_owned(),
+                remedy: REMEDY,
             }),
         };
     }
@@ -176,6 +177,7 @@ fn next_frame(file: &str, from: &mut Input<'_>) -> Result<Frame, ZkDataError> {
             file,
             offset: offset + end as u64,
             reason: "the transaction does not end with its mark".to_owned(),
+            remedy: REMEDY,
         });
     }
     Err(ZkDataError::Checksum {

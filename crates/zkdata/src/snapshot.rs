@@ -21,7 +21,7 @@ pub(crate) const END: [u8; 5] = *b"\0\0\0\x01/";
 const SEAL_BYTES: usize = 13;
 /// A section with a last zxid alone, and its seal.
 const LAST_ZXID_BYTES: usize = 8 + SEAL_BYTES;
-const REMEDY: &str = "restore it from a copy, or move it away to use an older snapshot";
+const REMEDY: &str = "restore it from a copy, or move it away: an older snapshot with the logs since then has the same data";
 
 /// Reads the snapshot that `file` names, from its begin to its end, decompressing it if the name
 /// says that it is compressed (`.gz`, `.snappy`); `zxid` is that of the name. What is kept in
@@ -33,7 +33,7 @@ const REMEDY: &str = "restore it from a copy, or move it away to use an older sn
 pub fn read_snapshot(file: &str, zxid: i64, from: impl Read) -> Result<Database, ZkDataError> {
     let mut reader = Snapshot {
         file,
-        from: Input::new(file, decompressed(file, from)),
+        from: Input::new(file, REMEDY, decompressed(file, from)),
     };
     reader.database(zxid).or_else(|error| match error {
         ZkDataError::Record { .. } | ZkDataError::Checksum { .. }

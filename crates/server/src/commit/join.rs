@@ -18,8 +18,8 @@ use baton_peers::bootstrap::{
 use baton_peers::codec::{Birth, LogProof};
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
-    Exposure, Options as PeerOptions, PeerEvent, PeerEvents, Peers, TcpAcceptor, TcpConnector,
-    TlsAcceptor, TlsConnector, WallClock,
+    BindError, Exposure, Options as PeerOptions, PeerEvent, PeerEvents, Peers, TcpAcceptor,
+    TcpConnector, TlsAcceptor, TlsConnector, WallClock,
 };
 use baton_tls::PeerTls;
 use baton_tree::{FormatLevel, Tree};
@@ -34,6 +34,7 @@ use crate::ensemble::addresses::PeerAddresses;
 use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
 use crate::error::{ServerError, StartError};
+use crate::listener;
 use crate::options::{EnsembleOptions, Options, StorageChoice, stretched};
 use crate::progress::Progress;
 use crate::time::ServerTime;
@@ -357,9 +358,13 @@ impl Start<'_> {
         } else {
             Exposure::LoopbackOnly
         };
-        let acceptor = self
-            .runtime
-            .block_on(TcpAcceptor::bind(address, exposure))?;
+        let is_unresolved = |error: &BindError| match error {
+            BindError::Unresolved { source, .. } => listener::is_unresolved(source),
+            _ => false,
+        };
+        let bind = || TcpAcceptor::bind(address, exposure);
+        let acceptor =
+            (self.runtime).block_on(listener::once_resolved(address, is_unresolved, bind))?;
         match exposure {
             Exposure::LoopbackOnly => tracing::info!(address, "listening for other servers"),
             Exposure::Encrypted => {

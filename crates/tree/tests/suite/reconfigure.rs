@@ -193,6 +193,7 @@ proptest! {
                     leaving: Some(&leaving),
                     new_members,
                     config_id: -1,
+                    takes_bare_ids: true,
                 };
                 if let Ok(next) = list.after(&change) {
                     prop_assert_eq!(ServerList::read(&next.to_string()), Some(next));

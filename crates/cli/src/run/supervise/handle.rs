@@ -21,7 +21,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::wire::{Ended, OnLost, Order, Report};
 use super::{GUARDIAN, processes, tty};
-use crate::exit::Failure;
+use crate::exit::{Failure, start_remedy};
 use crate::signals::{self, Received, UnsuspendedGuard};
 use crate::traces;
 
@@ -101,7 +101,8 @@ impl Supervised {
     ) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::baton(format!(
-                "cannot start a process to guard the command: {error}; free some processes or memory"
+                "cannot start a process to guard the command: {error}; {}",
+                start_remedy(&error)
             ))
         };
         let placement = Placement::of(command);

@@ -5,6 +5,7 @@
 //! change with one entry, at which every server decides alike whether the change is accepted; that
 //! answers the client. Whoever leads then leaves the joint configuration.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use baton_peers::codec::{Hello, Refusal};
 use baton_peers::net::Held;
 use baton_proto::{ErrorCode, Request};
 use baton_tree::{
-    Batch, Command, FormatLevel, ListedServer, Origin, Outcome, ServerList, Tree, Unapplied,
+    Batch, Command, FormatLevel, ListChange, ListedServer, Origin, Outcome, ServerList, Unapplied,
 };
 use bytes::Bytes;
 
@@ -25,6 +26,7 @@ use crate::commit::member_changes::{MemberChanges, member_changes, successor, vo
 use crate::connections::conn::CloseReason;
 use crate::error::ServerError;
 use crate::options::host_and_port;
+use crate::report::shown::Shown;
 
 /// For how long a server counts as waiting to be admitted after its last attempt to connect; it
 /// makes one each second at least.
@@ -94,7 +96,7 @@ struct Underway {
 /// What the leader does next about a change.
 enum Step {
     Wait,
-    Refuse(ErrorCode, &'static str),
+    Refuse(ErrorCode, Cow<'static, str>),
     AddLearners(Vec<ClusterMember>),
     /// Nobody comes with this learner's data folder.
     RemoveLearner(u64),
@@ -276,7 +278,7 @@ impl CommitPipeline {
         match self.next_step(underway, now) {
             Step::Wait => true,
             Step::Refuse(code, why) => {
-                self.refuse_reconfigure(&underway.payload, code, why);
+                self.refuse_reconfigure(&underway.payload, code, &why);
                 false
             }
             Step::AddLearners(new) => {
@@ -355,7 +357,7 @@ impl CommitPipeline {
 
     /// The checks of a change in ZooKeeper's order, then what is to be done first of what it takes.
     fn next_step(&self, underway: &mut Underway, now: Instant) -> Step {
-        let refuse = Step::Refuse;
+        let refuse = |code, why: &'static str| Step::Refuse(code, why.into());
         let (Some(member), Some(ensemble)) = (&self.member, &self.state.options.ensemble) else {
             return Step::Wait;
         };
@@ -386,11 +388,21 @@ impl CommitPipeline {
         let next = match tree.list_after(body, false) {
             Ok(next) => next,
             Err(code) => {
-                let why = "it is not written as a change of the servers, or is for another version";
-                return refuse(code, why);
+                let change = tree.list_change(body).ok();
+                let bad = change.as_ref().and_then(ListChange::unreadable_line);
+                let why = match bad {
+                    Some((line, error)) => format!("the line '{}': {error}", Shown(line)).into(),
+                    None => "it is for another version of the list, or the list would have no voter, or two servers \
+                             with one id or address"
+                        .into(),
+                };
+                return Step::Refuse(code, why);
             }
         };
-        if Tree::list_change(body).is_ok_and(|change| change.names_one_twice()) {
+        if tree
+            .list_change(body)
+            .is_ok_and(|change| change.names_one_twice())
+        {
             let why = "one server joins twice: name each server once";
             return refuse(ErrorCode::BadArguments, why);
         }
@@ -475,7 +487,7 @@ impl CommitPipeline {
             if now.saturating_duration_since(underway.advanced_at) > PATIENCE {
                 let why = "a new voter, or most of those who would vote, did not catch up: they are out of \
                            reach, or their disks hang";
-                return Step::Refuse(ErrorCode::NewConfigNoQuorum, why);
+                return Step::Refuse(ErrorCode::NewConfigNoQuorum, why.into());
             }
             return Step::Wait;
         }
@@ -490,14 +502,14 @@ impl CommitPipeline {
             Some(best) => Step::HandOver(best),
             None => Step::Refuse(
                 ErrorCode::NewConfigNoQuorum,
-                "no other voter is in reach that could lead",
+                "no other voter is in reach that could lead".into(),
             ),
         }
     }
 
     /// Answers a `reconfig` with an error, by an entry: its place among the session's requests is
     /// in the log.
-    fn refuse_reconfigure(&mut self, payload: &Bytes, code: ErrorCode, why: &'static str) {
+    fn refuse_reconfigure(&mut self, payload: &Bytes, code: ErrorCode, why: &str) {
         tracing::warn!(%code, "a change of the members is refused: {why}");
         if let Some(batch) = self.reconfigure_batch(payload, code.code())
             && let Some(member) = &mut self.member
