@@ -447,7 +447,7 @@ fn replace_takes_only_a_server_that_waits_for_one_that_has_lost_its_data() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.complaint().contains("server 2 has its data"), "{ran:?}");
     servers.list_dead(3);
-    let ran = servers.run(&["replace", "3"]);
+    let ran = servers.run(&["replace", "3", "-q", "--wait", "0"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.complaint().contains("no server waits at"), "{ran:?}");
     assert_eq!(servers.changes(), [""; 0]);

@@ -19,6 +19,12 @@ use crate::servers::probe::{self, Probe};
 /// Between two tries of a change.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// Time that a change has at least to be answered.
+const SHORTEST_CHANGE: Duration = Duration::from_secs(1);
+
+/// Kind of the failure that no server listens where the successor of another one should.
+const NOT_WAITING: &str = "not_waiting";
+
 /// Changes of an ensemble's members.
 pub(super) struct Changes<'a> {
     ensemble: &'a Ensemble<'a>,
@@ -133,7 +139,7 @@ impl<'a> Changes<'a> {
             None => old.clone(),
         };
         refuse_shared_address(&before.members, &new)?;
-        self.refuse_unless_waiting(&before, old, &new).await?;
+        self.await_waiting(&before, old, &new).await?;
         self.refuse_lost_majority(&before, &[old]).await?;
         self.apply(&[id], &MembershipChange::remove(id), Quorum::Require)
             .await?;
@@ -169,10 +175,13 @@ impl<'a> Changes<'a> {
                 return Ok(before);
             }
             let session = &self.ensemble.session;
-            let changed = session.change_members(change, Some(before.version)).await;
-            let error = match changed {
-                Ok(after) => return Ok(after),
-                Err(error) => error,
+            let changed = session.change_members(change, Some(before.version));
+            // The servers wait for those that join with a patience of their own.
+            let limit = until.max(Instant::now() + SHORTEST_CHANGE);
+            let error = match tokio::time::timeout_at(limit, changed).await {
+                Ok(Ok(after)) => return Ok(after),
+                Ok(Err(error)) => error,
+                Err(_) => return self.unanswered(&named, change).await,
             };
             let why = match error {
                 ReconfigError::NoQuorum if quorum == Quorum::Await => {
@@ -201,6 +210,23 @@ impl<'a> Changes<'a> {
             }
             tokio::time::sleep(RETRY.min(left)).await;
         }
+    }
+
+    /// The outcome of a change that the servers have not answered in time.
+    async fn unanswered(
+        &self,
+        named: &str,
+        change: &MembershipChange,
+    ) -> Result<EnsembleConfig, Failure> {
+        let now = self.ensemble.members().await?;
+        if change.is_met_by(&now) {
+            return Ok(now);
+        }
+        Err(Failure::baton(format!(
+            "{named}: the servers have not made the change within {}, and may still make it: they wait for \
+             servers that join to catch up; see baton server ls, then decide, or give more time with --wait",
+            duration::show(self.wait)
+        )))
     }
 
     /// Refuses to take votes away if too few of the others serve.
@@ -266,6 +292,36 @@ impl<'a> Changes<'a> {
         ))
     }
 
+    /// Waits until the successor of a server listens.
+    ///
+    /// # Errors
+    /// As of [`Self::refuse_unless_waiting`], where it does not listen in time.
+    async fn await_waiting(
+        &self,
+        config: &EnsembleConfig,
+        old: &EnsembleMember,
+        new: &EnsembleMember,
+    ) -> Result<(), Failure> {
+        let until = Instant::now() + self.wait;
+        let mut is_said = false;
+        loop {
+            let refused = match self.refuse_unless_waiting(config, old, new).await {
+                Err(refused) if refused.kind == NOT_WAITING => refused,
+                outcome => return outcome,
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(refused);
+            }
+            if !is_said {
+                is_said = true;
+                let left = duration::show(Duration::from_secs(left.as_secs().max(1)));
+                self.note(format!("{}; trying for {left} more", refused.text));
+            }
+            tokio::time::sleep(RETRY.min(left)).await;
+        }
+    }
+
     /// Refuses to replace a server that has its data, or one whose successor does not wait.
     async fn refuse_unless_waiting(
         &self,
@@ -294,7 +350,7 @@ impl<'a> Changes<'a> {
         }
         match (probes.last(), addresses.last()) {
             (Some(Some(Probe::Unreachable(why))), Some(Some(address))) => Err(refused(
-                "not_waiting",
+                NOT_WAITING,
                 format!(
                     "no server waits at {address} ({why}); start server {id} there with an empty \
                      folder and the list of all servers, then try again"
