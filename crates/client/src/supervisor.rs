@@ -18,9 +18,9 @@ use crate::state::EndReason;
 
 /// Hands out a live [`Session`], and makes a new one after the loss of one. Cheap to clone.
 ///
-/// When the last handle of the client and of its session is dropped, guards included, the session is
-/// closed; the drop waits a moment for that: see [`Session`]. A program whose `main` ends with its
-/// guards and its client therefore leaves no lock behind. One that leaves by
+/// When the last handle of the client and of its session is dropped, guards included, the session
+/// is closed; the drop waits a moment for that: see [`Session`]. A program whose `main` ends with
+/// its guards and its client therefore leaves no lock behind. One that leaves by
 /// [`std::process::exit`] drops nothing, and its locks stay until the session timeout is over.
 ///
 /// ```no_run

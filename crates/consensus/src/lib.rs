@@ -19,7 +19,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `node` | one node: the engine, and what may be asked of it when; `node/rollback`: what others prove that its log lacks |
+//! | `node` | one node: the engine, and what may be asked of it when; `rollback`: lost entries |
 //! | `log` | the entries in memory, as the engine reads them |
 //! | `types` | what goes into a node and comes out of it |
 //! | `message` | what nodes send to each other |

@@ -1,8 +1,8 @@
 //! Which server may connect: the rules for a hello, the same on both sides. Sans-I/O.
 //!
 //! A connection between two servers of one cluster is refused when a data folder is not the one
-//! with which its server became a member (R17), or is an older copy of it whose server does not know
-//! that yet (R19). Two servers without a cluster may connect: that is how a cluster starts.
+//! with which its server became a member (R17), or is an older copy of it whose server does not
+//! know that yet (R19). Two servers without a cluster may connect: that is how a cluster starts.
 
 use crate::codec::{Hello, Lane, LogProof, ProtocolRange, Refusal};
 
@@ -209,8 +209,8 @@ impl LocalServer {
         }
     }
 
-    /// A server whose folder was rolled back is refused once, by which it hears how far it was. Once
-    /// it says so itself it does not vote, and may receive what it lacks.
+    /// A server whose folder was rolled back is refused once, by which it hears how far it was.
+    /// Once it says so itself it does not vote, and may receive what it lacks.
     fn check_log(&self, hello: &Hello) -> Result<(), Refusal> {
         match self.member(hello.from) {
             Some(member)

@@ -260,8 +260,8 @@ impl ServerState {
         self.listings.list(name, source, move || make(&state)).await
     }
 
-    /// The claim of a packet that claims to come from the superuser: only that can be guessed at, as
-    /// any other pair of name and password is an identity of its own.
+    /// The claim of a packet that claims to come from the superuser: only that can be guessed at,
+    /// as any other pair of name and password is an identity of its own.
     pub(crate) fn superuser_claim(&self, peer: &Peer, packet: &AuthPacket<'_>) -> Option<Claim> {
         let account = credentials::claimed_account(packet);
         let claims = credentials::claims_superuser(packet, &self.options);

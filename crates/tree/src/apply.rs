@@ -81,8 +81,8 @@ impl Tree {
         Ok(self.execute(time_ms, item, identity, is_open, effects))
     }
 
-    /// Counts a client's command, and returns whether the session is open. If it is not, the command
-    /// fails for that.
+    /// Counts a client's command, and returns whether the session is open. If it is not, the
+    /// command fails for that.
     fn admit(&mut self, item: &BatchItem<'_>, identity: &Identity) -> Result<bool, Unapplied> {
         let (id, level) = (item.session, self.level);
         let Some(session) = self.sessions.get_mut(id) else {

@@ -15,8 +15,8 @@
 //!   command  := kind:u8  cxid:zigzag  body              (of the group before it)
 //!   group    := kind:u8=7  session:i64le  identity:varint  nonce:u64le
 //!               [nonce != 0: sequence:varint]           (of the group's first command)
-//!   storing  := kind:u8=10, then as a group with a nonce (from level 6 on: the first command stores
-//!               the identity with its session)
+//!   storing  := kind:u8=10, then as a group with a nonce (from level 6 on: the first command
+//!               stores the identity with its session)
 //!   stored   := kind:u8=11  session:i64le  nonce:u64le  sequence:varint
 //!               (from level 6 on: a group of the identity that its session stores)
 //! body 1 open      := session_id:i64le  password:16 bytes  timeout_ms:zigzag

@@ -23,8 +23,8 @@ pub enum FormatLevel {
     /// many. The ACLs of a command are bounded after their expansion, and unknown permissions are
     /// refused. The formats are those of level 4.
     BoundedCommands,
-    /// Level 6: snapshots of version 4. A session stores a long identity of its connection once, and
-    /// log entries refer to it. A command may set the time back. A server may join as `N=…`.
+    /// Level 6: snapshots of version 4. A session stores a long identity of its connection once,
+    /// and log entries refer to it. A command may set the time back. A server may join as `N=…`.
     SessionIdentities,
 }
 

@@ -36,11 +36,11 @@ impl ReapCursor {
 
 impl Tree {
     /// The due ones of the next `most` containers and TTL znodes, or of fewer where their paths are
-    /// long, at `now_ms`, milliseconds since the Unix epoch by the leader's clock: TTL znodes without children that were not written for
-    /// longer than their time to live; containers without children that have had some, or that
-    /// were never used for longer than `max_never_used_ms` (0: those stay). For a walk in slices,
-    /// between which the tree may change: a znode that is there from the first to the last is
-    /// looked at, once.
+    /// long, at `now_ms`, milliseconds since the Unix epoch by the leader's clock: TTL znodes
+    /// without children that were not written for longer than their time to live; containers
+    /// without children that have had some, or that were never used for longer than
+    /// `max_never_used_ms` (0: those stay). For a walk in slices, between which the tree may
+    /// change: a znode that is there from the first to the last is looked at, once.
     #[must_use]
     pub fn reap_candidates(
         &self,

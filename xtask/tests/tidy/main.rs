@@ -263,9 +263,9 @@ fn banned_calls_stay_out() {
     refuse(&problems);
 }
 
-/// A recipe starts tasks and timers on the client's runtime: that of its caller may end, or be busy,
-/// while a lock is held. `background` alone knows the caller's runtime, for the application's own
-/// code.
+/// A recipe starts tasks and timers on the client's runtime: that of its caller may end, or be
+/// busy, while a lock is held. `background` alone knows the caller's runtime, for the application's
+/// own code.
 #[test]
 fn recipes_leave_the_runtime_of_their_caller_alone() {
     let of_the_caller = [

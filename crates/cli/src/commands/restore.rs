@@ -63,8 +63,8 @@ pub(crate) struct Args {
     /// gone on for long: the highest `Zxid` that its servers have shown.
     #[arg(long, value_name = "ZXID", value_parser = zxid)]
     above: Option<i64>,
-    /// This machine's clock is right, and those of the servers were ahead: changes of a time that is
-    /// still to come get the present one.
+    /// This machine's clock is right, and those of the servers were ahead: changes of a time that
+    /// is still to come get the present one.
     #[arg(long)]
     clock_is_right: bool,
     /// Serve sessions at once: all servers of before have been stopped for longer than the longest

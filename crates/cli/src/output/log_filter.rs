@@ -12,8 +12,9 @@ pub(crate) const VARIABLE: &str = "BATON_LOG";
 
 /// The targets of Baton's own events. A directive that begins with `baton` and names none of them
 /// is a slip of the pen.
-pub(crate) const TARGETS: [&str; 14] = [
+pub(crate) const TARGETS: [&str; 15] = [
     "baton",
+    "baton_agent",
     "baton_audit",
     "baton_client",
     "baton_consensus",

@@ -19,7 +19,7 @@ pub(super) struct Proofs {
     acknowledged: u64,
     /// By node: the newest entry that it knows to be committed, where this log lacked it.
     committed: BTreeMap<u64, Position>,
-    /// For so many ticks this node still neither votes nor leads.
+    /// Ticks for which this node still neither votes nor leads.
     held_ticks: u32,
     /// A leader that lacks entries which are committed here.
     refused: Option<RefusedLeader>,
@@ -34,7 +34,7 @@ struct RefusedLeader {
 }
 
 impl Consensus {
-    /// From now on this node neither votes nor leads for so many ticks, unless
+    /// From now on this node neither votes nor leads for this number of ticks, unless
     /// [`release_votes`](Consensus::release_votes) ends that: for a node that has just started, and
     /// has not heard yet what the others have committed.
     pub fn hold_votes(&mut self, ticks: u32) {
@@ -71,8 +71,8 @@ impl Consensus {
         self.step_down_if_barred();
     }
 
-    /// The process of the node `id` has started again, with a log that ends at `last`. A leader that
-    /// counts on more of it sends the rest again.
+    /// The process of the node `id` has started again, with a log that ends at `last`. A leader
+    /// that counts on more of it sends the rest again.
     pub fn log_restarted(&mut self, id: u64, last: u64) {
         if self.node.raft.state != StateRole::Leader {
             return;

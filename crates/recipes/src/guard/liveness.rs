@@ -25,8 +25,8 @@ impl Guard {
     ///
     /// The probe runs on the runtime that this is called on, so `|| async { true }` finds out
     /// whether that one still runs anything; a better one asks the part that does the work. Called
-    /// outside a runtime, it runs on a thread of its own. Work that is stuck is not stopped by this: it finds its guard ended
-    /// at its next check, and its token outdated.
+    /// outside a runtime, it runs on a thread of its own. Work that is stuck is not stopped by
+    /// this: it finds its guard ended at its next check, and its token outdated.
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {

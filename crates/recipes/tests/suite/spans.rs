@@ -84,8 +84,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
 }
 
 impl Recorder {
-    /// Records on this thread, on which a test's runtime runs all of its tasks, and those of a client
-    /// of [`Stage::client_here`].
+    /// Records on this thread, on which a test's runtime runs all of its tasks, and those of a
+    /// client of [`Stage::client_here`].
     fn start() -> (Self, DefaultGuard) {
         let recorder = Self::default();
         let subscriber = tracing_subscriber::registry().with(recorder.clone());

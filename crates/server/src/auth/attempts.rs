@@ -1,6 +1,6 @@
-//! Slows guesses of passwords and tokens down, and refuses none. The first attempts of an address at
-//! one account are judged at once; further ones take turns, whether they are right or not, until one
-//! is right or nobody has tried for a minute. Memory is fixed, and nothing is evicted from it.
+//! Slows guesses of passwords and tokens down, and refuses none. The first attempts of an address
+//! at one account are judged at once; further ones take turns, whether they are right or not, until
+//! one is right or nobody has tried for a minute. Memory is fixed, and nothing is evicted from it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -230,8 +230,8 @@ impl Applier {
         }
     }
 
-    /// Takes on the level of the tree. A server that serves says that it has risen, in a line of the
-    /// log: from there on no earlier version can take its place.
+    /// Takes on the level of the tree. A server that serves says that it has risen, in a line of
+    /// the log: from there on no earlier version can take its place.
     pub(crate) fn set_level(&mut self, level: FormatLevel) {
         if level > self.level && !self.is_recovering {
             tracing::info!(

@@ -203,8 +203,8 @@ impl Outstanding {
         }
     }
 
-    /// Takes out those that nothing waits for and that were not applied within `limit`. Whether they
-    /// will be is not known.
+    /// Takes out those that nothing waits for and that were not applied within `limit`. Whether
+    /// they will be is not known.
     pub(crate) fn take_overdue(&mut self, limit: Duration, now: Instant) -> Vec<Requested> {
         let is_overdue = |it: &mut Apart| {
             let since = *it.since.get_or_insert(now);

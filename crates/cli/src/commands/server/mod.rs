@@ -123,8 +123,8 @@ enum Act {
     ///
     /// Time never goes back by itself, so it stands until the clocks have come to the newest
     /// change: TTL nodes and delayed items stay. Set the clocks right first; baton doctor names the
-    /// wrong one. Changes of a later time get the present one. Meanwhile the servers answer nothing,
-    /// for about a second for ten million znodes.
+    /// wrong one. Changes of a later time get the present one. Meanwhile the servers answer
+    /// nothing, for about a second for ten million znodes.
     ResetTime {
         #[command(flatten)]
         port: LeaderPort,

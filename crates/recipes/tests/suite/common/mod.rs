@@ -127,8 +127,8 @@ impl Stage {
         self.client_here_with(LONG).await
     }
 
-    /// The same: while this test blocks its thread, the client stands still, as in a process that is
-    /// paused.
+    /// The same: while this test blocks its thread, the client stands still, as in a process that
+    /// is paused.
     pub async fn client_here_with(&self, timeout: Duration) -> Client {
         let config = config(self.addr, timeout).runtime(Handle::current());
         within(Client::connect(config)).await.unwrap()
@@ -336,9 +336,9 @@ pub async fn until_quiet(client: &Client, proxy: &Proxy) {
     .await;
 }
 
-/// Lets `by` pass at once for the timers of this test's runtime: limits of [`within`], and what waits
-/// in a client of [`Stage::client_here`]. Sessions go by the machine's clock, and servers have a
-/// runtime of their own.
+/// Lets `by` pass at once for the timers of this test's runtime: limits of [`within`], and what
+/// waits in a client of [`Stage::client_here`]. Sessions go by the machine's clock, and servers
+/// have a runtime of their own.
 pub async fn pass(by: Duration) {
     tokio::time::pause();
     tokio::time::advance(by).await;

@@ -228,8 +228,8 @@ impl Caller {
     /// HTTP, too.
     ///
     /// # Errors
-    /// Why it may not look. Wrong credentials are counted, logged and recorded, and delay later ones
-    /// of their account.
+    /// Why it may not look. Wrong credentials are counted, logged and recorded, and delay later
+    /// ones of their account.
     pub(crate) async fn visit(
         self: &Arc<Self>,
         state: &Arc<ServerState>,

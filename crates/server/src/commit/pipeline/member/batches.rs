@@ -22,8 +22,8 @@ use crate::stats::sizes::SizesSeen;
 use crate::traces::WriteStep;
 
 impl CommitPipeline {
-    /// Makes batches of the requests that wait, while few are on their way. Without a leader to send
-    /// them to they wait as they are: by then, the connection of a handshake may have ended.
+    /// Makes batches of the requests that wait, while few are on their way. Without a leader to
+    /// send them to they wait as they are: by then, the connection of a handshake may have ended.
     pub(super) fn plan_waiting(&mut self) {
         while let Some(member) = &self.member
             && member.settled_leader().is_some()

@@ -704,8 +704,8 @@ impl CommitPipeline {
         }
     }
 
-    /// Gives up changes of the members whose clients have waited for long: where one leader after the
-    /// other ends, none of them may come to it. Whether the change is made is not known, so the
+    /// Gives up changes of the members whose clients have waited for long: where one leader after
+    /// the other ends, none of them may come to it. Whether the change is made is not known, so the
     /// connections are closed, as after any lost answer.
     pub(super) fn give_up_changes(&mut self, now: Instant) {
         let Some(member) = &mut self.member else {

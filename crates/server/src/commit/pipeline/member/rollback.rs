@@ -12,8 +12,8 @@ use super::{CommitPipeline, Member};
 use crate::commit::log::Log;
 use crate::commit::log_thread::Job;
 
-/// Ticks for which a server that has started waits for the handshakes of all voters before it votes:
-/// 3 s with the usual ticks.
+/// Ticks for which a server that has started waits for the handshakes of all voters before it
+/// votes: 3 s with the usual ticks.
 const HOLD_TICKS: u32 = 120;
 /// Ticks after which an election counts as one that nobody wins.
 const ELECTION_TICKS: u32 = 60;
