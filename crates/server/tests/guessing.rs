@@ -185,7 +185,7 @@ async fn a60_right_proofs_succeed_however_many_of_their_address_are_wrong() {
     let server = with_users().await;
     let to = server.connect_string();
     let mut holder = Wire::open(&to).await;
-    let session = holder.session.clone();
+    let session = holder.session;
     respond(&mut holder, "bob", "secret").await;
     assert_eq!(holder.reply().await.0.err, 0);
     let mut wrong = Vec::new();

@@ -339,7 +339,8 @@ async fn assert_no_item_is_lost<Q, T>(
         }
     };
     let rest = tokio::time::timeout(Duration::from_secs(20), rest).await;
-    (offered.sort(), taken.sort());
+    offered.sort();
+    taken.sort();
     assert_eq!(taken, offered, "{rest:?}");
 }
 

@@ -13,7 +13,7 @@ pub(crate) enum Log {
     /// The core writes and syncs it.
     Own(Box<Wal>),
     /// A thread does; the core never waits for the disk.
-    Threaded(LogThread),
+    Threaded(Box<LogThread>),
 }
 
 impl Log {

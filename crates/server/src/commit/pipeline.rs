@@ -152,7 +152,7 @@ impl CommitPipeline {
         let acknowledged = log.take_acknowledged()?;
         let member = Member::new(&state, &consensus, links, &store, worker);
         let nonces = Nonces::after(member.run());
-        let log = Log::Threaded(log);
+        let log = Log::Threaded(Box::new(log));
         let mut core = Self::of(state, consensus, log, Some(member), snapshots);
         core.nonces = nonces;
         core.begin_with_acknowledged(acknowledged);

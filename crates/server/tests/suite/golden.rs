@@ -61,7 +61,7 @@ async fn the_folder_of_an_earlier_build_is_served() {
 
 #[test]
 fn the_backup_of_an_earlier_build_is_rebuilt() {
-    let storage = DirStorage::open(&folder("7e0eac3")).unwrap();
+    let storage = DirStorage::open(folder("7e0eac3")).unwrap();
     let mut reader = BackupReader::open(&storage, "backup").unwrap();
     let tree = restoring::rebuild(&mut reader, &Progress::default()).unwrap();
     assert_eq!((tree.node_count(), tree.zxid()), (16, 0x28));
