@@ -298,8 +298,9 @@ impl Config {
 
     /// Runs sessions on this runtime instead of a thread of the client's own, which saves two
     /// changes of thread for each operation. The session is over when the runtime ends. While it is
-    /// busy with other work no lease is renewed and no guard learns of its end, so name one that
-    /// lives as long as the program and whose tasks never block. It needs tokio's timers and I/O.
+    /// busy with other work no lease is renewed and no guard is notified of its end, so name one
+    /// that lives as long as the program and whose tasks never block. It needs tokio's timers and
+    /// I/O.
     ///
     /// The drop of the last handle of a session then does not wait for the session's end.
     #[must_use]

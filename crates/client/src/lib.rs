@@ -17,9 +17,9 @@
 //! | `session/` | one session: connection, operations, outcomes, watches, cleanup |
 //! | `config` | options of a session |
 //! | `lease/` | until when the session is known to live |
+//! | `runtime` | the thread that sessions run on |
 //! | `error` | how operations fail |
 //! | `state` | every change of state, to every listener, in order |
-//! | `runtime` | the thread that sessions run on |
 //! | `testing` | helpers for tests of users of this crate |
 //! | `transport`, `values` | sockets; what operations take and yield |
 //! | `traces` | the trace that a write belongs to |

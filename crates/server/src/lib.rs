@@ -30,8 +30,6 @@
 //! | `net` | sockets of clients: accepting, handshake, the task of each connection |
 //! | `admin` | four-letter words, HTTP commands, metrics |
 //! | `http` | a small HTTP listener with bounds, for the server and for other programs |
-//! | `listener` | binding listening sockets |
-//! | `socket_access` | which users of this machine may connect to a unix socket |
 //! | `commit` | log entries: proposed, written, applied; snapshots and recovery |
 //! | `read` | replies to reads, and the watches that they set |
 //! | `ensemble` | the connections to the other servers, and snapshots between servers |
@@ -48,6 +46,8 @@
 //! | `stats` | counters and measurements |
 //! | `time`, `calendar` | the server's clocks; moments as dates |
 //! | `tls` | the certificates of the server's ports, read again when their files change |
+//! | `listener` | binding listening sockets |
+//! | `socket_access` | which users of this machine may connect to a unix socket |
 //! | `exposure` | which addresses are open to strangers, and which of them stop the start |
 //! | `options`, `audit_options` | every setting |
 //! | `observer` | what is shown to an observer of the changes |

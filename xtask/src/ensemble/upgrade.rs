@@ -5,10 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use baton_testkit::Target;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-
-use baton_testkit::Target;
 
 use super::gaps::Fault;
 use super::stage::{Report, SERVERS, Settings, Stage};

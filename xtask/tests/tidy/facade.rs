@@ -35,7 +35,7 @@ fn the_library_names_each_type_of_the_client() {
     let client = reexported("crates/client/src/lib.rs");
     assert!(client.len() > 40, "{client:?}");
     let mut named = BTreeSet::new();
-    for file in ["session", "tree", "lease"] {
+    for file in ["session", "tree", "lease", "blocking"] {
         let names = reexported(&format!("crates/recipes/src/{file}.rs"));
         named.extend(names);
     }

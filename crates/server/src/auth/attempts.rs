@@ -12,9 +12,9 @@ use crate::connections::peer::{Peer, PeerGroup};
 
 /// Attempts that are judged at once.
 const AT_ONCE: u32 = 5;
-/// Shortest delay of a further one: so long does each guess of one that tries serially take.
+/// Shortest delay of a further one, and so of each guess of one that tries serially.
 const DELAY_MS: u64 = 1_000;
-/// Time between two turns: so many guesses a second has one that tries in parallel.
+/// Time between two turns: the pace of one that guesses in parallel.
 const SPACING_MS: u64 = 100;
 /// The longest that a turn lies ahead. Whoever comes when more wait tries again for one then, so
 /// that those who have gone away keep nobody waiting.

@@ -3,8 +3,8 @@
 //! | module | owns |
 //! |---|---|
 //! | `change` | servers that join, leave, move, and come back with an empty folder |
-//! | `transfer` | which server leads |
 //! | `reset_time` | a time that was ahead of the clocks |
+//! | `transfer` | which server leads |
 //! | `recover` | a new cluster with the data of a folder |
 //! | `ls` | what each member is, and whether it answers |
 
