@@ -44,7 +44,7 @@ async fn probes_are_answered_while_hundreds_of_connections_send_half_a_request_o
         let part: &[u8] = match n % 3 {
             0 => b"",
             1 => b"GET /metrics HTTP/1.1\r\nHost: b",
-            _ => b"POST /commands/srst HTTP/1.1\r\nHost: baton\r\nContent-Length: 100\r\n\r\nhalf",
+            _ => b"POST /commands/srst HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf",
         };
         // A connection whose place was taken may be closed already.
         let _ = stream.write_all(part).await;
@@ -69,7 +69,7 @@ async fn a_connection_between_requests_gives_its_place_to_a_new_one_and_one_that
     let to = server.http_addr().unwrap();
     // Its request has come, but not its body: it keeps its place.
     let mut asking = TcpStream::connect(to).await.unwrap();
-    let head = "POST /commands/ruok HTTP/1.1\r\nHost: baton\r\nConnection: close\r\nContent-Length: 2\r\n\r\n1";
+    let head = "POST /commands/ruok HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n1";
     asking.write_all(head.as_bytes()).await.unwrap();
     until(|| async { get(to, "/healthz").await.0 == 200 }).await;
     let mut idle = Vec::new();

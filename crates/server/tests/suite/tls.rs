@@ -31,7 +31,7 @@ async fn get_over_tls(
     path: &str,
 ) -> io::Result<String> {
     let mut stream = connect(to, config).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: baton\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
@@ -738,7 +738,7 @@ async fn http_has_a_port_with_tls() {
     );
     let mut plain = TcpStream::connect(to).await.unwrap();
     plain
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: baton\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .unwrap();
     let mut answer = Vec::new();
@@ -780,7 +780,7 @@ async fn a18_a_certificate_changes_something_where_the_request_says_so_and_its_s
     ] {
         let mut stream = connect(to, &fleet.client(own)).await.unwrap();
         let request = format!(
-            "POST /commands/srst HTTP/1.1\r\nHost: baton\r\nConnection: close{header}\r\n\r\n"
+            "POST /commands/srst HTTP/1.1\r\nHost: localhost\r\nConnection: close{header}\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
