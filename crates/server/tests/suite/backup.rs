@@ -36,7 +36,8 @@ async fn serving(change: impl FnOnce(&mut Options)) -> (Server, SocketAddr) {
 /// A request of which the answer is not read yet.
 async fn asked(to: SocketAddr, path: &str, more: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }
