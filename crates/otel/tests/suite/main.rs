@@ -44,7 +44,9 @@ impl Stage {
         let server = Server::builder().in_memory().listen("127.0.0.1:0");
         let server = server.with(|options| options.tracer = Some(Arc::clone(&tracer)));
         let server = server.start().await.unwrap();
+        // On this runtime, so that all spans have ended when the test has.
         let config = Config::new(&server.connect_string()).unwrap();
+        let config = config.runtime(tokio::runtime::Handle::current());
         let client = Client::connect(config).await.unwrap();
         Self {
             server,
