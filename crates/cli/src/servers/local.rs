@@ -34,7 +34,7 @@ const LOG_BYTES: u64 = 8 << 20;
 /// After this long without connections and sessions, a server that a command started ends itself.
 const IDLE: Duration = Duration::from_secs(600);
 /// The variables that a server which a command starts takes over: who its user is, and where the
-/// machine's shared paths are.
+/// machine's shared paths are. With them those that say where traces go ([`TRACES`]).
 const INHERITED: [&str; 6] = [
     "PATH",
     "HOME",
@@ -43,6 +43,8 @@ const INHERITED: [&str; 6] = [
     "BATON_LOG",
     "BATON_SYSTEM_DIR",
 ];
+/// The beginning of the names of variables about traces.
+const TRACES: &str = "OTEL_";
 /// Files in the folder are for this user only, also those that were made otherwise.
 const FILE_MODE: u32 = 0o600;
 /// The longest path of a unix socket, a limit of the system.
@@ -187,11 +189,10 @@ impl LocalServer {
             .arg(&self.folder)
             // It serves whoever comes later, too, from whatever folder and environment.
             .env_clear()
-            .envs(
-                INHERITED
-                    .iter()
-                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
-            )
+            .envs(std::env::vars_os().filter(|(name, _)| {
+                name.to_str()
+                    .is_some_and(|name| INHERITED.contains(&name) || name.starts_with(TRACES))
+            }))
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
