@@ -1,0 +1,418 @@
+"""What is held through the agent, and its lease on this process's own clock.
+
+`check` reads one clock and takes no lock, so that no message has to arrive for a lease to end, and
+a forked child may check too: there the lease ends where it ended at the fork.
+"""
+
+import asyncio
+import base64
+import collections
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from typing import (Any, Callable, Coroutine, Deque, Generic, List, Mapping, Optional, Sequence,
+                    Type, TypeVar)
+
+from ._http import (CALL_LIMIT, AsyncLink, Call, Json, Link, T, ask, complete, explain,
+                    milliseconds, payload, route)
+from .errors import BatonError, Lost, Refused, Unknown
+
+# Runs on while the machine sleeps, so that a sleep never extends a lease.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_NEXT_STEP = "stop what it protects, then acquire it again"
+_RELEASED = "it was released"
+_LEASE_ENDED = "the lease ended: no server answered in time, or this process was paused"
+
+
+def now_ns() -> int:
+    """Returns the reading of the clock of leases."""
+    return time.clock_gettime_ns(_CLOCK)
+
+
+def boot_id() -> str:
+    """Returns the id of this machine's boot; empty where the system has none."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
+
+
+class Anchor:
+    """A reading of the agent's clock, which it made after this process had read `sent_ns`.
+
+    What ends so long after the agent's reading ends no earlier than so long after `sent_ns`,
+    however late a message is. Two clocks of one boot run at one rate, others within 1 %.
+    """
+
+    def __init__(self, sent_ns: int, reading: Json) -> None:
+        received_ns = now_ns()
+        self.sent_ns, self.agent_ns = sent_ns, int(reading["now_ns"])
+        self.boot_id = str(reading["boot_id"])
+        self.is_wide = received_ns - sent_ns > 100_000_000
+        is_same_boot = self.boot_id == boot_id() != ""
+        self.is_same_clock = is_same_boot and sent_ns <= self.agent_ns <= received_ns
+
+    @classmethod
+    async def read(cls, kind: Type[Link], agent: str, limit: Optional[float]) -> "Anchor":
+        """Asks the agent for a reading."""
+        sent_ns = now_ns()
+        return cls(sent_ns, await ask(kind, agent, ("GET", "/v1/health", {}), limit))
+
+    def deadline(self, lease_until_ns: int) -> int:
+        """Returns the end of a lease on this process's clock, never too late."""
+        left = lease_until_ns - self.agent_ns
+        return self.sent_ns + (left if self.is_same_clock else left * 99 // 100)
+
+
+class Held:
+    """State of something that is held as long as its response is open."""
+
+    _anchor: Anchor
+    _until_ns: Optional[int] = None
+
+    def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
+        self.path = path
+        self._agent, self._link, self._kind, self._pid = agent, link, type(link), os.getpid()
+        self._reason: Optional[str] = None
+        self._is_over = False
+        self._callbacks: Deque[Callable[[], object]] = collections.deque()
+
+    @property
+    def lost(self) -> Optional[Lost]:
+        """The reason why it is held no longer, if so."""
+        if self._reason is None and self._until_ns is not None and now_ns() >= self._until_ns:
+            # A lease that has ended stays ended, also if an older message brings a later end.
+            self._reason = _LEASE_ENDED
+        return None if self._reason is None else Lost(self.path, self._reason, _NEXT_STEP)
+
+    def check(self) -> None:
+        """Raises `Lost` unless it is held now, without waiting for anything."""
+        if self._reason is not None or self._until_ns is not None and now_ns() >= self._until_ns:
+            raise self.lost or Lost(self.path, _LEASE_ENDED, _NEXT_STEP)
+
+    def on_lost(self, function: Callable[[], object]) -> None:
+        """Calls a function once when it is lost, not when it is released; at once if it is lost.
+        It runs in the thread that reads the agent's messages, or in the event loop."""
+        self._callbacks.append(function)
+        self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        while self._is_over and self._callbacks:
+            with contextlib.suppress(IndexError):  # Another thread may have taken the last one.
+                function = self._callbacks.popleft()
+                try:
+                    function()
+                except Exception:
+                    logging.getLogger("baton").exception("%s: a loss's callback failed", self.path)
+
+    def _left(self) -> Optional[float]:
+        return None if self._until_ns is None else max((self._until_ns - now_ns()) / 1e9, 0.001)
+
+    async def _start_lease(self, sent_ns: int, event: Json) -> None:
+        if "lease_until_ns" not in event:
+            return
+        self._anchor = Anchor(sent_ns, event)
+        if self._anchor.is_wide:
+            # It has waited: this reading would cost the lease as much.
+            self._anchor = await Anchor.read(self._kind, self._agent, CALL_LIMIT)
+        self._until_ns = self._anchor.deadline(int(event["lease_until_ns"]))
+        self.check()
+
+    async def _handle(self, event: Json) -> None:
+        kind = event.get("event")
+        if kind == "lease":
+            if not self._anchor.is_same_clock:
+                # The rates of two clocks differ; an old reading would cost more and more.
+                with contextlib.suppress(BatonError):
+                    self._anchor = await Anchor.read(self._kind, self._agent, self._left())
+            until_ns = self._anchor.deadline(int(event["lease_until_ns"]))
+            if self._anchor.boot_id == event["boot_id"] and self.lost is None:
+                self._until_ns = max(self._until_ns or 0, until_ns)
+        elif kind in ("lost", "released", "settled", "unknown"):
+            self._reason = self._reason or str(event.get("reason") or "another request ended it")
+
+    async def _read(self, events: List[Json]) -> None:
+        try:
+            for event in events:
+                await self._handle(event)
+            # While it is being released the response stays open: its end would count as a death.
+            while self.lost is None or self._reason == _RELEASED:
+                for event in await self._link.receive(self._left()):
+                    await self._handle(event)
+        except BatonError as error:
+            if self.lost is None:
+                self._reason = error.cause
+        finally:
+            self._reason = self._reason or "the event loop has ended"
+            self._is_over = self._reason != _RELEASED
+            self._run_callbacks()
+            self._link.close()
+
+    def _start(self, events: List[Json]) -> None:
+        if isinstance(self._link, AsyncLink):
+            self._reader = asyncio.get_running_loop().create_task(self._read(events))
+        else:
+            threading.Thread(target=complete, args=(self._read(events),), daemon=True).start()
+
+    async def _end(self, call: Optional[Call]) -> Json:
+        """Ends it with a request; in a forked child only the child's end of the connection."""
+        if self._reason == _RELEASED:
+            return {}
+        if self.lost is not None:
+            raise self.lost
+        # Before the request: no check() of another thread is true once it is on its way.
+        self._reason = _RELEASED
+        try:
+            is_sent = self._pid == os.getpid()
+            return await ask(self._kind, self._agent, call) if call and is_sent else {}
+        finally:
+            self._link.end()
+
+    async def _leave(self, is_clean: bool) -> None:
+        """Ends it at the end of its block."""
+        await self._end(None)
+
+
+class _GuardBase(Held):
+    def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
+        super().__init__(agent, path, link, event)
+        self.id: str = event["guard"]
+        self.token: int = event["token"]
+        self.term: Optional[int] = event.get("term")
+        self.release_requested = False
+
+    async def _handle(self, event: Json) -> None:
+        self.release_requested |= event.get("event") == "release_requested"
+        await super()._handle(event)
+
+    async def _txn(self, writes: Sequence[Mapping[str, Any]]) -> None:
+        self.check()
+        fields = [dict(write) for write in writes]
+        for write in fields:
+            write.update(payload(write.pop("data")) if "data" in write else {})
+        await ask(self._kind, self._agent, ("POST", f"/v1/guard/{self.id}/txn", {"writes": fields}))
+
+    async def _leave(self, is_clean: bool) -> None:
+        answer = await self._end(("POST", f"/v1/guard/{self.id}/release", {}))
+        if answer.get("event") == "lost":
+            raise Lost(self.path, str(answer["reason"]), _NEXT_STEP)
+        if answer.get("event") == "unknown":
+            raise Unknown(f"release of {self.path}", "no server confirms it", answer["next_step"])
+
+
+class Guard(_GuardBase):
+    """Guard of a lock or of a term of an election, with its fencing `token`, which is greater than
+    that of each earlier holder, the number of the `term`, and whether somebody has
+    `release_requested`."""
+
+    def txn(self, writes: Sequence[Mapping[str, Any]]) -> None:
+        """Applies writes together if the lock is still held: `{"op": "set", "path": …, "data": …}`,
+        with `set`, `create`, `delete` or `check`; all but `create` take a `version`."""
+        complete(self._txn(writes))
+
+    def release(self) -> None:
+        """Releases, and waits until a server has confirmed it. In a forked child it does nothing
+        but close the child's end of the connection."""
+        complete(self._leave(True))
+
+    def run(self, argv: Sequence[str], **options: Any) -> int:
+        """Runs a command in a process group of its own, and returns its exit code.
+
+        Kills the group when the lock is lost or the call is interrupted, and what is left of it at
+        the end. Raises `Lost` if the lock is held no longer then. If this process dies first, the
+        command keeps the lock.
+        """
+        options["pass_fds"] = (*options.get("pass_fds", ()), self._link.socket.fileno())
+        self.check()
+        process = subprocess.Popen(argv, start_new_session=True, **options)
+        turn = threading.Lock()
+
+        def kill() -> None:
+            with turn, contextlib.suppress(ProcessLookupError):
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+        try:
+            self._callbacks.appendleft(kill)
+            self._run_callbacks()
+            # It stays a zombie, so that nobody else gets its number while it may be killed.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            kill()
+            with turn:
+                process.wait()
+            with contextlib.suppress(ValueError):
+                self._callbacks.remove(kill)
+        self.check()
+        return process.returncode
+
+
+class AsyncGuard(_GuardBase):
+    """Guard of a lock or of a term of an election, for asyncio."""
+
+    async def txn(self, writes: Sequence[Mapping[str, Any]]) -> None:
+        """Applies writes together, as `Guard.txn` does."""
+        await self._txn(writes)
+
+    async def release(self) -> None:
+        """Releases, and waits until a server has confirmed it."""
+        await self._leave(True)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine, and returns its result. Cancels it when the lock is lost, waits for its
+        end, and raises `Lost` then."""
+        task = asyncio.ensure_future(work)
+        loss = asyncio.get_running_loop().create_future()
+        self.on_lost(loss.cancel)
+        try:
+            self.check()
+            await asyncio.wait({task, loss}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self.check()
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+
+class _ItemBase(Held):
+    def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
+        super().__init__(agent, path, link, event)
+        self.id: str = event["item"]
+        self.token: int = event["token"]
+        self.attempt: int = event["attempt"]
+        self.data: bytes = base64.b64decode(event["data_base64"])
+        self._claim: str = event["claim"]
+
+    def _call(self, action: str, fields: Json) -> Call:
+        return "POST", route("queue", self.path, f"/{action}"), {"claim": self._claim, **fields}
+
+    async def _ack(self) -> None:
+        await self._end(self._call("ack", {}))
+
+    async def _nack(self, reason: str, delay: Optional[float]) -> None:
+        fields = {"reason": reason, "delay_ms": milliseconds("delay", delay)}
+        await self._end(self._call("nack", fields))
+
+    async def _extend(self) -> None:
+        self.check()
+        await ask(self._kind, self._agent, self._call("extend", {}))
+
+    async def _leave(self, is_clean: bool) -> None:
+        await (self._ack() if is_clean else self._nack("the consumer has failed", None))
+
+
+class Item(_ItemBase):
+    """Claim on an item of a work queue: its `data` and `id`, how often it was taken (`attempt`)."""
+
+    def ack(self) -> None:
+        """Removes the item: it is done."""
+        complete(self._ack())
+
+    def nack(self, reason: str = "", delay: Optional[float] = None) -> None:
+        """Gives the item back for after `delay`, or to the dead letters after its last attempt."""
+        complete(self._nack(reason, delay))
+
+    def extend(self) -> None:
+        """Extends the claim by the time that it had at first."""
+        complete(self._extend())
+
+
+class AsyncItem(_ItemBase):
+    """Claim on an item of a work queue, for asyncio."""
+
+    async def ack(self) -> None:
+        """Removes the item: it is done."""
+        await self._ack()
+
+    async def nack(self, reason: str = "", delay: Optional[float] = None) -> None:
+        """Gives the item back, as `Item.nack` does."""
+        await self._nack(reason, delay)
+
+    async def extend(self) -> None:
+        """Extends the claim by the time that it had at first."""
+        await self._extend()
+
+
+class Membership(Held):
+    """Membership, with `lost` and `on_lost`. It has no lease: its loss may be noticed late."""
+
+
+S = TypeVar("S", bound=Held)
+A = TypeVar("A", bound=Held)
+H = TypeVar("H", bound=Held)
+
+
+class Acquisition(Generic[S, A]):
+    """Request for what `with` and `async with` acquire, and end with the block."""
+
+    def __init__(self, agent: str, path: str, call: Call, blocking: Type[S], suspending: Type[A],
+                 on_wait: Optional[Callable[[Json], object]] = None) -> None:
+        self._agent, self._path, self._call, self._on_wait = agent, path, call, on_wait
+        self._blocking, self._suspending = blocking, suspending
+        self._held: Any = None
+        self._is_used = False
+
+    def acquire(self) -> S:
+        """Acquires, for a caller that releases it itself."""
+        return complete(self._acquire(Link, self._blocking))
+
+    async def acquire_async(self) -> A:
+        """Acquires, for a caller that releases it itself."""
+        return await self._acquire(AsyncLink, self._suspending)
+
+    async def _acquire(self, kind: Type[Link], held_type: Type[H]) -> H:
+        wait_ms = self._call[2].get("wait_ms")
+        limit = None if wait_ms is None else wait_ms / 1000 + CALL_LIMIT
+        sent_ns = now_ns()
+        link = await kind.open(self._agent, self._call)
+        try:
+            events: List[Json] = []
+            while True:
+                while not events:
+                    events = await link.receive(limit)
+                event = events.pop(0)
+                if event.get("event") == "waiting" and self._on_wait is not None:
+                    self._on_wait(event)
+                elif event.get("event") in ("held", "item", "joined"):
+                    held = held_type(self._agent, self._path, link, event)
+                    await held._start_lease(sent_ns, event)
+                    held._start(events)
+                    return held
+        except BaseException as error:
+            link.close()
+            if isinstance(error, BatonError):
+                await explain(kind, self._agent, self._call, error)
+            raise
+
+    async def _enter(self, kind: Type[Link], held_type: Type[H]) -> H:
+        if self._is_used:
+            raise Refused(self._path, "in use by another block", "make one for each block")
+        self._is_used = True
+        try:
+            self._held = held = await self._acquire(kind, held_type)
+            return held
+        finally:
+            self._is_used = self._held is not None
+
+    async def _leave(self, is_clean: bool) -> None:
+        held, self._held, self._is_used = self._held, None, False
+        # An exception of the block matters more than one of the release.
+        with contextlib.nullcontext() if is_clean else contextlib.suppress(BatonError):
+            await held._leave(is_clean)
+
+    def __enter__(self) -> S:
+        return complete(self._enter(Link, self._blocking))
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        complete(self._leave(error is None))
+
+    async def __aenter__(self) -> A:
+        return await self._enter(AsyncLink, self._suspending)
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self._leave(error is None)
