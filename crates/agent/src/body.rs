@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
@@ -60,6 +60,26 @@ impl<S: Send + Sync> FromRequestParts<S> for Rest {
             ApiError::refused(parts.uri.path(), error.body_text(), next)
         })?;
         Ok(Self(rest))
+    }
+}
+
+/// A request about a znode: the path of the URL, and the parameters of its body.
+#[derive(Debug)]
+pub(crate) struct ZnodeRequest<T> {
+    pub(crate) path: String,
+    pub(crate) params: T,
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for ZnodeRequest<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let path = Rest::from_request_parts(&mut parts, state)
+            .await?
+            .znode_path();
+        let params = read(body).await?;
+        Ok(Self { path, params })
     }
 }
 

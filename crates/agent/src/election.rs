@@ -1,14 +1,13 @@
 //! `POST /v1/elect/PATH`: leadership that lives as long as its response.
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use baton::LeaderElection;
 use baton::lock::WaitProgress;
 use serde::Deserialize;
 
-use crate::body::{self, Rest};
+use crate::body::{self, ZnodeRequest};
 use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::events::respond;
@@ -31,11 +30,11 @@ pub(crate) struct ElectRequest {
 pub(crate) async fn post(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
-    rest: Rest,
-    body: Body,
+    ZnodeRequest {
+        path,
+        params: request,
+    }: ZnodeRequest<ElectRequest>,
 ) -> Result<Response, ApiError> {
-    let request: ElectRequest = body::read(body).await?;
-    let path = rest.znode_path();
     let data = data_of(&request.data, request.data_base64.as_deref())?;
     let client = shared.sessions.client(caller, request.session_timeout_ms)?;
     let name = request.name.unwrap_or_else(|| caller.label());

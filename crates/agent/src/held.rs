@@ -114,17 +114,16 @@ enum Stage {
 
 #[derive(Debug)]
 struct Entry {
-    uid: u32,
     path: String,
     status: GuardStatus,
     commands: mpsc::Sender<Command>,
     stage: watch::Receiver<Stage>,
 }
 
-/// Everything that is held for callers.
+/// Everything that is held for callers, by user and id.
 #[derive(Debug, Default)]
 pub(crate) struct HeldTable {
-    entries: Mutex<HashMap<String, Entry>>,
+    users: Mutex<HashMap<u32, HashMap<String, Entry>>>,
 }
 
 /// An event of something held.
@@ -181,13 +180,13 @@ const NEXT_AFTER_UNKNOWN: &str = "the release is repeated until a server confirm
 impl HeldTable {
     /// How many guards there are.
     pub(crate) fn count(&self) -> usize {
-        self.entries.lock().len()
+        self.users.lock().values().map(HashMap::len).sum()
     }
 
-    fn add(&self, id: &str, entry: Entry) -> Result<(), ApiError> {
-        let mut entries = self.entries.lock();
-        let of_user = entries.values().filter(|it| it.uid == entry.uid);
-        if of_user.count() >= MAX_OF_USER {
+    fn add(&self, caller: Caller, id: &str, entry: Entry) -> Result<(), ApiError> {
+        let mut users = self.users.lock();
+        let entries = users.entry(caller.uid).or_default();
+        if entries.len() >= MAX_OF_USER {
             let cause = format!("this user holds {MAX_OF_USER} guards, the most that one may");
             return Err(
                 ApiError::refused(&entry.path, cause, "release some of them")
@@ -205,8 +204,8 @@ impl HeldTable {
         id: &str,
         find: impl FnOnce(&Entry) -> T,
     ) -> Result<T, ApiError> {
-        let entries = self.entries.lock();
-        let entry = entries.get(id).filter(|it| it.uid == caller.uid);
+        let users = self.users.lock();
+        let entry = users.get(&caller.uid).and_then(|it| it.get(id));
         entry.map(find).ok_or_else(|| {
             let cause = "unknown to this agent: it was released or lost, or is another user's";
             ApiError::refused(format!("guard {id}"), cause, "acquire the lock again")
@@ -289,17 +288,17 @@ pub(crate) async fn hold(
     let (stage, stage_of_entry) = watch::channel(Stage::Held);
     let token = holding.guard().token();
     let entry = Entry {
-        uid: caller.uid,
         path: path.to_owned(),
         status: holding.guard().status(),
         commands,
         stage: stage_of_entry,
     };
-    if let Err(error) = table.add(&id, entry) {
+    if let Err(error) = table.add(caller, &id, entry) {
         return events.refuse(error);
     }
     let _entry = EntryGuard {
         table: &table,
+        uid: caller.uid,
         id: &id,
     };
     let term = match &holding {
@@ -381,12 +380,16 @@ pub(crate) async fn hold(
 /// Takes an entry out of the table at its end.
 struct EntryGuard<'a> {
     table: &'a HeldTable,
+    uid: u32,
     id: &'a str,
 }
 
 impl Drop for EntryGuard<'_> {
     fn drop(&mut self) {
-        self.table.entries.lock().remove(self.id);
+        let mut users = self.table.users.lock();
+        if let Some(entries) = users.get_mut(&self.uid) {
+            entries.remove(self.id);
+        }
     }
 }
 

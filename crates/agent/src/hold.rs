@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::{Extension, Json};
 use baton::lock::WaitProgress;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::body::{self, Params, Rest};
+use crate::body::{Params, Rest, ZnodeRequest};
 use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::hold_table::HoldCommand;
@@ -45,11 +44,11 @@ pub(crate) struct Hold {
 pub(crate) async fn post(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
-    rest: Rest,
-    body: Body,
+    ZnodeRequest {
+        path,
+        params: request,
+    }: ZnodeRequest<HoldRequest>,
 ) -> Result<Json<Hold>, ApiError> {
-    let request: HoldRequest = body::read(body).await?;
-    let path = rest.znode_path();
     let ttl = Duration::from_millis(request.ttl_ms);
     if ttl.is_zero() || ttl > MAX_TTL {
         let cause = format!("it is not between 1 and {} ms", MAX_TTL.as_millis());

@@ -30,20 +30,19 @@ struct Entry {
 /// The locks that outlive their requests.
 #[derive(Debug, Default)]
 pub(crate) struct HoldTable {
-    entries: Mutex<HashMap<(u32, String), Entry>>,
+    users: Mutex<HashMap<u32, HashMap<String, Entry>>>,
 }
 
 impl HoldTable {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.entries.lock().len()
+        self.users.lock().values().map(HashMap::len).sum()
     }
 
     /// Checks that this user may hold one more.
     pub(crate) fn has_room(&self, caller: Caller, path: &str) -> Result<(), ApiError> {
-        let entries = self.entries.lock();
-        let of_user = entries.keys().filter(|(uid, _)| *uid == caller.uid);
-        if of_user.count() < MAX_OF_USER {
+        let users = self.users.lock();
+        if users.get(&caller.uid).map_or(0, HashMap::len) < MAX_OF_USER {
             return Ok(());
         }
         let cause = format!("this user holds {MAX_OF_USER} locks like this, the most that one may");
@@ -65,17 +64,19 @@ impl HoldTable {
             status,
             commands,
         };
-        let key = (caller.uid, path.to_owned());
-        self.entries.lock().insert(key, entry);
+        let mut users = self.users.lock();
+        let entries = users.entry(caller.uid).or_default();
+        entries.insert(path.to_owned(), entry);
         inbox
     }
 
     /// Removes the lock with this token. A later one at the path stays.
     pub(crate) fn remove(&self, caller: Caller, path: &str, token: u64) {
-        let mut entries = self.entries.lock();
-        let key = (caller.uid, path.to_owned());
-        if entries.get(&key).is_some_and(|it| it.token == token) {
-            entries.remove(&key);
+        let mut users = self.users.lock();
+        if let Some(entries) = users.get_mut(&caller.uid)
+            && entries.get(path).is_some_and(|it| it.token == token)
+        {
+            entries.remove(path);
         }
     }
 
@@ -87,8 +88,8 @@ impl HoldTable {
         token: u64,
         command: HoldCommand,
     ) -> Result<(), ApiError> {
-        let entries = self.entries.lock();
-        let entry = entries.get(&(caller.uid, path.to_owned()));
+        let users = self.users.lock();
+        let entry = users.get(&caller.uid).and_then(|it| it.get(path));
         let is_asked = entry
             .filter(|it| it.token == token && it.status.check().is_ok())
             .is_some_and(|it| it.commands.send(command).is_ok());

@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use baton::lock::WaitProgress;
 use baton::{Client, Guard, Mutex, RwLock, Semaphore};
 use serde::{Deserialize, Serialize};
 
-use crate::body::{self, Rest};
+use crate::body::{self, ZnodeRequest};
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::{Events, respond};
@@ -67,11 +66,11 @@ pub(crate) enum WaitEvent {
 pub(crate) async fn post(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
-    rest: Rest,
-    body: Body,
+    ZnodeRequest {
+        path,
+        params: request,
+    }: ZnodeRequest<LockRequest>,
 ) -> Result<Response, ApiError> {
-    let request: LockRequest = body::read(body).await?;
-    let path = rest.znode_path();
     let client = shared.sessions.client(caller, request.session_timeout_ms)?;
     Ok(respond(move |events| async move {
         let progress = WaitProgress::new();

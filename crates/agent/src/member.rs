@@ -2,7 +2,6 @@
 //! a line for each change.
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use baton::Membership;
@@ -10,16 +9,17 @@ use baton::membership::Member;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::body::{self, Rest};
+use crate::body::{Rest, ZnodeRequest};
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::respond;
 use crate::held::data_of;
 use crate::state::Shared;
 
+/// The body of a request to join.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct JoinRequest {
+pub(crate) struct JoinRequest {
     id: String,
     #[serde(default)]
     data: String,
@@ -30,11 +30,11 @@ struct JoinRequest {
 pub(crate) async fn post(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
-    rest: Rest,
-    body: Body,
+    ZnodeRequest {
+        path,
+        params: request,
+    }: ZnodeRequest<JoinRequest>,
 ) -> Result<Response, ApiError> {
-    let request: JoinRequest = body::read(body).await?;
-    let path = rest.znode_path();
     let data = data_of(&request.data, request.data_base64.as_deref())?;
     let client = shared.sessions.client(caller, request.session_timeout_ms)?;
     let group = Membership::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;

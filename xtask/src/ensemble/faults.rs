@@ -208,17 +208,7 @@ async fn roll(stage: &mut Stage) -> Result<()> {
         let mut faults = Vec::new();
         // The leader last, as an operator would.
         for index in Stage::others(leader).into_iter().chain([leader]) {
-            let at = stage.clock.now();
-            stage.server(index)?.stop().await?;
-            stage.ensemble.restart(&[index]).await?;
-            stage.all_go_on(&running).await?;
-            stage.moment().await;
-            faults.push(Fault {
-                at,
-                until: stage.clock.now(),
-                clients: stage.clients.iter().map(|client| client.index).collect(),
-            });
-            stage.ensemble.wait_leader().await?;
+            faults.push(stage.restart_one(index, None, &running).await?);
         }
         stage.end(running, &faults, Vec::new()).await?;
         for (path, stat) in &owned {

@@ -2,7 +2,7 @@
 //! checked, and at the end the check of each data folder.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -212,6 +212,32 @@ impl Stage {
     pub(super) async fn moment(&mut self) {
         let millis = self.rng.u64(100..400);
         sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// Stops a server and starts it again, as `program` if one is given, and waits until all
+    /// clients go on and a server leads.
+    pub(super) async fn restart_one(
+        &mut self,
+        index: usize,
+        program: Option<&Path>,
+        running: &Running,
+    ) -> Result<Fault> {
+        let at = self.clock.now();
+        let server = self.server(index)?;
+        server.stop().await?;
+        if let Some(program) = program {
+            server.set_program(program.to_owned())?;
+        }
+        self.ensemble.restart(&[index]).await?;
+        self.all_go_on(running).await?;
+        self.moment().await;
+        let fault = Fault {
+            at,
+            until: self.clock.now(),
+            clients: self.clients.iter().map(|client| client.index).collect(),
+        };
+        self.ensemble.wait_leader().await?;
+        Ok(fault)
     }
 
     /// For how long the next server is paused or cut off.

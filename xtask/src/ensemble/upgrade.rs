@@ -9,7 +9,6 @@ use baton_testkit::Target;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::gaps::Fault;
 use super::stage::{Report, SERVERS, Settings, Stage};
 use crate::{Result, command, process, root, table};
 
@@ -95,19 +94,8 @@ async fn upgrade_again(stage: &mut Stage, earlier: &Path, later: &Path) -> Resul
             (false, _) => return Err("there are not three servers".into()),
         };
         for (index, program) in steps {
-            let at = stage.clock.now();
-            let server = stage.server(index)?;
-            server.stop().await?;
-            server.set_program(program.to_owned())?;
-            stage.ensemble.restart(&[index]).await?;
-            stage.all_go_on(&running).await?;
-            stage.moment().await;
-            faults.push(Fault {
-                at,
-                until: stage.clock.now(),
-                clients: stage.clients.iter().map(|client| client.index).collect(),
-            });
-            stage.ensemble.wait_leader().await?;
+            let fault = stage.restart_one(index, Some(program), &running);
+            faults.push(fault.await?);
             let raised = stage.ensemble.servers().iter();
             let raised = raised
                 .filter(|server| server.log().contains(RAISED))

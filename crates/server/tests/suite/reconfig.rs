@@ -1,16 +1,14 @@
 //! The servers of an ensemble change while it runs, and what is acknowledged meanwhile stays.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use baton_proto::{ErrorCode, EventKind, Request, Response};
+use baton_server::Server;
 use baton_server::offline::{NewCluster, found_cluster};
-use baton_server::{Server, Storage};
 use tokio::net::TcpListener;
 
 use crate::support::ensemble::{Ensemble, be_superuser, sync};
-use crate::support::gate::{Gate, GatedStorage};
 use crate::support::http::ask;
 use crate::support::{PATIENCE, Wire, create, set, watched, word};
 
@@ -693,12 +691,7 @@ async fn what_a_connection_asks_for_behind_a_change_waits_for_it_and_nobody_else
 /// The majority applies an entry, and answers it, before a leader whose disk is slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_right_behind_an_acknowledged_one_is_not_refused_as_another_at_once() {
-    let gates: BTreeMap<u64, Gate> = (1..=3).map(|id| (id, Gate::default())).collect();
-    let storages = gates.iter().map(|(id, gate)| {
-        let storage: Arc<dyn Storage> = Arc::new(GatedStorage::new(gate));
-        (*id, storage)
-    });
-    let ensemble = Ensemble::start_on(3, storages.collect()).await;
+    let (ensemble, gates) = Ensemble::start_gated(3).await;
     let leader = ensemble.leader().await;
     let other = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
     list_at(&ensemble, other).await;

@@ -41,14 +41,27 @@ async fn come_to_rest(cluster: &Cluster) {
     panic!("no common state: {:?}", cluster.unrest());
 }
 
+/// Servers that do not run yet, and a stage with one client.
+fn staged(setup: Setup) -> (Cluster, Stage) {
+    let timeout = Duration::from_secs(4);
+    let (cluster, _ends) = Cluster::new(setup, Recorder::new(true)).unwrap();
+    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
+    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
+    (cluster, stage)
+}
+
+async fn start_all(cluster: &Cluster) {
+    for id in cluster.ids() {
+        cluster.start(id);
+    }
+    come_to_rest(cluster).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn r10_a_follower_that_stood_still_reads_what_came_before_it_counts_ticks() {
     for pause in [Duration::from_secs(2), Duration::from_secs(20)] {
         let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
-        for id in cluster.ids() {
-            cluster.start(id);
-        }
-        come_to_rest(&cluster).await;
+        start_all(&cluster).await;
         let leader = cluster.leader().unwrap();
         let follower = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
         let role = |id| cluster.state().seats[&id].progress.unwrap().role;
@@ -69,14 +82,8 @@ async fn r10_a_follower_that_stood_still_reads_what_came_before_it_counts_ticks(
 
 #[tokio::test(start_paused = true)]
 async fn a_run_is_never_judged_by_the_state_of_no_server() {
-    let timeout = Duration::from_secs(4);
-    let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
-    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
-    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
-    for id in cluster.ids() {
-        cluster.start(id);
-    }
-    come_to_rest(&cluster).await;
+    let (cluster, stage) = staged(three());
+    start_all(&cluster).await;
     stage.ensure(0, "/kept").await;
     for id in cluster.ids() {
         cluster.end(id, Power::Fails);
@@ -97,14 +104,8 @@ async fn a_run_is_never_judged_by_the_state_of_no_server() {
 
 /// A stage on three servers that run, and their leader.
 async fn led(setup: Setup) -> (Stage, Cluster, u64) {
-    let timeout = Duration::from_secs(4);
-    let (cluster, _ends) = Cluster::new(setup, Recorder::new(true)).unwrap();
-    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
-    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
-    for id in cluster.ids() {
-        cluster.start(id);
-    }
-    come_to_rest(&cluster).await;
+    let (cluster, stage) = staged(setup);
+    start_all(&cluster).await;
     let leader = cluster.leader().unwrap();
     (stage, cluster, leader)
 }
@@ -200,15 +201,9 @@ const FAR_MS: i64 = 10 * 365 * 24 * 3_600_000;
 #[tokio::test(start_paused = true)]
 async fn one_wrong_clock_sets_no_time_of_the_ensemble() {
     for (wrong, skew_ms) in [(1, FAR_MS), (2, FAR_MS), (3, FAR_MS), (1, -FAR_MS)] {
-        let timeout = Duration::from_secs(4);
-        let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
-        let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
-        let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
+        let (cluster, stage) = staged(three());
         cluster.state().seats.get_mut(&wrong).unwrap().skew_ms = skew_ms;
-        for id in cluster.ids() {
-            cluster.start(id);
-        }
-        come_to_rest(&cluster).await;
+        start_all(&cluster).await;
         let begun = tokio::time::Instant::now();
         for leader in cluster.ids() {
             while let Some(before) = cluster.leader().filter(|before| *before != leader) {
@@ -248,14 +243,8 @@ async fn one_wrong_clock_sets_no_time_of_the_ensemble() {
 /// Three servers whose clients have written before and after the folders of some were copied. Those
 /// that do not run on end, the copies are put back, and all that ended start at once.
 async fn rolled_back(folders: &[u64], run_on: bool) -> (Cluster, Stage) {
-    let timeout = Duration::from_secs(4);
-    let (cluster, _ends) = Cluster::new(three(), Recorder::new(true)).unwrap();
-    let network = Network::of_cluster(1, cluster.clone(), 1, timeout);
-    let stage = Stage::new(network, 1, timeout, 1, Vec::new()).unwrap();
-    for id in cluster.ids() {
-        cluster.start(id);
-    }
-    come_to_rest(&cluster).await;
+    let (cluster, stage) = staged(three());
+    start_all(&cluster).await;
     stage.ensure(0, "/before").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let copies: Vec<_> = folders

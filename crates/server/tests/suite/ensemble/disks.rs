@@ -8,7 +8,6 @@ use baton_server::Storage;
 use baton_wal::testing::{Fault, FaultStorage};
 
 use crate::support::ensemble::{Ensemble, sync};
-use crate::support::gate::{Gate, GatedStorage};
 use crate::support::{PATIENCE, word};
 
 /// Several of this size are more than a log has made room for.
@@ -43,12 +42,7 @@ async fn until_another_leads(ensemble: &Ensemble, than: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r04_leadership_moves_away_from_a_disk_that_hangs_and_r05_its_server_goes_on() {
-    let gates: BTreeMap<u64, Gate> = (1..=3).map(|id| (id, Gate::default())).collect();
-    let storages = gates.iter().map(|(id, gate)| {
-        let storage: Arc<dyn Storage> = Arc::new(GatedStorage::new(gate));
-        (*id, storage)
-    });
-    let ensemble = Ensemble::start_on(3, storages.collect()).await;
+    let (ensemble, gates) = Ensemble::start_gated(3).await;
     let (leader, other) = leader_and_other(&ensemble).await;
     let mut at_leader = ensemble.open(leader).await;
     at_leader.create("/known", b"here", 0).await.unwrap();

@@ -1,14 +1,9 @@
 //! One client that writes much: others are not held up, and leadership stays.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use baton_proto::{ErrorCode, Request, xid};
-use baton_server::Storage;
 
 use crate::support::Wire;
 use crate::support::ensemble::Ensemble;
-use crate::support::gate::{Gate, GatedStorage};
 use crate::support::{set, word};
 
 static LARGE: [u8; 1_000_000] = [7; 1_000_000];
@@ -61,12 +56,7 @@ async fn a_bystanders_write_is_not_behind_the_queue_of_a_bulk_writer_at_any_serv
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_stays_while_the_disks_of_all_followers_are_busy() {
-    let gates: BTreeMap<u64, Gate> = (1..=3).map(|id| (id, Gate::default())).collect();
-    let storages = gates.iter().map(|(id, gate)| {
-        let storage: Arc<dyn Storage> = Arc::new(GatedStorage::new(gate));
-        (*id, storage)
-    });
-    let ensemble = Ensemble::start_on(3, storages.collect()).await;
+    let (ensemble, gates) = Ensemble::start_gated(3).await;
     let leader = ensemble.leader().await;
     let (mut wire, mut writer) = (ensemble.open(leader).await, ensemble.open(leader).await);
     wire.create("/bulk", b"", 0).await.unwrap();

@@ -14,6 +14,7 @@ use baton_server::{
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
+use super::gate::{Gate, GatedStorage};
 use super::relay::Relay;
 use super::{PATIENCE, Wire};
 
@@ -73,6 +74,16 @@ impl Ensemble {
     /// Starts this number of servers, which found a cluster.
     pub async fn start(size: u64) -> Self {
         Self::start_on(size, BTreeMap::new()).await
+    }
+
+    /// As [`Ensemble::start`], with disks whose syncs the returned gates can hold up.
+    pub async fn start_gated(size: u64) -> (Self, BTreeMap<u64, Gate>) {
+        let gates: BTreeMap<u64, Gate> = (1..=size).map(|id| (id, Gate::default())).collect();
+        let storages = gates.iter().map(|(id, gate)| {
+            let storage: Arc<dyn Storage> = Arc::new(GatedStorage::new(gate));
+            (*id, storage)
+        });
+        (Self::start_on(size, storages.collect()).await, gates)
     }
 
     /// As [`Ensemble::start`], with these disks for some of the servers.
