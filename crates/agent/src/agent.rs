@@ -22,11 +22,11 @@ use crate::routes::router;
 use crate::sessions::Sessions;
 use crate::state::Shared;
 
-/// How long a head may take to arrive.
+/// Longest time in which a head may arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait when the system has no file descriptor left for a connection.
+/// Pause after the system had no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long the sessions may take to close at a stop.
+/// Longest time for the sessions to close at a stop.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Settings of an agent.
@@ -70,7 +70,7 @@ pub enum StartError {
     Listen {
         /// The socket's path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
 }

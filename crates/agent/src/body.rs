@@ -34,7 +34,7 @@ pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<T, ApiError>
     serde_json::from_slice(text).map_err(|error| refused(&error.to_string()))
 }
 
-/// What follows the fixed part of a URL, decoded: a znode path without its first slash.
+/// Rest of a URL behind its fixed part, decoded: a znode path without its first slash.
 #[derive(Debug)]
 pub(crate) struct Rest(pub(crate) String);
 
@@ -100,7 +100,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// How long a caller waits: `None` is for ever.
+/// Returns the time that a caller waits; `None` is for ever.
 pub(crate) fn limit(wait_ms: Option<u64>) -> Option<Duration> {
     wait_ms.map(Duration::from_millis)
 }

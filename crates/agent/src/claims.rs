@@ -11,7 +11,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::held::random_id;
 
-/// How a claim ends, or goes on.
+/// Settlement of a claim, or its extension.
 pub(crate) enum Settle {
     Ack,
     Nack {
@@ -31,7 +31,7 @@ pub(crate) struct ClaimTable {
 }
 
 impl ClaimTable {
-    /// How many there are.
+    /// Number of claims.
     pub(crate) fn count(&self) -> usize {
         self.entries.lock().len()
     }

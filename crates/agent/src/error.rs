@@ -15,7 +15,7 @@ pub(crate) enum Code {
     NotAcquired,
     /// No server answers.
     Unavailable,
-    /// What was held is held no longer.
+    /// The caller's lock, term or claim has ended.
     Lost,
     /// It is not known whether a change was applied.
     Unknown,

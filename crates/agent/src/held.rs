@@ -27,7 +27,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 /// The shortest pause between two events of a lease.
 const LEASE_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is held.
+/// Lock or term that is held for a caller.
 #[derive(Debug)]
 pub(crate) enum Holding {
     Lock(Guard),
@@ -96,13 +96,13 @@ pub(crate) fn data_of(text: &str, base64: Option<&str>) -> Result<Vec<u8>, ApiEr
     }
 }
 
-/// What a caller asks of something that is held.
+/// Command of a caller about its guard.
 enum Command {
     Release,
     Txn(Vec<Write>, oneshot::Sender<Result<(), ApiError>>),
 }
 
-/// How far the end of something held is.
+/// Stage of a guard between its grant and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Held,
@@ -151,7 +151,7 @@ pub(crate) enum HeldEvent<'a> {
     },
 }
 
-/// Until when something is held, for a caller of the same machine (`lease_until_ns` on the clock
+/// End of a lease, for a caller of the same machine (`lease_until_ns` on the clock
 /// of `boot_id`) and for one that counts from its own request (`lease_ms`).
 #[derive(Debug, Serialize)]
 pub(crate) struct Lease<'a> {
@@ -178,7 +178,7 @@ const NEXT_AFTER_LOSS: &str = "stop what the lock protects, then acquire it agai
 const NEXT_AFTER_UNKNOWN: &str = "the release is repeated until a server confirms it or the session ends; ask again to wait for that";
 
 impl HeldTable {
-    /// How many guards there are.
+    /// Number of guards.
     pub(crate) fn count(&self) -> usize {
         self.users.lock().values().map(HashMap::len).sum()
     }
@@ -197,7 +197,7 @@ impl HeldTable {
         Ok(())
     }
 
-    /// What `find` returns of a guard of this user.
+    /// Returns what `find` takes from a guard of this user.
     fn of<T>(
         &self,
         caller: Caller,

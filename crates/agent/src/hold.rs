@@ -25,9 +25,9 @@ const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HoldRequest {
-    /// Until when it is held without being held again.
+    /// Time for which the lock is held without another request.
     ttl_ms: u64,
-    /// Of a lock that is held already: it goes on.
+    /// Token of a lock that is held already, and goes on being held.
     token: Option<u64>,
     #[serde(default)]
     lock: LockRequest,

@@ -34,7 +34,7 @@ pub(crate) struct HoldTable {
 }
 
 impl HoldTable {
-    /// How many there are.
+    /// Number of such locks.
     pub(crate) fn count(&self) -> usize {
         self.users.lock().values().map(HashMap::len).sum()
     }

@@ -17,10 +17,10 @@ use crate::events::{Events, respond};
 use crate::held::{Holding, hold};
 use crate::state::Shared;
 
-/// How often the position of a caller that waits is compared with the one of the last event.
+/// Interval at which a waiting caller's position is compared with that of the last event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How a lock is shared.
+/// Mode of a lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Mode {
@@ -56,7 +56,7 @@ impl LockRequest {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum WaitEvent {
     Waiting {
-        /// How many are before the caller.
+        /// Number of waiters and holders before the caller.
         place: usize,
         /// The node of the holder, where it is known.
         held_by: Option<String>,

@@ -74,7 +74,7 @@ impl Sessions {
         self.config.servers()
     }
 
-    /// How many sessions there are.
+    /// Number of sessions.
     pub(crate) fn count(&self) -> usize {
         self.clients.lock().len()
     }

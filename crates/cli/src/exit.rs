@@ -72,7 +72,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What to do where this command cannot start itself once more, which it does by `/proc/self/exe`.
+/// Next step where this command cannot start itself again, which it does by `/proc/self/exe`.
 pub(crate) fn start_remedy(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::NotFound => {

@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Handle};
 use crate::clock::{BootInstant, BoxFuture, Clock};
 use crate::error::ConnectError;
 
-/// How long the drop of a session's last handle waits for the server's confirmation.
+/// Longest time that the drop of a session's last handle waits for the server's confirmation.
 pub(crate) const CLOSE_ON_DROP_LIMIT: Duration = Duration::from_millis(250);
 
 /// The thread that runs the sessions of this process. It ends with the process.

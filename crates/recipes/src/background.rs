@@ -79,7 +79,7 @@ pub(crate) async fn timeout_at<F: Future>(
     }
 }
 
-/// Where the application's own code runs.
+/// Runtime or threads that run the application's own code.
 #[derive(Clone, Debug)]
 pub(crate) enum Application {
     /// The runtime that the application is on.

@@ -38,14 +38,14 @@ pub(crate) struct EnsembleStatus {
     pub(crate) list: Option<ServerList>,
     /// Since when this server has led; `None` while it does not.
     pub(crate) has_led_since: Option<Instant>,
-    /// By how much this server's wall clock is ahead of what those of a majority show; `None` while
+    /// Milliseconds by which this server's wall clock is ahead of a majority's; `None` while
     /// too few are known.
     pub(crate) clock_offset_ms: Option<i64>,
-    /// By how much that of each other server is ahead of this one's.
+    /// Milliseconds by which each other server's clock is ahead of this one's.
     pub(crate) clock_offsets_ms: Vec<(u64, i64)>,
     /// The newest format level that each other server has said that it can read.
     pub(crate) levels: BTreeMap<u64, u32>,
-    /// Which committed entries its log lacks, or that of a leader which it does not follow.
+    /// Committed entries that its log lacks, or that of a leader which it does not follow.
     pub(crate) log_gap: Option<String>,
 }
 

@@ -100,7 +100,7 @@ fn floor(now_ms: i64) -> i64 {
     elapsed_ms.saturating_mul(FLOOR_PER_MS)
 }
 
-/// Whose clock counts where a backup has changes of a time that is still to come.
+/// Clock that counts where a backup has changes of a time that is still to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockTrust {
     /// Nobody knows: such a backup is refused.

@@ -237,7 +237,7 @@ pub(crate) mod comparisons {
         MADE.set(MADE.get() + 1);
     }
 
-    /// How many `work` makes.
+    /// Counts those that `work` makes.
     #[cfg(test)]
     pub(crate) fn of(work: impl FnOnce()) -> usize {
         let before = MADE.get();

@@ -116,7 +116,7 @@ pub(crate) fn binding_term(session: i64, bound_to: &[AuthId]) -> u64 {
     hash_words(&[session as u64, xxh3_64(&bytes)], 4)
 }
 
-/// What a session adds for the identity of its connection that it stores.
+/// Returns what a session adds for the identity that it stores.
 pub(crate) fn identity_term(session: i64, identity: &Identity) -> u64 {
     let mut bytes = Vec::new();
     put_ids(&mut bytes, identity.ids());

@@ -17,11 +17,11 @@ pub struct Acknowledged {
     /// The newest one that this folder's server has acknowledged and whose entry it lacks since the
     /// folder was rolled back; 0 for none.
     pub lost: u64,
-    /// By another server: id, incarnation of its folder, and the newest entry.
+    /// Newest entry of each other server, with its id and the incarnation of its folder.
     pub members: Vec<(u64, u128, u64)>,
 }
 
-/// What the folder says; nothing where it has no such file.
+/// Reads the folder's record; an empty one where it has no such file.
 pub(crate) fn read(storage: &dyn Storage) -> Result<Acknowledged, WalError> {
     let Some(buffer) = whole_file::read_beginning(storage, ACKNOWLEDGED_FILE, LONGEST)? else {
         return Ok(Acknowledged::default());

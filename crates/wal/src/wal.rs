@@ -290,7 +290,7 @@ impl Wal {
         self.mark(false)
     }
 
-    /// What the folder says of entries that members of its cluster have acknowledged.
+    /// The folder's record of entries that members of its cluster have acknowledged.
     ///
     /// # Errors
     /// [`WalError`] when the file cannot be read or is damaged.

@@ -57,7 +57,7 @@ pub enum ZkDataError {
         stored: u64,
         /// Of the bytes.
         computed: u64,
-        /// What to do.
+        /// The next step.
         remedy: &'static str,
     },
     /// A record that cannot be read.

@@ -20,7 +20,7 @@ const KEPT_BYTES: usize = 8;
 
 pub(crate) struct Input<'r> {
     file: &'r str,
-    /// What to do about a record that cannot be read.
+    /// Next step about a record that cannot be read.
     remedy: &'static str,
     from: Box<dyn Read + 'r>,
     window: Vec<u8>,

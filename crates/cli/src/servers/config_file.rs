@@ -147,7 +147,7 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Who may change a file, or replace the files of a folder.
+/// Owner and mode, which say who may change a file or replace the files of a folder.
 struct Standing {
     owner: u32,
     mode: u32,

@@ -128,7 +128,7 @@ pub(crate) async fn probe_all(
     probed.await
 }
 
-/// What the servers at these addresses answer to a word, in their order; `None` for one that gives
+/// Returns the servers' answers to a word, in the order of the addresses; `None` for one that gives
 /// no answer.
 pub(crate) async fn ask_all(
     addresses: &[Option<String>],

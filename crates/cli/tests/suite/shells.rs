@@ -85,7 +85,7 @@ fn ctrl_c_ends_the_script_around_a_command_and_around_a_wait() {
     }
 }
 
-/// As a pager does, the other end of the pipe reads the keys while the command runs.
+/// The other end of the pipe reads the keys while the command runs, like a pager.
 #[test]
 fn the_rest_of_a_pipeline_has_the_terminal_too() {
     for shell_here in shells() {

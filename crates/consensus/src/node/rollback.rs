@@ -12,12 +12,12 @@ use crate::error::StepError;
 use crate::message::{MessageKind, PeerMessage};
 use crate::types::{LogGap, Position};
 
-/// What other nodes have shown.
+/// Log positions that other nodes have shown.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     /// The newest entry that this node's folder is known to have acknowledged; 0 for none.
     acknowledged: u64,
-    /// By node: the newest entry that it knows to be committed, where this log lacked it.
+    /// Newest entry that each node knows to be committed, where this log lacked it.
     committed: BTreeMap<u64, Position>,
     /// Ticks for which this node still neither votes nor leads.
     held_ticks: u32,

@@ -151,7 +151,7 @@ impl Cluster {
         self.start(config, disk);
     }
 
-    /// As [`Cluster::restart`], with another content of the disk.
+    /// [`Cluster::restart`] with another content of the disk.
     pub fn restart_with(&mut self, id: u64, disk: Disk) {
         let (_, config) = self.down.remove(&id).unwrap();
         self.start(config, disk);

@@ -39,7 +39,7 @@ pub enum FrameType {
     Digest,
     /// The receiver's state is another one than that of a majority.
     Contradiction,
-    /// What the sender's wall clock shows.
+    /// A reading of the sender's wall clock.
     Clock,
     /// A snapshot is to be sent.
     SnapshotOffer,

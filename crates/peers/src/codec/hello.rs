@@ -74,7 +74,7 @@ pub struct Hello {
     pub proof: LogProof,
 }
 
-/// What a server shows of the log of its cluster. All 0 from a server of version 1 of the protocol,
+/// Log positions that a server shows. All 0 from a server of version 1 of the protocol,
 /// which proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogProof {

@@ -25,7 +25,7 @@ use crate::common::{LONG, SHORT, Stage, connect, mutex, session, within};
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// As many polls as most operations of these tests need.
+/// Polls that most operations of these tests need at most.
 const MOST_POLLS: usize = 14;
 
 /// The moment at which the runtime of a call ends.

@@ -38,7 +38,7 @@ pub(crate) fn has_leader(state: &ServerState) -> bool {
     !matches!(mode(state), "looking" | "read-only")
 }
 
-/// Which entries are missing, in a log or at a leader, so that this server does not take its part.
+/// Missing entries, in a log or at a leader, that keep this server from taking its part.
 pub(crate) fn log_gap(state: &ServerState) -> Option<String> {
     status(state)?.log_gap
 }

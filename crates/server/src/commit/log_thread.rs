@@ -92,7 +92,7 @@ pub(crate) struct LogThread {
     /// When something was made durable last.
     progressed_at: Option<Instant>,
     store: SnapshotStore,
-    /// What the folder said at the start.
+    /// The folder's record of acknowledgements at the start.
     acknowledged: Result<Acknowledged, WalError>,
     stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -173,8 +173,8 @@ impl LogThread {
         self.pending_bytes
     }
 
-    /// How long the disk has made nothing durable though something waits, and how many bytes it may
-    /// be writing.
+    /// Time for which the disk has made nothing durable though something waits, and the bytes that
+    /// it may be writing.
     pub(crate) fn standstill(&self, now: Instant) -> Option<(Duration, usize)> {
         let (submitted, bytes) = self.pending.front()?;
         let since = self

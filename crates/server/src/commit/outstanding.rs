@@ -240,8 +240,8 @@ impl Outstanding {
             .collect()
     }
 
-    /// What was sent may be lost. Requests are to be sent again; handshakes are taken out, with the
-    /// connections that made them.
+    /// Notes that what was sent may be lost. Requests are sent again; handshakes are taken out,
+    /// with the connections that made them.
     pub(crate) fn lost(&mut self) -> Vec<(Requested, Vec<Arc<Conn>>)> {
         for apart in &mut self.apart {
             apart.is_sent = false;

@@ -133,9 +133,9 @@ pub(crate) fn restore_opened(
     })
 }
 
-/// What the snapshot and the log of a folder contain, as far as this version can read it.
+/// Content of a folder's snapshot and log, as far as this version can read it.
 struct Content {
-    /// As of the snapshot.
+    /// State at the snapshot.
     tree: Tree,
     snapshot: Option<SnapshotPoint>,
     /// Every entry after it.

@@ -197,8 +197,8 @@ const COUNTED_BYTES: usize = DIRECT_BYTES;
 
 #[derive(Default)]
 struct Outbox {
-    /// What precedes `bytes`: long runs of events, which connections share, and what came before
-    /// them.
+    /// Output that precedes `bytes`: long runs of events, which connections share, and what came
+    /// before them.
     before: VecDeque<Bytes>,
     before_bytes: usize,
     bytes: Vec<u8>,

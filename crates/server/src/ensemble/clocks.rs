@@ -9,16 +9,16 @@ use crate::time::Moment;
 /// Readings of another server's clock that count. A reading that came late shows too little, so the
 /// one that shows most is believed; one from before that clock was set is forgotten.
 const READINGS: usize = 8;
-/// By how much a leader's own clock may be off that of a majority and still be used: more than a
+/// Largest difference of a leader's own clock to a majority's at which it is used: more than a
 /// reading is wrong by, and less than a person notices.
 const TOLERANCE_MS: i64 = 1_000;
 
-/// What this server knows of the others' wall clocks.
+/// Readings of the other servers' wall clocks.
 #[derive(Debug, Default)]
 pub(crate) struct PeerClocks {
-    /// By server: what its wall clock showed when this server had started, by each of the newest
-    /// readings. Against the monotonic clock, so that setting this server's own wall clock moves
-    /// no other.
+    /// For each server, what its wall clock showed when this server had started, by each of the
+    /// newest readings. Against the monotonic clock, so that setting this server's own wall clock
+    /// moves no other.
     readings: BTreeMap<u64, VecDeque<i64>>,
 }
 
@@ -42,7 +42,7 @@ impl PeerClocks {
         Some(at_start.saturating_add(uptime_ms))
     }
 
-    /// By how much the clock of each other server is ahead of this one's.
+    /// Returns the milliseconds by which each other server's clock is ahead of this one's.
     pub(crate) fn offsets_ms(&self, now: Moment) -> Vec<(u64, i64)> {
         let servers = self.readings.keys();
         let offset = |server: &u64| {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// What a connection has handed to the core and has no answer to.
+/// Requests that a connection has handed to the core and has no answer to.
 #[derive(Debug, Default)]
 pub(super) struct QueueShare {
     /// Requests without an answer and bytes of each hand-in, oldest first.

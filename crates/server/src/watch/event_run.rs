@@ -91,7 +91,7 @@ impl EventRun {
         self.frames.clear();
     }
 
-    /// How many connections were asked or received something since this was asked last.
+    /// Returns the connections that were asked or received something since the last call.
     pub(crate) fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
     }

@@ -167,7 +167,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Where this connection's watcher is, or where it would have to be.
+    /// Returns the place of this connection's watcher, or where it would have to be.
     fn place(&self, conn: u32) -> Result<usize, usize> {
         self.watchers.binary_search_by_key(&conn, |w| w.conn)
     }
@@ -179,7 +179,7 @@ impl Watched {
     }
 }
 
-/// Which connections watch an event.
+/// Connections that watch an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fired {
     Nobody,
@@ -247,7 +247,7 @@ pub(crate) struct WatchTable {
     has: Amount,
     /// Counts changes of the watches.
     version: u64,
-    /// Whose watches made [`WatchTable::hits`].
+    /// Sources of the watches that made [`WatchTable::hits`].
     fired: Sources,
     hits: Vec<u32>,
     /// Watchers and names of paths that were looked at.
@@ -600,7 +600,7 @@ impl WatchTable {
         &self.hits
     }
 
-    /// How many watchers and names of paths were looked at since this was asked last.
+    /// Returns the watchers and names of paths that were looked at since the last call.
     pub(crate) fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
     }

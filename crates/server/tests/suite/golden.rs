@@ -12,7 +12,7 @@ use baton_wal::{BackupReader, DirStorage};
 
 use crate::support::{Wire, get, in_memory};
 
-/// How large a segment of the log is, of which the zeros at the end are not kept.
+/// Size of a segment of the log, of which the zeros at the end are not kept.
 const SEGMENT_BYTES: usize = 1 << 20;
 
 fn folder(build: &str) -> PathBuf {

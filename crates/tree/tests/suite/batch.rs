@@ -554,7 +554,7 @@ fn the_bytes_of_version_2_stay_as_they_are() {
     assert_eq!(hex(&builder.finish()), expected);
 }
 
-/// As above, for the groups of level 6.
+/// The groups of level 6.
 #[test]
 fn the_bytes_of_stored_identities_stay_as_they_are() {
     let mut identity = Identity::anonymous();

@@ -353,7 +353,7 @@ fn versions(servers: &[Server]) -> Option<Finding> {
     ))
 }
 
-/// What servers have, each with those that have it.
+/// Lists values, each with the servers that have it.
 fn listed(what: &BTreeMap<String, Vec<&str>>) -> String {
     let texts: Vec<_> = what
         .iter()

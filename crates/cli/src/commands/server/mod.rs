@@ -133,7 +133,7 @@ enum Act {
     },
 }
 
-/// Where the leader takes what ZooKeeper's protocol has no operation for.
+/// HTTP port of the leader, for what ZooKeeper's protocol has no operation for.
 #[derive(Debug, clap::Args)]
 struct LeaderPort {
     /// HTTP ports of the servers, the leader's among them [default: port 8080 of the leader]. Where

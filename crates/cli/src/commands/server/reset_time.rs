@@ -19,7 +19,7 @@ const CLOSE: f64 = 10.0;
 
 #[derive(Serialize)]
 struct Report {
-    /// By how much the time of the newest change was ahead of the clocks.
+    /// Seconds by which the time of the newest change was ahead of the clocks.
     was_ahead_seconds: f64,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn run(
     Ok(exit::OK)
 }
 
-/// By how many seconds the time of the newest change is ahead of the clocks, at the server where it
+/// Returns the seconds by which the newest change is ahead of the clocks, at the server where it
 /// is most.
 async fn ahead(ensemble: &Ensemble<'_>) -> Result<f64, Failure> {
     let addresses: Vec<_> = ensemble.known.iter().cloned().map(Some).collect();

@@ -580,7 +580,7 @@ fn reset_time(state: &ServerState) -> Fields {
     Ok(fields(json!({"time_ms": time_ms})))
 }
 
-/// Which server to ask in place of this one.
+/// Names the server to ask in place of this one.
 fn not_the_leader(leader: Option<u64>) -> String {
     match leader {
         Some(leader) => format!("this server does not lead: ask server {leader}"),

@@ -90,7 +90,7 @@ const TERMS_KEPT: usize = 16;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a server says to the leader what its state is.
 const DIGEST_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a server says to each other one what its wall clock shows.
+/// Interval at which a server sends each other one a reading of its wall clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a server that stops gracefully waits for another leader and for the last answers, and
 /// how often it looks.
@@ -120,7 +120,7 @@ pub(super) struct Member {
     /// What connections asked for behind a `reconfig` that is not applied.
     held: Work,
     members: Members,
-    /// What this leader is about to propose.
+    /// Batches that this leader is about to propose.
     proposals: Proposals,
     proposed: Proposed,
     /// Where writes may have a tracer.
@@ -136,11 +136,11 @@ pub(super) struct Member {
     connected: BTreeSet<u64>,
     /// The process as which each other server was last heard.
     peer_runs: BTreeMap<u64, u64>,
-    /// Which entries members have acknowledged, as far as that is stored, and when it may be stored
+    /// Entries that members have acknowledged, as far as that is stored, and when it may be stored
     /// again.
     acknowledged: Acknowledged,
     may_store_acknowledged_at: Instant,
-    /// Which entries this server's log lacks, as operators see it.
+    /// Entries that this server's log lacks, as operators see it.
     log_gap: Option<String>,
     /// Snapshots to other servers, and from them.
     outgoing: Outgoing,

@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// How long the claim waits before it is judged, or before it asks again; `None`: it is judged
+    /// Returns the time before the claim is judged, or asks again; `None`: it is judged
     /// now.
     pub(super) fn wait_before_judging(&mut self, claim: Claim) -> Option<Duration> {
         if std::mem::take(&mut self.judge_now) {

@@ -100,7 +100,7 @@ async fn until_shown(ensemble: &Ensemble, id: u64, name: &str, does: impl Fn(f64
     assert!(came.is_ok(), "{name} of server {id}");
 }
 
-/// Of one machine, the clocks are one.
+/// The clocks of servers on one machine are one.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_server_shows_the_clocks_and_which_formats_the_others_read() {
     let ensemble = Ensemble::start(3).await;

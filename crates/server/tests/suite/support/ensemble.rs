@@ -76,7 +76,7 @@ impl Ensemble {
         Self::start_on(size, BTreeMap::new()).await
     }
 
-    /// As [`Ensemble::start`], with disks whose syncs the returned gates can hold up.
+    /// [`Ensemble::start`] with disks whose syncs the returned gates can hold up.
     pub async fn start_gated(size: u64) -> (Self, BTreeMap<u64, Gate>) {
         let gates: BTreeMap<u64, Gate> = (1..=size).map(|id| (id, Gate::default())).collect();
         let storages = gates.iter().map(|(id, gate)| {

@@ -34,7 +34,7 @@ const WAITS_FOR: Duration = Duration::from_secs(5);
 /// How long a new voter may stay where it is while it catches up, and a change may wait for a first
 /// list of servers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a client waits for the answer to its change, whoever leads meanwhile.
+/// Longest time that a client waits for the answer to its change, whichever server leads.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How often the leader compares learners with the list.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);

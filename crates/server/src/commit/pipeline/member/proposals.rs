@@ -18,7 +18,7 @@ const LARGE_BATCHES: usize = 2;
 /// Batches of one server, oldest first, with what they hold of the transport's memory.
 type Batches = VecDeque<(Bytes, Option<Held>)>;
 
-/// What this leader is about to propose.
+/// Batches that this leader is about to propose.
 #[derive(Debug, Default)]
 pub(super) struct Proposals {
     own: VecDeque<Bytes>,
@@ -48,7 +48,7 @@ impl Proposals {
         batches.push_back((payload, held));
     }
 
-    /// What is to be proposed next, if it may be.
+    /// Returns the batch that is proposed next, if one may be.
     pub(super) fn next(&self) -> Option<&Bytes> {
         if let Some(own) = self.own.front() {
             return Some(own);

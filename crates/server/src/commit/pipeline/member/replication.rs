@@ -17,14 +17,14 @@ use crate::error::ServerError;
 use crate::simulated::Mistake;
 use crate::time::micros;
 
-/// How long a leader's disk may make nothing durable before leadership moves, and how many bytes it
+/// Time for which a leader's disk may make nothing durable before leadership moves; the bytes it
 /// has to write in a second besides.
 const SLOW_DISK: Duration = Duration::from_millis(500);
 const SLOW_DISK_BYTES: u64 = 2 << 20;
 /// Bytes that may wait for a disk whose server answers heartbeats nevertheless. Each answer has the
 /// leader send more.
 const MOST_PENDING_BYTES: usize = 64 << 20;
-/// How long leadership stays after it was handed over.
+/// Time for which leadership stays after it was handed over.
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
 
 /// Whether a disk that made nothing durable for `stands` hangs, and is not just busy with `bytes`.

@@ -18,10 +18,10 @@ const HOLD_TICKS: u32 = 120;
 /// Ticks after which an election counts as one that nobody wins.
 const ELECTION_TICKS: u32 = 60;
 
-/// How often it is stored at most what the others have acknowledged: each time takes two syncs.
+/// Shortest time between two stores of what the others have acknowledged; each takes two syncs.
 const STORE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What other members have acknowledged to this server, by its handshakes.
+/// Returns what other members have acknowledged to this server, by its handshakes.
 pub(super) fn acknowledged_by(members: &[KnownMember]) -> Vec<(u64, u128, u64)> {
     let known = members
         .iter()
@@ -170,7 +170,7 @@ impl Member {
     }
 }
 
-/// What an operator is to know, and what is to be done. It never names a folder to be emptied that
+/// Text for operators, with the next step. It never names a folder to be emptied that
 /// has entries which others lack.
 fn text_of(gap: LogGap, id: u64) -> String {
     match gap {
