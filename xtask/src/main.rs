@@ -7,6 +7,7 @@
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
+//! | `book` | the pages as a book with a search, its links checked |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
@@ -15,6 +16,7 @@
 //! | `table`, `machine`, `page`, `executables`, `command` | what the tasks share |
 
 mod bench;
+mod book;
 mod command;
 mod console_check;
 mod coverage;
@@ -56,6 +58,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Task {
     Bench(bench::Args),
+    Book(book::Args),
     ConsoleCheck(console_check::Args),
     Coverage(coverage::Args),
     Diff(diff::Args),
@@ -83,6 +86,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Bench(args) => bench::run(&args),
+        Task::Book(args) => book::run(&args),
         Task::ConsoleCheck(args) => console_check::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Diff(args) => diff::run(&args),
