@@ -4,6 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
+//! | `holder_deaths` | the time from a holder's death to the next grant |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
@@ -26,6 +27,7 @@ mod executables;
 mod fixture;
 mod flakes;
 mod hazards;
+mod holder_deaths;
 mod interop;
 mod java;
 mod lease_cuts;
@@ -66,6 +68,7 @@ enum Task {
     Fixture(fixture::Args),
     Flakes(flakes::Args),
     Hazards(hazards::Args),
+    HolderDeaths(holder_deaths::Args),
     Interop(interop::Args),
     LeaseCuts(lease_cuts::Args),
     /// Write the manual pages.
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Task::Fixture(args) => fixture::run(&args),
         Task::Flakes(args) => flakes::run(&args),
         Task::Hazards(args) => hazards::run(&args),
+        Task::HolderDeaths(args) => holder_deaths::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::LeaseCuts(args) => lease_cuts::run(&args),
         Task::Man { folder } => man(&folder),
