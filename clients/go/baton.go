@@ -1,0 +1,320 @@
+// Package baton holds locks, terms of elections and claims of Baton through the agent of this
+// machine (baton agent).
+//
+//	guard, err := baton.Lock(ctx, "/deploy")
+//	if err != nil {
+//		return err
+//	}
+//	defer guard.Release(ctx)
+//	if err := guard.Check(); err != nil { // before each side effect
+//		return err
+//	}
+//
+// The context of a function that acquires is that of the wait and of what is held: when it ends,
+// the guard's context ends with it. The functions of this package use this user's agent; an [Agent]
+// uses the one of a given socket. Errors are of type [Error].
+package baton
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Agent is the agent that listens on a socket. The zero value is this user's, or else the
+// machine's.
+type Agent struct{ path string }
+
+// New returns the agent of a socket.
+func New(socket string) *Agent { return &Agent{socket} }
+
+// Socket returns the path of the agent's socket.
+func (a *Agent) Socket() string {
+	if a.path != "" {
+		return a.path
+	}
+	if folder := os.Getenv("XDG_RUNTIME_DIR"); folder != "" && os.Geteuid() != 0 {
+		own := filepath.Join(folder, "baton", "agent.sock")
+		if _, err := os.Stat(own); err == nil {
+			return own
+		}
+	}
+	return "/run/baton/agent.sock"
+}
+
+// Option is a parameter of a request. The agent refuses one that the request does not have.
+type Option func(*call)
+
+func field(name string, value any) Option {
+	return func(c *call) { c.fields[name] = value }
+}
+
+func duration(field string, d time.Duration) Option {
+	return func(c *call) {
+		if d < 0 {
+			c.err = refused(field, fmt.Sprintf("%v is less than 0", d), "give 0 or more")
+		}
+		// 0 only for 0: it means not to wait.
+		c.fields[field] = (d + time.Millisecond - 1) / time.Millisecond
+	}
+}
+
+// Modes of a lock that is shared.
+const (
+	ModeRead  = "read"
+	ModeWrite = "write"
+)
+
+// Wait limits the wait; 0 does not wait. Without it the wait lasts as long as the context.
+func Wait(d time.Duration) Option {
+	return func(c *call) {
+		duration("wait_ms", d)(c)
+		c.limit = d + callLimit
+	}
+}
+
+// Mode makes a lock [ModeRead] or [ModeWrite].
+func Mode(mode string) Option { return field("mode", mode) }
+
+// Slots lets a lock have several holders.
+func Slots(n int) Option {
+	return func(c *call) {
+		if c.fields["mode"] == nil {
+			c.fields["mode"] = "slot"
+		}
+		c.fields["slots"] = n
+	}
+}
+
+// SessionTimeout is the time after which the servers give up a session without messages.
+func SessionTimeout(d time.Duration) Option { return duration("session_timeout_ms", d) }
+
+// LockDelay is the time for which nobody gets an exclusive lock after its holder has died.
+func LockDelay(d time.Duration) Option { return duration("lock_delay_ms", d) }
+
+// Name is shown to others; otherwise it is the program's.
+func Name(name string) Option { return field("name", name) }
+
+// Data is shown to those who watch an election or members.
+func Data(data []byte) Option { return field("data_base64", data) }
+
+// OnWait is called for each change of the position in the wait queue.
+// It receives the number of those before, and the holder's node.
+func OnWait(f func(place int, heldBy string)) Option { return func(c *call) { c.onWait = f } }
+
+func (a *Agent) acquire(ctx context.Context, kind, path, rest string, options []Option,
+) (*held, *message, error) {
+	c := newCall("POST", kind, path, rest, append([]Option{unlimited}, options...)...)
+	sent := readClocks()
+	l, err := a.open(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, l.close)
+	h := &held{agent: a, path: path, link: l, done: make(chan struct{})}
+	event, err := l.receive(c.limit)
+	for err == nil && event.Event == "waiting" {
+		if c.onWait != nil {
+			c.onWait(event.Place, event.HeldBy)
+		}
+		event, err = l.receive(c.limit)
+	}
+	if err == nil {
+		err = h.start(ctx, sent, event)
+	}
+	if !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		l.close()
+		return nil, nil, a.explain(ctx, c, err)
+	}
+	go h.read()
+	return h, event, nil
+}
+
+func unlimited(c *call) { c.limit = forever }
+
+func (a *Agent) acquireGuard(ctx context.Context, kind, path string, options []Option,
+) (*Guard, error) {
+	h, event, err := a.acquire(ctx, kind, path, "", options)
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{h, event.Guard, event.Token, event.Term}, nil
+}
+
+// Lock acquires a lock: exclusive, or with [Mode] or [Slots].
+func (a *Agent) Lock(ctx context.Context, path string, options ...Option) (*Guard, error) {
+	return a.acquireGuard(ctx, "lock", path, options)
+}
+
+// Elect acquires leadership. Those who watch the election see [Data].
+func (a *Agent) Elect(ctx context.Context, path string, options ...Option) (*Guard, error) {
+	return a.acquireGuard(ctx, "elect", path, options)
+}
+
+// Join makes this process a member, with [Data].
+func (a *Agent) Join(ctx context.Context, path, id string, options ...Option) (*Membership, error) {
+	h, _, err := a.acquire(ctx, "member", path, "", append(options, field("id", id)))
+	if err != nil {
+		return nil, err
+	}
+	return &Membership{h}, nil
+}
+
+// Member is one of the members at a path.
+type Member struct{ ID, Data, Session string }
+
+// Members yields the members at a path, a list at each change, until the context is done or yield
+// returns false.
+func (a *Agent) Members(ctx context.Context, path string) func(yield func([]Member, error) bool) {
+	return func(yield func([]Member, error) bool) {
+		l, err := a.open(ctx, newCall("GET", "member", path, ""))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer l.close()
+		defer context.AfterFunc(ctx, l.close)()
+		for isWanted := true; isWanted && err == nil; {
+			var event *message
+			if event, err = l.receive(forever); err != nil && ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			isWanted = yield(event.Members, err)
+		}
+	}
+}
+
+// Queue is a work queue.
+type Queue struct {
+	agent *Agent
+	path  string
+}
+
+// Queue returns the work queue at a path.
+func (a *Agent) Queue(path string) Queue { return Queue{a, path} }
+
+// Priority orders items: lower ones are taken first.
+func Priority(n int) Option { return field("priority", n) }
+
+// Delay is the time before an item can be taken.
+func Delay(d time.Duration) Option { return duration("delay_ms", d) }
+
+// ID makes a second item with the same id be the first one.
+func ID(id string) Option { return field("id", id) }
+
+// MaxAttempts is how often an item is given to consumers before it is a dead letter.
+func MaxAttempts(n int) Option { return field("max_attempts", n) }
+
+// Visibility is the time for which a claim lasts without [Item.Extend].
+func Visibility(d time.Duration) Option { return duration("visibility_ms", d) }
+
+// Put puts an item, and returns its id.
+func (q Queue) Put(ctx context.Context, data []byte, options ...Option) (string, error) {
+	options = append(options, Data(data))
+	answer, err := q.agent.ask(ctx, newCall("POST", "queue", q.path, "/put", options...))
+	return answer.Item, err
+}
+
+// Take claims the next item. Its end without an [Item.Ack] gives it to the next consumer.
+func (q Queue) Take(ctx context.Context, options ...Option) (*Item, error) {
+	h, event, err := q.agent.acquire(ctx, "queue", q.path, "/take", options)
+	if err != nil {
+		return nil, err
+	}
+	return &Item{h, event.Item, event.Token, event.Attempt, event.Data, event.Claim}, nil
+}
+
+// Counter is a counter.
+type Counter struct {
+	agent *Agent
+	path  string
+}
+
+// Counter returns the counter at a path.
+func (a *Agent) Counter(path string) Counter { return Counter{a, path} }
+
+// Add adds, and returns the value.
+func (c Counter) Add(ctx context.Context, delta int64) (int64, error) {
+	add := newCall("POST", "counter", c.path, "/add", field("delta", delta))
+	answer, err := c.agent.ask(ctx, add)
+	return answer.Value, err
+}
+
+// Get returns the value.
+func (c Counter) Get(ctx context.Context) (int64, error) {
+	answer, err := c.agent.ask(ctx, newCall("GET", "counter", c.path, ""))
+	return answer.Value, err
+}
+
+// Token names a lock that [Agent.Hold] holds already, and that goes on being held.
+func Token(token uint64) Option { return field("token", token) }
+
+// Hold holds an exclusive lock for a time, beyond the end of this process, and returns its token.
+func (a *Agent) Hold(ctx context.Context, path string, ttl time.Duration, options ...Option,
+) (uint64, error) {
+	c := newCall("POST", "hold", path, "", append([]Option{unlimited}, options...)...)
+	lock := c.fields
+	c.fields = map[string]any{"lock": lock, "token": lock["token"]}
+	delete(lock, "token")
+	duration("ttl_ms", ttl)(c)
+	answer, err := a.ask(ctx, c)
+	return answer.Token, err
+}
+
+// ReleaseHold releases a lock that [Agent.Hold] holds, from any process of this user.
+func (a *Agent) ReleaseHold(ctx context.Context, path string, token uint64) error {
+	_, err := a.ask(ctx, newCall("DELETE", "hold", path, fmt.Sprintf("?token=%d", token)))
+	return err
+}
+
+// TokenIsCurrent returns whether a token is that of the present holder.
+func (a *Agent) TokenIsCurrent(ctx context.Context, path string, token uint64) (bool, error) {
+	answer, err := a.ask(ctx, newCall("GET", "token", path, fmt.Sprintf("/%d", token)))
+	return answer.Current, err
+}
+
+// LockState is a lock as others see it: its holders, and its waiters in order.
+type LockState struct{ Holders, Waiters []LockNode }
+
+// LockNode is a holder of a lock or one that waits for it.
+type LockNode struct {
+	Path, Mode string
+	// Token is a holder's.
+	Token  uint64
+	Record struct{ Name, Host string }
+}
+
+// Locks returns who holds a lock and who waits for it.
+func (a *Agent) Locks(ctx context.Context, path string) (LockState, error) {
+	answer, err := a.ask(ctx, newCall("GET", "locks?path=", path, ""))
+	return LockState{answer.Holders, answer.Waiters}, err
+}
+
+// Health returns the state of the agent and of its sessions.
+func (a *Agent) Health(ctx context.Context) (map[string]any, error) {
+	answer, err := a.ask(ctx, healthCall())
+	state := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal(answer.raw, &state)
+	}
+	return state, err
+}
+
+// Default is the agent of the package's functions.
+var Default = &Agent{}
+
+// Lock acquires a lock: see [Agent.Lock].
+func Lock(ctx context.Context, path string, options ...Option) (*Guard, error) {
+	return Default.Lock(ctx, path, options...)
+}
+
+// Elect acquires leadership: see [Agent.Elect].
+func Elect(ctx context.Context, path string, options ...Option) (*Guard, error) {
+	return Default.Elect(ctx, path, options...)
+}

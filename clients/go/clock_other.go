@@ -1,0 +1,6 @@
+//go:build !linux
+
+package baton
+
+// bootClock reads no clock: this system has none that is known to go on while the machine sleeps.
+func bootClock() (int64, bool) { return 0, false }

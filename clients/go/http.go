@@ -1,0 +1,187 @@
+package baton
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// callLimit is the longest wait for an answer, beyond what the caller wants to wait.
+	callLimit = time.Minute
+	forever   = 100 * 365 * 24 * time.Hour
+	// maxMessage is the most bytes of one object of an answer.
+	maxMessage = 16 << 20
+)
+
+// message is an object of the agent: an answer, or one event of several.
+type message struct {
+	Event, Reason    string
+	Thing, Cause     string
+	Code, Guard      string
+	Claim, Item      string
+	NextStep         string `json:"next_step"`
+	Token, Term      uint64
+	LeaseUntilNS     int64  `json:"lease_until_ns"`
+	NowNS            int64  `json:"now_ns"`
+	BootID           string `json:"boot_id"`
+	Place, Attempt   int
+	HeldBy           string `json:"held_by"`
+	Data             []byte `json:"data_base64"`
+	Members          []Member
+	Value            int64
+	Current          bool
+	Holders, Waiters []LockNode
+	UnavailableForMS *int64 `json:"unavailable_for_ms"`
+	raw              json.RawMessage
+}
+
+// call is a request. It carries the error of its parameters to where it would be sent.
+type call struct {
+	method, url, path string
+	fields            map[string]any
+	limit             time.Duration
+	onWait            func(place int, heldBy string)
+	err               error
+}
+
+func newCall(method, kind, path, rest string, options ...Option) *call {
+	parts := strings.Split(path, "/")
+	for at, part := range parts {
+		parts[at] = strings.ReplaceAll(url.QueryEscape(part), "+", "%20")
+	}
+	url := "/v1/" + kind + strings.Join(parts, "/") + rest
+	c := &call{method, url, path, map[string]any{}, callLimit, nil, nil}
+	if !strings.HasPrefix(path, "/") || path == "/" {
+		c.err = refused(fmt.Sprintf("%q", path), "not a znode path", "give one like /deploy")
+	}
+	for _, option := range options {
+		option(c)
+	}
+	return c
+}
+
+func healthCall() *call { return &call{method: "GET", url: "/v1/health", limit: callLimit} }
+
+// link is a connection with one request. It must be closed.
+type link struct {
+	agent   string
+	conn    *net.UnixConn
+	input   io.LimitedReader
+	answers *json.Decoder
+	status  int
+}
+
+func (a *Agent) open(ctx context.Context, c *call) (*link, error) {
+	body, err := json.Marshal(c.fields)
+	if c.err != nil {
+		return nil, c.err
+	} else if err != nil {
+		return nil, refused(c.url, err.Error(), "give values that JSON has")
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.Socket())
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	} else if err != nil {
+		return nil, silent(a.Socket(), err)
+	}
+	l := &link{agent: a.Socket(), conn: conn.(*net.UnixConn)}
+	l.input.R = conn
+	// An error of the write is no end: the agent may have answered before it has read all.
+	_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
+		c.method, c.url, len(body), body)
+	return l, nil
+}
+
+func (l *link) close() { _ = l.conn.Close() }
+
+// receive waits for an object. Returns the error that the agent names, or that it is silent.
+func (l *link) receive(limit time.Duration) (*message, error) {
+	found := new(message)
+	err := l.decode(found, limit)
+	if l.status >= 400 && found.Thing == "" {
+		found.Thing = fmt.Sprintf("HTTP status %d", l.status)
+	} else if err != nil {
+		return found, silent(l.agent, err)
+	}
+	if l.status < 400 && found.Event != "error" {
+		return found, nil
+	}
+	kinds := map[string]error{"not_acquired": ErrNotAcquired, "unavailable": ErrUnavailable,
+		"lost": ErrLost, "unknown": ErrUnknown}
+	kind := kinds[found.Code]
+	if strings.HasPrefix(found.Thing, "guard ") {
+		// An agent does not remember what has ended: a guard that it does not know is a lost one.
+		kind = ErrLost
+	} else if kind == nil {
+		kind = ErrRefused
+	}
+	return found, &Error{kind, found.Thing, found.Cause, found.NextStep, "", time.Time{}}
+}
+
+func (l *link) decode(found *message, limit time.Duration) error {
+	_ = l.conn.SetReadDeadline(time.Now().Add(limit)) // Where it fails, so does the read.
+	l.input.N = maxMessage
+	if l.answers == nil {
+		response, err := http.ReadResponse(bufio.NewReader(&l.input), nil)
+		if err != nil {
+			return err
+		}
+		l.status, l.answers = response.StatusCode, json.NewDecoder(response.Body)
+	}
+	if err := l.answers.Decode(&found.raw); err != nil {
+		return err
+	}
+	return json.Unmarshal(found.raw, found)
+}
+
+// ask sends a request and returns its answer, and an empty one with an error.
+func (a *Agent) ask(ctx context.Context, c *call) (*message, error) {
+	l, err := a.open(ctx, c)
+	if err != nil {
+		return new(message), err
+	}
+	defer l.close()
+	defer context.AfterFunc(ctx, l.close)()
+	answer, err := l.receive(c.limit)
+	if err == nil {
+		return answer, nil
+	}
+	e := err.(*Error)
+	if e.Kind == ErrUnavailable && !e.Since.IsZero() && c.method != "GET" {
+		thing, next := c.method+" "+c.url, "read before you repeat it"
+		e = &Error{Kind: ErrUnknown, Thing: thing, Cause: e.Cause, NextStep: next}
+	} else if ctx.Err() != nil {
+		return new(message), ctx.Err()
+	}
+	return new(message), a.explain(ctx, c, e)
+}
+
+// explain adds to an error who holds, or since when no server answers, where the agent knows.
+func (a *Agent) explain(ctx context.Context, c *call, err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	if e.Kind == ErrUnavailable && e.Since.IsZero() {
+		if answer, err := a.ask(ctx, healthCall()); err == nil && answer.UnavailableForMS != nil {
+			e.Since = time.Now().Add(-time.Duration(*answer.UnavailableForMS) * time.Millisecond)
+		}
+	} else if e.Kind == ErrNotAcquired && !strings.HasPrefix(c.url, "/v1/queue/") {
+		if state, err := a.Locks(ctx, c.path); err == nil && len(state.Holders) > 0 {
+			if e.HeldBy = state.Holders[0].Record.Name; e.HeldBy == "" {
+				e.HeldBy = state.Holders[0].Path
+			}
+		}
+	}
+	return e
+}

@@ -1,0 +1,64 @@
+//go:build unix
+
+package baton
+
+import (
+	"context"
+	"os/exec"
+	"sync"
+	"syscall"
+)
+
+// Run runs a command in a process group of its own, and returns its error.
+//
+// Kills the group when the lock is lost or the guard's context ends, and what is left of it at the
+// end. Returns an [ErrLost] if the lock is held no longer then. If this process dies first, the
+// command keeps the lock.
+func (g *Guard) Run(cmd *exec.Cmd) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	file, err := g.link.conn.File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var turn sync.Mutex
+	kill := func() {
+		turn.Lock()
+		defer turn.Unlock()
+		if cmd.ProcessState == nil {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}
+	defer context.AfterFunc(g.ctx, kill)()
+	// It stays a zombie, so that nobody else gets its number while it may be killed.
+	waitForExit(cmd.Process.Pid)
+	kill()
+	turn.Lock()
+	err = cmd.Wait()
+	turn.Unlock()
+	if lost := g.Check(); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func waitForExit(pid int) {
+	for {
+		// The first argument is P_PID.
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, 1, uintptr(pid), 0,
+			syscall.WEXITED|syscall.WNOWAIT, 0, 0)
+		if errno != syscall.EINTR {
+			return
+		}
+	}
+}
