@@ -420,7 +420,7 @@ async fn apply(guard: &Guard, writes: Vec<Write>) -> Result<(), ApiError> {
         Err(error) => {
             let (code, next) = match &error {
                 TxnError::Lost { .. } => (Code::Lost, NEXT_AFTER_LOSS),
-                TxnError::Unknown(_) => (Code::Unknown, "read one of its nodes to find out"),
+                TxnError::Unknown { .. } => (Code::Unknown, "read one of its nodes to find out"),
                 _ => (Code::Refused, "read the nodes again and decide anew"),
             };
             let cause = crate::error::one_line(&error.to_string());

@@ -25,6 +25,7 @@ const TLS_MARK: &str = "tls://";
 
 /// A connect string that cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// No host in the list.
     #[error(

@@ -213,7 +213,8 @@ impl Error {
         matches!(self.reason(), Some(Reason::TooLarge { .. }))
     }
 
-    /// The path that the operation (or the failing part of a multi) named.
+    /// The path that the operation (or the part of a multi that is at fault) named; empty where the
+    /// multi failed as a whole.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {

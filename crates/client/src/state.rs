@@ -17,6 +17,7 @@ use tokio::sync::Notify;
     derive(serde::Serialize),
     serde(tag = "state", rename_all = "snake_case")
 )]
+#[non_exhaustive]
 pub enum State {
     /// A server has the session; `epoch` counts its connections from 1.
     Connected {
@@ -68,6 +69,7 @@ impl fmt::Display for State {
     derive(serde::Serialize),
     serde(rename_all = "snake_case")
 )]
+#[non_exhaustive]
 pub enum EndReason {
     /// The server said that it has expired, or does not know it.
     ExpiredByServer,

@@ -21,6 +21,7 @@ pub type BoxStream = Box<dyn Stream>;
 
 /// One entry of a server list, as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Host {
     /// A host name or literal address with its port; resolved anew before every attempt.
     Tcp {
@@ -45,6 +46,7 @@ impl fmt::Display for Host {
 
 /// A resolved address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Endpoint {
     /// A TCP address.
     Tcp(SocketAddr),

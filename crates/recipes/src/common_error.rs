@@ -194,7 +194,7 @@ macro_rules! recipe_error {
                     /// The path of the recipe, or of its node.
                     path: String,
                     /// Why not.
-                    source: ::baton_client::ConnectError,
+                    r#source: ::baton_client::ConnectError,
                 },
             }
             {
@@ -222,7 +222,7 @@ macro_rules! recipe_error {
                     /// The path of the recipe, or of its node.
                     path: String,
                     /// What the client says.
-                    source: ::baton_client::Error,
+                    r#source: ::baton_client::Error,
                 },
             }
             {
@@ -250,7 +250,7 @@ macro_rules! recipe_error {
                     /// The recipe's path.
                     path: String,
                     /// Why not.
-                    source: ::baton_client::LeaseError,
+                    r#source: ::baton_client::LeaseError,
                 },
             }
             {

@@ -100,16 +100,28 @@ pub enum EmbeddedError {
     Start(#[from] StartError),
     /// It cannot be connected to.
     #[error("the embedded server does not answer: {0}")]
-    Connect(#[from] ConnectError),
+    Connect(ConnectError),
     /// Its address makes no connect string.
     #[error("the embedded server's address is unusable: {0}")]
-    Address(#[from] ConfigError),
+    Address(ConfigError),
     /// It failed.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The server has no session of this id, or does not run.
     #[error("the embedded server has no session 0x{0:x}; it may have expired already")]
     NoSession(i64),
+}
+
+impl From<ConnectError> for EmbeddedError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
+
+impl From<ConfigError> for EmbeddedError {
+    fn from(error: ConfigError) -> Self {
+        Self::Address(error)
+    }
 }
 
 /// Settings of an embedded server, and the start.

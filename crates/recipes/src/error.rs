@@ -3,6 +3,11 @@
 //! Each recipe has an error type of its own, in its module, which says more. [`WaitedFor`] is part
 //! of those that report a time-out. [`RecipeError`] yields what the errors of all recipes have in
 //! common.
+//!
+//! The text of an error is whole: it has the cause in it, and there is no `source()` that would
+//! have it again. Match on the variants for the typed cause, or ask [`RecipeError::common`].
+
+use std::fmt;
 
 use baton_client::{CloseError, ConfigError, ConnectError, LeaseError};
 
@@ -26,7 +31,8 @@ pub use crate::time_limit::WaitedFor;
 /// Any error of this library.
 ///
 /// Each recipe has an error type of its own, which says more. This one is for functions that use
-/// several of them with `?`. Its text and its source are those of the error inside.
+/// several of them with `?`. Its text is that of the error inside, and its `Debug` form too, which
+/// a `main` that returns it prints.
 ///
 /// ```
 /// async fn report(client: &baton::Client) -> Result<(), baton::Error> {
@@ -38,7 +44,7 @@ pub use crate::time_limit::WaitedFor;
 ///     Ok(())
 /// }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An operation on the tree.
@@ -103,6 +109,12 @@ pub enum Error {
     Partition(#[from] PartitionError),
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl RecipeError for Error {
     fn common(&self) -> Option<CommonError<'_>> {
         match self {
@@ -136,16 +148,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_and_the_source_are_those_of_the_error_inside() {
+    fn every_form_of_an_error_is_the_text_of_the_error_inside() {
         let inside = || LockError::Connect {
             path: "/x".to_owned(),
             source: ConnectError::NoRuntime,
         };
         let error: Error = inside().into();
         assert_eq!(error.to_string(), inside().to_string());
-        let source = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
-        assert!(source(&error).is_some());
-        assert_eq!(source(&error), source(&inside()));
+        // As a `main` prints it.
+        assert_eq!(format!("{error:?}"), inside().to_string());
+    }
+
+    /// The causes as programs print them that walk an error down to its root.
+    fn chain(error: &dyn std::error::Error) -> String {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
     }
 
     fn connect() -> ConnectError {
@@ -203,6 +226,7 @@ mod tests {
                 source: &connect(),
             };
             assert_eq!(error.common(), Some(common), "{error:?}");
+            assert_eq!(chain(error).matches("no runtime").count(), 1, "{error}");
         }
     }
 
@@ -248,6 +272,7 @@ mod tests {
                 source: &source,
             };
             assert_eq!(error.common(), Some(common), "{error:?}");
+            assert_eq!(chain(error).matches("maybe applied").count(), 1, "{error}");
         }
     }
 }

@@ -14,6 +14,9 @@ use crate::background;
 /// An answer that has been outstanding for longer counts as missing.
 const SLOW_ANSWER: Duration = Duration::from_secs(1);
 
+/// Within less, a server that is well may not have answered.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
+
 /// What a wait still lacked when its time was up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,6 +32,8 @@ pub enum WaitedFor {
         /// For how long none had come.
         silent_for: Duration,
     },
+    /// An answer, for which the limit was too short: no server is known to be away.
+    Answer,
 }
 
 impl WaitedFor {
@@ -45,8 +50,17 @@ impl WaitedFor {
             }
         };
         match silent_for {
-            Some(silent_for) => Self::Servers { silent_for },
+            Some(silent_for) => Self::unanswered(limit, silent_for),
             None => Self::Others { holder: None },
+        }
+    }
+
+    /// What a wait of this length lacks that has had no answer for `silent_for`.
+    pub(crate) fn unanswered(limit: Duration, silent_for: Duration) -> Self {
+        if limit < SHORTEST_SILENCE {
+            Self::Answer
+        } else {
+            Self::Servers { silent_for }
         }
     }
 
@@ -54,7 +68,7 @@ impl WaitedFor {
     pub(crate) fn held_by(self, node: Option<String>) -> Self {
         match self {
             Self::Others { .. } => Self::Others { holder: node },
-            servers @ Self::Servers { .. } => servers,
+            unanswered => unanswered,
         }
     }
 
@@ -89,6 +103,9 @@ impl fmt::Display for Because<'_> {
                 }
                 f.write_str("; try again, or allow more time")
             }
+            WaitedFor::Answer => {
+                f.write_str("that is too short for an answer of a server; allow more time")
+            }
             WaitedFor::Servers { silent_for } => write!(
                 f,
                 "no server has answered for {silent_for:.1?}; check that the servers run and can be reached, and try again"
@@ -115,5 +132,22 @@ pub(crate) async fn at_most<T, E>(
         Some(outcome) => outcome,
         // Before `work` is dropped, which sends requests of its own.
         None => Err(timed_out(WaitedFor::now(client, limit))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_too_short_for_an_answer_blames_neither_servers_nor_others() {
+        for (limit, blames_servers) in [(0, false), (99, false), (100, true), (5000, true)] {
+            let limit = Duration::from_millis(limit);
+            let lacking = WaitedFor::unanswered(limit, limit);
+            let text = lacking.because("somebody else holds it").to_string();
+            assert_eq!(text.contains("no server has answered"), blames_servers);
+            assert_eq!(text.contains("too short for an answer"), !blames_servers);
+            assert!(!text.contains("somebody"), "{text}");
+        }
     }
 }

@@ -29,7 +29,7 @@ pub enum StartError {
         /// The address as given.
         address: String,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The server cannot listen on a unix socket.
     #[error("cannot listen on the unix socket {}: {source}; {}", .path.display(), listen_remedy(.source))]
@@ -37,7 +37,7 @@ pub enum StartError {
         /// Its path.
         path: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The data folder cannot be made or opened.
     #[error("cannot use the data folder {}: {source}; choose a folder that this user may write to", .path.display())]
@@ -45,7 +45,7 @@ pub enum StartError {
         /// The folder.
         path: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The data folder is open to other users.
     #[error(transparent)]
@@ -91,10 +91,29 @@ pub enum StartError {
     Stopped,
     /// The system gave no thread or no random bytes.
     #[error("cannot start the server: {0}; close other programs or raise the limits of this user")]
-    System(#[from] io::Error),
+    System(io::Error),
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
 }
 
 impl StartError {
+    /// Whether another program listens on one of the server's addresses, be it for clients or for
+    /// other servers.
+    #[must_use]
+    pub fn is_address_in_use(&self) -> bool {
+        let refused = match self {
+            Self::Listen { source, .. }
+            | Self::UnixSocket { source, .. }
+            | Self::PeerPort(BindError::Listen { source, .. }) => source,
+            _ => return false,
+        };
+        refused.kind() == io::ErrorKind::AddrInUse
+    }
+
     /// An error of the log at start, without the words for a server that was running.
     pub(crate) fn of_recovery(error: ServerError) -> StartError {
         match error {
@@ -133,7 +152,7 @@ pub enum ServerError {
     Log(Arc<WalError>),
     /// Consensus refused.
     #[error("the server stopped: {0}; keep the data folder and report this")]
-    Consensus(#[from] ConsensusError),
+    Consensus(ConsensusError),
     /// This server's log lacks entries that it has acknowledged.
     #[error("the server stopped: {0}")]
     LostLog(StepError),
@@ -152,7 +171,7 @@ pub enum ServerError {
         /// Its place in the log.
         index: u64,
         /// What is wrong with it.
-        source: BatchError,
+        r#source: BatchError,
     },
     /// A snapshot that cannot be restored.
     #[error(
@@ -162,13 +181,19 @@ pub enum ServerError {
         /// Its file.
         name: String,
         /// What is wrong with it.
-        source: RestoreError,
+        r#source: RestoreError,
     },
     /// The core ended without saying why.
     #[error(
         "the server's core ended by a defect; what was acknowledged is on disk: start the server again and report this"
     )]
     Defect,
+}
+
+impl From<ConsensusError> for ServerError {
+    fn from(error: ConsensusError) -> Self {
+        Self::Consensus(error)
+    }
 }
 
 impl From<WalError> for ServerError {

@@ -71,7 +71,7 @@ pub enum OfflineError {
         /// On what.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// The log refused.
     #[error(transparent)]

@@ -46,7 +46,13 @@ pub enum UnreadableBackup {
     File(#[from] WalError),
     /// What its chunks contain is not a state that this version can read.
     #[error("{0}; use another backup")]
-    Content(#[from] RestoreError),
+    Content(RestoreError),
+}
+
+impl From<RestoreError> for UnreadableBackup {
+    fn from(error: RestoreError) -> Self {
+        Self::Content(error)
+    }
 }
 
 /// The state in a backup, read to its end. Each byte is held against its checksum, and the state

@@ -98,7 +98,7 @@ pub enum LaunchError {
         /// What was tried.
         what: String,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The process ended or did not serve in time.
     #[error("{what} on {addr} {how}; the end of its log: {log}")]

@@ -23,16 +23,16 @@ use tokio::net::TcpStream;
 pub enum RawError {
     /// The socket failed.
     #[error("the connection failed: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
     /// What came is not the protocol.
     #[error("the server's answer cannot be decoded: {0}")]
-    Decode(#[from] DecodeError),
+    Decode(DecodeError),
     /// What came is not even a frame.
     #[error("the server's answer is not a frame: {0}")]
-    Frame(#[from] frame::FrameError),
+    Frame(frame::FrameError),
     /// The server refused the session.
     #[error("the server refused session 0x{session_id:x}: expired, or the password is wrong")]
     SessionRefused {
@@ -50,6 +50,24 @@ pub enum RawError {
         /// The xid of the oldest request without a reply.
         expected: i32,
     },
+}
+
+impl From<io::Error> for RawError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<DecodeError> for RawError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<frame::FrameError> for RawError {
+    fn from(error: frame::FrameError) -> Self {
+        Self::Frame(error)
+    }
 }
 
 /// One reply as it came.

@@ -62,7 +62,7 @@ pub enum AssembleError {
         /// The path.
         path: String,
         /// What is wrong with it.
-        source: path::PathError,
+        r#source: path::PathError,
     },
     /// The parent did not come before it.
     #[error("the znode {0:?} has no parent")]

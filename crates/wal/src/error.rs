@@ -16,7 +16,7 @@ pub enum WalError {
         /// The file or folder.
         file: String,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// No room on the disk. Nothing that waits to be synced was acknowledged. When `retryable`, it
     /// is still buffered and [`Wal::sync`](crate::Wal::sync) may be called again once there is

@@ -147,5 +147,11 @@ pub enum LockError {
     },
     /// The system refused.
     #[error("cannot lock: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for LockError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }

@@ -156,5 +156,11 @@ pub enum ZkDataError {
     },
     /// The znodes do not make a tree.
     #[error("{0}: a log is missing, or the files are of different servers")]
-    Tree(#[from] AssembleError),
+    Tree(AssembleError),
+}
+
+impl From<AssembleError> for ZkDataError {
+    fn from(error: AssembleError) -> Self {
+        Self::Tree(error)
+    }
 }

@@ -9,6 +9,7 @@
 )]
 
 mod commands;
+mod errors;
 mod facade;
 mod finding;
 mod golden;

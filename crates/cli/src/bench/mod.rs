@@ -169,7 +169,7 @@ pub(crate) enum BenchError {
         /// The address tried.
         addr: String,
         /// The system's error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A connection ended in the run.
     #[error("{addr} ended the connection: {source}; see the server's log")]
@@ -177,7 +177,7 @@ pub(crate) enum BenchError {
         /// The server.
         addr: String,
         /// The system's error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The server's bytes made no sense.
     #[error("{addr} does not answer as a ZooKeeper server: {what}")]
@@ -212,7 +212,7 @@ pub(crate) enum BenchError {
     },
     /// The runtime could not be started.
     #[error("cannot start: {0}")]
-    Runtime(#[source] io::Error),
+    Runtime(io::Error),
 }
 
 /// Runs the workload and prints its measurements.

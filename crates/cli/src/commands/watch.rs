@@ -48,7 +48,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             let zxid = change.zxid;
             context.output.result(&Changed { event, path, zxid }, text);
         }
-        PersistentEvent::Resync => {
+        // A Resync, or what a later version reports.
+        _ => {
             let path = &args.path;
             let text = format!("Resync {path} (changes may have been missed: read anew)");
             let event = "Resync".to_owned();

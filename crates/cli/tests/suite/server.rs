@@ -16,7 +16,7 @@ use baton_proto::{
 };
 use serde_json::Value;
 
-use crate::common::{Home, Ran, free_port};
+use crate::common::{Home, Ports, Ran};
 
 /// What the servers of a test share.
 struct State {
@@ -37,6 +37,7 @@ struct Servers {
     home: Home,
     state: Arc<Mutex<State>>,
     addresses: Vec<SocketAddr>,
+    ports: Ports,
     /// Held, so that whoever connects waits.
     silent: Option<TcpListener>,
 }
@@ -56,6 +57,7 @@ impl Servers {
             home: Home::new(),
             state,
             addresses: Vec::new(),
+            ports: Ports::default(),
             silent: None,
         };
         for id in 1..=count {
@@ -90,7 +92,7 @@ impl Servers {
 
     /// A member of this id where nobody listens.
     fn list_dead(&mut self, id: u64) {
-        let address = (Ipv4Addr::LOCALHOST, free_port());
+        let address = (Ipv4Addr::LOCALHOST, self.ports.take());
         self.list(&line(id, address.into()));
     }
 

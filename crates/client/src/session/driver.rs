@@ -24,6 +24,26 @@ use crate::state::EndReason;
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
+/// How far an attempt has come.
+#[derive(Clone, Copy)]
+enum ConnectStage {
+    Resolving,
+    Connecting,
+    Answering,
+}
+
+impl ConnectStage {
+    /// The failure of an attempt that has come no further in this time.
+    fn unfinished(self, limit: Duration) -> String {
+        let lacking = match self {
+            Self::Resolving => "its name was not resolved",
+            Self::Connecting => "no connection",
+            Self::Answering => "it took the connection and did not answer",
+        };
+        format!("{lacking} within {limit:.1?}")
+    }
+}
+
 /// The failure of an attempt, for whoever gives up.
 #[derive(Default)]
 struct LastFailure {
@@ -32,12 +52,19 @@ struct LastFailure {
     text: String,
     /// The server and the failure, where TLS failed.
     tls: Option<(String, TlsFailure)>,
+    /// The attempt that is under way.
+    running: Option<(String, ConnectStage)>,
 }
 
 impl LastFailure {
+    fn begin(&mut self, server: &str, stage: ConnectStage) {
+        self.running = Some((server.to_owned(), stage));
+    }
+
     /// Takes the failure of `server` down. One of TLS says more than that another address of the
     /// same round does not answer.
     fn note(&mut self, round: u64, server: String, error: &std::io::Error) {
+        self.running = None;
         let tls = TlsFailure::of(error);
         if self.round == round && self.tls.is_some() && tls.is_none() {
             return;
@@ -50,6 +77,7 @@ impl LastFailure {
             round,
             text: format!("{server}: {why}"),
             tls: tls.map(|failure| (server, failure)),
+            running: None,
         };
     }
 
@@ -63,9 +91,11 @@ impl LastFailure {
                 failure: Box::new(failure),
             };
         }
-        let last = match self.text {
-            text if text.is_empty() => "none was made".to_owned(),
-            text => text,
+        let last = match self.running {
+            Some((server, stage)) if self.text.is_empty() => {
+                format!("{server}: {}", stage.unfinished(waited))
+            }
+            _ => self.text,
         };
         ConnectError::Unreachable {
             servers,
@@ -285,23 +315,40 @@ async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
         round += 1;
         fastrand::shuffle(&mut hosts);
         for host in &hosts {
-            let endpoints = match within(core, timeout, config.transport.resolve(host)).await {
+            let shown = config.shown(host);
+            last.begin(&shown, ConnectStage::Resolving);
+            let resolving = config.transport.resolve(host);
+            let endpoints = match within(core, timeout, ConnectStage::Resolving, resolving).await {
                 Ok(mut endpoints) => {
                     fastrand::shuffle(&mut endpoints);
                     endpoints
                 }
                 Err(e) => {
-                    last.note(round, config.shown(host), &e);
+                    last.note(round, shown.clone(), &e);
                     Vec::new()
                 }
             };
             for endpoint in endpoints {
-                let attempt = handshake(core, host, &endpoint);
-                match within(core, patience, attempt).await {
+                let server = format!("{shown} ({endpoint})");
+                last.begin(&server, ConnectStage::Connecting);
+                let began = core.now();
+                let connecting = config.transport.connect(&endpoint);
+                let attempt =
+                    match within(core, patience, ConnectStage::Connecting, connecting).await {
+                        Ok(stream) => {
+                            last.begin(&server, ConnectStage::Answering);
+                            let left = patience
+                                .saturating_sub(core.now().saturating_duration_since(began));
+                            let shaking = handshake(core, host, stream);
+                            within(core, left, ConnectStage::Answering, shaking).await
+                        }
+                        Err(error) => Err(error),
+                    };
+                match attempt {
                     Ok(attempt) => return attempt,
                     Err(e) => {
                         tracing::debug!(%endpoint, error = %e, "connection attempt failed");
-                        last.note(round, format!("{} ({endpoint})", config.shown(host)), &e);
+                        last.note(round, server, &e);
                     }
                 }
             }
@@ -313,13 +360,14 @@ async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
 async fn within<T>(
     core: &Core,
     limit: Duration,
+    stage: ConnectStage,
     what: impl Future<Output = std::io::Result<T>>,
 ) -> std::io::Result<T> {
     tokio::select! {
         biased;
         result = what => result,
         () = core.config.clock.sleep_until(core.now() + limit) => {
-            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {limit:?}")))
+            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, stage.unfinished(limit)))
         }
     }
 }

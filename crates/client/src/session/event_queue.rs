@@ -24,6 +24,7 @@ pub struct WatchEvent {
 
 /// What a persistent watch reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PersistentEvent {
     /// A change.
     Change(WatchEvent),

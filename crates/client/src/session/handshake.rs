@@ -9,7 +9,8 @@ use std::io;
 
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, ErrorCode, Limits, OpCode, ReplyHeader, Request,
-    Response, frame,
+    Response,
+    frame::{self, FrameError},
 };
 use baton_tls::{ReloadOutcome, TlsFailure};
 use bytes::{Buf, Bytes, BytesMut};
@@ -18,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::clock::BootInstant;
 use crate::error::SaslFailure;
 use crate::session::core::Core;
-use crate::transport::{BoxStream, Endpoint, Host};
+use crate::transport::{BoxStream, Host};
 
 /// Random bytes of a client's nonce, which is hexadecimal.
 const NONCE_BYTES: usize = 16;
@@ -57,8 +58,8 @@ pub(crate) async fn write_whole(stream: &mut BoxStream, bytes: &[u8]) -> io::Res
 async fn next_frame(stream: &mut BoxStream, incoming: &mut BytesMut) -> io::Result<Option<Bytes>> {
     let limits = Limits::default();
     loop {
-        let frame =
-            frame::split_frame(incoming, limits.max_frame_bytes).map_err(|e| invalid(&e))?;
+        let frame = frame::split_frame(incoming, limits.max_frame_bytes)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if frame.is_some() {
             return Ok(frame);
         }
@@ -75,6 +76,31 @@ async fn next_frame(stream: &mut BoxStream, incoming: &mut BytesMut) -> io::Resu
 /// handshake, as no answer begins.
 fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes, [0x15 | 0x16, 0x03, ..])
+}
+
+/// The longest beginning of another protocol's answer that a message repeats.
+const SHOWN_ANSWER_CHARS: usize = 60;
+
+/// Says of what kind a server is whose answer begins with these bytes, where that is no frame of
+/// this protocol: other protocols begin with text, which read as a length is far over any limit.
+fn describe_foreign(answer: &[u8]) -> String {
+    let is_text = answer.len() >= frame::LENGTH_BYTES
+        && answer
+            .iter()
+            .take(frame::LENGTH_BYTES)
+            .all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    if !is_text {
+        return "its answer is none of ZooKeeper's protocol; correct the port".to_owned();
+    }
+    let kind = match answer {
+        [b'H', b'T', b'T', b'P', ..] => "an HTTP server",
+        [b'S', b'S', b'H', b'-', ..] => "an SSH server",
+        _ => "a server of another protocol",
+    };
+    let line = answer.split(|byte| byte.is_ascii_control()).next();
+    let line = String::from_utf8_lossy(line.unwrap_or_default());
+    let line: String = line.chars().take(SHOWN_ANSWER_CHARS).collect();
+    format!("it is {kind} (it answers {line:?}); correct the port")
 }
 
 fn invalid(why: &dyn fmt::Display) -> io::Error {
@@ -95,13 +121,12 @@ async fn refusal_of_tls(stream: &mut BoxStream) -> Option<io::Error> {
     TlsFailure::of(&error).is_some().then_some(error)
 }
 
-/// Connects to a server, and asks it for the session, or for one.
+/// Asks a server for the session, or for one, on a stream that has just been opened.
 pub(crate) async fn handshake(
     core: &Core,
     host: &Host,
-    endpoint: &Endpoint,
+    mut stream: BoxStream,
 ) -> io::Result<Attempt> {
-    let mut stream = core.config.transport.connect(endpoint).await?;
     let tls = core.config.tls_of(host);
     if let Some((tls, name)) = tls {
         if let ReloadOutcome::Kept(error) = tls.reload() {
@@ -136,7 +161,16 @@ pub(crate) async fn handshake(
     if tls.is_none() && is_tls(&incoming) {
         return Err(TlsFailure::TlsOnly.into());
     }
-    let answer = answer?.ok_or_else(closed_unanswered)?;
+    let answer = match answer {
+        Err(error)
+            if error
+                .get_ref()
+                .is_some_and(|inner| inner.is::<FrameError>()) =>
+        {
+            return Err(invalid(&describe_foreign(&incoming)));
+        }
+        answer => answer?.ok_or_else(closed_unanswered)?,
+    };
     let response = ConnectResponse::decode(&answer, &Limits::default()).map_err(|e| invalid(&e))?;
     let reattach = identity.id != 0;
     if reattach && (response.is_refused() || response.session_id != identity.id) {

@@ -385,7 +385,8 @@ impl Session {
             } else {
                 Shape::Whole
             };
-            check(op.path(), shape, op.version())
+            let bad = check(op.path(), shape, op.version())?;
+            Some((op.path(), bad))
         });
         let paths: Vec<_> = ops
             .iter()
@@ -401,7 +402,10 @@ impl Session {
             parts,
             ..Luggage::default()
         };
+        // A transaction has no path of its own; one that is not sent names the part at fault.
+        let (path, bad) = bad.map_or(("", None), |(path, bad)| (path, Some(bad)));
         let call = Call {
+            path,
             bad,
             luggage,
             ..Call::write("/", None)
@@ -494,7 +498,10 @@ impl Session {
     /// `Unimplemented` from servers before 3.7, as [`Error::Rejected`](crate::Error::Rejected).
     pub fn who_am_i(&self) -> Pending<Vec<ClientInfo>> {
         self.submit(
-            Call::write("/", None),
+            Call {
+                path: "",
+                ..Call::write("/", None)
+            },
             &Request::WhoAmI,
             |reply, _, _| match body(reply, OpCode::WhoAmI)? {
                 Response::WhoAmI(infos) => Ok(infos),

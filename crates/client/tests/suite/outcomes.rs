@@ -1,11 +1,13 @@
 //! How operations end: not sent, maybe applied, unanswered; their order, deadlines and bounds; and
 //! lost answers to creates.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_client::{
-    Acl, Cleanup, CleanupError, Client, CreateMode, DeleteOptions, EndReason, Error, Op, OpCode,
-    Reason, Session, State,
+    Acl, BoxFuture, BoxStream, Cleanup, CleanupError, Client, CreateMode, DeleteOptions, EndReason,
+    Endpoint, Error, Host, Op, OpCode, Reason, Session, State, Transport,
 };
 use baton_proto::{ErrorCode, MultiResult, ReplyHeader, Request, Response, Stat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -707,23 +709,97 @@ async fn a_server_that_talks_nonsense_is_left_and_believed_in_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn something_that_is_not_a_server_is_named_in_the_error() {
-    let mut world = World::new();
-    let config = world.config().connect_within(Duration::from_secs(1));
-    let connect = tokio::spawn(baton_client::Session::connect(config));
-    let serve = tokio::spawn(async move {
-        loop {
-            let mut peer = world.accept_raw().await;
-            let _ = peer
-                .stream
-                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                .await;
+async fn a_server_of_another_protocol_is_named_in_the_error() {
+    for (answer, said) in [
+        (
+            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+            r#"it is an HTTP server (it answers "HTTP/1.1 400 Bad Request"); correct the port"#,
+        ),
+        (
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            r#"it is an SSH server (it answers "SSH-2.0-OpenSSH_9.2"); correct the port"#,
+        ),
+        (
+            b"220 mail ESMTP\x1b[2J\r\n",
+            r#"it is a server of another protocol (it answers "220 mail ESMTP"); correct the port"#,
+        ),
+        (
+            &[0xff; 40],
+            "its answer is none of ZooKeeper's protocol; correct the port",
+        ),
+    ] {
+        let mut world = World::new();
+        let config = world.config().connect_within(Duration::from_secs(1));
+        let connect = tokio::spawn(baton_client::Session::connect(config));
+        let serve = tokio::spawn(async move {
+            loop {
+                let mut peer = world.accept_raw().await;
+                let _ = peer.stream.write_all(answer).await;
+            }
+        });
+        let error = connect.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("server:1"), "{error}");
+        assert!(error.contains(said), "{error}");
+        assert!(!error.contains("frame") && !error.contains('\n'), "{error}");
+        serve.abort();
+    }
+}
+
+/// A transport whose attempts come no further than this.
+struct Stuck {
+    resolves: bool,
+}
+
+impl Transport for Stuck {
+    fn resolve(&self, _: &Host) -> BoxFuture<io::Result<Vec<Endpoint>>> {
+        match self.resolves {
+            true => {
+                let address = ([127, 0, 0, 1], 1).into();
+                Box::pin(std::future::ready(Ok(vec![Endpoint::Tcp(address)])))
+            }
+            false => Box::pin(std::future::pending()),
         }
-    });
-    let e = connect.await.unwrap().unwrap_err().to_string();
+    }
+
+    fn connect(&self, _: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_under_way_when_the_time_is_up_says_how_far_it_has_come() {
+    // Less and more than one attempt may take.
+    for limit in [Duration::from_millis(500), Duration::from_secs(8)] {
+        let world = World::new();
+        let silent = world.config();
+        let stuck = |resolves| world.config().transport(Arc::new(Stuck { resolves }));
+        for (config, said) in [
+            (silent, "it took the connection and did not answer within"),
+            (stuck(true), "no connection within"),
+            (stuck(false), "its name was not resolved within"),
+        ] {
+            let config = config.connect_within(limit);
+            let error = baton_client::Session::connect(config).await.unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("last attempt: server:1"), "{text}");
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_fails_as_a_whole_names_no_path_and_a_bad_part_its_own() {
+    let mut world = World::new();
+    let (s, peer) = world.session().await;
+    let parts = [Op::check("/right", None), Op::check("/wrong/", None)];
+    let text = s.multi(&parts).await.unwrap_err().to_string();
     assert!(
-        e.contains("server:1") && e.contains("exceeds the limit") && !e.contains('\n'),
-        "{e}"
+        text.starts_with("transaction /wrong/: not sent: "),
+        "{text}"
     );
-    serve.abort();
+    drop(peer);
+    let parts = [Op::check("/right", None)];
+    let error = s.fail_fast().multi(&parts).await.unwrap_err();
+    assert_eq!(error.path(), "", "{error}");
+    assert!(error.to_string().starts_with("transaction: "), "{error}");
 }

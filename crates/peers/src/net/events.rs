@@ -79,7 +79,7 @@ pub enum EndCause {
     #[error("a newer connection has taken its place")]
     Superseded,
     /// A frame was refused.
-    #[error("{0}")]
+    #[error(transparent)]
     BadFrame(#[from] FrameError),
     /// This server has ended the connection.
     #[error("this server has ended the connection: {0}")]

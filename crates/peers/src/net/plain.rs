@@ -31,7 +31,7 @@ pub enum BindError {
         /// The address.
         address: String,
         /// The cause.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The address is not a loopback address, and nobody allowed that.
     #[error(
@@ -55,7 +55,7 @@ pub enum BindError {
         /// The address.
         address: String,
         /// The cause.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

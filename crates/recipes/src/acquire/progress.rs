@@ -107,7 +107,7 @@ impl WaitProgress {
         match self.position() {
             Some(position) => waited_for.held_by(position.head),
             // Not even the creation of the node was answered.
-            None if waited_for.is_others() => WaitedFor::Servers { silent_for: limit },
+            None if waited_for.is_others() => WaitedFor::unanswered(limit, limit),
             None => waited_for,
         }
     }

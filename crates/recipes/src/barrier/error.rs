@@ -10,7 +10,7 @@ recipe_error! {
     pub enum BarrierError {
         shared {
             /// Or a participant's name was, which is not a legal name of a node.
-            BadPath("not a legal path for a barrier"),
+            BadPath("not a legal path for a barrier or a latch"),
             /// This participant belonged to no meeting yet.
             TimedOut("not passed", "others had not done their part"),
             Connect,
@@ -54,7 +54,7 @@ recipe_error! {
         },
         /// Others meet here in another number.
         #[error(
-            "{path}: the barrier is for {theirs} participants, not {ours}; give all of them the same number"
+            "{path}: the number there is {theirs}, not {ours}; give all participants the same number"
         )]
         CountMismatch {
             /// The path.
@@ -64,8 +64,8 @@ recipe_error! {
             /// The number in the tree.
             theirs: u32,
         },
-        /// No such number can meet.
-        #[error("{path}: {count} cannot meet; the number must be from 1 to {most}")]
+        /// No barrier or latch is for this number.
+        #[error("{path}: the number cannot be {count}; it must be from 1 to {most}")]
         BadCount {
             /// The path.
             path: String,
@@ -75,7 +75,7 @@ recipe_error! {
             most: u32,
         },
         /// The node holds something else, or another layout.
-        #[error("{node}: {what}; move away what is there, or meet at another path")]
+        #[error("{node}: {what}; move away what is there, or use another path")]
         Foreign {
             /// The node.
             node: String,

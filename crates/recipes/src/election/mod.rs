@@ -405,13 +405,15 @@ impl LeaderElection {
                     if source.is_bad_version()
                         || source.is_node_exists()
                         || source.is_no_node() => {}
-                Err(TxnError::Unknown(error)) if error.is_session_ended() => return Ok(None),
-                Err(TxnError::Unknown(_)) => {
+                Err(TxnError::Unknown { source, .. }) if source.is_session_ended() => {
+                    return Ok(None);
+                }
+                Err(TxnError::Unknown { .. }) => {
                     let _ = retry::until_connected(guard.session()).await;
                 }
                 Err(TxnError::Conflict { source, .. }) => return Err(client(source)),
-                Err(TxnError::NotApplied(error)) => {
-                    retry::until_retryable(guard.session(), error)
+                Err(TxnError::NotApplied { source, .. }) => {
+                    retry::until_retryable(guard.session(), source)
                         .await
                         .map_err(client)?;
                 }

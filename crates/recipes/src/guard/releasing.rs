@@ -36,7 +36,7 @@ pub enum ReleaseError {
         /// Full path of the lock node.
         node: String,
         /// What the client knows.
-        source: Error,
+        r#source: Error,
     },
     /// The session ended before a server confirmed the release. The server deletes the node with
     /// the session.

@@ -79,16 +79,48 @@ pub enum TxnError {
     Conflict {
         /// Which part, in the order of adding, from 0.
         index: usize,
-        /// What the server said.
-        source: Error,
+        /// What the server said of that part: [`Error::Rejected`].
+        r#source: Error,
     },
     /// Nothing was applied, for a reason of the client's: not connected, too large, and the like.
-    #[error("not applied: {0}")]
-    NotApplied(Error),
+    #[error("{node}: not applied: {source}")]
+    NotApplied {
+        /// Full path of the lock node.
+        node: String,
+        /// What the client says.
+        r#source: Error,
+    },
     /// The session ended before the outcome could be read back. All of it was applied, or none:
     /// read before deciding.
-    #[error("the outcome of the transaction is not known: {0}; read one of its nodes to find out")]
-    Unknown(Error),
+    #[error(
+        "{node}: the outcome of the transaction is not known: {source}; read one of its nodes to find out"
+    )]
+    Unknown {
+        /// Full path of the lock node.
+        node: String,
+        /// Why there is no answer.
+        r#source: Error,
+    },
+}
+
+/// The refusal of a whole multi as that of the part at fault, whose position in the multi says
+/// nothing to those who have not added the checks of our own.
+fn of_part(error: Error) -> Error {
+    match error {
+        Error::MultiRejected {
+            op,
+            path,
+            code,
+            zxid,
+            ..
+        } => Error::Rejected {
+            op,
+            path,
+            code,
+            zxid,
+        },
+        other => other,
+    }
 }
 
 impl<'g> Txn<'g> {
@@ -154,7 +186,7 @@ impl<'g> Txn<'g> {
                 // The receipt is the first part.
                 Outcome::Refused(error) => Err(self.refused(error, 1)),
                 Outcome::Failed(error) => Err(self.failed(error)),
-                Outcome::Unknown(error) => Err(TxnError::Unknown(error)),
+                Outcome::Unknown(error) => Err(self.unknown(error)),
             };
         }
     }
@@ -167,7 +199,7 @@ impl<'g> Txn<'g> {
         self.state.check().map_err(|reason| self.lost(reason))?;
         match self.state.session().multi(&self.parts).await {
             Ok(_) => Ok(()),
-            Err(error) if error.is_maybe_applied() => Err(TxnError::Unknown(error)),
+            Err(error) if error.is_maybe_applied() => Err(self.unknown(error)),
             Err(error) => Err(self.refused(error, 0)),
         }
     }
@@ -179,7 +211,7 @@ impl<'g> Txn<'g> {
             Some(index) if index < own => self.ended(LostReason::NodeGone),
             Some(index) => TxnError::Conflict {
                 index: index.saturating_sub(own),
-                source: error,
+                source: of_part(error),
             },
             None => self.failed(error),
         }
@@ -190,7 +222,17 @@ impl<'g> Txn<'g> {
         if error.is_session_ended() {
             self.ended(LostReason::SessionLost)
         } else {
-            TxnError::NotApplied(error)
+            TxnError::NotApplied {
+                node: self.state.path().to_owned(),
+                source: error,
+            }
+        }
+    }
+
+    fn unknown(&self, source: Error) -> TxnError {
+        TxnError::Unknown {
+            node: self.state.path().to_owned(),
+            source,
         }
     }
 

@@ -229,8 +229,7 @@ pub struct UpgradeRefused {
     /// The guard, as it was.
     pub guard: ReadGuard,
     /// Why: [`LockError::WouldDeadlock`] where others read or wait.
-    #[source]
-    pub source: LockError,
+    pub r#source: LockError,
 }
 
 impl Deref for ReadGuard {

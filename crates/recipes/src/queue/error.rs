@@ -36,7 +36,7 @@ recipe_error! {
             /// The queue's path.
             path: String,
             /// The client's error.
-            source: Error,
+            r#source: Error,
         },
         /// The session ended before it was known whether the item was taken. This error contains
         /// the item, which may still be in the queue.
@@ -49,7 +49,7 @@ recipe_error! {
             /// The item.
             item: Bytes,
             /// The client's error.
-            source: Error,
+            r#source: Error,
         },
         /// The session ended before it was known whether a change to an item was applied.
         #[error(
@@ -59,7 +59,7 @@ recipe_error! {
             /// Full path of the item.
             node: String,
             /// The client's error.
-            source: Error,
+            r#source: Error,
         },
         /// The lock on the item was lost. Nothing was changed.
         #[error(

@@ -27,7 +27,7 @@ recipe_error! {
             /// Path of the value.
             path: String,
             /// What the client knows.
-            source: Error,
+            r#source: Error,
         },
         /// The node's data is no number of this layout. Nothing was changed.
         #[error(

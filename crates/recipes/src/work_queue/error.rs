@@ -88,7 +88,7 @@ recipe_error! {
             /// The queue's path.
             path: String,
             /// The client's error.
-            source: Error,
+            r#source: Error,
         },
         /// The claim was lost before the call. Another consumer gets the item, or has it. This call
         /// changed nothing.
@@ -126,7 +126,7 @@ recipe_error! {
             /// Full path of the item.
             item: String,
             /// The client's error.
-            source: Error,
+            r#source: Error,
         },
         /// There is no such dead letter.
         #[error("{path}: no dead letter {name:?}; see the list of them")]
@@ -142,7 +142,7 @@ recipe_error! {
             /// The queue's path.
             path: String,
             /// The error of its lock.
-            source: LockError,
+            r#source: LockError,
         },
     }
 }

@@ -184,7 +184,7 @@ async fn more_data_than_a_node_holds_is_refused_before_it_is_sent() {
     let beside = format!("{}-t", stage.path);
     let large = guard.txn().create(&beside, &much, CreateMode::Persistent);
     let error = within(large.commit()).await.unwrap_err();
-    assert!(matches!(error, TxnError::NotApplied(_)), "{error}");
+    assert!(matches!(error, TxnError::NotApplied { .. }), "{error}");
     assert!(error.to_string().contains("store less"), "{error}");
     assert_eq!(guard.check(), Ok(()));
     within(guard.release()).await.unwrap();

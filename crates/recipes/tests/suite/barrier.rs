@@ -175,6 +175,13 @@ async fn a_latch_opens_after_its_number_of_count_downs_each_counted_once() {
         matches!(error, BarrierError::CountMismatch { .. }),
         "{error}"
     );
+    let none = CountdownLatch::new(&client, &path, 0).unwrap_err();
+    for text in [error.to_string(), none.to_string()] {
+        assert!(
+            !text.contains("barrier") && !text.contains("meet"),
+            "{text}"
+        );
+    }
     for id in ["", "a/b", "\u{1}"] {
         let error = within(latch.count_down(id)).await.unwrap_err();
         assert!(matches!(error, BarrierError::BadPath { .. }), "{error}");

@@ -83,7 +83,14 @@ async fn a_transaction_that_cannot_be_read_back_says_so() {
     within(cut.fired()).await;
     proxy.partition();
     let (outcome, guard) = within(committing).await.unwrap();
-    assert!(matches!(outcome, Err(TxnError::Unknown(_))), "{outcome:?}");
+    match outcome {
+        Err(error @ TxnError::Unknown { .. }) => {
+            let text = error.to_string();
+            assert!(text.starts_with(guard.node()), "{text}");
+            assert!(!text.contains(" / "), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
     let lost = guard.txn().commit().await;
     assert!(matches!(lost, Err(TxnError::Lost { .. })), "{lost:?}");
 }
@@ -152,6 +159,10 @@ async fn a_part_whose_version_has_passed_refuses_the_whole_transaction_and_is_na
             matches!(refused, Err(TxnError::Conflict { index, .. }) if index == nth),
             "{part}: {refused:?}"
         );
+        let text = refused.unwrap_err().to_string();
+        assert_eq!(text.matches("part").count(), 1, "{text}");
+        assert!(text.contains(&format!("part {nth} ")), "{text}");
+        assert!(text.contains(&state), "{text}");
         assert_eq!(guard.check(), Ok(()));
         commit(Some(now)).await.unwrap();
         // Applied whole, as nothing of the one before was.

@@ -943,7 +943,7 @@ impl Transport for ClientTransport {
         let process = self.network.process(self.client);
         let host = match endpoint {
             Endpoint::Unix(path) => path.to_string_lossy().into_owned(),
-            Endpoint::Tcp(address) => address.to_string(),
+            other => other.to_string(),
         };
         Box::pin(process.run(self.network.clone().connect(self.client, host)))
     }

@@ -71,13 +71,13 @@ async fn commit(stage: &Stage, guard: &Guard, expected: &Expected) {
     let outcome = stage.cancellable(txn.commit()).await;
     stage.note(|| format!("token {token} committed: {outcome:?}"));
     match &outcome {
-        Some(Err(TxnError::Unknown(_))) => stage.mark(boundary::CHANGE_UNKNOWN),
+        Some(Err(TxnError::Unknown { .. })) => stage.mark(boundary::CHANGE_UNKNOWN),
         Some(Err(_)) => stage.mark(boundary::CHANGE_REFUSED),
         _ => {}
     }
     let (least, most) = match outcome {
         Some(Ok(_)) => (1, 1),
-        None | Some(Err(TxnError::Unknown(_))) => (0, 1),
+        None | Some(Err(TxnError::Unknown { .. })) => (0, 1),
         Some(Err(_)) => (0, 0),
     };
     if let Ok(mut expected) = expected.lock() {

@@ -12,5 +12,11 @@ pub enum OracleError {
     Launch(#[from] LaunchError),
     /// A server did not let a program begin.
     #[error("a server takes no program: {0}")]
-    Raw(#[from] RawError),
+    Raw(RawError),
+}
+
+impl From<RawError> for OracleError {
+    fn from(error: RawError) -> Self {
+        Self::Raw(error)
+    }
 }

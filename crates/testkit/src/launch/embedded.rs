@@ -2,7 +2,6 @@
 //! server and its folder.
 
 use std::error::Error;
-use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -183,23 +182,10 @@ async fn start(
             .start()
             .await;
         match outcome {
-            Err(error) if is_in_use(&error) && tokio::time::Instant::now() < given_up => {}
+            Err(error) if error.is_address_in_use() && tokio::time::Instant::now() < given_up => {}
             outcome => return outcome,
         }
     }
-}
-
-/// Whether an address is still in use, be it that for clients or that for other servers.
-fn is_in_use(error: &StartError) -> bool {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        let io = error.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|io| io.kind() == ErrorKind::AddrInUse) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 /// Waits until the server leads or follows.

@@ -32,7 +32,7 @@ pub enum FolderError {
         /// The folder.
         folder: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Another user owns the folder, and so can replace what is in it.
     #[error("the data folder {folder} belongs to another user ({owner}, this process runs as {user}): run as that user, run chown {user} {folder}, or choose a folder of your own, such as one below it", folder = .folder.display())]

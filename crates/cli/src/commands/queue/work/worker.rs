@@ -218,7 +218,6 @@ impl Worker<'_> {
             kill_after: options.notice(limit)?,
             json: self.context.output.json(),
             input: Some(claim.payload().to_vec()),
-            session: None,
         };
         let output = &self.context.output;
         output.verbose(|| format!("item {id}, attempt {attempt}"));
