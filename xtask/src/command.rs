@@ -8,13 +8,25 @@ use crate::Result;
 /// Runs a command to its end and returns what it printed; its failure is an error that quotes its
 /// standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
+    Ok(run(command)?.0)
+}
+
+/// Runs a command to its end and returns what it printed on standard output, then on standard
+/// error; its failure is an error that quotes its standard error.
+pub(crate) fn output_and_errors(command: &mut Command) -> Result<String> {
+    let (out, err) = run(command)?;
+    Ok(out + &err)
+}
+
+fn run(command: &mut Command) -> Result<(String, String)> {
     let output = command
         .output()
         .map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        return Ok((stdout, stderr));
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
     Err(format!(
         "{command:?} ended with {}: {}",
         output.status,

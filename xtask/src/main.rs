@@ -4,9 +4,11 @@
 //! | module | owns |
 //! |---|---|
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
+//! | `holder_deaths` | the time from a holder's death to the next grant |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
+//! | `book` | the pages as a book with a search, its links checked |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
@@ -15,6 +17,7 @@
 //! | `table`, `machine`, `page`, `executables`, `command` | what the tasks share |
 
 mod bench;
+mod book;
 mod command;
 mod console_check;
 mod coverage;
@@ -24,6 +27,7 @@ mod executables;
 mod fixture;
 mod flakes;
 mod hazards;
+mod holder_deaths;
 mod interop;
 mod java;
 mod lease_cuts;
@@ -56,6 +60,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Task {
     Bench(bench::Args),
+    Book(book::Args),
     ConsoleCheck(console_check::Args),
     Coverage(coverage::Args),
     Diff(diff::Args),
@@ -63,6 +68,7 @@ enum Task {
     Fixture(fixture::Args),
     Flakes(flakes::Args),
     Hazards(hazards::Args),
+    HolderDeaths(holder_deaths::Args),
     Interop(interop::Args),
     LeaseCuts(lease_cuts::Args),
     /// Write the manual pages.
@@ -83,6 +89,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Bench(args) => bench::run(&args),
+        Task::Book(args) => book::run(&args),
         Task::ConsoleCheck(args) => console_check::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Diff(args) => diff::run(&args),
@@ -90,6 +97,7 @@ fn main() -> ExitCode {
         Task::Fixture(args) => fixture::run(&args),
         Task::Flakes(args) => flakes::run(&args),
         Task::Hazards(args) => hazards::run(&args),
+        Task::HolderDeaths(args) => holder_deaths::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::LeaseCuts(args) => lease_cuts::run(&args),
         Task::Man { folder } => man(&folder),

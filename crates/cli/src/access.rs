@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use baton_client::{Acl, ClientTls, Config};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 use crate::acl_words::AclEntry;
@@ -177,6 +178,8 @@ impl AccessFiles {
         };
         let acl = self.acl.as_ref().map(NamedAcl::read).transpose()?;
         Ok(Access {
+            tls_files: [&self.tls_ca, &self.tls_cert, &self.tls_key]
+                .map(|file| file.as_ref().map(|file| file.path.clone())),
             tls,
             acl,
             credentials: presented,
@@ -187,17 +190,49 @@ impl AccessFiles {
 }
 
 /// Credentials to present.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Credential {
     scheme: String,
     data: String,
 }
 
 /// A user of SASL.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SaslUser {
     pub(crate) name: String,
     pub(crate) password: String,
+}
+
+/// An [`Access`] for another process of this user. It holds secrets: it travels over a private
+/// socket only.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct PassedAccess {
+    tls_files: [Option<String>; 3],
+    credentials: Vec<Credential>,
+    sasl: Option<SaslUser>,
+}
+
+impl PassedAccess {
+    /// The access again, with the files of TLS as they are now.
+    pub(crate) fn read(self) -> Result<Access, Failure> {
+        let [tls_ca, tls_cert, tls_key] = self.tls_files.map(|path| {
+            path.map(|path| NamedFile {
+                path: path.into(),
+                origin: "the process that was killed".to_owned(),
+            })
+        });
+        let files = AccessFiles {
+            tls_ca,
+            tls_cert,
+            tls_key,
+            ..AccessFiles::default()
+        };
+        Ok(Access {
+            credentials: self.credentials,
+            sasl: self.sasl,
+            ..files.read()?
+        })
+    }
 }
 
 /// The credentials of a file.
@@ -212,6 +247,8 @@ struct Credentials {
 pub(crate) struct Access {
     /// How servers are trusted, and who has named the authorities.
     tls: Option<(ClientTls, String)>,
+    /// The files of `tls`: authorities, certificate, key.
+    tls_files: [Option<PathBuf>; 3],
     credentials: Vec<Credential>,
     sasl: Option<SaslUser>,
     acl: Option<Vec<Acl<'static>>>,
@@ -247,6 +284,20 @@ impl Access {
             config = config.runtime(runtime);
         }
         Ok(config)
+    }
+
+    /// The same for another process; `None` where a file's path is not text.
+    pub(crate) fn passed(&self) -> Option<PassedAccess> {
+        let path = |path: &Option<PathBuf>| match path {
+            Some(path) => path.to_str().map(|path| Some(path.to_owned())),
+            None => Some(None),
+        };
+        let [ca, cert, key] = &self.tls_files;
+        Some(PassedAccess {
+            tls_files: [path(ca)?, path(cert)?, path(key)?],
+            credentials: self.credentials.clone(),
+            sasl: self.sasl.clone(),
+        })
     }
 
     /// How servers are trusted, if TLS is used.

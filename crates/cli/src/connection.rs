@@ -9,7 +9,7 @@ use baton_client::{Client, ClientTls, ConnectError, LeaseOptions, Session, State
 use baton_server::{Progress, Unit};
 use tokio::task::AbortHandle;
 
-use crate::access::Access;
+use crate::access::{Access, PassedAccess};
 use crate::context::{Context, Globals};
 use crate::duration;
 use crate::exit::{self, Failure};
@@ -154,6 +154,11 @@ impl Connection {
             .session()
             .await
             .map_err(|error| Hints::default().failure(&error))
+    }
+
+    /// The access to the servers, for another process; `None` where a file's path is not text.
+    pub(crate) fn passed_access(&self) -> Option<PassedAccess> {
+        self.access.passed()
     }
 
     /// Resolves when there is no session any more and no new one either, as for a brief verb. A

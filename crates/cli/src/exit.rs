@@ -79,6 +79,9 @@ pub(crate) fn start_remedy(error: &std::io::Error) -> &'static str {
             "mount /proc: a further process of baton is started by /proc/self/exe"
         }
         std::io::ErrorKind::PermissionDenied => "let this user execute baton",
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            "free some room on the disk"
+        }
         _ => "free some processes or memory",
     }
 }
@@ -90,5 +93,19 @@ mod tests {
     #[test]
     fn a_failure_never_spans_lines() {
         assert_eq!(Failure::baton("a\n  b").text, "a b");
+    }
+
+    #[test]
+    fn a_process_that_cannot_start_gets_the_remedy_of_its_cause() {
+        for (number, expected) in [
+            (2, "/proc"),
+            (13, "execute"),
+            (28, "disk"),
+            (11, "processes"),
+        ] {
+            let error = std::io::Error::from_raw_os_error(number);
+            let remedy = start_remedy(&error);
+            assert!(remedy.contains(expected), "{number}: {remedy}");
+        }
     }
 }

@@ -11,6 +11,8 @@ use nix::unistd::{Uid, User};
 
 use crate::exit::Failure;
 
+/// Permissions with which others than the owner could change a file.
+pub(crate) const CHANGED_BY_OTHERS: u32 = 0o022;
 /// The user who can replace any file anyway.
 const SUPERUSER: u32 = 0;
 
@@ -37,7 +39,7 @@ pub(crate) fn data(given: Option<&Path>) -> Result<PathBuf, Failure> {
 pub(crate) fn text(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| {
         Failure::usage(format!(
-            "the path of the folder {} is not UTF-8; give another --data-dir",
+            "the path of the folder {} is not UTF-8; choose another folder",
             path.display()
         ))
     })

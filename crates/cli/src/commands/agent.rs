@@ -13,7 +13,7 @@ use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::Failure;
-use crate::folders;
+use crate::folders::{self, CHANGED_BY_OTHERS};
 use crate::signals::{self, Signals};
 
 /// Hold locks for programs in any language, over HTTP on a unix socket.
@@ -125,25 +125,56 @@ fn default_socket() -> Result<PathBuf, Failure> {
     Ok(folder.join("agent.sock"))
 }
 
-/// Makes the folder, which must be this user's.
+/// Makes the folder, which must be this user's and no other's to change.
 fn make_own(folder: &Path, own: u32) -> Result<(), Failure> {
     let mode = if own == 0 { 0o755 } else { 0o700 };
     let made = std::fs::DirBuilder::new()
         .recursive(true)
         .mode(mode)
         .create(folder);
-    let owner = made.and_then(|()| std::fs::metadata(folder));
-    let owner = owner.map_err(|error| {
+    let about = made.and_then(|()| std::fs::metadata(folder));
+    let about = about.map_err(|error| {
         Failure::baton(format!(
             "{}: the folder cannot be made: {error}; give --socket",
             folder.display()
         ))
     })?;
-    if owner.uid() == own {
+    let why = if about.uid() != own {
+        "belongs to another user"
+    } else if about.mode() & CHANGED_BY_OTHERS != 0 {
+        "may be changed by other users, who could put a socket of their own there"
+    } else {
         return Ok(());
-    }
+    };
     Err(Failure::baton(format!(
-        "{}: the folder belongs to another user; give --socket",
+        "{}: the folder {why}; give --socket",
         folder.display()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_folder_that_others_may_change_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let folder = home.path().join("run");
+        make_own(&folder, own).unwrap();
+        make_own(&folder, own).unwrap();
+        assert!(
+            make_own(&folder, own + 1)
+                .unwrap_err()
+                .text
+                .contains("another user")
+        );
+        for mode in [0o770, 0o777, 0o1777] {
+            std::fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
+            let refused = make_own(&folder, own).unwrap_err();
+            assert!(refused.text.contains("other users"), "{mode:o}: {refused}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::paths;
 use crate::run::options::RunOptions;
-use crate::run::supervise::Command;
+use crate::run::supervise::{Command, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
@@ -195,7 +195,7 @@ async fn enter(
     let round = entered.round();
     let quiet = !args.run.words().is_empty();
     print_stage(context, path, round, quiet, None);
-    let code = inside(args, path, context, &entered, signals).await?;
+    let code = inside(args, path, context, (connection, &entered), signals).await?;
     let leaving = async {
         match args.leave_timeout {
             Some(limit) => entered.leave_timeout(limit).await,
@@ -255,7 +255,7 @@ async fn inside(
     args: &Args,
     path: &str,
     context: &Context,
-    entered: &Entered,
+    (connection, entered): (&Connection, &Entered),
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let options = &args.run;
@@ -281,6 +281,7 @@ async fn inside(
         kill_after: options.notice(session.timeout())?,
         json: context.output.json(),
         input: None,
+        session: SessionTicket::of(connection, session),
     };
     let membership = Membership { entered, session };
     let timeout = session.timeout();

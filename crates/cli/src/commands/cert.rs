@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::folders;
 
 /// The authority's files in its folder.
 const AUTHORITY: &str = "ca";
@@ -294,13 +295,15 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn at(dir: &Path) -> Result<Self, Failure> {
-        let absolute = std::path::absolute(dir);
-        absolute.map(Self).map_err(|error| {
+        let absolute = std::path::absolute(dir).map_err(|error| {
             Failure::usage(format!(
                 "{} is not a folder: {error}; name another",
                 dir.display()
             ))
-        })
+        })?;
+        // The settings that are printed name its files.
+        folders::text(&absolute)?;
+        Ok(Self(absolute))
     }
 
     fn make(&self) -> Result<(), Failure> {
@@ -469,6 +472,14 @@ mod tests {
             assert_eq!(shell(Path::new(path)), word);
         }
         assert_eq!(toml(Path::new("/a\"b")), "'/a\"b'");
+    }
+
+    #[test]
+    fn a_folder_whose_path_no_setting_can_name_is_refused() {
+        use std::os::unix::ffi::OsStrExt;
+
+        let refused = Folder::at(Path::new(std::ffi::OsStr::from_bytes(b"/tls\xff")));
+        assert!(refused.err().unwrap().text.contains("not UTF-8"));
     }
 
     #[test]

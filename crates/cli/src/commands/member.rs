@@ -14,7 +14,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::bytes::Shown;
 use crate::paths;
-use crate::run::supervise::{Command, OnLost};
+use crate::run::supervise::{Command, OnLost, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
@@ -219,7 +219,8 @@ async fn join(
             never = report_obstacles(&registration, context) => match never {},
         }
     } else {
-        let timeout = connection.session().await?.timeout();
+        let session = connection.session().await?;
+        let timeout = session.timeout();
         let command = Command {
             words,
             environment: vec![
@@ -231,6 +232,7 @@ async fn join(
             kill_after: (timeout * 3 / 10).min(Duration::from_secs(5)),
             json: context.output.json(),
             input: None,
+            session: SessionTicket::of(connection, &session),
         };
         let ran = tokio::select! {
             ran = tenure::run_while_held(context, &tenure, &command, None, timeout, signals) => ran?,

@@ -20,7 +20,7 @@ use crate::run::lease;
 use crate::run::nested::{self, LockRequest};
 use crate::run::options::RunOptions;
 use crate::run::stop::Stop;
-use crate::run::supervise::Command;
+use crate::run::supervise::{Command, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::{Awaited, Role};
@@ -212,6 +212,7 @@ async fn under(
         kill_after: options.notice(timeout)?,
         json: context.output.json(),
         input: None,
+        session: SessionTicket::of(connection, session),
     };
     let health = options.health()?;
     let outcome = tenure::run_while_held(

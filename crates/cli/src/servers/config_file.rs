@@ -13,7 +13,7 @@ use toml::Value;
 
 use crate::access::{self, AccessFiles, NamedAcl, NamedFile};
 use crate::exit::Failure;
-use crate::folders;
+use crate::folders::{self, CHANGED_BY_OTHERS};
 use crate::settings::SETTINGS;
 use crate::settings::toml_file::{LocatedKey, kind, located_keys, nearest};
 
@@ -25,8 +25,6 @@ const CURRENT: &str = "current";
 const CONTEXT: &str = "context";
 /// An example line, for error messages.
 const EXAMPLE: &str = "servers = \"host:2181\"";
-/// Permissions with which others than the owner could change a file.
-const CHANGED_BY_OTHERS: u32 = 0o022;
 /// Permissions with which everybody could.
 const CHANGED_BY_ANYBODY: u32 = 0o002;
 /// The bit of a folder in which only owners rename and remove their files.

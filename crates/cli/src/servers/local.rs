@@ -163,8 +163,14 @@ impl LocalServer {
         }
         let failed = |error: io::Error| {
             Failure::baton(format!(
-                "cannot start the local server in {}: {error}; free some room there, or choose another --data-dir",
+                "cannot write in {}: {error}; free some room there, or choose another --data-dir",
                 self.folder.display()
+            ))
+        };
+        let not_started = |error: io::Error| {
+            Failure::baton(format!(
+                "cannot start the local server: {error}; {}",
+                exit::start_remedy(&error)
             ))
         };
         let lock = self.open(START_LOCK).map_err(failed)?;
@@ -198,13 +204,13 @@ impl LocalServer {
             .stdout(Stdio::piped())
             .stderr(Stdio::from(log))
             .spawn()
-            .map_err(failed)?;
+            .map_err(not_started)?;
         let mut first = String::new();
         if let Some(output) = server.stdout.take() {
             let mut output = BufReader::new(output);
             // Its last line comes when it serves; the end of its output without one, when it has
             // failed.
-            while output.read_line(&mut first).map_err(failed)? > 0 {
+            while output.read_line(&mut first).map_err(not_started)? > 0 {
                 let Some(line) = first.strip_prefix(STARTS) else {
                     break;
                 };

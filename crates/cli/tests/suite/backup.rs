@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::common::{Home, Ports, Ran, Running, until};
+use crate::common::{Home, Ran, Running, free_port, until};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -18,22 +18,19 @@ struct Served {
     clients: String,
     http: String,
     running: Running,
-    _ports: Ports,
 }
 
 impl Served {
     fn new() -> Self {
         let home = Home::new();
         home.write_secret("token", &format!("{TOKEN}\n"));
-        let mut ports = Ports::default();
-        let clients = format!("127.0.0.1:{}", ports.take());
-        let http = format!("127.0.0.1:{}", ports.take());
+        let clients = format!("127.0.0.1:{}", free_port());
+        let http = format!("127.0.0.1:{}", free_port());
         let mut served = Self {
             running: start(&home, &clients, &http, "data"),
             home,
             clients,
             http,
-            _ports: ports,
         };
         served.running.line();
         served

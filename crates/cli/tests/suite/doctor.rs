@@ -10,7 +10,7 @@ use baton_client::{Config, CreateMode, Op, Session};
 use baton_testkit::{ServerOptions, Target, TestServer, zookeeper_or_skip};
 use serde_json::Value;
 
-use crate::common::{Home, Ports, Ran, Running, ServedHome};
+use crate::common::{Home, Ran, Running, ServedHome, free_port};
 
 /// A session timeout and a comparison of clocks that take little time.
 const QUICK: [&str; 4] = ["--session-timeout", "4s", "--clock-for", "300ms"];
@@ -317,8 +317,7 @@ fn certificates_are_judged_and_a_wrong_authority_is_an_error() {
 fn three_with_certificates(home: &Home) -> (Vec<Running>, String) {
     let made = home.run(&["cert", "init", "tls"]);
     assert_eq!(made.code, 0, "{made:?}");
-    let mut ports = Ports::default();
-    let places: Vec<_> = (1..=3).map(|id| (id, ports.take(), ports.take())).collect();
+    let places: Vec<_> = (1..=3).map(|id| (id, free_port(), free_port())).collect();
     let list = |name: &str, port: fn(&(u8, u16, u16)) -> u16| {
         let lines = places
             .iter()

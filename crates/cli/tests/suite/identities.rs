@@ -1,9 +1,9 @@
 //! Who a verb is to a server with ACLs, and what others may do with what it creates: users of SASL,
 //! `--acl`, `baton acl set`.
 
-use baton_testkit::ServerOptions;
+use baton_testkit::{ServerOptions, inspect};
 
-use crate::common::{Ran, ServedHome};
+use crate::common::{Ran, Running, ServedHome, number_in};
 
 const BATON: &str = env!("CARGO_BIN_EXE_baton");
 
@@ -279,4 +279,28 @@ async fn whoever_is_not_let_in_reads_one_line_that_names_the_server_and_the_file
             .contains("does not authenticate by SASL DIGEST-MD5"),
         "{ran:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guardian_proves_who_it_is_before_it_ends_the_session_of_a_killed_baton() {
+    let users = Users::with(true).await;
+    let work = "echo $$ > worker; while :; do sleep 0.02; done";
+    let mut holder = users.served.baton(&[
+        "lock",
+        "/x",
+        "--session-timeout",
+        "40s",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ]);
+    holder.env("BATON_AUTH_FILE", &users.bob);
+    let holder = Running::new(holder);
+    number_in(&users.served.home.path("worker"));
+    holder.signal("KILL");
+    users.bob_does(&["lock", "/x", "--", "true"]);
+    let address = users.served.server.addr();
+    let report = inspect::four_letter_word(address, "mntr").await.unwrap();
+    assert!(report.contains("stale_sessions_expired\t0"), "{report}");
 }

@@ -186,6 +186,64 @@ async fn h87_after_kill_9_of_the_holder_the_next_waiter_finds_no_worker() {
     assert!(!runs(worker));
 }
 
+/// A holder whose session would last for a minute; its worker's pid.
+fn lasting_holder(
+    home: &Home,
+    server: &TestServer,
+    work: &str,
+    more: &[&str],
+) -> (crate::common::Running, i32) {
+    let servers = server.connect_string();
+    let lock = ["lock", "/x", "--servers", &servers];
+    let args = [&lock, &["--session-timeout", "60s"][..], more];
+    let running = home.spawn(&[&args.concat()[..], &["--", "sh", "-c", work]].concat());
+    (running, number_in(&home.path("worker")))
+}
+
+/// Sessions that the server has ended because it heard nothing of them.
+async fn expired(server: &TestServer) -> Option<String> {
+    let report = inspect::four_letter_word(server.addr(), "mntr").await;
+    let report = report.unwrap();
+    let line = report
+        .lines()
+        .find(|line| line.contains("stale_sessions_expired"));
+    line.and_then(|line| Some(line.split_whitespace().last()?.to_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_kill_9_of_the_holder_its_session_is_closed_and_not_before_the_command_is_gone() {
+    let home = Home::new();
+    let server = server().await;
+    // Deaf to notice, so that it outlives `baton` for as long as the guardian lets it.
+    let (holder, worker) = lasting_holder(&home, &server, DEAF, &["--kill-after", "300ms"]);
+    let next = successor(&home, &server);
+    holder.signal("KILL");
+    let next = ended(next).await;
+    assert_eq!(next.out, "alone\n", "{next:?}");
+    assert!(!runs(worker));
+    assert_eq!(expired(&server).await.as_deref(), Some("0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guardian_that_ends_a_session_leaves_no_release_marker_so_a_lock_delay_applies() {
+    let home = Home::new();
+    let server = server().await;
+    let servers = server.connect_string();
+    let (holder, _) = lasting_holder(&home, &server, WORK, &["--lock-delay", "1m"]);
+    let watcher = baton_client::Session::connect(baton_client::Config::new(&servers).unwrap());
+    let watcher = watcher.await.unwrap();
+    let children = watcher.children("/x").await.unwrap();
+    let node = format!("/x/{}", children.names[0]);
+    let marker = format!("{node}.released");
+    let (_, mut released) = watcher.exists_watch(&marker).await.unwrap();
+    let (_, gone) = watcher.exists_watch(&node).await.unwrap();
+    holder.signal("KILL");
+    gone.await.unwrap();
+    // Had there been a marker, its event would have come before.
+    assert!(released.try_event().is_none());
+    assert_eq!(expired(&server).await.as_deref(), Some("0"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_in_mid_run_and_started_again_costs_no_lock() {
     let home = Home::new();

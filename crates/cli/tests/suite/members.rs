@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{Home, Ports, Ran, Running, until};
+use crate::common::{Home, Ran, Running, free_port, until};
 
 /// `super:secret`.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
@@ -24,7 +24,6 @@ struct Servers {
     more: Vec<&'static str>,
     /// Whether clients and HTTP have TLS alone, and the name of the certificate that verbs show.
     tls: Option<Option<&'static str>>,
-    _ports: Ports,
 }
 
 impl Servers {
@@ -40,11 +39,10 @@ impl Servers {
 
     /// Addresses for this many servers.
     fn unstarted(count: usize) -> Self {
-        let mut ports = Ports::default();
         let places = (0..count).map(|_| Place {
-            clients: ports.take(),
-            peers: ports.take(),
-            http: ports.take(),
+            clients: free_port(),
+            peers: free_port(),
+            http: free_port(),
         });
         let places = places.collect();
         let servers = Self {
@@ -53,7 +51,6 @@ impl Servers {
             running: (0..count).map(|_| None).collect(),
             more: Vec::new(),
             tls: None,
-            _ports: ports,
         };
         servers.home.write_secret("auth", "digest:super:secret\n");
         servers

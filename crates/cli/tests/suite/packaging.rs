@@ -67,24 +67,86 @@ fn the_settings_of_the_service_are_understood_also_those_in_comments() {
     }
 }
 
+/// The ports of a list like `["127.0.0.1:8081:8080"]`, inside the container.
+fn published(ports: &[String]) -> Vec<&str> {
+    let inner = ports.iter().filter_map(|port| port.rsplit(':').next());
+    inner.collect()
+}
+
 #[test]
-fn the_commands_of_containers_are_understood() {
+fn containers_listen_for_other_machines_at_each_port_that_they_publish() {
     let home = Home::new();
-    let mut found = 0;
-    for (file, word) in [
-        ("docker/Dockerfile", "CMD"),
-        ("docker/compose.yaml", "command:"),
-        ("docker/compose-three.yaml", "command:"),
-    ] {
-        for command in commands(&text(file), word) {
-            let args: Vec<&str> = command.iter().map(String::as_str).collect();
-            if args.first() == Some(&"serve") {
-                found += 1;
-                printed(&home, &args);
-            }
+    let dockerfile = text("docker/Dockerfile");
+    let exposed = dockerfile
+        .lines()
+        .find_map(|line| line.strip_prefix("EXPOSE "));
+    let exposed: Vec<&str> = exposed.unwrap().split(' ').collect();
+    let image = commands(&dockerfile, "CMD").into_iter();
+    let image = image.filter(|command| command.first().is_some_and(|verb| verb == "serve"));
+    let mut services: Vec<(Vec<String>, Vec<String>)> = image
+        .map(|command| {
+            (
+                command,
+                exposed.iter().map(|&port| port.to_owned()).collect(),
+            )
+        })
+        .collect();
+    for file in ["docker/compose.yaml", "docker/compose-three.yaml"] {
+        let text = text(file);
+        let (commands, ports) = (commands(&text, "command:"), commands(&text, "ports:"));
+        assert_eq!(commands.len(), ports.len(), "{file}");
+        for command in &commands {
+            let token = command.iter().position(|arg| arg == "--http-token-file");
+            let path = token.map(|at| command[at + 1].as_str());
+            assert_eq!(path, Some("/run/secrets/http.token"), "{file}");
+        }
+        // Nobody but the user of the image may read the token, else the server refuses it.
+        assert!(dockerfile.contains(":nonroot"));
+        let secret = r#"target: http.token, uid: "65532", gid: "65532", mode: 0400}"#;
+        assert!(text.contains(secret), "{file}");
+        services.extend(commands.into_iter().zip(ports));
+    }
+    assert_eq!(services.len(), 5);
+    for (command, ports) in &services {
+        let args: Vec<&str> = command.iter().map(String::as_str).collect();
+        let config = printed(&home, &args);
+        let ports = published(ports);
+        assert_eq!(ports, ["2181", "8080"], "{command:?}");
+        for port in ports {
+            let everywhere = format!("\"0.0.0.0:{port}\"");
+            assert!(config.contains(&everywhere), "{port}: {config}");
         }
     }
-    assert_eq!(found, 5);
+}
+
+#[test]
+fn the_package_installs_files_that_are_there_and_a_completion_for_each_shell() {
+    let manifest = include_str!("../../Cargo.toml");
+    let (_, assets) = manifest.split_once("\nassets = [\n").unwrap();
+    let (assets, _) = assets.split_once("\n]").unwrap();
+    let mut installed = Vec::new();
+    for line in assets.lines() {
+        let asset: Vec<String> = serde_json::from_str(line.trim().trim_end_matches(',')).unwrap();
+        let [from, to, _mode] = asset.try_into().unwrap();
+        let is_built = from.contains("target/");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(&from);
+        let folder = folder.parent().unwrap();
+        assert!(is_built || folder.is_dir(), "{from}");
+        assert!(
+            is_built
+                || from.contains('*')
+                || folder.join(Path::new(&from).file_name().unwrap()).is_file(),
+            "{from}"
+        );
+        installed.push(to);
+    }
+    for to in [
+        "usr/share/bash-completion/completions/baton",
+        "usr/share/zsh/vendor-completions/_baton",
+        "usr/share/fish/vendor_completions.d/baton.fish",
+    ] {
+        assert!(installed.iter().any(|path| path == to), "{to}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use baton_proto::{
 };
 use serde_json::Value;
 
-use crate::common::{Home, Ports, Ran};
+use crate::common::{Home, Ran, free_port};
 
 /// What the servers of a test share.
 struct State {
@@ -37,7 +37,6 @@ struct Servers {
     home: Home,
     state: Arc<Mutex<State>>,
     addresses: Vec<SocketAddr>,
-    ports: Ports,
     /// Held, so that whoever connects waits.
     silent: Option<TcpListener>,
 }
@@ -57,7 +56,6 @@ impl Servers {
             home: Home::new(),
             state,
             addresses: Vec::new(),
-            ports: Ports::default(),
             silent: None,
         };
         for id in 1..=count {
@@ -92,7 +90,7 @@ impl Servers {
 
     /// A member of this id where nobody listens.
     fn list_dead(&mut self, id: u64) {
-        let address = (Ipv4Addr::LOCALHOST, self.ports.take());
+        let address = (Ipv4Addr::LOCALHOST, free_port());
         self.list(&line(id, address.into()));
     }
 

@@ -1,19 +1,14 @@
 //! While a server starts, HTTP shows that it lives, that it is not ready, and how far it is.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_server::{Options, Server, StartError};
 use tokio::net::TcpStream;
 
+use crate::support::ensemble::free_address;
 use crate::support::gate::{Gate, GatedStorage};
 use crate::support::{PATIENCE, Wire, http, in_memory};
-
-/// A port that was free a moment ago: only a started server shows what port 0 became.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
 
 fn options(http: SocketAddr) -> Options {
     in_memory().http(http.to_string()).options().clone()

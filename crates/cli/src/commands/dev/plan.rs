@@ -99,16 +99,11 @@ impl Plan {
                     local::make_folder(&folder)?;
                     folder
                 }
-                None => temporary_folder()?,
+                None => temporary_folder(&std::env::temp_dir())?,
             },
             places,
         };
-        plan.write().map_err(|error| {
-            Failure::baton(format!(
-                "cannot write into {}: {error}; choose another --data-dir",
-                plan.folder.display()
-            ))
-        })?;
+        plan.write()?;
         Ok(plan)
     }
 
@@ -128,23 +123,30 @@ impl Plan {
         self.folder.join(format!("{}.toml", place.id))
     }
 
-    fn write(&self) -> io::Result<()> {
+    fn write(&self) -> Result<(), Failure> {
+        let failed = |error: io::Error| {
+            Failure::baton(format!(
+                "cannot write into {}: {error}; choose another --data-dir",
+                self.folder.display()
+            ))
+        };
         let mut ports = String::new();
         for place in &self.places {
             let http = place.http_port.map(|port| format!(" {port}"));
             let http = http.unwrap_or_default();
             let _ = writeln!(ports, "{} {}{http}", place.client_port, place.peer_port);
-            std::fs::write(self.config_of(place), self.config(place))?;
+            std::fs::write(self.config_of(place), self.config(place)?).map_err(failed)?;
         }
-        std::fs::write(self.folder.join(PORTS), ports)
+        std::fs::write(self.folder.join(PORTS), ports).map_err(failed)
     }
 
     /// The `baton.toml` of a server.
-    fn config(&self, place: &Place) -> String {
+    fn config(&self, place: &Place) -> Result<String, Failure> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
+        let folder = self.folder_of(place);
         let mut text = format!(
             "# Written by baton dev.\ndata_dir = {}\nlisten = {}\nserver_id = {}\n",
-            quoted(&self.folder_of(place).to_string_lossy()),
+            quoted(folders::text(&folder)?),
             quoted(&place.address()),
             place.id
         );
@@ -162,7 +164,7 @@ impl Plan {
                 let _ = writeln!(text, "{} = {}", other.id, quoted(&other.address()));
             }
         }
-        text
+        Ok(text)
     }
 
     /// Removes a temporary folder, unless a server that somebody else has started uses it.
@@ -274,8 +276,8 @@ fn read_ports(file: &Path) -> Result<Vec<Place>, Failure> {
 }
 
 /// A new folder that only this user can enter.
-fn temporary_folder() -> Result<PathBuf, Failure> {
-    let above = std::env::temp_dir();
+fn temporary_folder(above: &Path) -> Result<PathBuf, Failure> {
+    folders::text(above)?;
     let mut last = None;
     for number in 0..NAMES {
         let folder = above.join(format!("baton-dev-{}-{number}", std::process::id()));
@@ -296,8 +298,22 @@ fn temporary_folder() -> Result<PathBuf, Failure> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
     use crate::settings::{SettingFlags, Settings};
+
+    #[test]
+    fn a_temporary_folder_that_is_no_text_is_refused_before_it_is_made() {
+        let home = tempfile::tempdir().unwrap();
+        let above = home.path().join(OsStr::from_bytes(b"t\xff"));
+        std::fs::create_dir(&above).unwrap();
+        let refused = temporary_folder(&above).unwrap_err();
+        assert!(refused.text.contains("not UTF-8"), "{refused}");
+        assert_eq!(std::fs::read_dir(&above).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn the_files_of_the_servers_name_one_ensemble() {

@@ -45,18 +45,15 @@ impl ServerProcess {
     pub(super) fn start(plan: &Plan, place: &Place) -> Result<Self, Failure> {
         let folder = plan.folder_of(place);
         local::make_folder(&folder)?;
-        let failed = |error: std::io::Error| {
-            Failure::baton(format!(
-                "cannot start server {} in {}: {error}; free some room there, or choose another \
-                 --data-dir",
-                place.id,
-                folder.display()
-            ))
-        };
         let log = folder.join(LOG);
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(LOG_MODE);
-        let log_file = options.open(&log).map_err(failed)?;
+        let log_file = options.open(&log).map_err(|error| {
+            Failure::baton(format!(
+                "cannot write {}: {error}; free some room there, or choose another --data-dir",
+                log.display()
+            ))
+        })?;
         let mut child = Command::new("/proc/self/exe")
             .arg0("baton")
             .arg("serve")
@@ -73,7 +70,13 @@ impl ServerProcess {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(failed)?;
+            .map_err(|error| {
+                Failure::baton(format!(
+                    "cannot start server {}: {error}; {}",
+                    place.id,
+                    exit::start_remedy(&error)
+                ))
+            })?;
         let serves = Arc::new(AtomicBool::new(false));
         if let Some(output) = child.stdout.take() {
             let serves = Arc::clone(&serves);

@@ -29,7 +29,7 @@ use crate::run::guard;
 use crate::run::nested::{self, LockRequest};
 use crate::run::options::RunOptions;
 use crate::run::stop::Stop;
-use crate::run::supervise::Command;
+use crate::run::supervise::{Command, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::{Awaited, Role};
@@ -352,7 +352,8 @@ async fn serve(
     words: Vec<OsString>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let timeout = connection.session().await?.timeout();
+    let session = connection.session().await?;
+    let timeout = session.timeout();
     let command = Command {
         words,
         environment: serving.environment.clone(),
@@ -360,6 +361,7 @@ async fn serve(
         kill_after: args.run.notice(timeout)?,
         json: context.output.json(),
         input: None,
+        session: SessionTicket::of(connection, &session),
     };
     let health = args.run.health()?;
     let outcome = tenure::run_while_held(

@@ -3,7 +3,8 @@
 //! One thread, one loop over three sources: orders from `baton`, its children's changes, and a
 //! timer on CLOCK_BOOTTIME. It trusts no event to arrive: without a newer lease order the deadlines
 //! of the last one apply, and the end of the connection is an order to stop. It must never exit
-//! while the command runs.
+//! while the command runs. A `baton` that lives kills it when it has read of the command's end; if
+//! `baton` has ended instead, the guardian ends the session that the command ran under.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -25,6 +26,7 @@ use rustix::time::{
 };
 
 use super::processes::CommandTree;
+use super::session_ticket::SessionTicket;
 use super::tty::Terminal;
 use super::wire::{Ended, OnLost, Order, Report};
 use super::{STUB, boottime, processes};
@@ -33,7 +35,10 @@ use crate::access::AUTH_VARIABLE;
 /// Runs the command given as arguments under the orders that come over standard input, a socket.
 pub(super) fn main(command: Vec<OsString>) -> ExitCode {
     match Guardian::start(&command).and_then(Guardian::run) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(guardian) => {
+            guardian.outlive_baton();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             // If the socket is what failed, nobody reads this; `baton` then sees the connection
             // end.
@@ -74,6 +79,7 @@ struct Guardian {
     terminal: Option<Terminal>,
     unsuspended: bool,
     command: CommandTree,
+    session: Option<Box<SessionTicket>>,
     on_lost: OnLost,
     kill_after: Duration,
     stage: Stage,
@@ -102,6 +108,7 @@ impl Guardian {
             on_lost,
             kill_after_ms,
             json,
+            session,
             notice_at_ns,
             kill_at_ns,
         } = order
@@ -130,6 +137,7 @@ impl Guardian {
             terminal,
             unsuspended,
             command: CommandTree { pid, group },
+            session,
             on_lost,
             kill_after: Duration::from_millis(kill_after_ms),
             stage: Stage::Running,
@@ -143,7 +151,7 @@ impl Guardian {
     }
 
     /// Serves until the command has ended.
-    fn run(mut self) -> std::io::Result<()> {
+    fn run(mut self) -> std::io::Result<Self> {
         // Orders that came right behind the first one are in the buffer already, where poll cannot
         // see them.
         if !self.control.buffer().is_empty() {
@@ -174,7 +182,7 @@ impl Guardian {
                     processes::Change::Ended(status) => {
                         let rest = (self.stage == Stage::Noticed).then(|| self.command.kill_all());
                         self.finish(rest.flatten().or(Some(status)));
-                        return Ok(());
+                        return Ok(self);
                     }
                     processes::Change::Stopped(signal) => self.stopped(signal),
                 }
@@ -185,7 +193,7 @@ impl Guardian {
             if self.deadlines_passed() {
                 let status = self.command.kill_all();
                 self.finish(status);
-                return Ok(());
+                return Ok(self);
             }
         }
     }
@@ -269,6 +277,20 @@ impl Guardian {
             terminal.restore(ended.signal.is_some() || ended.stopped);
         }
         self.report(&Report::Ended(ended));
+    }
+
+    /// Waits for `baton` to end this process, as it does once it has read of the command's end. If
+    /// `baton` ends first, ends its session, once all that the command has left behind is gone.
+    fn outlive_baton(mut self) {
+        let Some(session) = self.session.take() else {
+            return;
+        };
+        let mut line = String::new();
+        while self.control.read_line(&mut line).unwrap_or(0) != 0 {
+            line.clear();
+        }
+        processes::kill_and_reap();
+        session.end_session();
     }
 
     fn report(&mut self, what: &Report) {

@@ -19,6 +19,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::session_ticket::SessionTicket;
 use super::wire::{Ended, OnLost, Order, Report};
 use super::{GUARDIAN, processes, tty};
 use crate::exit::{Failure, start_remedy};
@@ -40,6 +41,9 @@ pub(crate) struct Command {
     pub(crate) json: bool,
     /// Its standard input; `None` for `baton`'s own.
     pub(crate) input: Option<Vec<u8>>,
+    /// The session to end if `baton` is killed, once the command is gone; `None` where others need
+    /// it too.
+    pub(crate) session: Option<Box<SessionTicket>>,
 }
 
 /// A report of the guardian while the command runs.
@@ -136,6 +140,7 @@ impl Supervised {
             on_lost: command.on_lost,
             kill_after_ms: u64::try_from(command.kill_after.as_millis()).unwrap_or(u64::MAX),
             json: command.json,
+            session: command.session.clone(),
             notice_at_ns: nanos(notice_at),
             kill_at_ns: nanos(kill_at),
         };
@@ -177,8 +182,8 @@ impl Supervised {
             Ok(Report::Resumed) => Ok(Event::Resumed),
             Ok(Report::Notice) => Ok(Event::Notice),
             Ok(Report::Ended(ended)) => {
-                // The guardian exits right after this report, and has nothing left to do: a stop
-                // must not keep it from ending.
+                // The guardian has nothing left to do, and would end the session if this process
+                // ended first. A stop must not keep it from ending.
                 let _ = self.guardian.kill();
                 let _ = self.guardian.wait();
                 Ok(Event::Ended(ended))

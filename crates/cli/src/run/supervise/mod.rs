@@ -15,12 +15,15 @@
 //! | `stub` | prepares the command's process, then becomes the command |
 //! | `processes`, `tty` | the command's process tree; the terminal |
 //! | `wire` | the messages between `baton` and the guardian |
+//! | `session_ticket` | how the guardian ends the session of a `baton` that was killed |
 //!
-//! Nothing here knows what a lock is: callers pass instants of CLOCK_BOOTTIME.
+//! Nothing here knows what a lock is: callers pass instants of CLOCK_BOOTTIME, and a ticket of the
+//! session that the command runs under.
 
 mod guardian;
 mod handle;
 mod processes;
+mod session_ticket;
 mod stub;
 mod tty;
 mod wire;
@@ -30,6 +33,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 pub(crate) use handle::{Command, Event, Supervised};
+pub(crate) use session_ticket::SessionTicket;
 pub(crate) use wire::{Ended, OnLost};
 
 /// First argument of the guardian process.

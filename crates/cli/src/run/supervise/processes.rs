@@ -94,6 +94,17 @@ impl CommandTree {
     }
 }
 
+/// Kills all descendants of this process, whose subreaper it is, and returns when none is left.
+pub(super) fn kill_and_reap() {
+    loop {
+        kill_children();
+        if !reap_children() {
+            return;
+        }
+        pause(Duration::from_millis(2));
+    }
+}
+
 /// Kills the children of this process.
 pub(super) fn kill_children() {
     for child in children(getpid()) {

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::session_ticket::SessionTicket;
 use crate::{exit, signals};
 
 /// The action on the command when its lease runs out.
@@ -36,6 +37,8 @@ pub(crate) enum Order {
         kill_after_ms: u64,
         /// Whether complaints are JSON.
         json: bool,
+        /// The session to end if `baton` is killed, once the command is gone.
+        session: Option<Box<SessionTicket>>,
         /// As in [`Order::Lease`]: never is the command without a deadline.
         notice_at_ns: u64,
         /// As in [`Order::Lease`].

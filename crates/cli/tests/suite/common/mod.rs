@@ -4,7 +4,6 @@
 pub mod terminal;
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -143,26 +142,9 @@ impl ServedHome {
     }
 }
 
-/// Ports that are free, and not among those that the system gives to outgoing connections: a server
-/// that starts again finds its own free, and nobody else listens there.
-#[derive(Default)]
-pub struct Ports {
-    /// Bound to the same numbers, so that another test gets others.
-    held: Vec<UdpSocket>,
-}
-
-impl Ports {
-    pub fn take(&mut self) -> u16 {
-        loop {
-            let port = fastrand::u16(15_000..28_000);
-            if let Ok(held) = UdpSocket::bind(("127.0.0.1", port))
-                && TcpListener::bind(("127.0.0.1", port)).is_ok()
-            {
-                self.held.push(held);
-                return port;
-            }
-        }
-    }
+/// A port that no other test gets: a server that starts again finds its own free.
+pub fn free_port() -> u16 {
+    baton_testkit::free_addr().unwrap().port()
 }
 
 /// How a process ended and what it said.

@@ -1,7 +1,7 @@
 //! Three servers in this process that are one, on loopback.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,6 @@ use super::{PATIENCE, Wire};
 pub struct Ensemble {
     folder: TempDir,
     addresses: BTreeMap<u64, String>,
-    ports: Ports,
     /// Where servers listen that are behind a relay.
     behind: BTreeMap<u64, String>,
     running: BTreeMap<u64, Server>,
@@ -48,24 +47,17 @@ pub struct Ensemble {
     pub tracers: BTreeMap<u64, Arc<dyn WriteTracer>>,
 }
 
-/// Ports that are free, and not among those that the system gives to outgoing connections: a server
-/// that starts again finds its own free. Another test that asks meanwhile gets others.
-#[derive(Default)]
-struct Ports {
-    /// Bound to the same numbers, as long as they are used here.
-    held: Vec<UdpSocket>,
-}
-
-impl Ports {
-    fn address(&mut self) -> String {
-        loop {
-            let address = format!("127.0.0.1:{}", fastrand::u16(15_000..28_000));
-            if let Ok(held) = UdpSocket::bind(&address)
-                && TcpListener::bind(&address).is_ok()
-            {
-                self.held.push(held);
-                return address;
-            }
+/// An address that is free, and not among those that the system gives to outgoing connections: a
+/// server that starts again finds its own free. Another test that asks gets another one.
+pub fn free_address() -> SocketAddr {
+    loop {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, fastrand::u16(15_000..28_000)));
+        if let Ok(held) = UdpSocket::bind(address)
+            && TcpListener::bind(address).is_ok()
+        {
+            // Until the process ends.
+            std::mem::forget(held);
+            return address;
         }
     }
 }
@@ -96,7 +88,6 @@ impl Ensemble {
 
     /// This number of servers, none of which runs.
     pub fn unstarted(size: u64) -> Self {
-        let mut ports = Ports::default();
         Self {
             storages: BTreeMap::new(),
             observers: BTreeSet::new(),
@@ -109,8 +100,9 @@ impl Ensemble {
             client_tls: None,
             tracers: BTreeMap::new(),
             folder: tempfile::tempdir().unwrap(),
-            addresses: (1..=size).map(|id| (id, ports.address())).collect(),
-            ports,
+            addresses: (1..=size)
+                .map(|id| (id, free_address().to_string()))
+                .collect(),
             behind: BTreeMap::new(),
             running: BTreeMap::new(),
         }
@@ -124,15 +116,17 @@ impl Ensemble {
 
     /// Puts a relay between this server, which does not run, and what the others send to it.
     pub async fn relay(&mut self, id: u64) -> Relay {
-        let to = self.ports.address();
+        let to = free_address().to_string();
         self.behind.insert(id, to.clone());
         Relay::start(&self.addresses[&id], to).await
     }
 
     /// Gives a further server an address, and says how `reconfig` names it.
     pub fn name(&mut self, id: u64, role: &str) -> String {
-        let ports = &mut self.ports;
-        let address = self.addresses.entry(id).or_insert_with(|| ports.address());
+        let address = self
+            .addresses
+            .entry(id)
+            .or_insert_with(|| free_address().to_string());
         let port = address.rsplit_once(':').unwrap().1;
         format!("server.{id}={address}:{port}:{role};127.0.0.1:{port}")
     }
@@ -141,7 +135,7 @@ impl Ensemble {
     /// it in their settings.
     pub fn move_away(&mut self, id: u64) {
         self.behind.remove(&id);
-        self.addresses.insert(id, self.ports.address());
+        self.addresses.insert(id, free_address().to_string());
     }
 
     /// Where the other servers reach this one.

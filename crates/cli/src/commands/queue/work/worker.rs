@@ -218,6 +218,7 @@ impl Worker<'_> {
             kill_after: options.notice(limit)?,
             json: self.context.output.json(),
             input: Some(claim.payload().to_vec()),
+            session: None,
         };
         let output = &self.context.output;
         output.verbose(|| format!("item {id}, attempt {attempt}"));

