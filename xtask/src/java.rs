@@ -96,8 +96,16 @@ pub(crate) fn again_with(source: Source) -> Result<Option<ExitStatus>> {
         ])
         .arg(root().join("xtask/java/pom.xml"))
         .arg(format!("-DoutputDirectory={}", folder.display()));
-    command::output(&mut fetch)
-        .map_err(|error| format!("{error}; install: apt-get install maven"))?;
+    let fetched = fetch
+        .output()
+        .map_err(|error| format!("mvn: {error}; install: apt-get install maven"))?;
+    if !fetched.status.success() {
+        // It complains on its standard output.
+        let said = String::from_utf8_lossy(&fetched.stdout);
+        let first = said.lines().find(|line| line.starts_with("[ERROR]"));
+        let why = first.unwrap_or("it says nothing; run it by hand");
+        return Err(format!("{fetch:?} ended with {}: {why}", fetched.status).into());
+    }
     let status = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(CLASS_PATH, folder.join("*"))
