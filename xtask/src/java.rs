@@ -1,5 +1,5 @@
-//! The Java peers: Debian's jars or those that Maven fetches at pinned versions, what is missing, and
-//! how our own small programs are compiled and run.
+//! The Java peers: Debian's jars or those that Maven fetches at pinned versions, what is missing,
+//! and how our own small programs are compiled and run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
