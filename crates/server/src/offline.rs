@@ -429,7 +429,7 @@ pub fn read_data_folder(
 fn replayed(mut restored: Restored, starting: &Starting) -> Result<Restored, OfflineError> {
     starting.replay(restored.entries.len() as u64);
     for entry in &restored.entries {
-        starting.replayed();
+        starting.progress().add(1);
         let payload = match entry.kind {
             EntryKind::Noop => continue,
             EntryKind::Command => entry.payload.clone(),

@@ -24,7 +24,7 @@ use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
 use crate::auth::tokens::Tokens;
 use crate::backups::Backups;
-use crate::commit::log_thread::LogThread;
+use crate::commit::log::Log;
 use crate::commit::pipeline::CommitPipeline;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::{Stage, Starting};
@@ -622,11 +622,14 @@ pub(crate) fn prepare(
     let recovered = time.now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let state = state_of(options, audit, begun.tree, time, begun.snapshot);
+    let links = Links::alone(recover::NODE_ID);
+    let log = Log::inline(begun.wal, &state, &links.wire);
     let core = CommitPipeline::new(
         Arc::clone(&state),
         begun.consensus,
-        begun.wal,
+        log,
         Snapshots::new(after_snapshot),
+        links,
         starting,
     )
     .map_err(StartError::of_recovery)?;
@@ -655,6 +658,7 @@ fn prepare_member(
     getrandom::fill(&mut run).map_err(std::io::Error::other)?;
     let peers = Arc::new(joined.peers);
     let links = Links {
+        id: state.options.server_id.into(),
         wire: Arc::<Peers>::clone(&peers),
         events: joined.events,
         bootstrap: Some(joined.bootstrap),
@@ -662,13 +666,14 @@ fn prepare_member(
         peer_log: joined.peer_log,
         run: u64::from_le_bytes(run),
     };
-    let log = LogThread::start(begun.wal, &state, &links.wire)?;
-    let core = CommitPipeline::new_member(
+    let log = Log::threaded(begun.wal, &state, &links.wire)?;
+    let core = CommitPipeline::new(
         Arc::clone(&state),
         begun.consensus,
         log,
         Snapshots::new(after_snapshot),
         links,
+        starting,
     )?;
     if let Some(tls) = starting.peer_tls() {
         // Set once, here.

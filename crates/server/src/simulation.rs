@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::commit::join::describe;
-use crate::commit::log_thread::{LogThread, LogWorker};
+use crate::commit::log::{Log, LogWriter};
 use crate::commit::pipeline::CommitPipeline;
 use crate::commit::recover::recover_member;
 use crate::commit::snapshots::Snapshots;
@@ -135,7 +135,7 @@ struct Running {
 
 /// The log of a member: what takes the place of its thread.
 struct SimulatedLog {
-    worker: LogWorker,
+    writer: LogWriter,
     around: Arc<dyn Surroundings>,
     /// When what waits is written and synced.
     due: Option<Instant>,
@@ -205,13 +205,14 @@ impl SimulatedServer {
         }
         let wire: Arc<dyn Wire> = Arc::new(SimulatedWire(Arc::clone(&around)));
         let events = Arc::new(EventQueue::default());
-        let (log, worker) = LogThread::prepare(begun.wal, &state, &wire);
-        let core = CommitPipeline::new_member(
+        let (log, writer) = Log::prepare(begun.wal, &state, &wire);
+        let core = CommitPipeline::new(
             Arc::clone(&state),
             begun.consensus,
             log,
             Snapshots::new(entries),
             Links {
+                id: state.options.server_id.into(),
                 wire,
                 events: Arc::clone(&events),
                 bootstrap: None,
@@ -219,9 +220,10 @@ impl SimulatedServer {
                 peer_log: PeerLog::default(),
                 run: seed,
             },
+            &Starting::default(),
         )?;
         let log = SimulatedLog {
-            worker,
+            writer,
             around: Arc::clone(&around),
             due: None,
             has_ended: false,
@@ -380,11 +382,11 @@ impl Running {
             && log.next_due(state).is_some_and(|due| due <= now)
         {
             log.due = None;
-            log.has_ended = !log.worker.work(None);
+            log.has_ended = !log.writer.turn(None);
         }
         self.core.turn(work, state.time.now())?;
         if let Some(log) = &mut self.log {
-            if log.due.is_none() && log.worker.has_jobs() {
+            if log.due.is_none() && log.writer.has_jobs() {
                 log.due = Some(now + log.around.sync_time());
             }
             for session in state.simulated.take_expired() {
@@ -404,7 +406,7 @@ impl SimulatedLog {
         if self.has_ended {
             return None;
         }
-        let mark = self.worker.mark_due();
+        let mark = self.writer.mark_due();
         let mark = mark.map(|due| state.time.timer_at(due));
         self.due.or(mark)
     }

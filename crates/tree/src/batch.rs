@@ -284,10 +284,12 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// [`BatchError`]: it does not begin as a batch does.
-    pub fn stamped(payload: &[u8], time_ms: i64) -> Result<Bytes, BatchError> {
+    pub fn stamped(payload: &Bytes, time_ms: i64) -> Result<Bytes, BatchError> {
         let mut from = Reader::new(payload);
         let version = from.u8()?;
-        from.i64()?;
+        if from.i64()? == time_ms {
+            return Ok(payload.clone());
+        }
         let behind = payload.get(from.offset()..).unwrap_or_default();
         let mut out = Vec::with_capacity(payload.len() + MAX_VARINT_BYTES);
         out.push(version);

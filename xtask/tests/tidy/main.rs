@@ -11,6 +11,7 @@
 mod commands;
 mod errors;
 mod facade;
+mod finding;
 mod golden;
 mod modules;
 

@@ -23,6 +23,7 @@ use crate::connections::conn::{Attached, CloseReason, Conn};
 use crate::connections::inbox::{Group, Kind, Queued, Work};
 use crate::connections::touch::Touch;
 use crate::observer::{ChangeObserver, ChangedBy, ObservedChange};
+use crate::progress::Progress;
 use crate::read::answer::{self, Asked, Flow, WatchAccess};
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
@@ -173,9 +174,9 @@ impl Effects for Deliver<'_> {
 /// Applies entries. Holds the buffers that live from one entry to the next.
 #[derive(Debug)]
 pub(crate) struct Applier {
-    /// Whether the server starts, and applies what its log has: sessions have no clocks yet, and
-    /// nothing is counted or logged a second time.
-    pub(crate) is_recovering: bool,
+    /// The progress of a server that starts and applies what its log has: sessions have no clocks
+    /// yet, and nothing is counted or logged a second time.
+    pub(crate) replay: Option<Arc<Progress>>,
     /// The server of an ensemble whose clients gave the commands of the entry.
     origin: Option<u64>,
     /// Whether this server has proposed the entry.
@@ -210,7 +211,7 @@ impl Applier {
     pub(crate) fn new(level: FormatLevel, state: &ServerState) -> Self {
         let audit = state.audit.as_ref().map(Arc::clone);
         Self {
-            is_recovering: true,
+            replay: None,
             origin: None,
             is_own: true,
             audit: audit.map(|audit| Box::new(Changes::new(audit))),
@@ -230,10 +231,15 @@ impl Applier {
         }
     }
 
+    /// Whether the server starts, and applies what its log has.
+    pub(crate) const fn is_recovering(&self) -> bool {
+        self.replay.is_some()
+    }
+
     /// Takes on the level of the tree. A server that serves says that it has risen, in a line of
     /// the log: from there on no earlier version can take its place.
     pub(crate) fn set_level(&mut self, level: FormatLevel) {
-        if level > self.level && !self.is_recovering {
+        if level > self.level && !self.is_recovering() {
             tracing::info!(
                 from = self.level.number(),
                 to = level.number(),
@@ -257,12 +263,13 @@ impl Applier {
         self.origin = batch.and_then(Batch::origin).map(|origin| origin.server);
         self.relief = 0;
         self.reconfigured = None;
-        let is_audited = !self.is_recovering && batch.is_some();
+        let is_recovering = self.is_recovering();
+        let is_audited = !is_recovering && batch.is_some();
         if let Some(audit) = self.audit.as_mut().filter(|_| is_audited) {
             audit.begin(state.time.wall_ms());
         }
         let observer = state.options.observer.as_deref();
-        let observer = observer.filter(|_| !self.is_recovering);
+        let observer = observer.filter(|_| !is_recovering);
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         let mut rest = requested.steps.iter();
         while rest.len() > 0 {
@@ -298,11 +305,11 @@ impl Applier {
                             time_ms,
                         }),
                         deleted: names_deleted.then_some(&mut self.deleted),
-                        is_recovering: self.is_recovering,
+                        is_recovering,
                     };
                     // Read first: its ephemerals are gone once the command has been applied.
                     let lost = expired_by(&item.command)
-                        .filter(|_| !self.is_recovering)
+                        .filter(|_| !is_recovering)
                         .and_then(|session| LostSession::read(&tree, session));
                     let applied = tree.apply_item(time_ms, item, identity, &mut deliver);
                     #[cfg(feature = "simulation")]
@@ -349,7 +356,7 @@ impl Applier {
                             deleted: &self.deleted,
                         });
                     }
-                    if !self.is_recovering {
+                    if !is_recovering {
                         let lost = lost.as_ref().filter(|_| outcome.result.is_ok());
                         if lost.is_some_and(LostSession::holds) {
                             let stats = &state.stats;

@@ -7,14 +7,14 @@
 //! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
 //! | `session_ends` | ended sessions that have ephemerals left, and who waits for their end |
 //! | `lost_session` | the line of the log about a session that expired, and what it held |
-//! | `outstanding` | on a server of an ensemble: batches of its clients that are not applied yet |
+//! | `outstanding` | batches of this server's clients that are not applied yet |
 //! | `backlog` | requests that wait for an entry, and whose turn it is |
-//! | `in_flight` | entries that were proposed and not applied yet: whom each is to answer |
+//! | `in_flight` | the requests of a batch, and the steps that they become |
 //! | `member_changes` | from a list of servers to a change of the members |
 //! | `group_commit` | adaptive group commit: when the core spins, when it waits for more writes |
 //! | `join` | the start of a member: from a data folder to a consensus node that may run |
+//! | `log` | the writer of the log, which the core runs, or a thread of its own |
 //! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |
-//! | `log`, `log_thread` | who writes the log: the core, or a thread of its own |
 //! | `recover` | from a data folder to a tree and a log to append to |
 //! | `starting` | progress of the start, for operators that ask before the server serves |
 
@@ -23,8 +23,7 @@ mod backlog;
 mod group_commit;
 mod in_flight;
 pub(crate) mod join;
-mod log;
-pub(crate) mod log_thread;
+pub(crate) mod log;
 mod lost_session;
 mod member_changes;
 mod outstanding;

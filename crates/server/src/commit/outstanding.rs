@@ -26,11 +26,26 @@ pub(crate) enum Content {
     /// Openings and re-attachments of sessions. They are not sent twice: the second one would take
     /// the session from a connection that came later.
     Handshakes,
+    /// Both in their order, where nothing is sent to another server.
+    Everything,
     /// Requests of attached connections. The stamp of each command says whether it was applied.
     Requests,
     /// One `reconfig`, which may take long. Nothing else waits for it but what its own connection
     /// asks for next.
     Reconfigure,
+}
+
+impl Content {
+    /// Whether such a batch has requests of a connection that asks for a session, or of one that
+    /// does not.
+    pub(crate) fn takes(self, asks_for_session: bool) -> bool {
+        match self {
+            Self::Handshakes => asks_for_session,
+            Self::Requests => !asks_for_session,
+            Self::Everything => true,
+            Self::Reconfigure => false,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -1,28 +1,25 @@
-//! The core: one thread that owns consensus and every change of the tree, and where the server
-//! stands alone the log too. It takes all requests that wait, makes one log entry of them, writes
-//! and syncs the entry once, and applies it once it is committed. It answers nothing that is not on
-//! disk. What differs on a server of an ensemble is in [`member`].
+//! The core: one thread that owns consensus and every change of the tree. It takes all requests
+//! that wait, makes batches of them, has the log store them, and applies each entry once it is
+//! committed. It answers nothing that is not on disk. A server that stands alone is a member
+//! without peers: it takes the same turns, and writes its log on this thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind, Position};
+use baton_consensus::{Consensus, Entry, EntryKind};
 use baton_proto::{OpCode, PASSWORD_BYTES};
 use baton_tree::{
-    Batch, BatchBuilder, CloseReason as SessionEnd, Command, FormatLevel, Identity,
-    MOST_DELETED_AT_ONCE, Stamp,
+    Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identity, MOST_DELETED_AT_ONCE, Stamp,
 };
-use baton_wal::{Record, Wal, WalError};
 use bytes::Bytes;
 
 use crate::commit::apply::{self, Applier};
-use crate::commit::backlog::{Backlog, ENTRY_BYTES};
+use crate::commit::backlog::Backlog;
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::in_flight::{InFlight, Requested, Step};
 use crate::commit::log::Log;
-use crate::commit::log_thread::LogThread;
-use crate::commit::snapshots::Snapshots;
+use crate::commit::snapshots::{SnapshotLog as _, Snapshots};
 use crate::commit::starting::Starting;
 use crate::connections::conn::{Attached, CloseReason};
 use crate::connections::counts::ClientCounts;
@@ -37,7 +34,7 @@ use crate::session::clocks::SessionClocks;
 use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
-use crate::time::{ForgivenBefore, micros};
+use crate::time::micros;
 use crate::traces::WriteStep;
 
 mod member;
@@ -45,15 +42,6 @@ mod own_deletions;
 
 use member::Member;
 use own_deletions::OwnDeletions;
-
-/// A sync that takes longer is counted, as ZooKeeper does.
-const SLOW_SYNC: Duration = Duration::from_secs(1);
-/// How often a write to a full disk is retried, and how often the log says that the disk is full.
-const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
-const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
-/// How long what was synced may go without an end mark. The mark costs a sync of its own, so it
-/// waits for a moment of rest, or for the next of these moments where there is none.
-const END_MARK_PAUSE: Duration = Duration::from_millis(500);
 
 /// How far the reading of all sockets is, which comes before any session expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +61,7 @@ pub(crate) struct CommitPipeline {
     state: Arc<ServerState>,
     consensus: Consensus,
     log: Log,
-    /// On a server of an ensemble.
-    member: Option<Member>,
+    member: Member,
     clocks: SessionClocks,
     socket_round: SocketRound,
     ids: SessionIds,
@@ -93,50 +80,56 @@ pub(crate) struct CommitPipeline {
     last_sync: Duration,
     /// Whether writes may have a tracer.
     is_traced: bool,
-    /// When the log was last synced, where writes may have a tracer and the core syncs it.
-    synced_at: Option<Instant>,
     own_deletions: OwnDeletions,
-    /// When the end of the log is to be marked.
-    next_end_mark: Option<Instant>,
     nobody: Identity,
-    /// Whether the core waits while the disk is full: where it has a thread of its own.
-    waits_for_room: bool,
+    /// The time of entries that are made in this turn.
+    entry_ms: i64,
 }
 
 impl CommitPipeline {
-    /// A core that continues from the state that [`recover`](crate::commit::recover) has built.
+    /// A core that continues from the state that [`recover`](crate::commit::recover) has built, and
+    /// reaches the other servers by `links`.
     pub(crate) fn new(
         state: Arc<ServerState>,
         consensus: Consensus,
-        wal: Wal,
+        mut log: Log,
         snapshots: Snapshots,
+        links: Links,
         starting: &Starting,
     ) -> Result<Self, ServerError> {
-        let is_new = wal.last_index() == 0;
-        let log = Log::Own(Box::new(wal));
-        let mut core = Self::of(state, consensus, log, None, snapshots);
-        core.consensus.campaign()?;
-        let entries = core.settle()?;
-        starting.replay(entries.len() as u64);
-        for entry in entries {
-            core.apply(&entry)?;
-            starting.replayed();
+        let is_new = consensus.last_index() == 0;
+        let acknowledged = log.take_acknowledged()?;
+        let mut core = Self::of(state, consensus, log, snapshots, links);
+        core.begin_with_acknowledged(acknowledged);
+        core.hold_votes();
+        if core.is_alone() {
+            core.consensus.campaign()?;
         }
-        core.raise_level(is_new)?;
-        core.applier.is_recovering = false;
+        starting.replay(core.consensus.last_index() - core.consensus.applied_index());
+        core.applier.replay = Some(starting.progress());
+        core.settle()?;
+        if core.member.acts_as_leader() {
+            if !is_new {
+                core.applier.replay = None;
+            }
+            // Before a client is served: nobody else has to read what this server writes.
+            core.raise_level_as_leader();
+            core.propose_waiting();
+            core.settle()?;
+        }
+        core.applier.replay = None;
         core.state.show_restored();
         core.start_clocks();
         Ok(core)
     }
 
-    /// The core of a server of an ensemble, which reaches the others by `links`.
-    pub(crate) fn new_member(
+    fn of(
         state: Arc<ServerState>,
         consensus: Consensus,
-        mut log: LogThread,
+        log: Log,
         snapshots: Snapshots,
         links: Links,
-    ) -> Result<Self, ServerError> {
+    ) -> Self {
         let nudged = Arc::clone(&state);
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || nudged.inbox.nudge());
         #[cfg(feature = "simulation")]
@@ -148,29 +141,8 @@ impl CommitPipeline {
             }
             Box::new(ThreadWorker::new(name, Arc::clone(&wake)))
         };
-        let store = log.snapshots();
-        let acknowledged = log.take_acknowledged()?;
-        let member = Member::new(&state, &consensus, links, &store, worker);
-        let nonces = Nonces::after(member.run());
-        let log = Log::Threaded(Box::new(log));
-        let mut core = Self::of(state, consensus, log, Some(member), snapshots);
-        core.nonces = nonces;
-        core.begin_with_acknowledged(acknowledged);
-        core.hold_votes();
-        core.settle_member()?;
-        core.applier.is_recovering = false;
-        core.state.show_restored();
-        core.start_clocks();
-        Ok(core)
-    }
-
-    fn of(
-        state: Arc<ServerState>,
-        consensus: Consensus,
-        log: Log,
-        member: Option<Member>,
-        snapshots: Snapshots,
-    ) -> Self {
+        let nonces = Nonces::after(links.run);
+        let member = Member::new(&state, &consensus, links, &log.snapshots(), worker);
         let tick_ms = u64::try_from(state.options.tick.as_millis()).unwrap_or(u64::MAX);
         let ids = SessionIds::new(
             state.options.server_id,
@@ -182,7 +154,7 @@ impl CommitPipeline {
             clocks: SessionClocks::new(tick_ms),
             socket_round: SocketRound::Idle,
             ids,
-            nonces: Nonces::new(state.options.server_id),
+            nonces,
             consensus,
             log,
             member,
@@ -196,13 +168,17 @@ impl CommitPipeline {
             group_commit: GroupCommit::default(),
             last_sync: Duration::ZERO,
             is_traced: state.options.tracer.is_some(),
-            synced_at: None,
             own_deletions: OwnDeletions::new(&state),
-            next_end_mark: None,
             nobody: Identity::anonymous(),
-            waits_for_room: false,
+            entry_ms: state.time.wall_ms(),
             state,
         }
+    }
+
+    /// Whether there is no other server: elections take no time, and nothing is lost on the way to
+    /// the log.
+    fn is_alone(&self) -> bool {
+        self.member.next_tick.is_none()
     }
 
     /// How far this server is.
@@ -212,14 +188,10 @@ impl CommitPipeline {
             role: self.consensus.status(),
             applied: self.consensus.applied_index(),
             digest: self.state.tree.read().digest(),
-            members: match &self.member {
-                Some(member) if member.is_installing() => None,
-                _ => Some(crate::simulated::checksum(
-                    &self.consensus.membership().encode(),
-                )),
-            },
+            members: (!self.member.is_installing())
+                .then(|| crate::simulated::checksum(&self.consensus.membership().encode())),
             is_read_only: self.state.is_read_only(),
-            acts_as_leader: self.member.as_ref().is_some_and(Member::acts_as_leader),
+            acts_as_leader: self.member.acts_as_leader(),
             ends_sessions: !self.clocks.follows(),
             unapplied: self.state.simulated.unapplied(),
             changes: self.state.simulated.changes(),
@@ -232,32 +204,9 @@ impl CommitPipeline {
         self.consensus.membership()
     }
 
-    /// Raises the format level to the newest one: nobody else has to read what this server writes.
-    fn raise_level(&mut self, is_new: bool) -> Result<(), ServerError> {
-        let to = FormatLevel::NEWEST;
-        let from = self.applier.level;
-        if from >= to {
-            return Ok(());
-        }
-        let batch = BatchBuilder::raising(to, self.state.time.wall_ms());
-        self.propose(batch.finish())?;
-        for entry in self.settle()? {
-            self.apply(&entry)?;
-        }
-        if !is_new {
-            let (from, to) = (from.number(), to.number());
-            tracing::info!(
-                from,
-                to,
-                "format level raised; earlier versions of Baton no longer read this data folder"
-            );
-        }
-        Ok(())
-    }
-
     /// A batch for an entry that is about to be made.
     fn new_batch(&self) -> BatchBuilder {
-        BatchBuilder::new(self.applier.level, self.entry_time_ms())
+        BatchBuilder::new(self.applier.level, self.entry_ms)
     }
 
     /// Sets the tree's time back to that of the clocks, where an operator has asked for it.
@@ -265,7 +214,7 @@ impl CommitPipeline {
         if !self.state.inbox.take_reset_time() {
             return Ok(());
         }
-        let to_ms = self.entry_time_ms();
+        let to_ms = self.entry_ms;
         let ahead_ms = self.state.tree.read().time_ms().saturating_sub(to_ms);
         tracing::warn!(
             ahead_ms,
@@ -273,20 +222,13 @@ impl CommitPipeline {
         );
         let mut builder = self.new_batch();
         builder.push(0, Command::ResetTime { to_ms });
-        self.steps.push(Step::UNASKED);
         self.commit_for_nobody(builder)
     }
 
-    /// The time of an entry that is made now: of a server that stands alone its wall clock, of a
-    /// leader one that a majority's clocks agree with.
+    /// The time of an entry that is made now: one that a majority's clocks agree with.
     fn entry_time_ms(&self) -> i64 {
-        match &self.member {
-            None => self.state.time.wall_ms(),
-            Some(member) => {
-                let voters = &self.consensus.membership().voters;
-                member.entry_time_ms(voters, self.state.time.moment())
-            }
-        }
+        let voters = &self.consensus.membership().voters;
+        self.member.entry_time_ms(voters, self.state.time.moment())
     }
 
     /// Gives every recovered session a full timeout (protocol.md §2).
@@ -299,7 +241,7 @@ impl CommitPipeline {
             self.clocks.start(session.id, timeout, now_ms, None);
         }
         self.state.sessions.store(self.clocks.len(), Relaxed);
-        if self.member.is_some() {
+        if !self.member.acts_as_leader() {
             self.clocks.follow(now_ms);
         }
     }
@@ -309,11 +251,11 @@ impl CommitPipeline {
     /// # Errors
     /// [`ServerError`]; nothing that was not acknowledged before will be.
     pub(crate) fn run(&mut self) -> Result<(), ServerError> {
-        self.waits_for_room = true;
+        self.log.wait_for_room();
         let mut work = Work::default();
         loop {
             self.state.progress.idle();
-            if self.member.is_none()
+            if self.log.is_inline()
                 && self.backlog.is_empty()
                 && let Some(until) = self.group_commit.spin_until()
             {
@@ -330,7 +272,7 @@ impl CommitPipeline {
             if self.state.inbox.is_aborted() {
                 return Ok(());
             }
-            if self.member.is_none()
+            if self.log.is_inline()
                 && self.backlog.is_empty()
                 && let Some((groups, until)) =
                     self.group_commit
@@ -345,81 +287,15 @@ impl CommitPipeline {
             }
             self.turn(&mut work, now)?;
             if woken == Woken::Stop {
-                if self.member.is_some() {
-                    return self.stop_member();
-                }
-                while !self.backlog.is_empty() {
-                    self.state.inbox.done(&mut work);
-                    self.round(&mut work)?;
-                }
-                self.with_room(Wal::sync)?;
-                return self.close_log();
+                return self.stop();
             }
-        }
-    }
-
-    /// Handles the requests that wait, and what is due at `now`.
-    pub(crate) fn turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
-        if self.member.is_some() {
-            return self.member_turn(work, now);
-        }
-        self.round(work)?;
-        self.reset_time()?;
-        self.expire_requested()?;
-        self.expire()?;
-        self.delete_own(now)?;
-        if self.state.client_log.due_ms() != u64::MAX {
-            let now_ms = self.state.time.now_ms();
-            self.state.client_log.report_suppressed(now_ms);
-        }
-        self.snapshots
-            .step(&self.state, &self.consensus, &mut self.log);
-        self.mark_end(now)
-    }
-
-    /// Has the log record how far it is synced, a moment after it was.
-    fn mark_end(&mut self, now: Instant) -> Result<(), ServerError> {
-        let Log::Own(wal) = &mut self.log else {
-            return Ok(());
-        };
-        if wal.is_end_marked() {
-            self.next_end_mark = None;
-            return Ok(());
-        }
-        let due = *self.next_end_mark.get_or_insert(now + END_MARK_PAUSE);
-        if now < due {
-            return Ok(());
-        }
-        self.next_end_mark = None;
-        match wal.mark_end() {
-            Err(error @ WalError::NoSpace { .. }) => {
-                tracing::warn!("the end of the log is not marked: {error}");
-                self.next_end_mark = Some(now + FULL_DISK_REMINDER);
-                Ok(())
-            }
-            marked => Ok(marked?),
-        }
-    }
-
-    /// Ends the log in good order. Everything is synced by then, so a full disk does not prevent
-    /// the stop.
-    fn close_log(&mut self) -> Result<(), ServerError> {
-        let Log::Own(wal) = &mut self.log else {
-            return Ok(());
-        };
-        match wal.mark_closed() {
-            Err(error @ WalError::NoSpace { .. }) => {
-                tracing::warn!("the log is whole, but not marked as closed: {error}");
-                Ok(())
-            }
-            closed => Ok(closed?),
         }
     }
 
     /// When there is something to do even if nothing comes in.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let now = self.state.time.now();
-        let acts = self.member.as_ref().is_none_or(Member::acts_as_leader);
+        let acts = self.member.acts_as_leader();
         let clock = match self.socket_round {
             // No session ends while handshakes wait for an entry, which nudges the core.
             _ if !acts || self.backlog.has_handshakes() => None,
@@ -432,13 +308,12 @@ impl CommitPipeline {
         };
         // What came due during a long sync is due now and not earlier, or the core would count the
         // difference as time in which it stood still.
-        let end_mark = self.next_end_mark.map(|due| due.max(now));
+        let end_mark = self.log.mark_due().map(|due| due.max(now));
         let snapshot = self.snapshots.next_look(now);
         let deletion = self.next_deletion(now).filter(|_| acts);
-        // A member takes more when some of what is on its way has been applied.
-        let next_entry = (self.member.is_none() && !self.backlog.is_empty()).then_some(now);
+        let next_batch = self.may_plan().then_some(now);
         [
-            next_entry,
+            next_batch,
             clock,
             deletion,
             snapshot,
@@ -448,33 +323,6 @@ impl CommitPipeline {
         .into_iter()
         .flatten()
         .min()
-    }
-
-    /// Makes an entry of what waits, with what has come in `work`, and applies it.
-    fn round(&mut self, work: &mut Work) -> Result<(), ServerError> {
-        self.backlog.add(work);
-        self.backlog.take(work);
-        if work.is_empty() {
-            return Ok(());
-        }
-        let shared = self.in_flight.share(work);
-        let mut builder = self.new_batch();
-        let mut request = 0;
-        for group in 0..shared.groups.len() {
-            request = self.plan(&shared, group, request, &mut builder);
-            if builder.bytes() >= ENTRY_BYTES {
-                let full = std::mem::replace(&mut builder, self.new_batch());
-                self.commit(full, &shared)?;
-            }
-        }
-        self.commit(builder, &shared)?;
-        apply::count_answers(&self.state, &shared);
-        self.in_flight.give_back(shared, work);
-        if !self.applier.again.is_empty() {
-            // Refused only where the server stops, and then nobody is answered any more.
-            let _ = self.state.inbox.submit(&mut self.applier.again);
-        }
-        Ok(())
     }
 
     /// Adds the steps of one group; returns where the next group's requests begin.
@@ -589,7 +437,7 @@ impl CommitPipeline {
                     builder.push(0, command);
                 }
                 Kind::Read(_) | Kind::Ready { .. } => step.is_command = false,
-                // A server that stands alone gets none.
+                // Counted when it came.
                 Kind::Ping => continue,
             }
             self.steps.push(step);
@@ -695,7 +543,6 @@ impl CommitPipeline {
         };
         builder.begin(session_id, &self.nobody, None);
         builder.push(0, command);
-        self.steps.push(Step::UNASKED);
     }
 
     /// Whether all sockets have been read since the first session became due, and what they handed
@@ -720,44 +567,15 @@ impl CommitPipeline {
         }
     }
 
-    /// As [`CommitPipeline::commit`], for what the server does by itself.
+    /// Proposes what the server does by itself, as the leader. Where nothing waits for other
+    /// servers, it is applied when this returns.
     fn commit_for_nobody(&mut self, builder: BatchBuilder) -> Result<(), ServerError> {
-        let nothing = self.in_flight.nothing();
-        self.commit(builder, &nothing)
-    }
-
-    /// One entry: into the log, to the disk, and then to the tree with everything in `steps`, which
-    /// are made of `work`.
-    fn commit(&mut self, builder: BatchBuilder, work: &Arc<Work>) -> Result<(), ServerError> {
-        if self.member.is_some() {
-            self.submit_for_nobody(builder);
-            return Ok(());
-        }
-        let requested = Requested {
-            work: Arc::clone(work),
-            steps: std::mem::replace(&mut self.steps, self.in_flight.steps()),
-        };
-        self.nothing_opens();
         if builder.is_empty() {
-            // Nothing of it waits for the log.
-            self.applier
-                .run(&self.state, &mut self.clocks, &requested, None);
-            self.in_flight.recycle(requested);
             return Ok(());
         }
-        let payload = builder.finish();
-        let bytes = payload.len();
-        let proposed = self.propose(payload)?;
-        self.count_batch(bytes, &requested);
-        self.snapshots.logged(bytes);
-        if self.is_traced {
-            requested.mark(WriteStep::Batched, self.state.time.now());
-        }
-        self.in_flight.push(proposed, requested);
-        for entry in self.settle()? {
-            self.apply(&entry)?;
-        }
-        Ok(())
+        self.member.proposals.push_own(builder.finish());
+        self.propose_waiting();
+        self.settle()
     }
 
     /// Counts a batch of `bytes` bytes that is on its way.
@@ -775,12 +593,6 @@ impl CommitPipeline {
         stats.batch_bytes.record(bytes as u64);
     }
 
-    fn propose(&mut self, payload: Bytes) -> Result<Position, ConsensusError> {
-        self.consensus
-            .propose(payload)
-            .map_err(|error| ConsensusError::Engine(error.to_string()))
-    }
-
     /// Applies a committed entry, wherever it came from, and answers those who asked for it.
     fn apply(&mut self, entry: &Entry) -> Result<(), ServerError> {
         match entry.kind {
@@ -789,6 +601,9 @@ impl CommitPipeline {
             EntryKind::Configuration => self.apply_change(entry)?,
         }
         self.consensus.applied(entry.index)?;
+        if let Some(replay) = &self.applier.replay {
+            replay.add(1);
+        }
         Ok(())
     }
 
@@ -803,26 +618,19 @@ impl CommitPipeline {
             index: entry.index,
             source,
         })?;
-        let position = Position {
-            index: entry.index,
-            term: entry.term,
-        };
         let commands = batch.items().len();
-        let requested = match &mut self.member {
-            None => self.in_flight.take(position, commands),
-            Some(member) => {
-                self.applier.is_own = member.has_led(entry.term);
-                member
-                    .take(batch.origin().filter(|_| answers))
-                    .unwrap_or_else(|| self.in_flight.unasked(commands))
-            }
+        self.applier.is_own = self.member.has_led(entry.term);
+        let origin = batch.origin().filter(|_| answers);
+        let requested = match self.member.take(origin) {
+            Some(requested) => requested,
+            None => self.in_flight.unasked(commands),
         };
         let begun = self.state.time.now();
-        if let Some(synced) = self.synced_at(entry.index) {
+        if let Some(synced) = self.member.synced_at(entry.index) {
             requested.mark(WriteStep::Synced, synced);
         }
         requested.mark(WriteStep::Committed, begun);
-        let is_recovering = self.applier.is_recovering;
+        let is_recovering = self.applier.is_recovering();
         if !is_recovering {
             let uptime_ms = self.state.time.uptime_ms_at(begun);
             self.state.progress.step(uptime_ms);
@@ -835,7 +643,7 @@ impl CommitPipeline {
             let now = self.state.time.now();
             let took = micros(now.saturating_duration_since(begun));
             self.state.stats.apply_time.record(took);
-            if self.member.is_some() {
+            if !self.is_alone() {
                 // Clocks of servers differ, so it may seem to be applied before it was made.
                 let millis = self.state.time.wall_ms().saturating_sub(batch.time_ms());
                 let latency = u64::try_from(millis).unwrap_or(0).saturating_mul(1000);
@@ -850,130 +658,16 @@ impl CommitPipeline {
         Ok(())
     }
 
-    /// When this server's log was synced that has the entry, where writes may have a tracer.
-    fn synced_at(&self, index: u64) -> Option<Instant> {
-        match &self.member {
-            None => self.synced_at,
-            Some(member) => member.synced_at(index),
-        }
-    }
-
-    /// Keeps the buffers of requests that are answered. On a server of an ensemble, the last batch
-    /// that was made of a work counts its requests as answered.
+    /// Keeps the buffers of requests that are answered. The last batch that was made of a work
+    /// counts its requests as answered.
     fn finish(&mut self, requested: Requested) {
-        if self.member.is_none() {
-            self.in_flight.recycle(requested);
-            return;
-        }
         let Requested { work, steps } = requested;
         if let Some(mut work) = Arc::into_inner(work) {
             apply::count_answers(&self.state, &work);
             self.state.inbox.done(&mut work);
+            self.in_flight.recycle_work(work);
         }
         self.in_flight.recycle_steps(steps);
-    }
-
-    /// Stores what consensus hands out until it has nothing more; returns the entries that were
-    /// committed.
-    fn settle(&mut self) -> Result<Vec<Entry>, ServerError> {
-        let mut committed = Vec::new();
-        while let Some(effects) = self.consensus.drain() {
-            let mut records = Vec::with_capacity(effects.append.len() + 2);
-            if let Some(state) = effects.hard_state {
-                records.push(Record::HardState(baton_wal::HardState {
-                    term: state.term,
-                    vote: state.vote,
-                }));
-            }
-            records.extend(effects.append.iter().map(|entry| {
-                Record::Entry(baton_wal::Entry {
-                    index: entry.index,
-                    term: entry.term,
-                    kind: entry.kind.as_byte(),
-                    payload: entry.payload.clone(),
-                })
-            }));
-            if let Some(index) = effects.commit {
-                records.push(Record::Commit { index });
-            }
-            self.with_room(|wal| wal.append(&records))?;
-            if effects.must_sync {
-                let mark = self.state.time.mark();
-                let report = self.with_room(Wal::sync)?;
-                self.forgive_stall(mark, report.sync_time);
-                self.last_sync = report.sync_time;
-                self.synced_at = self.is_traced.then(|| self.state.time.now());
-                self.state.stats.sync_time.record(micros(report.sync_time));
-                if report.sync_time > SLOW_SYNC {
-                    self.state.stats.slow_syncs.fetch_add(1, Relaxed);
-                }
-            }
-            self.consensus.persisted(effects.token);
-            committed.extend(effects.committed);
-        }
-        Ok(committed)
-    }
-
-    /// Runs `act` on the log, again and again while the disk is full. Meanwhile nothing else is
-    /// written or applied: writes wait, reads show what is on the disk. A request to stop the
-    /// server ends the wait.
-    fn with_room<T>(
-        &mut self,
-        mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
-    ) -> Result<T, ServerError> {
-        let is_full = &self.state.stats.disk_full;
-        let mark = self.state.time.mark();
-        let mut since = None;
-        let outcome = loop {
-            let Log::Own(wal) = &mut self.log else {
-                break Err(WalError::Poisoned {
-                    action: "write",
-                    file: "the log".to_owned(),
-                    reason: "another thread writes it".to_owned(),
-                });
-            };
-            let error = match act(wal) {
-                Err(error @ WalError::NoSpace { retryable, .. })
-                    if retryable && self.waits_for_room =>
-                {
-                    error
-                }
-                outcome => break outcome,
-            };
-            let late = self.state.time.now();
-            if since.is_none_or(|(_, logged)| late >= logged + FULL_DISK_REMINDER) {
-                tracing::error!("{error}; reads are answered, writes wait until there is room");
-                let begun = since.map_or(late, |(begun, _)| begun);
-                since = Some((begun, late));
-            }
-            is_full.store(true, Relaxed);
-            // The snapshot needs slices that this thread does not take while it waits here.
-            self.snapshots.give_way(&self.state, &mut self.log);
-            if self.state.inbox.stops_within(FULL_DISK_PAUSE) {
-                break Err(error);
-            }
-        };
-        is_full.store(false, Relaxed);
-        if let Some((begun, _)) = since {
-            let waited = self.state.time.now().saturating_duration_since(begun);
-            // Sockets with writes that wait were not read further, so their sessions could not be
-            // touched.
-            self.state.time.forgive(mark, waited);
-            if outcome.is_ok() {
-                tracing::info!(?waited, "there is room on the disk again; writes go on");
-            }
-        }
-        Ok(outcome?)
-    }
-
-    /// Does not count a long sync against sessions: once enough requests waited, sockets were not
-    /// read.
-    fn forgive_stall(&self, mark: ForgivenBefore, sync_time: Duration) {
-        let options = &self.state.options;
-        if sync_time > options.tick.max(options.min_session_timeout / 2) {
-            tracing::warn!(?sync_time, "the disk took long to sync");
-            self.state.time.forgive(mark, sync_time);
-        }
     }
 }
 

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, SnapshotPoint};
 use baton_tree::Tree;
-use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, SnapshotWriter, WalError};
+use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, SnapshotWriter, Wal, WalError};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use tokio::sync::oneshot;
 
 use crate::backups::{self, Fresh};
-use crate::commit::log::Log;
 use crate::progress::{Progress, Unit};
 use crate::state::ServerState;
 
@@ -48,6 +47,28 @@ pub(crate) fn write_whole(
     }
     progress.begin("syncing the snapshot", Unit::Bytes, 0);
     Ok(())
+}
+
+/// The log, as snapshots need it.
+pub(crate) trait SnapshotLog {
+    /// The snapshots of the data folder.
+    fn snapshots(&self) -> SnapshotStore;
+
+    /// A snapshot is durable: what it makes needless is removed, now or soon. What should have gone
+    /// may stay where the disk refuses, which does no harm.
+    fn snapshot_saved(&mut self, saved: &SnapshotInfo);
+}
+
+impl SnapshotLog for Wal {
+    fn snapshots(&self) -> SnapshotStore {
+        Wal::snapshots(self)
+    }
+
+    fn snapshot_saved(&mut self, saved: &SnapshotInfo) {
+        if let Err(error) = Wal::snapshot_saved(self, saved) {
+            tracing::warn!(%error, "old segments of the log stay");
+        }
+    }
 }
 
 /// What writes the slices.
@@ -161,7 +182,7 @@ impl Snapshots {
         &mut self,
         state: &ServerState,
         consensus: &Consensus,
-        log: &mut Log,
+        log: &mut impl SnapshotLog,
     ) -> Option<SnapshotPoint> {
         if self.writing.is_none() {
             let options = &state.options;
@@ -266,7 +287,7 @@ impl Snapshots {
     /// Ends the snapshot under way, because the log has no room while it takes some. One whose
     /// slices are all handed over is waited for: it may make segments needless. Does nothing where
     /// there is none.
-    pub(crate) fn give_way(&mut self, state: &ServerState, log: &mut Log) {
+    pub(crate) fn give_way(&mut self, state: &ServerState, log: &mut impl SnapshotLog) {
         let Some(mut writing) = self.writing.take() else {
             return;
         };
@@ -321,7 +342,7 @@ impl Snapshots {
         }
     }
 
-    fn finish(&mut self, state: &ServerState, log: &mut Log) -> Option<SnapshotPoint> {
+    fn finish(&mut self, state: &ServerState, log: &mut impl SnapshotLog) -> Option<SnapshotPoint> {
         let writing = self.writing.take_if(|writing| writing.is_finished())?;
         if writing.slices.is_some() {
             state.tree.write().abandon_snapshot();
@@ -334,7 +355,7 @@ impl Snapshots {
         &mut self,
         writing: Writing,
         state: &ServerState,
-        log: &mut Log,
+        log: &mut impl SnapshotLog,
     ) -> Option<SnapshotPoint> {
         // The thread sends before it ends.
         writing.writer.join();
@@ -357,9 +378,7 @@ impl Snapshots {
                 let pin = store.pin(writing.point.index, writing.point.term);
                 let fresh = Fresh { store, pin, info: info.clone() };
                 backups::answer(writing.asked, &Ok(Arc::new(fresh)));
-                if let Err(error) = log.snapshot_saved(&info) {
-                    tracing::warn!(%error, "old segments of the log stay");
-                }
+                log.snapshot_saved(&info);
                 return Some(writing.point);
             }
             // What it needs in all is known only to one that is written to its end.

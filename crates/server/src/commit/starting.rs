@@ -90,9 +90,9 @@ impl Starting {
         self.begin(Stage::ReplayLog, Unit::Entries, entries);
     }
 
-    /// One more has been replayed.
-    pub(crate) fn replayed(&self) {
-        self.progress.add(1);
+    /// Counts what is done of the present stage.
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
     }
 
     /// A snapshot of this many bytes is to be loaded.
@@ -166,7 +166,7 @@ mod tests {
         let text = "the server starts: loading the snapshot, 2 of 9 bytes";
         assert_eq!(starting.to_string(), text);
         starting.replay(7);
-        starting.replayed();
+        starting.progress().add(1);
         let text = "the server starts: replaying the log, 1 of 7 entries";
         assert_eq!(starting.to_string(), text);
         starting.enter(Stage::Listen);

@@ -44,3 +44,26 @@ impl Wire for Peers {
         Peers::set_addresses(self, addresses);
     }
 }
+
+/// The wire of a server that stands alone.
+#[derive(Debug)]
+pub(crate) struct NoPeers;
+
+impl Wire for NoPeers {
+    fn send_raft(&self, messages: Vec<PeerMessage>) -> Vec<Unsent> {
+        let unsent = |message: PeerMessage| Unsent {
+            to: message.to,
+            kind: message.kind,
+            error: SendError::NotConnected,
+        };
+        messages.into_iter().map(unsent).collect()
+    }
+
+    fn send(&self, _: u64, _: Frame) -> Result<(), SendError> {
+        Err(SendError::NotConnected)
+    }
+
+    fn update_local(&self, _: &mut dyn FnMut(&mut LocalServer)) {}
+
+    fn set_addresses(&self, _: &BTreeMap<u64, String>) {}
+}

@@ -2,7 +2,6 @@
 //! a count (protocol.md §2). Never gives an id that an open session has. Also the ids of sessions
 //! of read-only mode, and the nonces under which connections attach to sessions.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 
 use baton_tree::Tree;
@@ -50,10 +49,6 @@ pub(crate) struct Nonces {
 }
 
 impl Nonces {
-    pub(crate) fn new(server_id: u8) -> Self {
-        Self::after(RandomState::new().hash_one(server_id))
-    }
-
     /// Nonces that begin behind `drawn`, a number that each start draws anew.
     pub(crate) const fn after(drawn: u64) -> Self {
         Self { last: drawn }
@@ -72,6 +67,8 @@ impl Nonces {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher as _, RandomState};
+
     use baton_proto::PASSWORD_BYTES;
     use baton_tree::{Command, Identity};
 
@@ -89,7 +86,7 @@ mod tests {
     fn nonces_do_not_repeat_nor_begin_alike() {
         let mut drawn = Vec::new();
         for start in 0..100 {
-            let mut nonces = Nonces::new(start % 2);
+            let mut nonces = Nonces::after(RandomState::new().hash_one(start % 2));
             drawn.extend((0..100).map(|_| nonces.draw()));
         }
         drawn.sort_unstable();

@@ -35,7 +35,8 @@ pub(super) struct Peer {
 /// # Errors
 /// [`LaunchError::NotInstalled`] names the packages.
 pub fn classpath() -> Result<String, LaunchError> {
-    if let Some(named) = named() {
+    let named = std::env::var("BATON_ZOOKEEPER_CLASSPATH");
+    if let Some(named) = named.ok().filter(|named| !named.is_empty()) {
         return Ok(named);
     }
     // Its manifest names the other jars that it needs, but none that writes the log.
@@ -54,16 +55,6 @@ pub fn classpath() -> Result<String, LaunchError> {
         path.push(file);
     }
     Ok(path.join(":"))
-}
-
-fn named() -> Option<String> {
-    let named = std::env::var("BATON_ZOOKEEPER_CLASSPATH").ok();
-    named.filter(|named| !named.is_empty())
-}
-
-/// Whether `BATON_ZOOKEEPER_CLASSPATH` names another ZooKeeper than Debian's.
-pub(crate) fn is_named() -> bool {
-    named().is_some()
 }
 
 /// [`classpath`] with what TLS needs besides: jars that the manifest of Debian's does not name.

@@ -297,6 +297,7 @@ fn temporary_folder(above: &Path) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 

@@ -1,11 +1,11 @@
-//! The core of a server of an ensemble. One turn takes what the other servers sent, what the log
-//! has synced, the ticks of the consensus and what clients ask for, and does what follows: messages
-//! to other servers, records for the log, committed entries for the tree.
+//! One turn of the core: it takes what the other servers sent, what the log has synced, the ticks
+//! of the consensus and what clients ask for, and does what follows: messages to other servers,
+//! records for the log, committed entries for the tree.
 //!
 //! What clients of this server ask for becomes batches that have this server's name on them
 //! ([`Origin`]). The leader puts them into the log, whichever server they come from, and each
-//! server applies them; the one that made a batch answers it. Nothing here waits for the disk
-//! (R05).
+//! server applies them; the one that made a batch answers it. Where a thread of its own writes the
+//! log, nothing here waits for the disk (R05).
 //!
 //! | module | owns |
 //! |---|---|
@@ -62,8 +62,7 @@ use self::transfers::Installing;
 use super::CommitPipeline;
 use crate::commit::in_flight::Requested;
 use crate::commit::join::describe_members;
-use crate::commit::log::Log;
-use crate::commit::log_thread::Job;
+use crate::commit::log::Job;
 use crate::commit::member_changes::successor;
 use crate::commit::outstanding::Outstanding;
 use crate::connections::inbox::{Kind, Work};
@@ -97,15 +96,16 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 const STOP_STEP: Duration = Duration::from_millis(1);
 
-/// What a server of an ensemble has besides what every server has.
+/// What a server knows of its ensemble, and of its part in it.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(crate) struct Member {
     id: u64,
     /// Drawn at the start, so that batches of an earlier process are not taken for this one's.
     run: u64,
     links: Links,
     tick: Duration,
-    next_tick: Instant,
+    /// When the next tick is due; `None` where there is no other server.
+    pub(crate) next_tick: Option<Instant>,
     lateness: Lateness,
     phases: Phases,
     next_announcement: Instant,
@@ -121,7 +121,7 @@ pub(super) struct Member {
     held: Work,
     members: Members,
     /// Batches that this leader is about to propose.
-    proposals: Proposals,
+    pub(crate) proposals: Proposals,
     proposed: Proposed,
     /// Where writes may have a tracer.
     synced: Option<Synced>,
@@ -165,7 +165,7 @@ pub(super) struct Member {
 
 impl Member {
     /// A member of the ensemble, with what it has recovered. Events nudge the core from here on.
-    pub(super) fn new(
+    pub(crate) fn new(
         state: &Arc<ServerState>,
         consensus: &Consensus,
         links: Links,
@@ -181,7 +181,7 @@ impl Member {
             .as_ref()
             .map_or(Duration::from_millis(25), |ensemble| ensemble.tick);
         let now = state.time.now();
-        let id = state.options.server_id.into();
+        let id = links.id;
         let limits = TransferLimits::default();
         let outgoing = Outgoing::new(store.clone(), limits.clone(), worker("baton-send"));
         let incoming = Incoming::new(id, store.clone(), limits, worker("baton-receive"));
@@ -193,7 +193,7 @@ impl Member {
             run,
             links,
             tick,
-            next_tick: now + tick,
+            next_tick: state.options.ensemble.as_ref().map(|_| now + tick),
             lateness: Lateness::default(),
             phases: Phases::new(now, &state.stats.replication),
             next_announcement: now,
@@ -228,25 +228,20 @@ impl Member {
         }
     }
 
-    /// What this process has drawn.
-    pub(super) const fn run(&self) -> u64 {
-        self.run
-    }
-
     /// Whether this server leads and has applied an entry of its own term: it knows everything that
     /// was committed before.
-    pub(super) fn acts_as_leader(&self) -> bool {
+    pub(crate) fn acts_as_leader(&self) -> bool {
         self.role.role == Role::Leader && self.applied_term == self.role.term
     }
 
     /// Whether this server led in this term, and so has proposed its entries.
-    pub(super) fn has_led(&self, term: u64) -> bool {
+    pub(crate) fn has_led(&self, term: u64) -> bool {
         self.led_terms.contains(&term)
     }
 
     /// Whether a snapshot takes the place of the state as soon as it is durable.
     #[cfg(feature = "simulation")]
-    pub(super) const fn is_installing(&self) -> bool {
+    pub(crate) const fn is_installing(&self) -> bool {
         self.installing.is_some()
     }
 
@@ -260,7 +255,7 @@ impl Member {
     }
 
     /// The time of an entry that this server proposes as the leader.
-    pub(super) fn entry_time_ms(&self, voters: &[u64], now: Moment) -> i64 {
+    pub(crate) fn entry_time_ms(&self, voters: &[u64], now: Moment) -> i64 {
         self.clocks.entry_ms(self.id, voters, now)
     }
 
@@ -277,7 +272,7 @@ impl Member {
     }
 
     /// When the log was synced that has the entry of this index, where that is known.
-    pub(super) fn synced_at(&self, index: u64) -> Option<Instant> {
+    pub(crate) fn synced_at(&self, index: u64) -> Option<Instant> {
         self.synced.as_ref()?.at(index)
     }
 
@@ -291,31 +286,16 @@ impl Member {
     }
 
     /// The requests that a batch answers here; `None` if it was made elsewhere, or applied before.
-    pub(super) fn take(&mut self, origin: Option<Origin>) -> Option<Requested> {
+    pub(crate) fn take(&mut self, origin: Option<Origin>) -> Option<Requested> {
         let origin = origin.filter(|origin| origin.server == self.id && origin.run == self.run)?;
         self.outstanding.take(origin.number)
     }
 }
 
 impl CommitPipeline {
-    /// Handles what waits, and what is due at `now`.
-    pub(super) fn member_turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
-        for (group, request) in work.each() {
-            if request.kind == Kind::Ping {
-                #[cfg(feature = "simulation")]
-                if self.state.simulated.makes(Mistake::AnswersPingsAlone) {
-                    let wake = &mut self.applier.wake;
-                    group.conn.push_pongs(1, self.state.zxid(), wake);
-                    member.touches.touched(group.conn.session());
-                    continue;
-                }
-                // Not behind writes: a session lives on while the disk is slow.
-                member.touches.ping(group.conn.session(), group.conn.id);
-            }
-        }
+    /// Handles the requests that wait, and what is due at `now`.
+    pub(crate) fn turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
+        self.take_pings(work);
         self.backlog.add(work);
         self.take_peer_events(now)?;
         self.take_synced()?;
@@ -325,10 +305,13 @@ impl CommitPipeline {
             tracing::info!(to, "leadership is handed over, as an operator asked");
             self.consensus.transfer_leader(to);
         }
-        self.settle_member()?;
+        self.settle()?;
+        self.entry_ms = self.entry_time_ms();
         self.plan_waiting();
         self.send_outstanding();
-        if self.member.as_ref().is_some_and(Member::acts_as_leader) {
+        if self.member.acts_as_leader() {
+            self.propose_waiting();
+            self.settle()?;
             self.raise_level_as_leader();
             self.reset_time()?;
             self.expire_requested()?;
@@ -344,22 +327,16 @@ impl CommitPipeline {
         self.propose_waiting();
         self.send_touches();
         self.poll_transfers(now);
-        self.settle_member()?;
+        self.settle()?;
         self.serve_leaderless(now);
         if self.state.client_log.due_ms() != u64::MAX {
             let now_ms = self.state.time.now_ms();
             self.state.client_log.report_suppressed(now_ms);
         }
-        let is_installing = self
-            .member
-            .as_ref()
-            .is_some_and(|it| it.installing.is_some());
         if self.state.stats.disk_full.load(Relaxed) {
             self.snapshots.give_way(&self.state, &mut self.log);
-            if let Some(member) = &mut self.member {
-                member.incoming.give_way();
-            }
-        } else if !is_installing {
+            self.member.incoming.give_way();
+        } else if self.member.installing.is_none() {
             let saved = self
                 .snapshots
                 .step(&self.state, &self.consensus, &mut self.log);
@@ -373,12 +350,36 @@ impl CommitPipeline {
         self.show_log_gap(now);
         self.show_status();
         self.wake_all();
-        Ok(())
+        if !self.applier.again.is_empty() {
+            // Refused only where the server stops, and then nobody is answered any more.
+            let _ = self.state.inbox.submit(&mut self.applier.again);
+        }
+        self.settle()?;
+        Ok(self.log.mark_end()?)
+    }
+
+    /// Counts pings when they come, and not behind writes: a session lives on while the disk is
+    /// slow.
+    fn take_pings(&mut self, work: &Work) {
+        let touches = &mut self.member.touches;
+        for (group, request) in work.each() {
+            if request.kind == Kind::Ping {
+                #[cfg(feature = "simulation")]
+                if self.state.simulated.makes(Mistake::AnswersPingsAlone) {
+                    let wake = &mut self.applier.wake;
+                    group.conn.push_pongs(1, self.state.zxid(), wake);
+                    touches.touched(group.conn.session());
+                    continue;
+                }
+                touches.ping(group.conn.session(), group.conn.id);
+            }
+        }
     }
 
     /// Keeps what operators see current.
     fn show_status(&mut self) {
-        let (Some(member), Some(shown)) = (&mut self.member, &self.state.ensemble) else {
+        let member = &mut self.member;
+        let Some(shown) = &self.state.ensemble else {
             return;
         };
         if !std::mem::take(&mut member.is_status_due) {
@@ -416,10 +417,10 @@ impl CommitPipeline {
     }
 
     /// When there is something to do for a member even if nothing comes in.
-    pub(super) fn member_deadline(&self) -> Option<Instant> {
-        let member = self.member.as_ref()?;
+    pub(crate) fn member_deadline(&self) -> Option<Instant> {
+        let member = &self.member;
         let transfer = self.next_transfer(self.state.time.now());
-        [Some(member.next_tick), member.campaign_at, transfer]
+        [member.next_tick, member.campaign_at, transfer]
             .into_iter()
             .flatten()
             .min()
@@ -427,19 +428,16 @@ impl CommitPipeline {
 
     /// Gives the handshakes with other servers the newest state of this one.
     fn announce(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
-        if now < member.next_announcement {
+        let member = &mut self.member;
+        if now < member.next_announcement || member.next_tick.is_none() {
             return;
         }
         member.next_announcement = now + ANNOUNCE_INTERVAL;
-        if let Log::Threaded(log) = &mut self.log
-            && !log.is_busy()
+        if !self.log.is_busy()
             && let Some(index) = member.commit_hint.take()
         {
             // A start shows the others what it knows to be committed (R19).
-            log.submit(Job::Commit(index), now);
+            self.log.submit(Job::Commit(index), now);
         }
         let progress = self.consensus.progress();
         member.outgoing.release_matched(&progress);
@@ -489,24 +487,31 @@ impl CommitPipeline {
         successor(self.consensus.membership(), &progress, |peer| peer.active)
     }
 
-    /// Stops gracefully: hands leadership over first, so that the others need not find out, and
-    /// waits a moment for what clients have asked for.
-    pub(super) fn stop_member(&mut self) -> Result<(), ServerError> {
+    /// Stops gracefully: does what clients have asked for, as far as this server can do it alone.
+    /// Hands leadership over first, so that the others need not find out, and waits a moment for
+    /// what has been sent.
+    pub(crate) fn stop(&mut self) -> Result<(), ServerError> {
         let until = self.state.time.now() + STOP_LIMIT;
         let mut work = Work::default();
-        while let Some(member) = &self.member
-            && (member.role.role == Role::Leader || member.outstanding.batches() > 0)
-            && self.state.time.now() < until
-        {
-            if let Some(best) = self.best_successor() {
-                self.consensus.transfer_leader(best);
+        loop {
+            let now = self.state.time.now();
+            let member = &self.member;
+            if self.is_alone() {
+                if !self.may_plan() {
+                    break;
+                }
+            } else {
+                let is_due = member.role.role == Role::Leader || member.outstanding.batches() > 0;
+                if !is_due || now >= until {
+                    break;
+                }
+                if let Some(best) = self.best_successor() {
+                    self.consensus.transfer_leader(best);
+                }
+                std::thread::sleep(STOP_STEP);
             }
-            std::thread::sleep(STOP_STEP);
-            self.member_turn(&mut work, self.state.time.now())?;
+            self.turn(&mut work, now)?;
         }
-        match &mut self.log {
-            Log::Threaded(log) => Ok(log.close()?),
-            Log::Own(_) => Ok(()),
-        }
+        Ok(self.log.close()?)
     }
 }

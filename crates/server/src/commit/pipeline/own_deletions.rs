@@ -8,13 +8,12 @@ use std::time::Instant;
 use baton_tree::{Command, MOST_DELETED_AT_ONCE, ReapCursor};
 
 use super::CommitPipeline;
-use crate::commit::in_flight::Step;
 use crate::error::ServerError;
 use crate::state::ServerState;
 
 /// How far the leader has come.
 #[derive(Debug)]
-pub(super) struct OwnDeletions {
+pub(crate) struct OwnDeletions {
     /// When to look for containers and TTL znodes. `None`: never.
     next_reap: Option<Instant>,
     /// The walk over them that is not complete.
@@ -24,7 +23,7 @@ pub(super) struct OwnDeletions {
 }
 
 impl OwnDeletions {
-    pub(super) fn new(state: &ServerState) -> Self {
+    pub(crate) fn new(state: &ServerState) -> Self {
         let interval = state.options.reap_interval;
         Self {
             next_reap: (!interval.is_zero()).then(|| state.time.now() + interval),
@@ -36,7 +35,7 @@ impl OwnDeletions {
 
 impl CommitPipeline {
     /// When there is something to delete, if this server leads.
-    pub(super) fn next_deletion(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_deletion(&self, now: Instant) -> Option<Instant> {
         let own = &self.own_deletions;
         // A later entry than the one that is on its way wakes the core by being applied.
         let waits = own.proposed_in.is_some() && !self.applier.has_deleted;
@@ -48,7 +47,7 @@ impl CommitPipeline {
     }
 
     /// Proposes the next deletions, unless the last ones are on their way.
-    pub(super) fn delete_own(&mut self, now: Instant) -> Result<(), ServerError> {
+    pub(crate) fn delete_own(&mut self, now: Instant) -> Result<(), ServerError> {
         let term = self.consensus.status().term;
         let own = &mut self.own_deletions;
         if std::mem::take(&mut self.applier.has_deleted) {
@@ -71,9 +70,8 @@ impl CommitPipeline {
             let reason = self.applier.ends.reason(session_id);
             builder.begin(session_id, &self.nobody, None);
             builder.push(0, Command::CloseSession { session_id, reason });
-            self.steps.push(Step::UNASKED);
         }
-        let now_ms = self.entry_time_ms();
+        let now_ms = self.entry_ms;
         if let Some(cursor) = &mut self.own_deletions.walk {
             let grace_ms = self.state.options.container_grace.as_millis();
             let grace_ms = i64::try_from(grace_ms).unwrap_or(i64::MAX);
@@ -91,7 +89,6 @@ impl CommitPipeline {
                 };
                 builder.begin(0, &self.nobody, None);
                 builder.push(0, command);
-                self.steps.push(Step::UNASKED);
             }
         }
         if !builder.is_empty() {

@@ -4,8 +4,9 @@
 use std::thread::JoinHandle;
 
 use baton_proto::{Acl, Create, CreateMode, OpCode, Request, frame};
-use baton_wal::Storage;
+use baton_tree::FormatLevel;
 use baton_wal::testing::FaultStorage;
+use baton_wal::{Record, Storage, Wal};
 use tokio::runtime::Runtime;
 
 use super::*;
@@ -598,10 +599,8 @@ fn r28_nothing_overtakes_a_command_that_was_lost() {
 
 /// Applies an entry that this server's core has not made.
 fn from_elsewhere(core: &mut CommitPipeline, batch: BatchBuilder) {
-    core.propose(batch.finish()).unwrap();
-    for entry in core.settle().unwrap() {
-        core.apply(&entry).unwrap();
-    }
+    core.consensus.propose(batch.finish()).unwrap();
+    core.settle().unwrap();
 }
 
 fn stamp(nonce: u64) -> Option<Stamp> {
@@ -739,6 +738,35 @@ fn a_start_applies_its_log_without_reporting_it_again() {
     assert_eq!(state.stats.apply_time.spread().count, 0);
     assert_eq!(state.sessions.load(Relaxed), 1);
     assert!(core.clocks.get(kept.session()).unwrap().conn.is_none());
+}
+
+#[test]
+fn a_write_of_a_server_without_peers_costs_the_disk_one_write_and_one_sync() {
+    let disk = FaultStorage::new();
+    let (state, mut core) = driven(&disk);
+    let conn = opened(&state, &mut core);
+    let (kind, body) = create("/first", 1);
+    turn(&mut core, &[(&conn, kind, &body)]);
+    let before = disk.operations();
+    let (kind, body) = create("/second", 1);
+    turn(&mut core, &[(&conn, kind, &body)]);
+    assert!(exists(&state, "/second"), "applied in the same turn");
+    assert_eq!(disk.operations() - before, 2);
+}
+
+#[test]
+fn a_turn_without_work_touches_neither_the_disk_nor_the_log() {
+    let disk = FaultStorage::new();
+    let (_state, mut core) = driven(&disk);
+    turn(&mut core, &[]);
+    let (last, before) = (core.consensus.last_index(), disk.operations());
+    turn(&mut core, &[]);
+    assert_eq!(core.consensus.last_index(), last);
+    assert_eq!(disk.operations(), before);
+    assert!(
+        core.deadline()
+            .is_none_or(|due| due > core.state.time.now())
+    );
 }
 
 /// A log with these payloads, as a server of one voter writes it.

@@ -24,25 +24,26 @@ use crate::traces::WriteStep;
 impl CommitPipeline {
     /// Makes batches of the requests that wait, while few are on their way. Without a leader to
     /// send them to they wait as they are: by then, the connection of a handshake may have ended.
-    pub(super) fn plan_waiting(&mut self) {
-        while let Some(member) = &self.member
-            && member.settled_leader().is_some()
-            && member.outstanding.has_room()
-            && !self.backlog.is_empty()
-            && self.applier.level >= FormatLevel::Attachments
-        {
-            let mut work = Work::default();
+    pub(crate) fn plan_waiting(&mut self) {
+        while self.may_plan() {
+            let mut work = self.in_flight.work();
             self.backlog.take(&mut work);
             let work = self.set_reconfigures_apart(work);
             self.plan_batches(work);
+            if self.log.is_inline() {
+                // What comes while it is written makes the next one.
+                break;
+            }
         }
-        if let Some(member) = &mut self.member {
-            self.backlog.put_back(&mut member.held);
-        }
-        if !self.applier.again.is_empty() {
-            // Refused only where the server stops, and then nobody is answered any more.
-            let _ = self.state.inbox.submit(&mut self.applier.again);
-        }
+        self.backlog.put_back(&mut self.member.held);
+    }
+
+    /// Whether a batch may be made of requests that wait.
+    pub(crate) fn may_plan(&self) -> bool {
+        !self.backlog.is_empty()
+            && self.member.settled_leader().is_some()
+            && self.member.outstanding.has_room()
+            && self.applier.level >= FormatLevel::Attachments
     }
 
     /// Makes batches of these requests.
@@ -51,7 +52,12 @@ impl CommitPipeline {
             return;
         }
         let work = Arc::new(work);
-        for content in [Content::Handshakes, Content::Requests] {
+        let contents = match self.is_alone() {
+            // Nothing is sent twice, so what asks for sessions keeps its place.
+            true => &[Content::Everything][..],
+            false => &[Content::Handshakes, Content::Requests],
+        };
+        for content in contents {
             let mut builder = self.new_client_batch();
             let mut first = 0;
             for (place, group) in work.groups.iter().enumerate() {
@@ -64,16 +70,16 @@ impl CommitPipeline {
                 });
                 // A connection that has been given up would take the session from the next one.
                 let is_void = asks_for_session && group.conn.is_closing();
-                if asks_for_session == (content == Content::Handshakes) && !is_void {
+                if content.takes(asks_for_session) && !is_void {
                     self.plan(&work, place, first, &mut builder);
                     if builder.bytes() >= ENTRY_BYTES {
-                        self.submit(builder, content, &work);
+                        self.submit(builder, *content, &work);
                         builder = self.new_client_batch();
                     }
                 }
                 first = next;
             }
-            self.submit(builder, content, &work);
+            self.submit(builder, *content, &work);
         }
         self.finish(Requested {
             work,
@@ -86,9 +92,11 @@ impl CommitPipeline {
     /// connection asked for before is applied. Holds what connections asked for behind theirs, and
     /// returns the rest.
     fn set_reconfigures_apart(&mut self, work: Work) -> Work {
-        let Some(member) = &mut self.member else {
+        if self.state.options.ensemble.is_none() {
+            // It is answered in its place: there is nothing to change.
             return work;
-        };
+        }
+        let member = &mut self.member;
         let is_reconfigure = |request: &Queued| request.kind == Kind::Write(OpCode::Reconfig);
         let has_apart = member.outstanding.has_apart()
             || member.members.is_awaited()
@@ -152,66 +160,43 @@ impl CommitPipeline {
     }
 
     /// A batch that this server answers.
-    pub(super) fn new_client_batch(&self) -> BatchBuilder {
+    pub(crate) fn new_client_batch(&self) -> BatchBuilder {
         let mut builder = self.new_batch();
-        if let Some(member) = &self.member {
-            builder.set_origin(member.next_origin());
-        }
+        builder.set_origin(self.member.next_origin());
         builder
     }
 
     /// Takes on a batch of this server's clients, and the steps that were planned with it.
-    pub(super) fn submit(&mut self, builder: BatchBuilder, content: Content, work: &Arc<Work>) {
+    pub(crate) fn submit(&mut self, builder: BatchBuilder, content: Content, work: &Arc<Work>) {
         let requested = Requested {
             work: Arc::clone(work),
             steps: std::mem::replace(&mut self.steps, self.in_flight.steps()),
-        };
-        let Some(member) = &mut self.member else {
-            return;
         };
         if !builder.is_empty() {
             self.count_batch(builder.bytes(), &requested);
             if self.is_traced {
                 requested.mark(WriteStep::Batched, self.state.time.now());
             }
-            let Some(member) = &mut self.member else {
-                return;
-            };
-            member
-                .outstanding
-                .push(builder.finish(), content, requested);
+            let outstanding = &mut self.member.outstanding;
+            outstanding.push(builder.finish(), content, requested);
         } else if requested.steps.is_empty() {
             self.finish(requested);
-        } else if let Some(reads) = member.outstanding.push_reads(requested) {
+        } else if let Some(reads) = self.member.outstanding.push_reads(requested) {
             self.applier
                 .run(&self.state, &mut self.clocks, &reads, None);
             self.finish(reads);
         }
     }
 
-    /// As the leader, a batch that no client has asked for.
-    pub(in crate::commit::pipeline) fn submit_for_nobody(&mut self, builder: BatchBuilder) {
-        self.steps.clear();
-        if let Some(member) = &mut self.member
-            && !builder.is_empty()
-        {
-            member.proposals.push_own(builder.finish());
-        }
-    }
-
     /// Sends this server's batches to the leader, in order.
-    pub(super) fn send_outstanding(&mut self) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn send_outstanding(&mut self) {
+        let member = &mut self.member;
         let Some(leader) = member.settled_leader() else {
             return;
         };
         #[cfg(feature = "simulation")]
         self.forward_expiries(leader);
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         while let Some((number, payload)) = member.outstanding.send_apart() {
             if leader == member.id {
                 self.take_reconfigure(payload, None);
@@ -229,9 +214,7 @@ impl CommitPipeline {
                 return;
             }
         }
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let now = self.is_traced.then(|| self.state.time.now());
         while let Some((number, payload)) = member.outstanding.first_unsent() {
             let is_own = leader == member.id;
@@ -261,9 +244,7 @@ impl CommitPipeline {
             return;
         }
         let mut builder = self.new_batch();
-        let Some(member) = &self.member else {
-            return;
-        };
+        let member = &self.member;
         // A number that no batch of a client has: nobody awaits its outcome.
         let (run, number) = (member.run, u64::MAX);
         builder.set_origin(Origin {
@@ -276,9 +257,7 @@ impl CommitPipeline {
         }
         self.steps.clear();
         let body = builder.finish();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         if leader == member.id {
             member.proposals.push_own(body);
         } else {
@@ -295,10 +274,8 @@ impl CommitPipeline {
 
     /// A batch of another server's clients, for the log. Where this server does not lead, the other
     /// one sends it again once it knows who does.
-    pub(super) fn take_forwarded(&mut self, from: u64, forward: &Forward, held: Held) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn take_forwarded(&mut self, from: u64, forward: &Forward, held: Held) {
+        let member = &mut self.member;
         if member.role.role != Role::Leader {
             return;
         }
@@ -339,10 +316,8 @@ impl CommitPipeline {
 
     /// What was sent to the leader may not be in its log: it is sent again, but for handshakes,
     /// whose clients connect again.
-    pub(super) fn sent_is_lost(&mut self) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn sent_is_lost(&mut self) {
+        let member = &mut self.member;
         for (requested, connections) in member.outstanding.lost() {
             for conn in connections {
                 conn.close(CloseReason::RequestLost, &mut self.applier.wake);
@@ -353,10 +328,8 @@ impl CommitPipeline {
     }
 
     /// Answers reads before which nothing waits any more.
-    pub(super) fn run_due_reads(&mut self) {
-        while let Some(member) = &mut self.member
-            && let Some(reads) = member.outstanding.take_reads()
-        {
+    pub(crate) fn run_due_reads(&mut self) {
+        while let Some(reads) = self.member.outstanding.take_reads() {
             self.applier
                 .run(&self.state, &mut self.clocks, &reads, None);
             self.finish(reads);
@@ -364,12 +337,10 @@ impl CommitPipeline {
     }
 
     /// Proposes what waits for that.
-    pub(super) fn propose_waiting(&mut self) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
-        let voters = &self.consensus.membership().voters;
-        let time_ms = member.entry_time_ms(voters, self.state.time.moment());
+    pub(crate) fn propose_waiting(&mut self) {
+        let is_alone = self.is_alone();
+        let member = &mut self.member;
+        let time_ms = self.entry_ms;
         while let Some(payload) = member.proposals.next() {
             // Whoever made it: no clock but the leader's counts.
             let Ok(payload) = Batch::stamped(payload, time_ms) else {
@@ -383,12 +354,14 @@ impl CommitPipeline {
                     return;
                 }
                 Ok(position) => {
-                    let stats = &self.state.stats.replication;
-                    stats.proposals.fetch_add(1, Relaxed);
-                    stats.proposal_sizes.record(SizesSeen::one(bytes));
-                    let now = self.state.time.now();
-                    member.proposed.push(position.index, now);
                     member.proposals.proposed(position.index);
+                    if !is_alone {
+                        let stats = &self.state.stats.replication;
+                        stats.proposals.fetch_add(1, Relaxed);
+                        stats.proposal_sizes.record(SizesSeen::one(bytes));
+                        let now = self.state.time.now();
+                        member.proposed.push(position.index, now);
+                    }
                 }
                 Err(_) => member.proposals.drop_next(),
             }
@@ -397,10 +370,8 @@ impl CommitPipeline {
 
     /// Has the tree use the newest format that every member can read: an older server would have to
     /// stop.
-    pub(super) fn raise_level_as_leader(&mut self) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn raise_level_as_leader(&mut self) {
+        let member = &mut self.member;
         let others = self.consensus.membership().members.iter();
         let others = others.filter(|other| other.id != member.id);
         let level = level_of_all(others.map(|other| member.levels.get(&other.id).copied()));

@@ -9,10 +9,8 @@ use super::{CLOCK_INTERVAL, CommitPipeline};
 
 impl CommitPipeline {
     /// Says to the other servers what this one's wall clock shows.
-    pub(super) fn send_clock(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn send_clock(&mut self, now: Instant) {
+        let member = &mut self.member;
         if now < member.next_clock {
             return;
         }
@@ -28,10 +26,8 @@ impl CommitPipeline {
     }
 
     /// Another server has said what its wall clock shows.
-    pub(super) fn clock_read(&mut self, from: u64, clock: Clock) {
+    pub(crate) fn clock_read(&mut self, from: u64, clock: Clock) {
         let uptime_ms = self.state.time.moment().uptime_ms;
-        if let Some(member) = &mut self.member {
-            member.clocks.heard(from, clock.wall_ms, uptime_ms);
-        }
+        self.member.clocks.heard(from, clock.wall_ms, uptime_ms);
     }
 }

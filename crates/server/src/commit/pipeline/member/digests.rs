@@ -13,18 +13,14 @@ use crate::error::ServerError;
 
 impl CommitPipeline {
     /// The state after the entry that was just applied.
-    pub(super) fn note_digest(&mut self, index: u64) {
+    pub(crate) fn note_digest(&mut self, index: u64) {
         let digest = self.state.tree.read().digest();
-        if let Some(member) = &mut self.member {
-            member.digests.applied(StateDigest { index, digest });
-        }
+        self.member.digests.applied(StateDigest { index, digest });
     }
 
     /// Says to the leader what this server's state is.
-    pub(super) fn send_digest(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn send_digest(&mut self, now: Instant) {
+        let member = &mut self.member;
         if now < member.next_digest {
             return;
         }
@@ -38,14 +34,12 @@ impl CommitPipeline {
     }
 
     /// As the leader: another server has said what its state is.
-    pub(super) fn compare_digest(
+    pub(crate) fn compare_digest(
         &mut self,
         from: u64,
         state: StateDigest,
     ) -> Result<(), ServerError> {
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+        let member = &mut self.member;
         if member.role.role != Role::Leader {
             return Ok(());
         }
@@ -82,10 +76,8 @@ impl CommitPipeline {
     }
 
     /// A server says that a majority has this state.
-    pub(super) fn contradicted(&self, from: u64, state: StateDigest) -> Result<(), ServerError> {
-        let Some(member) = &self.member else {
-            return Ok(());
-        };
+    pub(crate) fn contradicted(&self, from: u64, state: StateDigest) -> Result<(), ServerError> {
+        let member = &self.member;
         if member.role.leader == Some(from) && member.digests.contradict(state) {
             self.state.stats.digest_mismatches.fetch_add(1, Relaxed);
             return Err(ServerError::Diverged { index: state.index });

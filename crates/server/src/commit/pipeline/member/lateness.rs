@@ -16,11 +16,11 @@ const LATE: u32 = 4;
 const BEYOND_HELP: u32 = 56;
 /// This many late ticks within this time have consequences, for as long after the last of them.
 const TIMES: usize = 3;
-pub(super) const CAUTION: Duration = Duration::from_secs(60);
+pub(crate) const CAUTION: Duration = Duration::from_secs(60);
 
 /// The late ticks of this server.
 #[derive(Debug, Default)]
-pub(super) struct Lateness {
+pub(crate) struct Lateness {
     /// When the newest of them came, oldest first.
     late_at: VecDeque<Instant>,
     cautious_until: Option<Instant>,
@@ -28,14 +28,14 @@ pub(super) struct Lateness {
 
 /// What a tick changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Caution {
+pub(crate) enum Caution {
     Begins,
     Ends,
 }
 
 impl Lateness {
     /// A tick comes `late` after its time; ticks are `tick` apart.
-    pub(super) fn note(&mut self, late: Duration, tick: Duration, now: Instant) -> Option<Caution> {
+    pub(crate) fn note(&mut self, late: Duration, tick: Duration, now: Instant) -> Option<Caution> {
         if (tick * LATE..tick * BEYOND_HELP).contains(&late) {
             self.late_at.push_back(now);
             if self.late_at.len() > TIMES {

@@ -16,10 +16,8 @@ const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 impl CommitPipeline {
     /// Ends the connections of clients that could be served elsewhere, once no leader has been
     /// known for long. Begins read-only mode with that.
-    pub(super) fn serve_leaderless(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn serve_leaderless(&mut self, now: Instant) {
+        let member = &mut self.member;
         let limit = member.stretched(LEADERLESS_LIMIT);
         let Some(since) = &mut member.leaderless_since else {
             return;
@@ -56,10 +54,7 @@ impl CommitPipeline {
             .ensemble
             .as_ref()
             .is_some_and(|ensemble| ensemble.read_only_mode);
-        let is_installing = self
-            .member
-            .as_ref()
-            .is_none_or(|member| member.installing.is_some());
+        let is_installing = self.member.installing.is_some();
         let lags = self.consensus.applied_index() < self.consensus.commit_index();
         if !is_allowed || is_installing || lags {
             return;
@@ -75,7 +70,7 @@ impl CommitPipeline {
     }
 
     /// A leader is known: clients of read-only mode connect again, for sessions that can write.
-    pub(super) fn end_read_only_mode(&mut self) {
+    pub(crate) fn end_read_only_mode(&mut self) {
         let Some(status) = &self.state.ensemble else {
             return;
         };

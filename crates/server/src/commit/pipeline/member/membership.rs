@@ -47,7 +47,7 @@ const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a server knows of changes of the members.
 #[derive(Debug, Default)]
-pub(super) struct Members {
+pub(crate) struct Members {
     /// Servers that want to connect and are no members, or not with this data folder.
     waiting: BTreeMap<u64, Waiting>,
     /// The change that a client has asked for.
@@ -106,7 +106,7 @@ enum Step {
 
 impl Members {
     /// A server that is no member, or not with this data folder, wants to connect.
-    pub(super) fn refused(&mut self, hello: &Hello, now: Instant) {
+    pub(crate) fn refused(&mut self, hello: &Hello, now: Instant) {
         self.waiting.insert(
             hello.from,
             Waiting {
@@ -118,7 +118,7 @@ impl Members {
     }
 
     /// A member is connected.
-    pub(super) fn connected(&mut self, hello: &Hello) {
+    pub(crate) fn connected(&mut self, hello: &Hello) {
         self.waiting.remove(&hello.from);
         if hello.to_incarnation != 0 {
             // It is admitted again, if it was removed.
@@ -136,30 +136,30 @@ impl Members {
     }
 
     /// Another leader or term: the server of a change sends it to the next leader.
-    pub(super) fn role_changed(&mut self) {
+    pub(crate) fn role_changed(&mut self) {
         self.underway = None;
         self.next.clear();
     }
 
     /// Whether this connection waits for the answer to a change.
-    pub(super) fn is_awaited_by(&self, conn: u32) -> bool {
+    pub(crate) fn is_awaited_by(&self, conn: u32) -> bool {
         let mut waiting = self.answers.iter();
         waiting.any(|(requested, ..)| requested.concerns(conn))
     }
 
     /// Whether any connection does.
-    pub(super) fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         !self.answers.is_empty()
     }
 
     /// Forgets the answers: the connections are gone.
-    pub(super) fn forget_answers(&mut self) -> impl Iterator<Item = Requested> + use<> {
+    pub(crate) fn forget_answers(&mut self) -> impl Iterator<Item = Requested> + use<> {
         let answers = std::mem::take(&mut self.answers).into_iter();
         answers.map(|(requested, ..)| requested)
     }
 
     /// Whether the cluster goes on without this server, though its log does not say so.
-    pub(super) fn is_removed(&self) -> bool {
+    pub(crate) fn is_removed(&self) -> bool {
         self.removed_by.is_some()
     }
 
@@ -173,11 +173,9 @@ impl Members {
 impl CommitPipeline {
     /// Another server refuses this one. Where it knows a newer membership without this server, the
     /// cluster goes on without it: it does not campaign any more (R16).
-    pub(super) fn refused_by_member(&mut self, refusal: &Refusal) {
+    pub(crate) fn refused_by_member(&mut self, refusal: &Refusal) {
         let applied = self.consensus.applied_index();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         if let Refusal::NotAMember {
             id,
             membership_index,
@@ -200,11 +198,9 @@ impl CommitPipeline {
     }
 
     /// As the leader, a `reconfig` of a client of the server that made this batch.
-    pub(super) fn take_reconfigure(&mut self, payload: Bytes, held: Option<Held>) {
+    pub(crate) fn take_reconfigure(&mut self, payload: Bytes, held: Option<Held>) {
         let now = self.state.time.now();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let Some(origin) = Batch::decode(&payload).ok().and_then(|it| it.origin()) else {
             return;
         };
@@ -239,10 +235,8 @@ impl CommitPipeline {
     }
 
     /// As the leader, takes the next step in changing the members.
-    pub(super) fn change_members(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn change_members(&mut self, now: Instant) {
+        let member = &mut self.member;
         if !member.acts_as_leader() {
             // A follower may have applied this leader's first entry, and sent a change, before this
             // leader's own disk has that entry.
@@ -254,17 +248,11 @@ impl CommitPipeline {
             self.take_reconfigure(payload, held);
         }
         self.list_servers();
-        let underway = self
-            .member
-            .as_mut()
-            .and_then(|it| it.members.underway.take());
-        match underway {
+        match self.member.members.underway.take() {
             None => self.follow_list(now),
             Some(mut underway) => {
-                if self.is_under_way(&mut underway, now)
-                    && let Some(member) = &mut self.member
-                {
-                    member.members.underway = Some(underway);
+                if self.is_under_way(&mut underway, now) {
+                    self.member.members.underway = Some(underway);
                 }
             }
         }
@@ -318,9 +306,7 @@ impl CommitPipeline {
                     return false;
                 };
                 if parts.is_empty() {
-                    if let Some(member) = &mut self.member {
-                        member.proposals.push_own(batch);
-                    }
+                    self.member.proposals.push_own(batch);
                     underway.is_proposed = true;
                     return true;
                 }
@@ -358,7 +344,8 @@ impl CommitPipeline {
     /// The checks of a change in ZooKeeper's order, then what is to be done first of what it takes.
     fn next_step(&self, underway: &mut Underway, now: Instant) -> Step {
         let refuse = |code, why: &'static str| Step::Refuse(code, why.into());
-        let (Some(member), Some(ensemble)) = (&self.member, &self.state.options.ensemble) else {
+        let member = &self.member;
+        let Some(ensemble) = &self.state.options.ensemble else {
             return Step::Wait;
         };
         if !ensemble.reconfig {
@@ -449,9 +436,7 @@ impl CommitPipeline {
         next: &ServerList,
         now: Instant,
     ) -> Step {
-        let Some(member) = &self.member else {
-            return Step::Wait;
-        };
+        let member = &self.member;
         if !changes.learners_first.is_empty() {
             return Step::AddLearners(changes.learners_first);
         }
@@ -511,10 +496,8 @@ impl CommitPipeline {
     /// in the log.
     fn refuse_reconfigure(&mut self, payload: &Bytes, code: ErrorCode, why: &str) {
         tracing::warn!(%code, "a change of the members is refused: {why}");
-        if let Some(batch) = self.reconfigure_batch(payload, code.code())
-            && let Some(member) = &mut self.member
-        {
-            member.proposals.push_own(batch);
+        if let Some(batch) = self.reconfigure_batch(payload, code.code()) {
+            self.member.proposals.push_own(batch);
         }
     }
 
@@ -527,7 +510,7 @@ impl CommitPipeline {
         };
         if self.applier.level < FormatLevel::Members {
             // As it came, it is answered with "disabled".
-            return Batch::stamped(payload, self.entry_time_ms()).ok();
+            return Batch::stamped(payload, self.entry_ms).ok();
         }
         let mut builder = self.new_batch();
         builder.set_origin(batch.origin()?);
@@ -538,8 +521,8 @@ impl CommitPipeline {
 
     /// Has the log list the servers of the settings, where it does not yet.
     fn list_servers(&mut self) {
-        let (Some(member), Some(ensemble)) = (&mut self.member, &self.state.options.ensemble)
-        else {
+        let member = &mut self.member;
+        let Some(ensemble) = &self.state.options.ensemble else {
             return;
         };
         let term = member.role.term;
@@ -590,7 +573,7 @@ impl CommitPipeline {
                 body: &body,
             };
             builder.push(0, command);
-            self.submit_for_nobody(builder);
+            self.member.proposals.push_own(builder.finish());
         }
     }
 
@@ -601,7 +584,7 @@ impl CommitPipeline {
         learners: impl IntoIterator<Item = u64>,
         now: Instant,
     ) -> Option<u64> {
-        let member = self.member.as_ref()?;
+        let member = &self.member;
         let (level, members) = (self.applier.level, &self.consensus.membership().members);
         learners.into_iter().find(|id| {
             let waiting = member.members.waiting(*id, level, now);
@@ -615,9 +598,7 @@ impl CommitPipeline {
     /// listed stays for a while only.
     fn follow_list(&mut self, now: Instant) {
         let level = self.applier.level;
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let members = &mut member.members;
         if members.next_look.is_some_and(|due| now < due) {
             return;
@@ -661,10 +642,7 @@ impl CommitPipeline {
 
     /// A configuration entry is applied: who belongs to the cluster changes, if its batch is
     /// accepted.
-    pub(in crate::commit::pipeline) fn apply_change(
-        &mut self,
-        entry: &Entry,
-    ) -> Result<(), ServerError> {
+    pub(crate) fn apply_change(&mut self, entry: &Entry) -> Result<(), ServerError> {
         let change = MembershipChange::decode(&entry.payload)?;
         let is_accepted = if change.context.is_empty() {
             true
@@ -695,22 +673,19 @@ impl CommitPipeline {
     /// Keeps the answer to a change that a client of this server has asked for.
     fn keep_answer(&mut self, batch: &[u8], outcome: Option<Result<Outcome, Unapplied>>) {
         let origin = Batch::decode(batch).ok().and_then(|batch| batch.origin());
-        if let Some(member) = &mut self.member
-            && let Some(requested) = member.take(origin)
+        if let Some(requested) = self.member.take(origin)
             && let Some(outcome) = outcome
         {
             let now = self.state.time.now();
-            member.members.answers.push((requested, outcome, now));
+            self.member.members.answers.push((requested, outcome, now));
         }
     }
 
     /// Gives up changes of the members whose clients have waited for long: where one leader after
     /// the other ends, none of them may come to it. Whether the change is made is not known, so the
     /// connections are closed, as after any lost answer.
-    pub(super) fn give_up_changes(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn give_up_changes(&mut self, now: Instant) {
+        let member = &mut self.member;
         let mut overdue = member.outstanding.take_overdue(ANSWER_LIMIT, now);
         let is_overdue = |(_, _, since): &mut (_, _, Instant)| {
             now.saturating_duration_since(*since) >= ANSWER_LIMIT
@@ -737,9 +712,7 @@ impl CommitPipeline {
     /// answers before.
     fn answer_when_in_force(&mut self) {
         let membership = self.consensus.membership();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let stays = [
             &membership.voters,
             &membership.learners,
@@ -756,17 +729,15 @@ impl CommitPipeline {
     }
 
     /// Connects to the members of now, and has handshakes know them.
-    pub(super) fn members_changed(&mut self) {
+    pub(crate) fn members_changed(&mut self) {
         let now = self.state.time.now();
         let membership = self.consensus.membership();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let addresses = member.links.addresses.of(membership);
         member.links.wire.set_addresses(&addresses);
         member.next_announcement = now;
         member.is_status_due = true;
-        let is_leaving = !membership.contains(member.id) && !self.applier.is_recovering;
+        let is_leaving = !membership.contains(member.id) && !self.applier.is_recovering();
         if is_leaving && member.role.role != Role::Leader {
             tracing::warn!(
                 server = member.id,
@@ -778,12 +749,10 @@ impl CommitPipeline {
     }
 
     /// A batch of this server's clients is applied, or was refused.
-    pub(in crate::commit::pipeline) fn batch_applied(&mut self, origin: Option<Origin>) {
-        if let Some(member) = &mut self.member
-            && self.applier.reconfigured.is_some()
-        {
-            member.members.applied(origin);
-            member.is_status_due = true;
+    pub(crate) fn batch_applied(&mut self, origin: Option<Origin>) {
+        if self.applier.reconfigured.is_some() {
+            self.member.members.applied(origin);
+            self.member.is_status_due = true;
         }
     }
 }

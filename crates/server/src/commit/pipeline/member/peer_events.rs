@@ -16,20 +16,16 @@ const CAMPAIGN_STEP: Duration = Duration::from_millis(25);
 
 impl CommitPipeline {
     /// What the other servers have sent.
-    pub(super) fn take_peer_events(&mut self, now: Instant) -> Result<(), ServerError> {
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+    pub(crate) fn take_peer_events(&mut self, now: Instant) -> Result<(), ServerError> {
+        let member = &mut self.member;
         for event in member.links.events.take() {
             self.peer_event(event, now)?;
         }
         Ok(())
     }
 
-    pub(super) fn peer_event(&mut self, event: PeerEvent, now: Instant) -> Result<(), ServerError> {
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+    pub(crate) fn peer_event(&mut self, event: PeerEvent, now: Instant) -> Result<(), ServerError> {
+        let member = &mut self.member;
         member.links.peer_log.event(&event, now);
         if let PeerEvent::Connected {
             hello,
@@ -43,9 +39,7 @@ impl CommitPipeline {
             member.clocks.heard(hello.from, wall_ms, moment.uptime_ms);
             self.heard_hello(hello);
         }
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+        let member = &mut self.member;
         if let Some(bootstrap) = &mut member.links.bootstrap {
             for (to, frame) in bootstrap.event(&event) {
                 // Whoever misses it reports again when it is connected.
@@ -140,11 +134,11 @@ impl CommitPipeline {
         Ok(())
     }
 
-    pub(super) fn step(&mut self, message: PeerMessage) -> Result<(), ServerError> {
+    pub(crate) fn step(&mut self, message: PeerMessage) -> Result<(), ServerError> {
         let is_snapshot = message.kind == MessageKind::Snapshot;
         match self.consensus.step(message) {
             // What follows from it has to be begun before anything else is handled.
-            Ok(()) if is_snapshot => self.settle_member(),
+            Ok(()) if is_snapshot => self.settle(),
             Ok(()) => Ok(()),
             Err(error @ StepError::LostLog { .. }) => Err(ServerError::LostLog(error)),
             Err(error) => {

@@ -11,7 +11,7 @@ use crate::time::micros;
 
 /// What a member is in the middle of, each with the time since when.
 #[derive(Debug)]
-pub(super) struct Phases {
+pub(crate) struct Phases {
     looking: Option<Instant>,
     catching_up: Option<Instant>,
     unavailable: Option<Instant>,
@@ -19,7 +19,7 @@ pub(super) struct Phases {
 
 /// The part that a server plays once it has caught up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Leader,
     Follower,
     Observer,
@@ -27,7 +27,7 @@ pub(super) enum Part {
 
 impl Phases {
     /// Of a member that starts at `now` and knows no leader.
-    pub(super) fn new(now: Instant, stats: &ReplicationStats) -> Self {
+    pub(crate) fn new(now: Instant, stats: &ReplicationStats) -> Self {
         stats.looking.fetch_add(1, Relaxed);
         Self {
             looking: Some(now),
@@ -37,7 +37,7 @@ impl Phases {
     }
 
     /// Another leader, or another term.
-    pub(super) fn role_changed(
+    pub(crate) fn role_changed(
         &mut self,
         role: RoleChange,
         now: Instant,
@@ -60,7 +60,7 @@ impl Phases {
     }
 
     /// Everything that was committed before the present leader is applied.
-    pub(super) fn caught_up(&mut self, part: Part, now: Instant, stats: &ReplicationStats) {
+    pub(crate) fn caught_up(&mut self, part: Part, now: Instant, stats: &ReplicationStats) {
         let since = |phase: &mut Option<Instant>| {
             let since = phase.take()?;
             Some(micros(now.saturating_duration_since(since)))

@@ -20,7 +20,7 @@ type Batches = VecDeque<(Bytes, Option<Held>)>;
 
 /// Batches that this leader is about to propose.
 #[derive(Debug, Default)]
-pub(super) struct Proposals {
+pub(crate) struct Proposals {
     own: VecDeque<Bytes>,
     /// Batches of clients, by the server that made them; no queue is empty.
     of_servers: BTreeMap<u64, Batches>,
@@ -33,23 +33,23 @@ pub(super) struct Proposals {
 
 impl Proposals {
     /// Forgets everything: this server leads no more, or anew.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// Adds what the leader does by itself.
-    pub(super) fn push_own(&mut self, payload: Bytes) {
+    pub(crate) fn push_own(&mut self, payload: Bytes) {
         self.own.push_back(payload);
     }
 
     /// Adds a batch of clients of `server`.
-    pub(super) fn push(&mut self, server: u64, payload: Bytes, held: Option<Held>) {
+    pub(crate) fn push(&mut self, server: u64, payload: Bytes, held: Option<Held>) {
         let batches = self.of_servers.entry(server).or_default();
         batches.push_back((payload, held));
     }
 
     /// Returns the batch that is proposed next, if one may be.
-    pub(super) fn next(&self) -> Option<&Bytes> {
+    pub(crate) fn next(&self) -> Option<&Bytes> {
         if let Some(own) = self.own.front() {
             return Some(own);
         }
@@ -70,7 +70,7 @@ impl Proposals {
     }
 
     /// The next one has been proposed, as the entry of this index.
-    pub(super) fn proposed(&mut self, index: u64) {
+    pub(crate) fn proposed(&mut self, index: u64) {
         let bytes = self.next().map_or(0, Bytes::len);
         self.uncommitted.push_back((index, bytes));
         self.uncommitted_bytes += bytes;
@@ -78,7 +78,7 @@ impl Proposals {
     }
 
     /// The next one is not to be proposed any more.
-    pub(super) fn drop_next(&mut self) {
+    pub(crate) fn drop_next(&mut self) {
         if self.own.pop_front().is_some() {
             return;
         }
@@ -95,7 +95,7 @@ impl Proposals {
     }
 
     /// Everything up to this index is committed.
-    pub(super) fn committed(&mut self, commit: u64) {
+    pub(crate) fn committed(&mut self, commit: u64) {
         while let Some((index, bytes)) = self.uncommitted.front()
             && *index <= commit
         {

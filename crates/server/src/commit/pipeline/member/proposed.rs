@@ -12,7 +12,7 @@ const MOST: usize = 4096;
 
 /// The entries that this leader has proposed in its term.
 #[derive(Debug, Default)]
-pub(super) struct Proposed {
+pub(crate) struct Proposed {
     /// Index, and when; oldest first.
     entries: VecDeque<(u64, Instant)>,
     /// Up to which index they are committed.
@@ -23,11 +23,11 @@ pub(super) struct Proposed {
 
 impl Proposed {
     /// This server leads no more, or anew.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    pub(super) fn push(&mut self, index: u64, now: Instant) {
+    pub(crate) fn push(&mut self, index: u64, now: Instant) {
         if self.entries.len() == MOST {
             self.entries.pop_front();
         }
@@ -35,7 +35,7 @@ impl Proposed {
     }
 
     /// Everything up to `commit` is committed.
-    pub(super) fn committed(&mut self, commit: u64, now: Instant, stats: &ReplicationStats) {
+    pub(crate) fn committed(&mut self, commit: u64, now: Instant, stats: &ReplicationStats) {
         let before = self.committed;
         self.committed = commit.max(before);
         for took in self.times(before, commit, now) {
@@ -44,7 +44,7 @@ impl Proposed {
     }
 
     /// Another server says that it has everything up to `index`.
-    pub(super) fn acknowledged(
+    pub(crate) fn acknowledged(
         &mut self,
         server: u64,
         index: u64,

@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_consensus::{Effects, MessageKind, PeerMessage, Role, RoleChange};
-use baton_wal::Record;
+use baton_wal::{Record, Wal};
 
 use super::lateness::{CAUTION, Caution};
 use super::phases::Part;
 use super::{CommitPipeline, MOST_TICKS, TERMS_KEPT};
-use crate::commit::log::Log;
-use crate::commit::log_thread::{Done, Job};
+use crate::commit::log::{Done, Job};
 use crate::error::ServerError;
 #[cfg(feature = "simulation")]
 use crate::simulated::Mistake;
@@ -36,11 +35,9 @@ fn hangs((stands, bytes): (Duration, usize), stretched: impl Fn(Duration) -> Dur
 impl CommitPipeline {
     /// A leader whose disk hangs or is full goes on with its heartbeats, so nobody else would lead
     /// and no write would proceed (R04): it hands over to a server that keeps up.
-    pub(super) fn hand_over_when_disk_hangs(&mut self, now: Instant) {
-        let (Some(member), Log::Threaded(log)) = (&mut self.member, &self.log) else {
-            return;
-        };
-        let standstill = log.standstill(now);
+    pub(crate) fn hand_over_when_disk_hangs(&mut self, now: Instant) {
+        let member = &mut self.member;
+        let standstill = self.log.standstill(now);
         let waits = standstill.map(|(stands, _)| stands);
         let is_full = self.state.stats.disk_full.load(Relaxed);
         let is_due = member.may_hand_over_at.is_none_or(|at| now >= at);
@@ -50,9 +47,8 @@ impl CommitPipeline {
         {
             return;
         }
-        let best = self.best_successor();
-        if let (Some(to), Some(member)) = (best, &mut self.member) {
-            member.may_hand_over_at = Some(now + HAND_OVER_PAUSE);
+        if let Some(to) = self.best_successor() {
+            self.member.may_hand_over_at = Some(now + HAND_OVER_PAUSE);
             tracing::warn!(
                 to,
                 ?waits,
@@ -63,16 +59,16 @@ impl CommitPipeline {
         }
     }
 
-    /// What the log's thread has done.
-    pub(super) fn take_synced(&mut self) -> Result<(), ServerError> {
-        let Log::Threaded(log) = &mut self.log else {
-            return Ok(());
-        };
+    /// Takes what the log has done.
+    pub(crate) fn take_synced(&mut self) -> Result<(), ServerError> {
         let mut newest = None;
         let now = self.state.time.now();
-        while let Some(done) = log.take(now) {
+        while let Some(done) = self.log.take(now) {
             match done {
-                Done::Persisted(token) => newest = Some(token),
+                Done::Persisted(token, took) => {
+                    newest = Some(token);
+                    self.last_sync = took;
+                }
                 Done::Failed(error) => return Err(error.into()),
                 Done::Closed => {}
             }
@@ -80,17 +76,15 @@ impl CommitPipeline {
         let Some(newest) = newest else {
             return Ok(());
         };
-        if let Some(synced) = self.member.as_mut().and_then(|it| it.synced.as_mut()) {
+        if let Some(synced) = &mut self.member.synced {
             synced.durable(newest, self.state.time.now());
         }
         self.consensus.persisted(newest);
         self.install_when_durable(newest)
     }
 
-    pub(super) fn make_ticks(&mut self, now: Instant) -> Result<(), ServerError> {
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+    pub(crate) fn make_ticks(&mut self, now: Instant) -> Result<(), ServerError> {
+        let member = &mut self.member;
         if member.campaign_at.is_some_and(|at| now >= at) {
             member.campaign_at = None;
             if !member.members.is_removed()
@@ -100,7 +94,10 @@ impl CommitPipeline {
                 tracing::debug!("no campaign: {error}");
             }
         }
-        let Some(late) = now.checked_duration_since(member.next_tick) else {
+        let Some(next_tick) = member.next_tick else {
+            return Ok(());
+        };
+        let Some(late) = now.checked_duration_since(next_tick) else {
             return Ok(());
         };
         self.state
@@ -125,11 +122,10 @@ impl CommitPipeline {
         }
         let missed = late.as_nanos() / member.tick.as_nanos().max(1);
         let due = u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1);
-        member.next_tick = if due <= MOST_TICKS {
-            member.next_tick + member.tick * due
-        } else {
-            now + member.tick
-        };
+        member.next_tick = Some(match due <= MOST_TICKS {
+            true => next_tick + member.tick * due,
+            false => now + member.tick,
+        });
         member.is_status_due = true;
         // Whoever does not vote starts no election, so only this ends its trust in a leader that is
         // silent, and sends its clients elsewhere.
@@ -152,22 +148,29 @@ impl CommitPipeline {
         Ok(())
     }
 
-    /// Does what the consensus hands out, until it has nothing more.
-    pub(in crate::commit::pipeline) fn settle_member(&mut self) -> Result<(), ServerError> {
-        while let Some(effects) = self.consensus.drain() {
-            self.handle_effects(effects)?;
+    /// Does what the consensus hands out, until it has nothing more. Where the core writes the log,
+    /// what was handed out is stored and applied when this returns.
+    pub(crate) fn settle(&mut self) -> Result<(), ServerError> {
+        loop {
+            while let Some(effects) = self.consensus.drain() {
+                self.handle_effects(effects)?;
+            }
+            let (snapshots, state) = (&mut self.snapshots, &self.state);
+            // Slices of a snapshot are taken by this thread, which waits for room.
+            let mut on_full = |wal: &mut Wal| snapshots.give_way(state, wal);
+            if !self.log.work(&mut on_full) {
+                return Ok(());
+            }
+            self.take_synced()?;
         }
-        Ok(())
     }
 
-    pub(super) fn handle_effects(&mut self, mut effects: Effects) -> Result<(), ServerError> {
+    pub(crate) fn handle_effects(&mut self, mut effects: Effects) -> Result<(), ServerError> {
         if let Some(role) = effects.role {
             self.role_changed(role);
         }
         self.count_effects(&effects);
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+        let member = &mut self.member;
         member.commit_hint = effects.commit.or(member.commit_hint);
         let hard_state = effects.hard_state.map(|state| {
             Record::HardState(baton_wal::HardState {
@@ -182,9 +185,7 @@ impl CommitPipeline {
         for _ in &effects.wants_snapshot {
             self.snapshots.request();
         }
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+        let member = &mut self.member;
         if let (Some(synced), Some(last)) = (&mut member.synced, effects.append.last()) {
             synced.written(effects.token, last.index);
         }
@@ -198,22 +199,20 @@ impl CommitPipeline {
                 payload: entry.payload.clone(),
             }));
         }
-        if let Log::Threaded(log) = &mut self.log
-            && (effects.must_sync || log.is_busy())
-        {
+        if effects.must_sync || self.log.is_busy() {
             if !records.is_empty()
                 && let Some(index) = member.commit_hint.take()
             {
                 records.push(Record::Commit { index });
             }
             let mut then = effects.send_after_sync;
-            if log.pending_bytes() > MOST_PENDING_BYTES {
+            if self.log.pending_bytes() > MOST_PENDING_BYTES {
                 let is_answer =
                     |message: &mut PeerMessage| message.kind == MessageKind::HeartbeatResponse;
                 then.extend(effects.send_now.extract_if(.., is_answer));
             }
             // Before the others are sent it, so that all disks work at the same time.
-            log.submit(
+            self.log.submit(
                 Job::Write {
                     hard_state,
                     received,
@@ -232,10 +231,8 @@ impl CommitPipeline {
             self.send_raft(effects.send_after_sync);
         }
         self.apply_committed(effects.committed)?;
-        if let Some(member) = &mut self.member {
-            for read in effects.reads {
-                member.touches.confirmed(read.id, read.index);
-            }
+        for read in effects.reads {
+            self.member.touches.confirmed(read.id, read.index);
         }
         self.answer_touches();
         Ok(())
@@ -243,9 +240,7 @@ impl CommitPipeline {
 
     /// Counts entries that came and entries that are committed.
     fn count_effects(&mut self, effects: &Effects) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let stats = &self.state.stats.replication;
         if member.role.role != Role::Leader {
             let (received, committed) = (effects.append.len(), effects.committed.len());
@@ -261,10 +256,8 @@ impl CommitPipeline {
     }
 
     /// Sends messages of the consensus, and has it know which were not sent.
-    pub(super) fn send_raft(&mut self, mut messages: Vec<PeerMessage>) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn send_raft(&mut self, mut messages: Vec<PeerMessage>) {
+        let member = &mut self.member;
         if messages.is_empty() {
             return;
         }
@@ -286,20 +279,16 @@ impl CommitPipeline {
         }
     }
 
-    pub(super) fn entry_applied(&mut self, index: u64, term: u64) {
+    pub(crate) fn entry_applied(&mut self, index: u64, term: u64) {
         self.run_due_reads();
         self.note_digest(index);
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         if member.applied_term == term {
             return;
         }
         member.applied_term = term;
         self.note_caught_up();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         if member.acts_as_leader() {
             tracing::info!(term, index, "this server leads");
             // Whatever earlier leaders counted, no session ends before its full timeout from here
@@ -317,9 +306,7 @@ impl CommitPipeline {
     /// For metrics: whether this server has applied everything that was committed before the
     /// present leader.
     fn note_caught_up(&mut self) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         if member.settled_leader().is_none() {
             return;
         }
@@ -333,13 +320,11 @@ impl CommitPipeline {
     }
 
     /// Another role, term or leader.
-    pub(super) fn role_changed(&mut self, role: RoleChange) {
+    pub(crate) fn role_changed(&mut self, role: RoleChange) {
         if role.leader.is_some() {
             self.end_read_only_mode();
         }
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let before = std::mem::replace(&mut member.role, role);
         member.is_status_due = true;
         member.leaderless_since = match role.leader {

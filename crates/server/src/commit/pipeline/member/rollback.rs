@@ -9,8 +9,7 @@ use baton_peers::handshake::KnownMember;
 use baton_wal::Acknowledged;
 
 use super::{CommitPipeline, Member};
-use crate::commit::log::Log;
-use crate::commit::log_thread::Job;
+use crate::commit::log::Job;
 
 /// Ticks for which a server that has started waits for the handshakes of all voters before it
 /// votes: 3 s with the usual ticks.
@@ -22,7 +21,7 @@ const ELECTION_TICKS: u32 = 60;
 const STORE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Returns what other members have acknowledged to this server, by its handshakes.
-pub(super) fn acknowledged_by(members: &[KnownMember]) -> Vec<(u64, u128, u64)> {
+pub(crate) fn acknowledged_by(members: &[KnownMember]) -> Vec<(u64, u128, u64)> {
     let known = members
         .iter()
         .filter(|member| member.acknowledged_index > 0);
@@ -33,10 +32,8 @@ pub(super) fn acknowledged_by(members: &[KnownMember]) -> Vec<(u64, u128, u64)> 
 
 impl CommitPipeline {
     /// Goes on with what the folder says of acknowledged entries.
-    pub(in crate::commit::pipeline) fn begin_with_acknowledged(&mut self, stored: Acknowledged) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn begin_with_acknowledged(&mut self, stored: Acknowledged) {
+        let member = &mut self.member;
         self.consensus.note_acknowledged(stored.lost);
         member.links.wire.update_local(&mut |local| {
             for known in &mut local.members {
@@ -51,35 +48,31 @@ impl CommitPipeline {
 
     /// Has the log's thread store which entries members have acknowledged: at once what this server
     /// has lost, and what others have now and then, so that a start knows who was rolled back.
-    pub(super) fn store_acknowledged(
+    pub(crate) fn store_acknowledged(
         &mut self,
         lost: u64,
         members: Vec<(u64, u128, u64)>,
         now: Instant,
     ) {
-        let (Some(member), Log::Threaded(log)) = (&mut self.member, &mut self.log) else {
-            return;
-        };
+        let member = &mut self.member;
         let newest = Acknowledged { lost, members };
         let is_due = lost != member.acknowledged.lost || now >= member.may_store_acknowledged_at;
         if is_due && newest != member.acknowledged {
             member.may_store_acknowledged_at = now + STORE_INTERVAL;
             member.acknowledged.clone_from(&newest);
-            log.submit(Job::Acknowledged(newest), now);
+            self.log.submit(Job::Acknowledged(newest), now);
         }
     }
 
     /// A server that has just started may lack what others have committed: it votes when it has
     /// heard of every voter, or when that has taken too long.
-    pub(in crate::commit::pipeline) fn hold_votes(&mut self) {
+    pub(crate) fn hold_votes(&mut self) {
         self.consensus.hold_votes(HOLD_TICKS);
         self.release_votes_when_all_are_heard();
     }
 
     fn release_votes_when_all_are_heard(&mut self) {
-        let Some(member) = &self.member else {
-            return;
-        };
+        let member = &self.member;
         let membership = self.consensus.membership();
         let mut voters = membership.members.iter().map(|it| it.id);
         if voters.all(|id| {
@@ -90,10 +83,8 @@ impl CommitPipeline {
     }
 
     /// Another server has said this of itself.
-    pub(super) fn heard_hello(&mut self, hello: &Hello) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn heard_hello(&mut self, hello: &Hello) {
+        let member = &mut self.member;
         if let Some(before) = member.peer_runs.insert(hello.from, hello.run)
             && before != hello.run
         {
@@ -113,10 +104,8 @@ impl CommitPipeline {
 
     /// Another server refuses this one because of entries that it has acknowledged and does not
     /// have.
-    pub(super) fn refused_as_older_copy(&mut self, refusal: &Refusal) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn refused_as_older_copy(&mut self, refusal: &Refusal) {
+        let member = &mut self.member;
         let Refusal::OlderCopy {
             id, acknowledged, ..
         } = *refusal
@@ -131,11 +120,9 @@ impl CommitPipeline {
     }
 
     /// Has operators see which entries are missing, and a line of the log at each change.
-    pub(super) fn show_log_gap(&mut self, now: Instant) {
+    pub(crate) fn show_log_gap(&mut self, now: Instant) {
         let gap = self.consensus.log_gap();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         // A server that lags behind its leader receives what it lacks.
         let gap = gap.filter(|gap| {
             !matches!(gap, LogGap::Lacks { .. }) || member.is_long_without_leader(now)

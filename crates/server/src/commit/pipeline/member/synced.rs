@@ -11,7 +11,7 @@ const MOST: usize = 1024;
 
 /// The newest entries on their way to the disk, and those that came there lately.
 #[derive(Debug, Default)]
-pub(super) struct Synced {
+pub(crate) struct Synced {
     /// What was handed to the log, with the last index of it; oldest first.
     written: VecDeque<(PersistToken, u64)>,
     /// Up to which index entries were durable, and when; oldest first.
@@ -20,12 +20,12 @@ pub(super) struct Synced {
 
 impl Synced {
     /// Another role or leader: the entries behind an index may be others from here on.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// Entries up to this index were handed to the log.
-    pub(super) fn written(&mut self, token: PersistToken, last: u64) {
+    pub(crate) fn written(&mut self, token: PersistToken, last: u64) {
         if self.written.len() == MOST {
             self.written.pop_front();
         }
@@ -33,7 +33,7 @@ impl Synced {
     }
 
     /// Everything up to this token is durable.
-    pub(super) fn durable(&mut self, newest: PersistToken, now: Instant) {
+    pub(crate) fn durable(&mut self, newest: PersistToken, now: Instant) {
         while let Some((token, last)) = self.written.front().copied()
             && token <= newest
         {
@@ -46,7 +46,7 @@ impl Synced {
     }
 
     /// When the entry of this index was durable, if that is remembered.
-    pub(super) fn at(&self, index: u64) -> Option<Instant> {
+    pub(crate) fn at(&self, index: u64) -> Option<Instant> {
         let place = self.durable.partition_point(|(last, _)| *last < index);
         self.durable.get(place).map(|(_, at)| *at)
     }

@@ -12,10 +12,8 @@ use crate::simulated::Mistake;
 impl CommitPipeline {
     /// Sends the touches of this server's clients to the leader, and as the leader asks the quorum
     /// about those that have come.
-    pub(super) fn send_touches(&mut self) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn send_touches(&mut self) {
+        let member = &mut self.member;
         let now_ms = self.state.time.now_ms();
         if !member.acts_as_leader() {
             let touches = &mut member.touches;
@@ -30,9 +28,7 @@ impl CommitPipeline {
                 let _ = member.links.wire.send(leader, Frame::Touch(touch));
             }
         }
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         if member.role.role == Role::Leader
             && member.touches.wants_round()
             && let Ok(round) = self.consensus.read_index()
@@ -46,10 +42,8 @@ impl CommitPipeline {
     }
 
     /// As the leader, touches of clients of `from`.
-    pub(super) fn take_touches(&mut self, from: u64, touch: Touch) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn take_touches(&mut self, from: u64, touch: Touch) {
+        let member = &mut self.member;
         if member.role.role == Role::Leader {
             let now_ms = self.state.time.now_ms();
             let clocks = &self.clocks;
@@ -62,31 +56,26 @@ impl CommitPipeline {
     }
 
     /// As the leader, answers the touches for which a quorum has answered.
-    pub(super) fn answer_touches(&mut self) {
+    pub(crate) fn answer_touches(&mut self) {
         let applied = self.consensus.applied_index();
-        let Some(member) = &mut self.member else {
-            return;
-        };
+        let member = &mut self.member;
         let clocks = &self.clocks;
         let answers = member.touches.answers(applied, |from, session, at_ms| {
             clocks.touch(session, from, at_ms)
         });
         for (to, counted) in answers {
-            match &self.member {
-                Some(member) if to != member.id => {
-                    // Lost with its connection, the touches are sent again.
-                    let _ = member.links.wire.send(to, Frame::Counted(counted));
-                }
-                _ => self.answer_pings(to, &counted),
+            if to == self.member.id {
+                self.answer_pings(to, &counted);
+            } else {
+                // Lost with its connection, the touches are sent again.
+                let _ = self.member.links.wire.send(to, Frame::Counted(counted));
             }
         }
     }
 
     /// The leader has counted touches of this server's clients: their pings are answered.
-    pub(super) fn answer_pings(&mut self, from: u64, counted: &Counted) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn answer_pings(&mut self, from: u64, counted: &Counted) {
+        let member = &mut self.member;
         let answered = member.touches.counted(from, counted);
         let zxid = self.state.zxid();
         for pings in answered.pings {

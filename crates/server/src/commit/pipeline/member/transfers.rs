@@ -17,7 +17,7 @@ use crate::error::ServerError;
 
 /// A received snapshot whose mark the log is writing.
 #[derive(Debug)]
-pub(super) struct Installing {
+pub(crate) struct Installing {
     token: PersistToken,
     received: Received,
     /// Entries behind it that were committed meanwhile.
@@ -26,39 +26,31 @@ pub(super) struct Installing {
 
 impl CommitPipeline {
     /// A frame of a snapshot's transfer.
-    pub(super) fn transfer_frame(&mut self, from: u64, frame: Frame, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn transfer_frame(&mut self, from: u64, frame: Frame, now: Instant) {
+        let member = &mut self.member;
         member.outgoing.frame(from, &frame, now);
         let committed = self.consensus.commit_index();
         member.incoming.frame(from, frame, committed, now);
     }
 
     /// The connection for snapshots with this server has ended.
-    pub(super) fn transfer_gone(&mut self, peer: u64) {
-        if let Some(member) = &mut self.member {
-            member.outgoing.gone(peer);
-            member.incoming.gone(peer);
-        }
+    pub(crate) fn transfer_gone(&mut self, peer: u64) {
+        self.member.outgoing.gone(peer);
+        self.member.incoming.gone(peer);
     }
 
     /// Whether the consensus may see this message: one of a snapshot only when its file is here.
-    pub(super) fn admits(&self, message: &PeerMessage) -> bool {
+    pub(crate) fn admits(&self, message: &PeerMessage) -> bool {
         let (MessageKind::Snapshot, Some(point)) = (message.kind, &message.snapshot) else {
             return true;
         };
         let committed = self.consensus.commit_index();
-        self.member
-            .as_ref()
-            .is_some_and(|member| member.incoming.admits(point, committed))
+        self.member.incoming.admits(point, committed)
     }
 
     /// Does what can be done now about snapshots on their way.
-    pub(super) fn poll_transfers(&mut self, now: Instant) {
-        let Some(member) = &mut self.member else {
-            return;
-        };
+    pub(crate) fn poll_transfers(&mut self, now: Instant) {
+        let member = &mut self.member;
         let wire = &member.links.wire;
         let mut send = |to, frame| wire.send(to, frame);
         for ended in member.outgoing.poll(now, &mut send) {
@@ -85,8 +77,8 @@ impl CommitPipeline {
     }
 
     /// When [`CommitPipeline::poll_transfers`] is due though nothing happens.
-    pub(super) fn next_transfer(&self, now: Instant) -> Option<Instant> {
-        let member = self.member.as_ref()?;
+    pub(crate) fn next_transfer(&self, now: Instant) -> Option<Instant> {
+        let member = &self.member;
         let both = [
             member.outgoing.next_poll(now),
             member.incoming.next_poll(now),
@@ -96,12 +88,12 @@ impl CommitPipeline {
 
     /// The consensus puts the snapshot of this point in the place of the log: the log is to do the
     /// same with the returned file.
-    pub(super) fn begin_install(
+    pub(crate) fn begin_install(
         &mut self,
         point: &SnapshotPoint,
         token: PersistToken,
     ) -> Result<SnapshotInfo, ServerError> {
-        let member = self.member.as_mut().ok_or(ServerError::Defect)?;
+        let member = &mut self.member;
         // Its message was admitted because it is here.
         let received = member.incoming.take(point).ok_or(ServerError::Defect)?;
         let info = received.info.clone();
@@ -115,10 +107,8 @@ impl CommitPipeline {
 
     /// Entries that are committed: they are applied now, or behind the snapshot that is being
     /// installed.
-    pub(super) fn apply_committed(&mut self, entries: Vec<Entry>) -> Result<(), ServerError> {
-        if let Some(member) = &mut self.member
-            && let Some(installing) = &mut member.installing
-        {
+    pub(crate) fn apply_committed(&mut self, entries: Vec<Entry>) -> Result<(), ServerError> {
+        if let Some(installing) = &mut self.member.installing {
             installing.behind.extend(entries);
             return Ok(());
         }
@@ -132,10 +122,8 @@ impl CommitPipeline {
     /// Everything up to these effects is durable: the snapshot among them takes the place of the
     /// tree. Clients of this server are sent away first, since their watches would miss what lies
     /// between (R25).
-    pub(super) fn install_when_durable(&mut self, newest: PersistToken) -> Result<(), ServerError> {
-        let Some(member) = &mut self.member else {
-            return Ok(());
-        };
+    pub(crate) fn install_when_durable(&mut self, newest: PersistToken) -> Result<(), ServerError> {
+        let member = &mut self.member;
         let Some(installing) = member.installing.take_if(|it| it.token <= newest) else {
             return Ok(());
         };
@@ -180,21 +168,15 @@ impl CommitPipeline {
         self.state.last_zxid.store(zxid, Release);
         self.start_clocks();
         self.consensus.applied(point.index)?;
-        if let Some(member) = &mut self.member {
-            member.digests.replaced();
-        }
+        self.member.digests.replaced();
         self.members_changed();
         self.entry_applied(point.index, point.term);
-        if let Some(member) = &mut self.member {
-            member.incoming.dispose(before);
-        }
+        self.member.incoming.dispose(before);
         self.apply_committed(installing.behind)
     }
 
     /// Ends what depends on this server's being the leader.
-    pub(super) fn abandon_transfers(&mut self) {
-        if let Some(member) = &mut self.member {
-            member.outgoing.abandon();
-        }
+    pub(crate) fn abandon_transfers(&mut self) {
+        self.member.outgoing.abandon();
     }
 }
