@@ -1,0 +1,158 @@
+// Locks, elections, queues, membership and counters of Baton, through the agent of this machine.
+
+import { existsSync } from "node:fs";
+import path from "node:path";
+
+import { Guard, Item, Membership, acquire } from "./held.js";
+import { CALL_LIMIT, Link, ask, explain, milliseconds, payload, route } from "./http.js";
+
+export { BatonError, Lost, Lost as LockLost, NotAcquired, Refused, Unavailable, Unknown } from "./errors.js";
+export { Guard, Item, Membership };
+
+function defaultSocket() {
+  const folder = process.env.XDG_RUNTIME_DIR;
+  const own = folder && process.geteuid() !== 0 ? path.join(folder, "baton", "agent.sock") : "";
+  return own && existsSync(own) ? own : "/run/baton/agent.sock";
+}
+
+/** Returns the fields that options of times and names give. */
+function fieldsOf({ wait, sessionTimeout, lockDelay, visibility, delay, name }) {
+  return {
+    wait_ms: milliseconds("wait", wait),
+    session_timeout_ms: milliseconds("sessionTimeout", sessionTimeout),
+    lock_delay_ms: milliseconds("lockDelay", lockDelay),
+    visibility_ms: milliseconds("visibility", visibility),
+    delay_ms: milliseconds("delay", delay),
+    name,
+  };
+}
+
+export class Agent {
+  #socket;
+
+  constructor(socket) {
+    this.#socket = socket;
+  }
+
+  get socket() {
+    return this.#socket ?? defaultSocket();
+  }
+
+  async lock(path, options = {}) {
+    const { mode, slots } = options;
+    const shared = { mode: mode ?? (slots === undefined ? undefined : "slot"), slots };
+    const call = { method: "POST", url: route("lock", path), fields: { ...shared, ...fieldsOf(options) } };
+    return acquire(Guard, this.socket, path, call, options);
+  }
+
+  async elect(path, options = {}) {
+    const fields = { ...fieldsOf(options), ...payload(options.data) };
+    return acquire(Guard, this.socket, path, { method: "POST", url: route("elect", path), fields }, options);
+  }
+
+  async join(path, id, options = {}) {
+    const fields = { id, ...fieldsOf(options), ...payload(options.data) };
+    const call = { method: "POST", url: route("member", path), fields };
+    return acquire(Membership, this.socket, path, call, options);
+  }
+
+  async *members(path, { signal } = {}) {
+    const link = new Link(this.socket, { method: "GET", url: route("member", path) });
+    try {
+      for (;;) yield (await link.receive(Infinity, signal)).members;
+    } finally {
+      link.close();
+    }
+  }
+
+  queue(path) {
+    return new Queue(this, path);
+  }
+
+  counter(path) {
+    return new Counter(this, path);
+  }
+
+  async hold(path, ttl, { token, ...options } = {}) {
+    const fields = { ttl_ms: milliseconds("ttl", ttl), token, lock: fieldsOf(options) };
+    const limit = (options.wait ?? Infinity) + CALL_LIMIT;
+    return (await this._ask("POST", route("hold", path), fields, limit)).token;
+  }
+
+  async releaseHold(path, token) {
+    await this._ask("DELETE", route("hold", path, `?token=${token}`));
+  }
+
+  async tokenIsCurrent(path, token) {
+    return (await this._ask("GET", route("token", path, `/${token}`))).current;
+  }
+
+  async locks(path) {
+    return this._ask("GET", route("locks?path=", path));
+  }
+
+  async health() {
+    return this._ask("GET", "/v1/health");
+  }
+
+  async _ask(method, url, fields, limit = CALL_LIMIT) {
+    const call = { method, url, fields };
+    try {
+      return await ask(this.socket, call, limit);
+    } catch (error) {
+      throw await explain(this.socket, call, error);
+    }
+  }
+}
+
+class Queue {
+  #agent;
+  #path;
+
+  constructor(agent, path) {
+    this.#agent = agent;
+    this.#path = path;
+  }
+
+  async put(data, options = {}) {
+    const { priority, id, maxAttempts: max_attempts } = options;
+    const fields = { priority, id, max_attempts, ...fieldsOf(options), ...payload(data) };
+    return (await this.#agent._ask("POST", route("queue", this.#path, "/put"), fields)).item;
+  }
+
+  async take(options = {}) {
+    const url = route("queue", this.#path, "/take");
+    const call = { method: "POST", url, fields: fieldsOf(options) };
+    return acquire(Item, this.#agent.socket, this.#path, call, options);
+  }
+}
+
+class Counter {
+  #agent;
+  #path;
+
+  constructor(agent, path) {
+    this.#agent = agent;
+    this.#path = path;
+  }
+
+  async add(delta = 1) {
+    return (await this.#agent._ask("POST", route("counter", this.#path, "/add"), { delta })).value;
+  }
+
+  async get() {
+    return (await this.#agent._ask("GET", route("counter", this.#path))).value;
+  }
+}
+
+/** The agent of the module's functions: this user's, or else the machine's. */
+export const agent = new Agent();
+
+function ofDefault(name) {
+  return (...parameters) => agent[name](...parameters);
+}
+
+export const [lock, elect, join, members, queue, counter] =
+  ["lock", "elect", "join", "members", "queue", "counter"].map(ofDefault);
+export const [hold, releaseHold, tokenIsCurrent, locks, health] =
+  ["hold", "releaseHold", "tokenIsCurrent", "locks", "health"].map(ofDefault);
