@@ -53,6 +53,15 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", disable_help_subcommand = true)]
 struct Cli {
+    /// Where the tasks that run Java peers get their jars.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "SOURCE",
+        default_value = "debian"
+    )]
+    java: java::Source,
     #[command(subcommand)]
     task: Task,
 }
@@ -87,7 +96,17 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().task {
+    let cli = Cli::parse();
+    match java::again_with(cli.java) {
+        Ok(None) => {}
+        Ok(Some(status)) if status.success() => return ExitCode::SUCCESS,
+        Ok(Some(_)) => return ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let result = match cli.task {
         Task::Bench(args) => bench::run(&args),
         Task::Book(args) => book::run(&args),
         Task::ConsoleCheck(args) => console_check::run(&args),

@@ -16,7 +16,7 @@ use baton_testkit::Target;
 use tokio::runtime::Runtime;
 
 use crate::peer::require;
-use crate::{Result, machine, page, table};
+use crate::{Result, java, machine, page, table};
 use measurements::Row;
 
 const PAGE: &str = "docs/user/why.md";
@@ -180,9 +180,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Replaces the table of the page and its caption; the text around it is written by hand.
 fn write_page(table: &str, runs: usize) -> Result<()> {
     let caption = format!(
-        "`cargo xtask peers-break --runs {runs}`: {}; Apache ZooKeeper 3.8.0 (tick 2 s, syncLimit 5), Curator 5.4.0, kazoo 2.11.0, \
+        "`cargo xtask peers-break --runs {runs}`: {}; Apache ZooKeeper {} (tick 2 s, syncLimit 5), Curator {}, kazoo 2.11.0, \
          zookeeper-recipes 3.8.0, session timeout 4 s unless a row says otherwise.",
-        machine::describe()
+        machine::describe(),
+        java::version("zookeeper"),
+        java::version("curator-recipes")
     );
     page::replace(PAGE, "measured", &format!("{table}\n{caption}"))
 }

@@ -19,7 +19,7 @@ mod member;
 mod ports;
 mod process;
 mod wire;
-mod zookeeper;
+pub(crate) mod zookeeper;
 
 use std::io;
 use std::net::SocketAddr;

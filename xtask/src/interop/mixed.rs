@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use super::{Args, PAGE, SESSION_TIMEOUT, matrix, meetings, queues};
 use crate::peer::{Log, Peer, Rule, Spec, Tally, nanos, require};
-use crate::{Result, page, table};
+use crate::{Result, java, page, table};
 
 const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
@@ -156,7 +156,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             (queues::run as Shared, &mut queue_rows),
             (meetings::run as Shared, &mut meeting_rows),
         ] {
-            let (found, broken) = run(&servers, name, &args.group)?;
+            let (found, broken) = run(&servers, &name, &args.group)?;
             rows.extend(found);
             failures.extend(broken);
         }
@@ -190,10 +190,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Runs what is shared on a server; rows, and what is wrong.
 type Shared = fn(&str, &str, &str) -> Result<(Vec<Vec<String>>, Vec<String>)>;
 
-fn server_name(target: Target) -> &'static str {
+fn server_name(target: Target) -> String {
     match target {
-        Target::Baton => "Baton",
-        Target::ZooKeeper => "ZooKeeper 3.8.0",
+        Target::Baton => "Baton".to_owned(),
+        Target::ZooKeeper => format!("ZooKeeper {}", java::version("zookeeper")),
     }
 }
 
@@ -206,7 +206,7 @@ fn row(group: &Group, target: Target, outcome: &Outcome) -> Vec<String> {
         .collect();
     vec![
         group.name.to_owned(),
-        server_name(target).to_owned(),
+        server_name(target),
         turns.join(", "),
         tally.hand_overs.to_string(),
         outcome.kills.to_string(),

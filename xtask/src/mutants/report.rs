@@ -239,19 +239,9 @@ impl Report<'_> {
 
     fn section(&self, before: &str) -> String {
         let scores = table::markdown(&HEAD, &merged(before, self.rows()));
-        let head = ["where", "what was broken", "why no test need fail"];
-        let excuses = self.excuses.0.iter().map(|excuse| {
-            vec![
-                format!("`{}` `{}`", excuse.file, excuse.function),
-                format!("{}: `{}`", excuse.operator, cell(&excuse.original)),
-                excuse.why.clone(),
-            ]
-        });
-        let excuses: Vec<Vec<String>> = excuses.collect();
         format!(
             "A mutant that no test reaches counts as one that survived. The score leaves out those that are excused; `own` tests are \
-             those of the mutated crate alone.\n\n{scores}\n{}",
-            table::markdown(&head, &excuses)
+             those of the mutated crate alone.\n\n{scores}"
         )
     }
 }
@@ -270,11 +260,6 @@ fn merged(before: &str, rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
         .filter_map(|row| Some((row.first()?.clone(), row)))
         .collect();
     by_module.into_values().collect()
-}
-
-/// Code in a cell of a table.
-fn cell(code: &str) -> String {
-    code.replace('|', "\\|")
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 mod commands;
 mod errors;
 mod facade;
-mod finding;
 mod golden;
 mod modules;
 

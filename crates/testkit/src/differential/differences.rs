@@ -1,7 +1,11 @@
 //! The differences that are meant: their names and reasons, read from `differences.txt`. What each
 //! name leaves out is in `generate` and `run`.
 
+use crate::launch::zookeeper;
+
 const TEXT: &str = include_str!("differences.txt");
+/// What the names begin with that count only where the peer is a later version than Debian's.
+const LATER: &str = "3.9-";
 
 /// A name that the list does not have.
 #[derive(Debug, thiserror::Error)]
@@ -18,11 +22,20 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// All that are meant.
+    /// All that are meant for the ZooKeeper that [`zookeeper_classpath`] names.
+    ///
+    /// [`zookeeper_classpath`]: crate::zookeeper_classpath
     #[must_use]
     pub fn meant() -> Self {
+        Self::meant_for(zookeeper::is_named())
+    }
+
+    fn meant_for(is_later: bool) -> Self {
+        let names = listed().map(|(name, _)| name);
         Self {
-            names: listed().map(|(name, _)| name).collect(),
+            names: names
+                .filter(|name| is_later || !name.starts_with(LATER))
+                .collect(),
         }
     }
 
@@ -68,7 +81,10 @@ mod tests {
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
         assert_eq!(listed().count(), lines.count());
         assert!(listed().all(|(_, reason)| reason.ends_with('.')));
-        let mut differences = Differences::meant();
+        let later = Differences::meant_for(true);
+        assert!(later.has("3.9-undecoded-write"));
+        let mut differences = Differences::meant_for(false);
+        assert!(!differences.has("3.9-undecoded-write") && differences.has("sasl"));
         assert!(differences.compare("event-zxid").is_ok());
         assert!(!differences.has("event-zxid"));
         assert!(differences.compare("no-such").is_err());

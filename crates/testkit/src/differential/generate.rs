@@ -147,17 +147,24 @@ impl Generator {
                 // Credentials that cannot be read end the connection in both, but not with one
                 // answer.
                 Request::Auth(_) | Request::WhoAmI | Request::Ping => Act::Ask(Request::WhoAmI),
+                request if self.is_left_whole(&request) => Act::Ask(request),
                 request => Act::Cut(request, self.random.below(100)),
             },
             _ => Act::Ask(self.request()),
         }
     }
 
+    /// Whether the request, damaged, would leave the two servers with other transactions.
+    fn is_left_whole(&self, request: &Request<'_>) -> bool {
+        request.op().is_write() && self.differences.has("3.9-undecoded-write")
+    }
+
     /// A number in place of a length: null, negative, too much, too little.
     fn wrong_length(&mut self) -> Act {
         let request = self.request();
         // It would be a quota that cannot be read.
-        if request.path().is_some_and(|path| path.starts_with(QUOTA)) {
+        let of_quota = request.path().is_some_and(|path| path.starts_with(QUOTA));
+        if of_quota || self.is_left_whole(&request) {
             return Act::Ask(request);
         }
         let mut value = self

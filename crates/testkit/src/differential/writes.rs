@@ -128,6 +128,12 @@ fn multi_op(from: &mut Generator) -> MultiOp<'static> {
                     _ => create.flags,
                 };
             }
+            if from.differences.has("3.9-undecoded-multi") {
+                create.acl = create.acl.or_else(|| Some(vec![Acl::open_unsafe()]));
+                if matches!(create.flags, 7 | -1) {
+                    create.flags = 0;
+                }
+            }
             MultiOp::Create(create)
         }
         3 => MultiOp::Delete {

@@ -35,8 +35,7 @@ pub(super) struct Peer {
 /// # Errors
 /// [`LaunchError::NotInstalled`] names the packages.
 pub fn classpath() -> Result<String, LaunchError> {
-    let named = std::env::var("BATON_ZOOKEEPER_CLASSPATH");
-    if let Some(named) = named.ok().filter(|named| !named.is_empty()) {
+    if let Some(named) = named() {
         return Ok(named);
     }
     // Its manifest names the other jars that it needs, but none that writes the log.
@@ -55,6 +54,16 @@ pub fn classpath() -> Result<String, LaunchError> {
         path.push(file);
     }
     Ok(path.join(":"))
+}
+
+fn named() -> Option<String> {
+    let named = std::env::var("BATON_ZOOKEEPER_CLASSPATH").ok();
+    named.filter(|named| !named.is_empty())
+}
+
+/// Whether `BATON_ZOOKEEPER_CLASSPATH` names another ZooKeeper than Debian's.
+pub(crate) fn is_named() -> bool {
+    named().is_some()
 }
 
 /// [`classpath`] with what TLS needs besides: jars that the manifest of Debian's does not name.

@@ -44,15 +44,18 @@ impl Client {
         Self::Command,
     ];
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Java => "Java client 3.8.0 with Netty",
+    pub(super) fn name(self) -> String {
+        let name = match self {
+            Self::Java => {
+                return format!("Java client {} with Netty", java::version("zookeeper"));
+            }
             Self::Kazoo => "kazoo 2.11.0",
             Self::C => "C client 3.8.0 (`cli_mt`)",
             Self::OpenSsl => "`openssl s_client`",
             Self::Library => "Baton's library",
             Self::Command => "Baton's command",
-        }
+        };
+        name.to_owned()
     }
 
     /// What is missing on this machine, and the package that brings it.

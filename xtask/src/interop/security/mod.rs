@@ -24,10 +24,10 @@ use crate::secure::Credentials;
 use crate::{Result, java, page, table};
 
 /// What the page calls the servers.
-fn server_name(kind: &Kind) -> &'static str {
+fn server_name(kind: &Kind) -> String {
     match kind {
-        Kind::Baton(_) => "Baton",
-        Kind::ZooKeeper => "ZooKeeper 3.8.0",
+        Kind::Baton(_) => "Baton".to_owned(),
+        Kind::ZooKeeper => format!("ZooKeeper {}", java::version("zookeeper")),
     }
 }
 
@@ -169,8 +169,8 @@ fn row(client: Client, kind: &Kind, tally: &Tally) -> Vec<String> {
         .map(|(why, count)| format!("{count} {why}"))
         .collect();
     vec![
-        client.name().to_owned(),
-        server_name(kind).to_owned(),
+        client.name(),
+        server_name(kind),
         tally.passed.to_string(),
         left_out.join("; "),
     ]

@@ -297,7 +297,6 @@ fn temporary_folder(above: &Path) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
