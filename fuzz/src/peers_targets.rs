@@ -1,4 +1,4 @@
-//! What is fuzzed of the wire between servers: each function takes any bytes at all and fails if a
+//! Fuzz targets of the wire between servers: each function takes any bytes at all and fails if a
 //! promise of the codec does not hold for them. Decoding never panics; what decodes encodes to
 //! something that decodes to the same.
 

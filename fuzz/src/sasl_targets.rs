@@ -1,5 +1,5 @@
-//! What is fuzzed of SASL: each function takes any bytes at all and fails if a promise does not
-//! hold for them. Nobody is let in who does not know the password, and nothing panics.
+//! Fuzz targets of SASL: each function takes any bytes at all and fails if a promise does not hold
+//! for them. Nobody is let in who does not know the password, and nothing panics.
 
 use baton_sasl::{Client, Server};
 

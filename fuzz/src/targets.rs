@@ -1,6 +1,6 @@
-//! What is fuzzed: each function takes any bytes at all and fails if a promise of the codec does
-//! not hold for them. Decoding never panics; what decodes encodes to something no longer, which
-//! decodes to the same.
+//! Fuzz targets of the codec: each function takes any bytes at all and fails if a promise does not
+//! hold for them. Decoding never panics; what decodes encodes to something no longer, which decodes
+//! to the same.
 
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, EnsembleConfig, Limits, OpCode, ReplyHeader, Request,

@@ -1,4 +1,4 @@
-//! What is fuzzed of TLS: each function takes any bytes at all and fails if a promise does not hold
+//! Fuzz targets of TLS: each function takes any bytes at all and fails if a promise does not hold
 //! for them.
 
 use baton_tls::subject::of_certificate;

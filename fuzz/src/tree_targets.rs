@@ -1,4 +1,4 @@
-//! What is fuzzed of the tree: texts of identities, and any bytes as the payload of a log entry.
+//! Fuzz targets of the tree: texts of identities, and any bytes as the payload of a log entry.
 //! Decoding never panics; what decodes applies without a panic to a tree of each format level, and
 //! the tree is then the one that its own snapshot restores.
 

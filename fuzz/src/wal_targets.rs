@@ -1,4 +1,4 @@
-//! What is fuzzed of the data folder: any bytes as a file of it, with their checksums put right, so
+//! Fuzz targets of the data folder: any bytes as a file of it, with their checksums put right, so
 //! that what lies behind the checksums is reached. A start never panics; it gives back a log
 //! without a gap or refuses on one line and changes nothing; and what it gave back once, the next
 //! start gives back again.

@@ -1,4 +1,4 @@
-//! What is fuzzed of ZooKeeper's files: any bytes as a snapshot or a log, with their checksums put
+//! Fuzz targets of ZooKeeper's files: any bytes as a snapshot or a log, with their checksums put
 //! right, so that what lies behind the checksums is reached. Reading never panics; it refuses on
 //! one line that names the file, or what it read makes a tree, or is refused on one line for that;
 //! and such a tree, written for ZooKeeper, is read back the same.
@@ -82,8 +82,8 @@ fn replayed(log: &[u8]) -> Result<Database, ZkDataError> {
     replay_log(&mut database, "log.1", log).map(|_| database)
 }
 
-/// What was read makes a tree that is written and read back the same; or there is one line that
-/// says why not.
+/// Checks that the data makes a tree that is written and read back the same, or that one line says
+/// why not.
 fn hold(name: &str, read: Result<Database, ZkDataError>) -> Option<Database> {
     let database = match read {
         Ok(database) => database,
@@ -138,7 +138,7 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     packed.unwrap_or_default()
 }
 
-/// As snappy-java writes it, in blocks of `piece` bytes.
+/// Compresses like snappy-java, in blocks of `piece` bytes.
 fn snappy_stream(content: &[u8], piece: usize) -> Vec<u8> {
     let mut out = Vec::from(SNAPPY);
     for piece in content.chunks(piece) {

@@ -1,4 +1,4 @@
-//! What an operator may do: ask a holder to let go, break a holder, and settle dead letters.
+//! Actions of an operator: ask a holder to let go, break a holder, settle dead letters.
 //!
 //! Owns the words that say what an action will do, and the check that it meets what its operator
 //! has seen. The changes themselves are the library's, each bound to the node that was seen, and
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::SurveyError;
 
-/// What is to be done.
+/// One change that an operator asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Action {
@@ -36,7 +36,7 @@ pub(crate) enum Action {
     Purge { path: String },
 }
 
-/// What an action will do, or has done.
+/// The effect of an action, before it or after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Answer {
     /// Sentences for the operator.
@@ -66,7 +66,7 @@ impl From<WorkError> for ActionError {
     }
 }
 
-/// What `action` will do, as things are now.
+/// Returns the effect that `action` would have on the tree as it is now.
 ///
 /// # Errors
 /// [`ActionError`].

@@ -24,7 +24,7 @@ use crate::tree::Limits;
 const PACE: Duration = Duration::from_secs(1);
 /// Between two questions to the servers about themselves.
 const SERVERS_PACE: Duration = Duration::from_secs(5);
-/// How long the survey goes on after the last viewer has gone.
+/// Time that the survey goes on after the last viewer has gone.
 const LINGER: Duration = Duration::from_secs(30);
 /// Viewers at a time.
 pub(crate) const MOST_VIEWERS: usize = 16;
@@ -44,7 +44,7 @@ struct Inner {
     limits: Limits,
     scene: watch::Sender<Scene>,
     surveyor: Mutex<Option<(SessionReader, Surveyor)>>,
-    /// How the last round has ended.
+    /// Result of the last round.
     rounds: watch::Sender<Result<(), SurveyError>>,
     /// Viewers of this survey, at most.
     most: usize,
@@ -131,7 +131,7 @@ impl Console {
         Self::sharing(client, name, words, MOST_VIEWERS, places)
     }
 
-    /// As [`Console::new`], for at most this many viewers, who need one of these places each, too.
+    /// [`Console::new`] with a limit on viewers, each of whom takes one of these permits too.
     pub(crate) fn sharing(
         client: &Client,
         name: &str,
@@ -187,8 +187,8 @@ impl Console {
         starts
     }
 
-    /// What `read` makes of the survey, which is as old as its last round. Waits for the first one,
-    /// and for one more if nobody has kept the survey current.
+    /// Returns what `read` makes of the survey, which is as old as its last round. Waits for the
+    /// first one, and for one more if nobody has kept the survey current.
     pub(crate) async fn with<T>(
         &self,
         read: impl FnOnce(&Surveyor) -> T,

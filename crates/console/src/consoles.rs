@@ -19,11 +19,11 @@ use crate::servers::Words;
 const MOST_IDENTITIES: usize = 8;
 /// Viewers of one identity: none takes all places of the others.
 const MOST_OF_ONE: usize = 8;
-/// How long a console is kept that nobody uses.
+/// Time that a console without users is kept.
 const LINGER: Duration = Duration::from_secs(10);
 /// Between two looks at what is not used.
 const CLEAR_PACE: Duration = Duration::from_secs(5);
-/// How long the end of a session may take.
+/// Limit on the end of a session.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Consoles by identity. Cheap to clone.
@@ -74,7 +74,7 @@ impl<K> Shared<K> {
 }
 
 impl<K: PartialEq + Send + 'static> Consoles<K> {
-    /// Of servers that people call `name`; none yet.
+    /// An empty set for the servers that people call `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {

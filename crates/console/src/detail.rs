@@ -1,4 +1,5 @@
-//! What is asked for by path: the whole of one recipe, the wait-for graph, a node of the tree.
+//! Details that are asked for by path: the whole of one recipe, the wait-for graph, a node of the
+//! tree.
 //!
 //! Owns the bounds of these answers, which a page pages through.
 
@@ -47,7 +48,7 @@ pub(crate) fn recipe(surveyor: &Surveyor, path: &str, from: usize) -> Option<Box
     serde_json::to_vec(&detail).ok().map(Vec::into_boxed_slice)
 }
 
-/// Who waits for whom.
+/// The wait-for graph.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Graph {
     edges: Vec<Edge>,
@@ -121,7 +122,7 @@ pub(crate) fn graph(surveyor: &Surveyor) -> Graph {
 #[derive(Debug, Serialize)]
 pub(crate) struct NodeDetail {
     stat: NodeStat,
-    /// How many children there are, and some of their names, sorted.
+    /// Number of children, and some of their names, sorted.
     count: usize,
     children: Vec<String>,
     data: String,

@@ -1,4 +1,4 @@
-//! What only an observer over time knows: hand-overs, past leaders, rates of queues.
+//! Facts that only an observer over time has: hand-overs, past leaders, rates of queues.
 //!
 //! Owns times by this machine's clock, moved so that it is not behind the newest node that was
 //! seen. They begin with the survey, and are as exact as its rounds are frequent.
@@ -34,7 +34,7 @@ pub struct Past {
     pub until_ms: i64,
 }
 
-/// How fast a queue or a wait queue moves, by the minute before the survey.
+/// Rates of a queue or a wait queue in the minute before the survey.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Rates {
@@ -44,17 +44,17 @@ pub struct Rates {
     pub taken: f64,
 }
 
-/// What is known of one recipe's past.
+/// The past of one recipe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Changed {
     /// When the present first holder was first seen to hold; `None`: since before the survey began.
     pub held_since_ms: Option<i64>,
-    /// How often another holder was seen.
+    /// Number of times that another holder was seen.
     pub hand_overs: u64,
     /// Those who held before, the newest last.
     pub past: VecDeque<Past>,
-    /// Of a queue, a lock or an election: how fast it moves. Shorter turns than a round count too.
+    /// Rates of a queue, a lock or an election. Shorter turns than a round count too.
     pub rates: Option<Rates>,
     #[serde(skip)]
     holder: Option<Present>,
@@ -72,7 +72,7 @@ struct Present {
     process: Option<String>,
 }
 
-/// What is known of the past of all recipes.
+/// The past of all recipes.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     all: BTreeMap<String, Changed>,

@@ -36,7 +36,7 @@ use crate::survey;
 const WAITING_MESSAGES: usize = 4;
 /// Between two signs of life to a viewer.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// How long a viewer may take to read a message while others wait behind it.
+/// Time that a viewer may take to read a message while others wait behind it.
 const SLOWEST_READ: Duration = Duration::from_secs(10);
 /// Bytes of an action.
 const MAX_ACTION: usize = 16 << 10;
@@ -80,8 +80,8 @@ const FILES: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// What every answer says to the browser: run and load only what comes from here, show it in no
-/// frame, keep nothing.
+/// Headers of every answer: the browser runs and loads only what comes from here, shows it in no
+/// frame, keeps nothing.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -102,7 +102,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
 ];
 
-/// What one caller sees.
+/// The view that one caller gets.
 #[derive(Clone, Debug)]
 pub struct Seat {
     /// The survey, by the identity that the caller has.
@@ -112,7 +112,7 @@ pub struct Seat {
     /// Whether the caller has shown something that nobody else can: the name under which it asks
     /// does not matter then. A name and a password that mean nothing to the servers are no proof.
     pub is_proven: bool,
-    /// Who the caller is, for people.
+    /// Name of the caller, for people.
     pub who: String,
 }
 
@@ -121,7 +121,7 @@ pub struct Seat {
 pub struct Refusal {
     /// The status of the answer.
     pub status: StatusCode,
-    /// What to do about it.
+    /// The remedy.
     pub text: String,
 }
 
@@ -213,7 +213,7 @@ fn unavailable(error: &impl std::fmt::Display) -> Response {
     failed(StatusCode::BAD_GATEWAY, &error.to_string())
 }
 
-/// Who the caller is, and whether it may change something.
+/// Returns the caller's name, and whether it may change something.
 async fn who(State(host): Shared, request: Parts) -> Response {
     #[derive(Serialize)]
     struct Who {
@@ -331,7 +331,7 @@ async fn recipe(State(host): Shared, request: Parts, Query(at): Query<At>) -> Re
     answer.await.unwrap_or_else(|refused| refused)
 }
 
-/// Who waits for whom, by session: the busiest of it.
+/// Returns the wait-for graph by session: its busiest part.
 async fn graph(State(host): Shared, request: Parts) -> Response {
     let answer = async {
         let seat = seat(&host, &request).await?;

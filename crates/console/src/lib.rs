@@ -1,4 +1,4 @@
-//! Who holds, who waits and why: one survey of all locks, elections and queues of a ZooKeeper-like
+//! Holders, waiters and reasons: one survey of all locks, elections and queues of a ZooKeeper-like
 //! tree, and a page that shows it.
 //!
 //! - [`Surveyor`]: keeps a survey of a tree, and reads only what has changed. Its parts are

@@ -1,4 +1,4 @@
-//! How the survey reads a tree: in batches.
+//! Batched reads of the survey.
 //!
 //! Owns how a batch is sent. The survey knows a tree only by [`TreeReader`], so that a test can
 //! give it one that changes between any two reads.

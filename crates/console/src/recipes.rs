@@ -69,12 +69,11 @@ pub struct Letter {
     pub name: String,
     /// When it became one, milliseconds since 1970 by the server's clock.
     pub since_ms: i64,
-    /// What its node says; `None` where that cannot be read.
+    /// Text of its node; `None` where that cannot be read.
     pub note: Option<ItemNote>,
 }
 
-/// Of a folder, its path and the change that made it, and how many children were ever made and
-/// deleted.
+/// Path of a folder, the change that made it, and the numbers of children ever made and deleted.
 pub(crate) type Turnover = (String, i64, [i64; 2]);
 
 /// A queue.
@@ -93,11 +92,12 @@ pub struct Queue {
     pub oldest: Option<String>,
     /// Since when that one has been in the queue.
     pub oldest_since_ms: Option<i64>,
-    /// Who works on which of the items that were read.
+    /// Claims on the items that were read.
     pub claims: Vec<Claim>,
-    /// How many of the items that were read have been tried before.
+    /// Number of items read that have been tried before.
     pub retried: u64,
-    /// How many items were read, the oldest of each folder. Of the others only the number is known.
+    /// Number of items that were read, the oldest of each folder. Of the others only the number is
+    /// known.
     pub read: u64,
     /// Dead letters.
     pub dead: u64,
@@ -105,8 +105,8 @@ pub struct Queue {
     pub letters: Vec<Letter>,
     /// Consumers that wait for an item, as far as they say so.
     pub consumers: u64,
-    /// Of each folder of items: its path and the change that made it, and how many children were
-    /// ever made and deleted.
+    /// One entry a folder of items: its path and the change that made it, and the numbers of
+    /// children ever made and deleted.
     #[serde(skip)]
     pub turnover: Vec<Turnover>,
 }
@@ -119,11 +119,11 @@ pub struct Barrier {
     pub path: String,
     /// `gate`, `double` or `latch`.
     pub kind: &'static str,
-    /// Where it is: `closed`, `open`, `waiting`, or the phase of the newest round.
+    /// Phase: `closed`, `open`, `waiting`, or the phase of the newest round.
     pub phase: &'static str,
-    /// How many are to come, where the tree has it.
+    /// Number of participants to come, where the tree has it.
     pub count: Option<u32>,
-    /// How many of them are still to come.
+    /// Number of them that are still to come.
     pub left: Option<u32>,
     /// The newest round.
     pub round: u64,
@@ -296,8 +296,8 @@ fn children_of(tree: &KnownTree, path: &str) -> u64 {
         .map_or(0, |node| u64::try_from(node.stat.num_children).unwrap_or(0))
 }
 
-/// How many nodes were ever made and deleted in the folder of those who hold or wait; of a
-/// semaphore, in that of its permits.
+/// Numbers of nodes ever made and deleted in the folder of those who hold or wait; of a semaphore,
+/// in that of its permits.
 pub(crate) fn turnover_of(tree: &KnownTree, queue: &LockSnapshot) -> Option<Turnover> {
     let path = &queue.path;
     if queue.kind == LockKind::Semaphore {

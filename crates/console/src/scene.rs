@@ -302,7 +302,7 @@ impl<'a> RecipeRow<'a> {
         Self::listing(path, recipe, past, LISTED)
     }
 
-    /// As [`of`](Self::of), with more of the holders or members.
+    /// [`of`](Self::of) with more of the holders or members.
     pub(crate) fn listing(
         path: &'a str,
         recipe: &'a Recipe,

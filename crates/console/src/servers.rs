@@ -1,4 +1,4 @@
-//! What servers say of themselves and of their connections.
+//! Answers of servers about themselves and their connections.
 //!
 //! Owns how the answers to `srvr`, `mntr` and `cons` are read: those of Baton and of Apache
 //! ZooKeeper. Who asks, and by which connection, is the caller's matter: [`Words`].
@@ -29,7 +29,7 @@ const METRICS: [&str; 14] = [
     "zk_uptime",
 ];
 
-/// What a server's answers come to, still as text.
+/// Collected answers of a server, still as text.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Answers {
@@ -114,7 +114,7 @@ pub struct Connection {
     pub last_heard_ms: Option<i64>,
 }
 
-/// What of the answers of one server is shown.
+/// Returns the shown part of one server's answers.
 #[must_use]
 pub fn row(answers: &Answers) -> ServerRow {
     let field = |name: &str| answers.field(name);

@@ -1,4 +1,4 @@
-//! What each session holds and waits for.
+//! Holds and waits of each session.
 //!
 //! Owns the view by session. That a session exists is known only by its nodes, and by what servers
 //! say of their connections.
@@ -25,7 +25,7 @@ pub struct Use {
     pub since_ms: i64,
 }
 
-/// What one session holds and waits for.
+/// Holds and waits of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SessionUse {
@@ -34,13 +34,13 @@ pub struct SessionUse {
     pub id: i64,
     /// The process, as far as one of its nodes says so.
     pub process: Option<String>,
-    /// What it holds, leads, works on or is a member of: the first 50.
+    /// Things that it holds, leads, works on or is a member of: the first 50.
     pub holds: Vec<Use>,
-    /// How many of these there are.
+    /// Number of all of them.
     pub held: usize,
-    /// What it waits for: the first 50.
+    /// Things that it waits for: the first 50.
     pub waits: Vec<Use>,
-    /// How many of these there are.
+    /// Number of all of them.
     pub waiting: usize,
     /// Its nodes, with those that are in no recipe.
     pub nodes: usize,

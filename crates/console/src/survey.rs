@@ -14,8 +14,8 @@ use crate::sessions::{self, SessionUse};
 use crate::tree::{self, KnownTree, Limits};
 use crate::waits::{self, Deadlock, WaitGraph};
 
-/// How many times as long as a round the pause after it is: a survey takes at most this part of
-/// the time of one thread.
+/// Pause after a round, in multiples of the round: a survey takes at most this part of the time of
+/// one thread.
 const REST: u32 = 25;
 /// Between two rounds, at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub fn pause_after(took: Duration, failures: u32, least: Duration) -> Duration {
         .min(LONGEST_PAUSE.max(least))
 }
 
-/// What a round has changed.
+/// Changes of one round.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Updated {
@@ -49,7 +49,7 @@ pub struct Surveyor {
     deadlocks: Vec<Deadlock>,
     history: History,
     watched: HashSet<String>,
-    /// How far the servers' clock is known to be ahead of this machine's.
+    /// Lead of the servers' clock over this machine's.
     ahead_ms: i64,
 }
 
@@ -116,7 +116,7 @@ impl Surveyor {
         &self.recipes
     }
 
-    /// What is known of a recipe's past.
+    /// Returns the known past of a recipe.
     #[must_use]
     pub fn past(&self, path: &str) -> Option<&Changed> {
         self.history.of(path)
@@ -134,7 +134,7 @@ impl Surveyor {
         &self.deadlocks
     }
 
-    /// What is known of the tree.
+    /// The known tree.
     #[must_use]
     pub fn tree(&self) -> &KnownTree {
         &self.tree

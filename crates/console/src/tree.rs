@@ -1,4 +1,4 @@
-//! What is known of the tree, and how it is kept current.
+//! The known tree, and how it is kept current.
 //!
 //! Owns which nodes are read, and when again. A node is read again only if its own record says that
 //! it changed: its data if `mzxid` did, its children if `pzxid` did. Every bound of the survey is
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use crate::error::SurveyError;
 use crate::reader::{Ask, Reply, TreeReader};
 
-/// What a survey may take.
+/// Limits of a survey.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Nodes that are kept.
@@ -33,7 +33,7 @@ pub struct Limits {
     pub bytes: usize,
     /// Nodes of sessions that are read again in each round without a sign that they have changed.
     pub refreshed: usize,
-    /// How long one round may take. The next one goes on from there.
+    /// Time that one round may take. The next one goes on from there.
     pub round: Duration,
 }
 
@@ -56,11 +56,11 @@ impl Default for Limits {
 const BATCH: usize = 256;
 const BATCH_NAMES: usize = 100_000;
 
-/// What is known of a node's data.
+/// State of a node's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataState {
     Unread,
-    /// As of this `mzxid`.
+    /// Read at this `mzxid`.
     Read(i64),
     TooLong(i64),
     /// It would have exceeded the bytes of all that is kept.
@@ -68,11 +68,11 @@ enum DataState {
     Forbidden(i64),
 }
 
-/// What is known of a node's children.
+/// State of a node's children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListState {
     Unlisted,
-    /// As of this `pzxid`.
+    /// Listed at this `pzxid`.
     Listed(i64),
     TooMany(i64),
     Forbidden(i64),
@@ -119,7 +119,7 @@ impl KnownNode {
     }
 }
 
-/// What one round has found.
+/// Results of one round.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
     /// The paths of nodes that are new, gone or changed.
@@ -151,7 +151,7 @@ impl KnownTree {
         self.nodes.get(path)
     }
 
-    /// How many nodes are known.
+    /// Number of known nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()

@@ -73,7 +73,7 @@ pub struct Step {
 pub struct Deadlock {
     /// Each session waits for that of the next step, the last for that of the first.
     pub steps: Vec<Step>,
-    /// How many sessions wait in cycles with these.
+    /// Number of sessions that wait in cycles with these.
     pub sessions: usize,
     /// The step whose blocker is best asked to let go: it holds, it blocks the most waiters, and
     /// its node is the youngest, so that the least work is lost.
@@ -93,7 +93,7 @@ impl Deadlock {
         self.steps.get(self.ask).map(|step| &step.blocker)
     }
 
-    /// What names this cycle, in whatever order its steps are.
+    /// Identifies this cycle, in whatever order its steps are.
     #[must_use]
     pub fn id(&self) -> String {
         let mut ids: Vec<_> = self.steps.iter().map(|step| step.waiter.czxid).collect();
@@ -110,7 +110,7 @@ struct Edge {
     waiter: usize,
     blockers: Vec<usize>,
     any: bool,
-    /// Of a semaphore, its node and the change that wrote the number of permits last.
+    /// Node of a semaphore, and the change that wrote the number of permits last.
     permits: Option<(String, i64)>,
 }
 
@@ -124,7 +124,7 @@ struct Vertex {
     wait: Option<usize>,
 }
 
-/// Who waits for whom, over all locks.
+/// The wait-for graph over all locks.
 #[derive(Clone, Debug, Default)]
 pub struct WaitGraph {
     locks: Vec<String>,
@@ -224,7 +224,7 @@ impl WaitGraph {
         self.nodes.get(node).map_or(0, |vertex| vertex.node.session)
     }
 
-    /// How many waits there are.
+    /// Number of waits.
     #[must_use]
     pub fn len(&self) -> usize {
         self.edges.len()
@@ -236,8 +236,8 @@ impl WaitGraph {
         self.edges.is_empty()
     }
 
-    /// Of each wait, whether it ends only if one of others that do not end by themselves is ended:
-    /// the largest set of waits of which each waits for others of it.
+    /// Returns for each wait whether it ends only if one of others that do not end by themselves is
+    /// ended: the largest set of waits of which each waits for others of it.
     fn stuck(&self) -> Vec<bool> {
         let mut stuck = vec![true; self.edges.len()];
         // The stuck waits of each session, and of each session in each lock.
@@ -472,7 +472,7 @@ impl WaitGraph {
     }
 }
 
-/// What must stand together for a cycle to be one.
+/// Conditions that must hold together for a cycle to be one.
 #[derive(Default)]
 struct Proof {
     evidence: BTreeSet<(String, i64)>,
@@ -580,8 +580,8 @@ fn shortest(
     None
 }
 
-/// Of these cycles, those that stood at one instant: after a `sync`, each of their nodes is read
-/// again. The reader must be the one by which the nodes were read first.
+/// Returns those of these cycles that stood at one instant: after a `sync`, each of their nodes is
+/// read again. The reader must be the one by which the nodes were read first.
 ///
 /// # Errors
 /// [`SurveyError`].

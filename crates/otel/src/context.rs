@@ -40,7 +40,7 @@ pub fn set_parent(span: &Span, traceparent: &str) -> bool {
     span.set_parent(context).is_ok()
 }
 
-/// What each write names.
+/// Returns the trace that each write names.
 fn current() -> Option<TraceContext> {
     let context = span_context().filter(SpanContext::is_sampled)?;
     Some(TraceContext {

@@ -63,7 +63,7 @@ impl Exporter {
         Self::start_with(service, &|name| std::env::var(name).ok())
     }
 
-    /// As [`Exporter::start`], with the variables that `read` reads: of those that are for the
+    /// [`Exporter::start`] with the variables that `read` reads, as far as they are for the
     /// exporter. Sampler, resource and headers come from the environment.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Exporter {
             .with_filter(filter_fn(|of| of.is_span() && of.target() == TARGET))
     }
 
-    /// What a server has to have as its tracer, for its share of the writes that clients trace.
+    /// Returns the tracer that a server needs for its share of the writes that clients trace.
     #[must_use]
     pub fn write_tracer(&self) -> Arc<dyn WriteTracer> {
         Arc::new(SpanOfWrite {
@@ -144,7 +144,7 @@ impl Exporter {
         })
     }
 
-    /// What has become of spans so far.
+    /// Returns the counts of spans by what became of them.
     #[must_use]
     pub fn counts(&self) -> SpanCounts {
         self.queue.counts()
@@ -166,7 +166,7 @@ impl Drop for Exporter {
     }
 }
 
-/// What the spans come from: what the environment says of it, else this program.
+/// Returns the source of the spans: the one that the environment names, else this program.
 fn resource(service: &'static str) -> Resource {
     let known = Resource::builder().build();
     let name = known.get(&SERVICE_NAME.into());

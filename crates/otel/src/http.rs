@@ -26,7 +26,7 @@ const ANSWER_BYTES: usize = 64 << 10;
 /// Bytes of a collector's reason that the log shows.
 const REASON_BYTES: usize = 256;
 
-/// What the exporter keeps to itself of a collector's answers.
+/// Facts of a collector's answers that only the exporter needs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Feedback(Arc<Mutex<Said>>);
 
@@ -65,7 +65,8 @@ impl Feedback {
     }
 }
 
-/// How many spans the answer of a collector rejects, and why, though its status is a success.
+/// Returns the number of spans that a collector's answer rejects, and why, though its status is a
+/// success.
 fn rejection(answer: &[u8]) -> Option<(u64, String)> {
     let partial = ExportTraceServiceResponse::decode(answer)
         .ok()?

@@ -16,10 +16,10 @@ use crate::settings::Settings;
 
 /// Bytes of a text in an attribute; the rest is cut off.
 const TEXT_BYTES: usize = 256;
-/// How often a collector that does not take spans is worth a line of the log.
+/// Interval of log lines about a collector that does not take spans.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// What has become of spans so far.
+/// Counts of spans by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanCounts {

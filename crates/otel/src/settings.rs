@@ -13,11 +13,11 @@ pub(crate) struct Settings {
     pub queue: usize,
     /// The most spans of one export.
     pub batch: usize,
-    /// How long a span waits for others.
+    /// Time that a span waits for others.
     pub delay: Duration,
-    /// How long one export may take.
+    /// Limit on one export.
     pub timeout: Duration,
-    /// Where traces are sent.
+    /// Destination of traces.
     pub endpoint: String,
     /// The file of the authorities that sign the collector's certificate.
     pub certificate: Option<String>,

@@ -51,11 +51,11 @@ impl BitOr for Perms {
 /// One entry: who (scheme and id) may do what.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acl<'a> {
-    /// What is allowed.
+    /// The allowed operations.
     pub perms: Perms,
-    /// How the id is to be read: `world`, `auth`, `digest`, `ip`, `x509`, `sasl`.
+    /// Scheme that gives the id its meaning: `world`, `auth`, `digest`, `ip`, `x509`, `sasl`.
     pub scheme: Cow<'a, str>,
-    /// Who, in the scheme's terms.
+    /// The identity, in the scheme's terms.
     pub id: Cow<'a, str>,
 }
 

@@ -28,7 +28,7 @@ pub enum CreateMode {
         /// Time to live in milliseconds, 1 to [`MAX_TTL_MS`].
         ttl_ms: i64,
     },
-    /// As [`CreateMode::PersistentTtl`]; the server appends a number to the name.
+    /// [`CreateMode::PersistentTtl`] with a number that the server appends to the name.
     PersistentSequentialTtl {
         /// Time to live in milliseconds, 1 to [`MAX_TTL_MS`].
         ttl_ms: i64,
@@ -114,7 +114,7 @@ impl CreateOp {
 /// A create request, as sent: what it asks for may still be refused, see [`Create::mode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create<'a> {
-    /// Which operation.
+    /// The operation.
     pub op: CreateOp,
     /// The path; for a sequential znode without its number.
     pub path: &'a str,

@@ -12,7 +12,7 @@ pub struct DecodeError {
     pub field: &'static str,
     /// Offset from the start of the bytes given to the decoder.
     pub offset: usize,
-    /// What was wrong there.
+    /// Kind of the error.
     pub kind: DecodeErrorKind,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Decoder<'a> {
         self.bytes
     }
 
-    /// How many bytes have been read.
+    /// Number of bytes read.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset

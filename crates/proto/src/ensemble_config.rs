@@ -17,7 +17,7 @@ const MAX_MEMBERS: usize = 255;
 const MAX_ADDRESSES: usize = 16;
 /// The longest name of a host, as the domain name system has it.
 const MAX_HOST_BYTES: usize = 255;
-/// Where a client part names no host: every address of the server's machine.
+/// Host for a client part that names none: every address of the server's machine.
 const EVERY_ADDRESS: &str = "0.0.0.0";
 
 /// The part that a server takes in its ensemble.
@@ -47,7 +47,7 @@ impl fmt::Display for MemberRole {
     }
 }
 
-/// Where the other servers reach a server.
+/// Address of a server for the other servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
     /// The host, without the brackets of an IPv6 address.
@@ -77,7 +77,7 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// Where clients reach a server.
+/// Address of a server for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientAddress {
     /// The host, without the brackets of an IPv6 address; `0.0.0.0` is every address of the
@@ -133,13 +133,13 @@ impl fmt::Display for ClientAddress {
 pub struct EnsembleMember {
     /// The server's id.
     pub id: u64,
-    /// Where the other servers reach it: at least one address, and only one of most servers.
+    /// Addresses for the other servers: at least one, and only one of most servers.
     pub addresses: Vec<PeerAddress>,
     /// Whether it votes.
     pub role: MemberRole,
-    /// Where clients reach it, if the line says so.
+    /// Address for clients, if the line has one.
     pub client: Option<ClientAddress>,
-    /// Where clients reach it with TLS, if the line says so.
+    /// Address for clients with TLS, if the line has one.
     pub secure_client: Option<ClientAddress>,
 }
 
@@ -310,7 +310,7 @@ impl fmt::Display for EnsembleConfig {
     }
 }
 
-/// What is wrong with the line of a server.
+/// Error in the line of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemberError {
@@ -334,7 +334,7 @@ pub enum MemberError {
     TooManyParts,
 }
 
-/// What is wrong with the text of `/zookeeper/config`.
+/// Error in the text of `/zookeeper/config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnsembleConfigError {
@@ -352,7 +352,7 @@ pub enum EnsembleConfigError {
     BadMember {
         /// The line's number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         error: MemberError,
     },
 }

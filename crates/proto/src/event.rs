@@ -10,7 +10,7 @@ use crate::{DecodeError, DecodeErrorKind, Decoder};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{value} is not a known {what}")]
 pub struct UnknownValue {
-    /// What the number should have named.
+    /// Thing that the number should have named.
     pub what: &'static str,
     /// The number.
     pub value: i32,
@@ -123,7 +123,7 @@ pub(crate) fn put_event(out: &mut impl BufMut, kind: EventKind, state: KeeperSta
 /// A watch event; it follows a reply header with [`crate::xid::NOTIFICATION`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WatcherEvent {
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
     /// The connection's state as the sender sees it.
     pub state: KeeperState,

@@ -7,8 +7,8 @@ pub struct Limits {
     /// Longest frame accepted, in bytes, without its 4-byte length. ZooKeeper calls it
     /// `jute.maxbuffer`.
     pub max_frame_bytes: usize,
-    /// How much longer than `max_frame_bytes` one string or buffer inside a record may claim to be
-    /// before it is refused as too long rather than as truncated. ZooKeeper calls it
+    /// Excess over `max_frame_bytes` that one string or buffer inside a record may claim before it
+    /// is refused as too long rather than as truncated. ZooKeeper calls it
     /// `jute.maxbuffer.extrasize`.
     pub extra_bytes: usize,
 }

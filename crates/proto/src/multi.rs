@@ -20,14 +20,14 @@ pub enum MultiOp<'a> {
     Create(Create<'a>),
     /// Delete a znode.
     Delete {
-        /// Which.
+        /// Path of the znode.
         path: &'a str,
         /// The expected version, -1 for any.
         version: i32,
     },
     /// Write data.
     SetData {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// The data; `None` is null.
         data: Option<&'a [u8]>,
@@ -36,21 +36,21 @@ pub enum MultiOp<'a> {
     },
     /// Fail the whole multi unless the version is as expected.
     Check {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// The expected version, -1 for any (then it checks that the znode exists).
         version: i32,
     },
     /// Read data.
     GetData {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// Sent, but ignored by servers.
         watch: bool,
     },
     /// Read the names of the children.
     GetChildren {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// Sent, but ignored by servers.
         watch: bool,

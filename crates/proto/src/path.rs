@@ -23,21 +23,21 @@ pub enum PathError {
     /// Two slashes with nothing between.
     #[error("the path has an empty name at byte {offset}")]
     EmptyName {
-        /// Where, in bytes.
+        /// Its position, in bytes.
         offset: usize,
     },
     /// A name `.` or `..`.
     #[error("the path has a relative name, \".\" or \"..\", at byte {offset}")]
     RelativeName {
-        /// Where the name starts, in bytes.
+        /// Start of the name, in bytes.
         offset: usize,
     },
     /// A character outside what the protocol allows.
     #[error("the path has the character {character:?} at byte {offset}, which is not allowed")]
     IllegalCharacter {
-        /// Which.
+        /// The character.
         character: char,
-        /// Where, in bytes.
+        /// Its position, in bytes.
         offset: usize,
     },
 }

@@ -28,28 +28,28 @@ pub enum Request<'a> {
     Create(Create<'a>),
     /// Delete a znode.
     Delete {
-        /// Which.
+        /// Path of the znode.
         path: &'a str,
         /// The expected version, -1 for any.
         version: i32,
     },
     /// Stat of a znode.
     Exists {
-        /// Which.
+        /// Path of the znode.
         path: &'a str,
         /// Whether to set a data watch, also if there is no such znode.
         watch: bool,
     },
     /// Data and stat.
     GetData {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// Whether to set a data watch.
         watch: bool,
     },
     /// Write data.
     SetData {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// The data; `None` is null.
         data: Option<&'a [u8]>,
@@ -58,12 +58,12 @@ pub enum Request<'a> {
     },
     /// ACL and stat.
     GetAcl {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
     },
     /// Write the ACL.
     SetAcl {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// The new list; null and empty are refused by servers.
         acl: Option<Vec<Acl<'a>>>,
@@ -72,14 +72,14 @@ pub enum Request<'a> {
     },
     /// Names of the children.
     GetChildren {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// Whether to set a child watch.
         watch: bool,
     },
     /// Names of the children, and stat.
     GetChildren2 {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// Whether to set a child watch.
         watch: bool,
@@ -93,7 +93,7 @@ pub enum Request<'a> {
     Ping,
     /// Check a version; servers refuse it outside a multi.
     Check {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
         /// The expected version, -1 for any.
         version: i32,
@@ -129,7 +129,7 @@ pub enum Request<'a> {
     },
     /// Delete an empty container; servers refuse it from clients.
     DeleteContainer {
-        /// Which.
+        /// Path of the znode.
         path: &'a str,
     },
     /// Add credentials.
@@ -172,7 +172,7 @@ pub enum Request<'a> {
     },
     /// Number of all descendants.
     GetAllChildrenNumber {
-        /// Of which znode.
+        /// Path of the znode.
         path: &'a str,
     },
     /// Add a persistent watch.

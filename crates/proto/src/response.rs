@@ -12,7 +12,7 @@ use crate::{Acl, DecodeError, DecodeErrorKind, Decoder, Limits, MultiResult, OpC
 pub struct ClientInfo {
     /// Such as `ip` or `digest`.
     pub scheme: String,
-    /// Who, in the scheme's terms, without secrets.
+    /// The identity, in the scheme's terms, without secrets.
     pub user: String,
 }
 

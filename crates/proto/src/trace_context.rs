@@ -9,7 +9,7 @@ const VERSION: u8 = 0;
 /// The flag of a trace that is recorded.
 const SAMPLED: u8 = 1;
 
-/// Which trace the next request belongs to, and which span has caused it.
+/// Trace of the next request, and the span that has caused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     /// The trace; never only zeros.

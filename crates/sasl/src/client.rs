@@ -15,7 +15,7 @@ pub struct Client {
     digest_uri: String,
 }
 
-/// What the server's last message has to prove.
+/// Proof that the server's last message must contain.
 #[derive(Debug)]
 #[must_use = "the server has proved nothing before this is verified"]
 pub struct Proof(String);

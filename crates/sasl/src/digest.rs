@@ -2,7 +2,7 @@
 
 use md5::{Digest as _, Md5};
 
-/// What a response is made of.
+/// Inputs of a response.
 pub(crate) struct Exchange<'a> {
     pub(crate) user: &'a str,
     pub(crate) realm: &'a str,
@@ -10,7 +10,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) nonce: &'a [u8],
     pub(crate) cnonce: &'a [u8],
     pub(crate) digest_uri: &'a [u8],
-    /// Whom the client wants to act as, if it says so.
+    /// Identity that the client wants to act as, if it names one.
     pub(crate) authzid: Option<&'a [u8]>,
 }
 
@@ -20,12 +20,12 @@ pub(crate) const NONCE_COUNT: &str = "00000001";
 pub(crate) const QOP: &str = "auth";
 
 impl Exchange<'_> {
-    /// What proves that the client knows the password.
+    /// Returns the proof that the client knows the password.
     pub(crate) fn response(&self) -> String {
         self.proof(b"AUTHENTICATE:")
     }
 
-    /// What proves that the server knows it.
+    /// Returns the proof that the server knows it.
     pub(crate) fn rspauth(&self) -> String {
         self.proof(b":")
     }

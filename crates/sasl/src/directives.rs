@@ -98,7 +98,7 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
-/// What comes before the first byte at which `ends`, and the rest.
+/// Splits before the first byte at which `ends`.
 fn split(text: &[u8], ends: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
     let at = text.iter().position(|byte| ends(*byte));
     text.split_at(at.unwrap_or(text.len()))

@@ -43,7 +43,7 @@ fn user_of(read: &Directives<'_>) -> Result<String, SaslError> {
 pub struct Accepted {
     /// The user.
     pub user: String,
-    /// What the client is to receive: proof that the server knows the password too.
+    /// Message for the client: proof that the server knows the password too.
     pub message: String,
 }
 
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// What the client is to receive first.
+    /// Returns the first message for the client.
     #[must_use]
     pub fn challenge(&self) -> String {
         let (realm, nonce) = (quoted(&self.realm), quoted(&self.nonce));

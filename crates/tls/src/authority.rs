@@ -10,7 +10,7 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-/// How far back certificates are valid, for clocks that are behind.
+/// Backdating of certificates, for clocks that are behind.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
 /// Why an authority or a certificate could not be made.
@@ -32,7 +32,7 @@ pub enum AuthorityError {
     Unreadable {
         /// Certificate or key.
         what: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
     },
     /// The validity would end after all dates that a certificate can have.
@@ -43,7 +43,7 @@ pub enum AuthorityError {
     Failed(String),
 }
 
-/// What a certificate is for.
+/// Purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A server: shown to clients, and to the other servers of an ensemble, also when it connects

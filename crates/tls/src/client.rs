@@ -1,4 +1,4 @@
-//! Which servers a client trusts, and the certificate that it shows them.
+//! Servers that a client trusts, and the certificate that it shows them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::pem::{read_authorities, read_identity};
 use crate::provider::provider;
 use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
-/// Which servers a client trusts, and the certificate that it shows them. Cheap to clone; clones
+/// Servers that a client trusts, and the certificate that it shows them. Cheap to clone; clones
 /// share what was read.
 ///
 /// A server's certificate must be for the name by which the client reaches the server, and an

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-/// What a file is for.
+/// Purpose of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileRole {
     /// A certificate, and the chain behind it.
@@ -34,11 +34,11 @@ pub enum TlsError {
     /// The file cannot be read.
     #[error("the {role} {path} cannot be read: {cause}; correct the path or its permissions", path = .path.display())]
     Unreadable {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         cause: String,
     },
     /// Other users may read the private key.
@@ -47,7 +47,7 @@ pub enum TlsError {
         path = .path.display()
     )]
     Exposed {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum TlsError {
     /// The file is far larger than such a file is.
     #[error("the {role} {path} has more than {limit} bytes, which no such file has; correct the path", path = .path.display())]
     TooLarge {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum TlsError {
     /// The file has a format other than PEM.
     #[error("the {role} {path} is {format}, Baton reads PEM; convert it: {command}", path = .path.display())]
     NotPem {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
@@ -79,23 +79,23 @@ pub enum TlsError {
     /// The file is damaged PEM.
     #[error("the {role} {path} is not valid PEM: {cause}; write it again", path = .path.display())]
     BrokenPem {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
-        /// Where reading stopped.
+        /// Position at which reading stopped.
         cause: String,
     },
     /// The file has nothing of what it is for.
     #[error("the {role} {path} has no {what}; it needs {needs}", path = .path.display())]
     Lacks {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
-        /// What it lacks.
+        /// The missing part.
         what: &'static str,
-        /// What it must contain.
+        /// The required content.
         needs: &'static str,
     },
     /// The private key is protected by a passphrase.
@@ -111,15 +111,15 @@ pub enum TlsError {
     /// A certificate that cannot be used.
     #[error("certificate {number} in the {role} {path} cannot be used: {cause}; {remedy}", path = .path.display())]
     BadCertificate {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
         /// Its place in the file, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A list of revoked certificates that cannot be used.
@@ -129,15 +129,15 @@ pub enum TlsError {
         path: PathBuf,
         /// Its place in the file, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A certificate that is not valid at this time.
     #[error("certificate {number} in the {role} {path} {state} on {at}; {remedy}", path = .path.display())]
     OutOfTime {
-        /// What the file is for.
+        /// Purpose of the file.
         role: FileRole,
         /// The file.
         path: PathBuf,
@@ -147,7 +147,7 @@ pub enum TlsError {
         state: &'static str,
         /// When that was, or will be.
         at: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The private key cannot be used for TLS.
@@ -155,7 +155,7 @@ pub enum TlsError {
     BadKey {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
     },
     /// The private key is not that of the certificate.
@@ -198,7 +198,7 @@ pub enum TlsError {
         /// The file of the authorities.
         authorities: PathBuf,
     },
-    /// What is refused for another reason.
+    /// Refused for another reason.
     #[error("TLS cannot be used with these files and settings: {0}")]
     Refused(String),
 }

@@ -29,8 +29,8 @@ use crate::pem::{
 use crate::provider::provider;
 use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 
-/// What a server needs to connect to the other servers of its ensemble, and to accept them. Its
-/// files are read again when they have changed.
+/// TLS of a server with the other servers of its ensemble, in both directions. Its files are read
+/// again when they have changed.
 ///
 /// A certificate must be signed by an authority of the files and may be used for both ends of a
 /// connection: its extended key usages, if it has any, name `serverAuth` and `clientAuth`. Where

@@ -237,7 +237,7 @@ pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-/// What a file without a certificate may be.
+/// Returns the error for a file without a certificate, by what the file may be.
 fn lacks_certificate(text: &[u8], path: &Path, role: FileRole) -> TlsError {
     let needs = if contains(text, b"BEGIN TRUSTED CERTIFICATE") {
         "BEGIN CERTIFICATE in place of OpenSSL's BEGIN TRUSTED CERTIFICATE (openssl x509 converts it)"

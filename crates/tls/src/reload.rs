@@ -20,7 +20,7 @@ pub enum ReloadOutcome {
     Kept(TlsError),
 }
 
-/// What was read from files, until they change.
+/// Value read from files, until they change.
 #[derive(Debug)]
 pub(crate) struct Reloading<T>(Mutex<(T, FileStamps)>);
 
@@ -35,7 +35,7 @@ impl<T: Clone> Reloading<T> {
         Ok(Self(Mutex::new((read()?, stamps))))
     }
 
-    /// What was read last.
+    /// Returns the value read last.
     pub(crate) fn current(&self) -> T {
         self.0.lock().0.clone()
     }
@@ -69,7 +69,7 @@ impl<T: Clone> Reloading<T> {
     }
 }
 
-/// What the system says of each file: two of them differ when a file was changed or replaced.
+/// Stamps of files as the system gives them: two differ when a file was changed or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStamps(Vec<(PathBuf, Option<FileStamp>)>);
 
@@ -85,13 +85,13 @@ struct FileStamp {
 }
 
 impl FileStamps {
-    /// What the system says now.
+    /// Returns the stamps of now.
     #[must_use]
     pub fn of(files: &Files) -> Self {
         Self::of_paths(&files.paths())
     }
 
-    /// What the system says now of these files.
+    /// Returns the stamps of these files now.
     #[must_use]
     pub fn of_paths(paths: &[&Path]) -> Self {
         let stamps = paths.iter();

@@ -56,7 +56,7 @@ impl fmt::Display for ClientAuth {
     }
 }
 
-/// What a server needs to accept TLS. Its files are read again when they have changed.
+/// TLS of a server. Its files are read again when they have changed.
 #[derive(Debug)]
 pub struct ServerTls {
     files: Files,
@@ -64,7 +64,7 @@ pub struct ServerTls {
     current: Reloading<Current>,
 }
 
-/// What was made of the files.
+/// Value made of the files.
 #[derive(Debug, Clone)]
 struct Current {
     config: Arc<ServerConfig>,

@@ -28,7 +28,7 @@ const RESTORE_END: &str = "acknowledged data is missing, so nothing was changed;
 const RESTORE_MARKS: &str =
     "restore it from a copy, or move it away if `baton wal verify` finds the log whole without it";
 
-/// How far the log was synced at one moment.
+/// Synced end of the log at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndMark {
     /// The cluster that the folder belongs to.

@@ -1,4 +1,4 @@
-//! What the log refuses, and why. Every text names the file, and what to do next.
+//! Errors of the log. Every text names the file, and what to do next.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub enum WalError {
     /// The operating system refused a read, or a change that was not yet promised to anyone.
     #[error("cannot {action} {file}: {source}; check the disk and the permissions of this user")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file or folder.
         file: String,
@@ -26,7 +26,7 @@ pub enum WalError {
     NoSpace {
         /// The file.
         file: String,
-        /// How many bytes were to be written.
+        /// Number of bytes to be written.
         needed_bytes: u64,
         /// Whether the log is still usable.
         retryable: bool,
@@ -37,7 +37,7 @@ pub enum WalError {
         "{action} of {file} failed ({reason}): nothing more is written; check the disk, then start again to recover from what is on it"
     )]
     Poisoned {
-        /// What failed.
+        /// The failed action.
         action: &'static str,
         /// The file.
         file: String,
@@ -97,11 +97,11 @@ pub enum WalError {
     Corrupt {
         /// The file.
         file: String,
-        /// Where, in bytes from its start.
+        /// Position, in bytes from the start.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A segment is missing after another: the one with the next number, or one that was begun and
@@ -212,7 +212,7 @@ pub enum WalError {
         "{bytes} bytes in one {what} are over the limit of {limit_bytes}: split it, nothing was written"
     )]
     TooLarge {
-        /// What was too large.
+        /// The thing that was too large.
         what: &'static str,
         /// Its size.
         bytes: u64,
@@ -240,7 +240,7 @@ pub enum WalError {
         name: &'static str,
         /// Its value.
         value: u64,
-        /// What would be accepted.
+        /// The accepted values.
         accepted: &'static str,
     },
 }

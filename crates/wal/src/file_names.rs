@@ -14,7 +14,7 @@ pub(crate) const HOLD_FILE: &str = "RESTORED";
 pub(crate) const ACKNOWLEDGED_FILE: &str = "ACKNOWLEDGED";
 const SEGMENT_PREFIX: &str = "log-";
 const SNAPSHOT_PREFIX: &str = "snap-";
-/// Of a snapshot that has come from another server and is not the log's begin yet.
+/// Prefix of a snapshot that has come from another server and is not the log's begin yet.
 const RECEIVED_PREFIX: &str = "recv-";
 /// The end of a file's name while the file is not whole.
 pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
@@ -65,7 +65,7 @@ fn point_in(prefix: &str, name: &str) -> Option<(u64, u64)> {
     (point_name(prefix, point.0, point.1) == name).then_some(point)
 }
 
-/// What a file of a data folder holds, for whoever adds up sizes.
+/// Kind of a file of a data folder, for adding up sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A segment of the log.

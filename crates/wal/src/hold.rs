@@ -9,7 +9,7 @@ use crate::{FORMAT_VERSION, whole_file};
 
 const LONGEST: usize = 256;
 
-/// What a restored folder's server has to wait for.
+/// Condition that a restored folder's server waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
     /// The longest timeout of a session that is known from before the restore, in milliseconds. The
@@ -19,7 +19,7 @@ pub struct Hold {
     pub made_ms: i64,
 }
 
-/// What the folder's server has to wait for; `None` where it need not.
+/// Returns the condition that the folder's server waits for, if there is one.
 ///
 /// # Errors
 /// [`WalError`] when the file cannot be read or is damaged.

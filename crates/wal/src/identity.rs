@@ -1,4 +1,5 @@
-//! What a data folder is to a cluster of several servers (`docs/internals/format.md`, "Identity").
+//! Identity of a data folder in a cluster of several servers (`docs/internals/format.md`,
+//! "Identity").
 //!
 //! Owns the file `MEMBER` and which states of a folder it permits. A folder without that file is
 //! one of a server that stands alone.
@@ -21,7 +22,7 @@ const FOUNDED: u32 = 1;
 const RESTORE_MEMBER: &str = "restore it from a copy of this folder that is not older than the rest; without one, \
      empty the folder, start the server, and admit it anew with `baton server replace`";
 
-/// What a data folder is to a cluster of several servers.
+/// Identity of a data folder in a cluster of several servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The id of the server that owns the folder; never 0.

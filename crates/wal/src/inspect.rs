@@ -32,7 +32,7 @@ pub struct SegmentHeaderInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DumpItem {
-    /// What the folder is to a cluster of several servers.
+    /// Identity of the folder in a cluster of several servers.
     Identity(Identity),
     /// The newest end mark.
     EndMark(EndMark),
@@ -50,7 +50,7 @@ pub enum DumpItem {
     Chunk {
         /// Its kind, as the state machine writes it.
         kind: u8,
-        /// How many bytes it carries.
+        /// Number of bytes of its payload.
         payload_bytes: u64,
     },
 }
@@ -60,11 +60,11 @@ pub enum DumpItem {
 pub struct DumpRecord {
     /// The file's name in the data folder.
     pub file: String,
-    /// Where it begins, in bytes.
+    /// Its begin, in bytes.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub bytes: u64,
-    /// What it is.
+    /// The item.
     pub item: DumpItem,
 }
 
@@ -229,20 +229,20 @@ fn damage(segment: &Segment, offset: u32, witness: u32) -> WalError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileReport {
-    /// What the folder is to a cluster of several servers.
+    /// Identity of the folder in a cluster of several servers.
     Identity {
         /// Its name.
         file: String,
-        /// What it says.
+        /// The identity.
         identity: Identity,
     },
     /// A segment whose records are all as they were written.
     Segment {
         /// Its name.
         file: String,
-        /// How many records it has.
+        /// Number of records.
         records: u64,
-        /// How many of them are entries.
+        /// Number of entries among them.
         entries: u64,
         /// Bytes up to the end of the last record.
         used_bytes: u64,
@@ -265,7 +265,7 @@ pub enum FileReport {
     Damaged {
         /// Its name.
         file: String,
-        /// What is wrong with it.
+        /// The error.
         error: WalError,
     },
 }
@@ -277,7 +277,7 @@ pub struct VerifyReport {
     pub cluster_id: u64,
     /// Each file: the identity, the end marks, snapshots oldest first, then segments.
     pub files: Vec<FileReport>,
-    /// What a start would recover now, or why it would refuse.
+    /// Outcome of a start now: the recovered state, or the refusal.
     pub start: Result<Recovered, WalError>,
 }
 
@@ -370,7 +370,7 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
     })
 }
 
-/// What a start would recover.
+/// Returns what a start would recover.
 fn start(storage: &dyn Storage, cluster_id: u64) -> Result<Recovered, WalError> {
     let Some(identity) = identity::read(storage)? else {
         return recover::recover(storage, cluster_id).map(|(recovered, _)| recovered);

@@ -81,7 +81,7 @@ impl MemberFolder {
         })
     }
 
-    /// What is stored.
+    /// The stored identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -137,7 +137,7 @@ impl MemberFolder {
         self.open_or_found(FIRST, options, first_state)
     }
 
-    /// As [`open_log`](Self::open_log), of a cluster that begins with the state of another one. Its
+    /// [`open_log`](Self::open_log) of a cluster that begins with the state of another one. Its
     /// first entry is a later one, so that a new member, whose log begins with an empty state,
     /// receives a snapshot.
     ///

@@ -1,8 +1,8 @@
-//! How a log is kept.
+//! Options of a log.
 
 use crate::error::WalError;
 
-/// How a log is kept.
+/// Options of a log.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
     /// The cluster of a new folder, and the one required of a folder that is there; `None` takes
@@ -13,7 +13,8 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// A segment grows by this many zero bytes at a time, ahead of the records: default 1 MiB.
     pub extend_bytes: u64,
-    /// How many snapshots are kept, with the log from the oldest of them on: 1 or more, default 3.
+    /// Number of snapshots that are kept, with the log from the oldest of them on: 1 or more,
+    /// default 3.
     pub keep_snapshots: usize,
 }
 

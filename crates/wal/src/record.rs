@@ -26,7 +26,8 @@ pub struct Entry {
     pub index: u64,
     /// The term of the leader that made it.
     pub term: u64,
-    /// What it carries: 0 a leader's no-op, 1 a batch of commands; the log itself does not look.
+    /// Kind of its payload: 0 a leader's no-op, 1 a batch of commands; the log itself does not
+    /// look.
     pub kind: u8,
     /// The bytes, at most [`MAX_PAYLOAD_BYTES`].
     pub payload: Bytes,
@@ -79,7 +80,7 @@ pub enum Record {
 pub(crate) struct Place {
     /// The checksum of the segment's header.
     pub segment_crc: u32,
-    /// Where in the segment the record begins.
+    /// Begin of the record in the segment.
     pub offset: u32,
 }
 

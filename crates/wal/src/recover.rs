@@ -1,4 +1,4 @@
-//! What a data folder gives back at start: which snapshot, which entries, and whether they may be
+//! Recovery of a data folder at start: which snapshot, which entries, and whether they may be
 //! trusted.
 //!
 //! Nothing here writes. It drops only what was never acknowledged: the torn end of the last write.
@@ -34,7 +34,7 @@ pub struct Recovered {
     /// Every entry after the snapshot, in order, without a gap. They share the memory of whole
     /// segments.
     pub entries: Vec<Entry>,
-    /// What was found and passed over, for the server's log.
+    /// Tolerated findings, for the server's log.
     pub notes: Vec<RecoveryNote>,
 }
 
@@ -48,9 +48,9 @@ pub enum RecoveryNote {
     TornTail {
         /// The segment.
         file: String,
-        /// Where the torn bytes begin.
+        /// Begin of the torn bytes.
         offset: u64,
-        /// How many they are, up to the last one that is not zero.
+        /// Number of torn bytes, up to the last one that is not zero.
         bytes: u64,
     },
     /// The server before was not stopped in good order, and the log's end is vouched for only up to
@@ -59,9 +59,9 @@ pub enum RecoveryNote {
     NotClosed {
         /// The last segment.
         file: String,
-        /// Where the log ends, in bytes.
+        /// End of the log, in bytes.
         offset: u64,
-        /// How many of these bytes lie behind the end mark.
+        /// Number of these bytes that lie behind the end mark.
         unmarked_bytes: u64,
     },
     /// There is no end mark: an earlier version made the folder, or the file was lost. Had the log
@@ -79,7 +79,7 @@ pub enum RecoveryNote {
     DamagedSnapshot {
         /// The snapshot.
         file: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
@@ -127,7 +127,7 @@ pub(crate) struct LogEnd {
     /// The file grows in steps of this many bytes; at least 1.
     pub segment_step: u32,
     pub segment_bytes: u64,
-    /// Where the next record goes.
+    /// Position of the next record.
     pub offset: u32,
     pub chain: u32,
     /// The bytes of the last write, and where it began.
@@ -566,7 +566,7 @@ impl Replay {
     }
 }
 
-/// How many bytes of a segment lie behind `offset`, without the zeros at its end.
+/// Returns the number of bytes of a segment behind `offset`, without the zeros at its end.
 fn bytes_behind(content: &[u8], offset: u32) -> u64 {
     let mut behind = content.iter().skip(offset as usize);
     let last = behind.rposition(|byte| *byte != 0);

@@ -216,11 +216,11 @@ impl Segment {
 #[derive(Debug)]
 pub(crate) struct Records<'a> {
     segment: &'a Segment,
-    /// Where the next record begins, or the log ends.
+    /// Begin of the next record, or end of the log.
     pub offset: u32,
     /// The running checksum over the records so far, without the seal.
     pub chain: u32,
-    /// Where the write began that brought the last record.
+    /// Begin of the write that brought the last record.
     pub last_write: u32,
 }
 

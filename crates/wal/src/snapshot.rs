@@ -51,7 +51,7 @@ pub struct SnapshotMeta {
     pub zxid: i64,
     /// The time when it was begun, in milliseconds since 1970; carried for people.
     pub time_ms: i64,
-    /// Who took part, as the consensus layer writes it.
+    /// Members, as the consensus layer writes them.
     pub membership: Bytes,
 }
 
@@ -62,22 +62,22 @@ pub struct SnapshotInfo {
     pub name: String,
     /// Its header.
     pub meta: SnapshotMeta,
-    /// How many chunks it has, without the footer.
+    /// Number of chunks, without the footer.
     pub chunks: u64,
-    /// How many bytes its chunks carry.
+    /// Number of bytes that its chunks carry.
     pub content_bytes: u64,
-    /// How long the file is, in bytes.
+    /// Length of the file, in bytes.
     pub file_bytes: u64,
 }
 
-/// What identifies the file of a snapshot, to its last byte.
+/// Identity of a snapshot's file, to its last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotFileId {
     /// The last entry in the snapshot.
     pub index: u64,
     /// That entry's term.
     pub term: u64,
-    /// How long the file is, in bytes.
+    /// Length of the file, in bytes.
     pub bytes: u64,
     /// CRC-32C of the file.
     pub crc: u32,
@@ -121,7 +121,7 @@ impl SnapshotStore {
         SnapshotWriter::begin(Arc::clone(&self.storage), self.cluster_id, meta, name)
     }
 
-    /// As [`receiver`](SnapshotStore::receiver), for the bytes of the other server's file. What an
+    /// [`receiver`](SnapshotStore::receiver) for the bytes of the other server's file. What an
     /// earlier writer of this snapshot has left is removed.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ fn encode_header(cluster_id: u64, meta: &SnapshotMeta) -> (Vec<u8>, u32) {
     (bytes, crc)
 }
 
-/// How long the header is; read from the fixed part, which the checksum has not been held against
+/// Length of the header; read from the fixed part, which the checksum has not been held against
 /// yet.
 fn header_length(location: &str, fixed: &[u8]) -> Result<usize, WalError> {
     if fixed.get(..8) != Some(MAGIC) {

@@ -1,4 +1,4 @@
-//! Where files live: one folder, flat, by name. The trait is as small as the log needs, so that a
+//! Storage of files: one folder, flat, by name. The trait is as small as the log needs, so that a
 //! test can stand in for the disk and fail any single operation.
 
 mod dir;

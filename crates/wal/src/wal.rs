@@ -30,7 +30,7 @@ pub struct SyncReport {
     pub bytes: u64,
     /// Records in them.
     pub records: u64,
-    /// How long the sync itself took, without the write.
+    /// Duration of the sync itself, without the write.
     pub sync_time: Duration,
 }
 
@@ -96,7 +96,7 @@ impl Wal {
         Wal::open_locked(storage, options, lock)
     }
 
-    /// As [`open`](Wal::open), of a folder that is taken and whose identity was looked at.
+    /// [`open`](Wal::open) of a folder that is locked and whose identity was read.
     pub(crate) fn open_locked(
         storage: Arc<dyn Storage>,
         options: WalOptions,
@@ -316,8 +316,8 @@ impl Wal {
         self.mark_closed()
     }
 
-    /// As [`close`](Wal::close), for an owner who keeps the folder. What is written afterwards
-    /// opens the log anew.
+    /// [`close`](Wal::close) for an owner who keeps the folder. What is written afterwards opens
+    /// the log anew.
     ///
     /// # Errors
     /// As [`sync`](Wal::sync).

@@ -33,7 +33,7 @@ struct SnappyStream<R> {
     begun: bool,
     packed: Vec<u8>,
     block: Vec<u8>,
-    /// How much of the block has been handed out.
+    /// Number of bytes of the block that have been handed out.
     given: usize,
 }
 

@@ -38,14 +38,14 @@ pub(crate) struct Node {
 pub(crate) struct StoredDigest {
     pub(crate) zxid: i64,
     pub(crate) value: i64,
-    /// Where it is stored.
+    /// File that it is stored in.
     pub(crate) file: String,
 }
 
 /// The state of a ZooKeeper server: what a snapshot holds and transactions change.
 #[derive(Debug, Clone, Default)]
 pub struct Database {
-    /// By path; the root's is `/`.
+    /// Nodes by path; the root's is `/`.
     pub(crate) nodes: BTreeMap<String, Node>,
     /// Timeouts in milliseconds, by id.
     pub(crate) sessions: BTreeMap<i64, i32>,
@@ -64,13 +64,13 @@ pub struct Database {
 }
 
 impl Database {
-    /// How many znodes there are.
+    /// Number of znodes.
     #[must_use]
     pub fn znode_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// How many sessions are open.
+    /// Number of open sessions.
     #[must_use]
     pub fn session_count(&self) -> usize {
         self.sessions.len()

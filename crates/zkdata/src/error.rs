@@ -1,4 +1,4 @@
-//! What is wrong with a file of ZooKeeper's, where, and what to do. Owns the wording.
+//! Errors of ZooKeeper's files: what is wrong, where, and what to do. Owns the wording.
 
 use baton_tree::AssembleError;
 
@@ -31,7 +31,7 @@ pub enum ZkDataError {
     Decompress {
         /// The file.
         file: String,
-        /// What the decompressor says.
+        /// Error of the decompressor.
         reason: String,
     },
     /// The system did not give the bytes.
@@ -41,7 +41,7 @@ pub enum ZkDataError {
     Unreadable {
         /// The file.
         file: String,
-        /// What the system says.
+        /// Error of the system.
         reason: String,
     },
     /// A stored checksum does not match.
@@ -51,11 +51,11 @@ pub enum ZkDataError {
     Checksum {
         /// The file.
         file: String,
-        /// Where the checksum, or what it covers, begins.
+        /// Begin of the checksum, or of what it covers.
         offset: u64,
-        /// As stored.
+        /// The stored value.
         stored: u64,
-        /// Of the bytes.
+        /// The value of the bytes.
         computed: u64,
         /// The next step.
         remedy: &'static str,
@@ -65,11 +65,11 @@ pub enum ZkDataError {
     Record {
         /// The file.
         file: String,
-        /// Where.
+        /// Position.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         reason: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A kind of transaction that is in no ZooKeeper up to 3.9.
@@ -79,7 +79,7 @@ pub enum ZkDataError {
     UnknownTransaction {
         /// The file.
         file: String,
-        /// Where the transaction begins.
+        /// Begin of the transaction.
         offset: u64,
         /// Its type.
         kind: i32,
@@ -91,7 +91,7 @@ pub enum ZkDataError {
     OutOfOrder {
         /// The file.
         file: String,
-        /// Where the transaction begins.
+        /// Begin of the transaction.
         offset: u64,
         /// Its zxid.
         zxid: i64,
@@ -105,11 +105,11 @@ pub enum ZkDataError {
     Digest {
         /// After which transaction.
         zxid: i64,
-        /// As stored.
+        /// The stored value.
         stored: u64,
-        /// As read.
+        /// The value that was read.
         computed: u64,
-        /// Where it is stored.
+        /// File that it is stored in.
         source_file: String,
     },
     /// The snapshot has traces of transactions that no log has.
@@ -149,7 +149,7 @@ pub enum ZkDataError {
     TooLarge {
         /// The znode.
         path: String,
-        /// Of data.
+        /// Length of the data.
         bytes: usize,
         /// The most.
         limit: usize,

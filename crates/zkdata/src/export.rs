@@ -30,7 +30,7 @@ pub enum ExportError {
     TooManyCreates {
         /// The parent.
         path: String,
-        /// How many.
+        /// Number of creates.
         creates: i64,
     },
     /// The file cannot be written.
@@ -60,8 +60,8 @@ pub fn write_snapshot(tree: &Tree, out: &mut impl Write) -> Result<Exported, Exp
     write(tree, out, false)
 }
 
-/// As [`write_snapshot`], with the last zxid inside, as ZooKeeper's admin command `snapshot` sends
-/// it and `restore` takes it (3.9): there, the file's name says nothing.
+/// [`write_snapshot`] with the last zxid inside, in the form that ZooKeeper's admin command
+/// `snapshot` sends and `restore` takes (3.9): there, the file's name says nothing.
 ///
 /// # Errors
 /// As [`write_snapshot`].

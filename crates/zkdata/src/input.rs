@@ -24,12 +24,12 @@ pub(crate) struct Input<'r> {
     remedy: &'static str,
     from: Box<dyn Read + 'r>,
     window: Vec<u8>,
-    /// How many bytes of the window have been taken.
+    /// Number of bytes of the window that have been taken.
     taken: usize,
-    /// How many of these are in `sum`.
+    /// Number of these that are in `sum`.
     summed: usize,
     sum: Adler32,
-    /// Where the window begins in the file.
+    /// Begin of the window in the file.
     begin: u64,
     ended: bool,
 }

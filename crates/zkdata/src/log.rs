@@ -29,8 +29,8 @@ const REMEDY: &str = "restore the file from a copy; only if this was the last wr
 pub struct Applied {
     /// Transactions that were replayed.
     pub transactions: u64,
-    /// Where the file was cut off inside a transaction, in bytes from its begin; that one was
-    /// dropped.
+    /// Position at which the file was cut off inside a transaction, in bytes from its begin; that
+    /// one was dropped.
     pub torn_at: Option<u64>,
     /// Whether there is nothing in the file: ZooKeeper made it, and never wrote to it.
     pub empty: bool,

@@ -1,6 +1,6 @@
-//! What transactions do to the state. A snapshot was taken while writes went on, so a transaction
-//! may find its work done, or half of it: each is made so that doing it again changes nothing
-//! (protocol.md §4). Owns those rules.
+//! Effects of transactions on the state. A snapshot was taken while writes went on, so a
+//! transaction may find its work done, or half of it: each is made so that doing it again changes
+//! nothing (protocol.md §4). Owns those rules.
 
 use baton_proto::{Acl, path};
 

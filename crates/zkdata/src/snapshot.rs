@@ -51,7 +51,7 @@ pub fn is_snapshot(head: &[u8]) -> bool {
     head.starts_with(&HEADER)
 }
 
-/// As [`read_snapshot`], of what the admin command `snapshot` of ZooKeeper 3.9 has sent: its last
+/// [`read_snapshot`] of the form that the admin command `snapshot` of ZooKeeper 3.9 sends: its last
 /// zxid is inside, whatever the file is called.
 ///
 /// # Errors

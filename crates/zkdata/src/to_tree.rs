@@ -14,13 +14,13 @@ const MAX_TTL_MS: i64 = (1 << 40) - 1;
 /// The most data that fits into one chunk of Baton's snapshot, with room for the rest of it.
 const MAX_DATA_BYTES: usize = 15 << 20;
 
-/// How the owners of TTL znodes are written.
+/// Form in which the owners of TTL znodes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OwnerForm {
-    /// As since 3.5.4.
+    /// The form since 3.5.4.
     #[default]
     Extended,
-    /// As in 3.5.3, where every negative owner is a TTL (`zookeeper.emulate353TTLNodes`).
+    /// The form of 3.5.3, where every negative owner is a TTL (`zookeeper.emulate353TTLNodes`).
     Of353,
 }
 

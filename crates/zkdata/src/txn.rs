@@ -45,7 +45,7 @@ pub(crate) struct CreateTxn<'a> {
     pub(crate) parent_cversion: Option<i32>,
 }
 
-/// How long a created znode stays.
+/// Lifetime of a created znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     Persistent,

@@ -10,7 +10,7 @@ pub(super) const BOUNDS_MS: [u64; 9] = [
 /// Times counted by how long they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Histogram {
-    /// How many are in each bucket, those in lower ones not among them.
+    /// Count of each bucket, without those of lower buckets.
     counts: [u64; BOUNDS_MS.len()],
     pub(super) count: u64,
     pub(super) sum_ms: u64,

@@ -22,7 +22,7 @@ pub(super) const MOST_NODES: usize = 262_144;
 /// The name of the folder in which consumers of a work queue wait for items.
 const CONSUMERS: &str = "/waiters";
 
-/// What kind of lock it is, by the names of its nodes.
+/// Kind of a lock, by the names of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Lock,
@@ -123,13 +123,13 @@ pub(super) struct Waiter<'a> {
     pub(super) session: i64,
 }
 
-/// What is counted of one lock, or of several.
+/// Counters of one lock, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LockSeries {
     pub(super) holds: Histogram,
     pub(super) waits: Histogram,
     pub(super) handovers: u64,
-    /// By [`Departure`].
+    /// Counts by [`Departure`].
     pub(super) hold_ends: [u64; 4],
     pub(super) wait_ends: [u64; 4],
 }
@@ -200,7 +200,7 @@ impl Live for WaitQueue {
     }
 }
 
-/// What made the grants that follow.
+/// Cause of the grants that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// A node joined.
@@ -229,7 +229,7 @@ pub(super) struct LockRow {
 pub(super) struct Locks {
     paths: Paths<WaitQueue, LockSeries>,
     nodes: BTreeMap<Key, Node>,
-    /// By [`Kind`].
+    /// Counters by [`Kind`].
     others: [LockSeries; Kind::ALL.len()],
     next_id: u64,
     hasher: RandomState,
@@ -384,7 +384,7 @@ impl Locks {
         }
     }
 
-    /// How many consumers wait for items of the work queue at `queue`.
+    /// Number of consumers that wait for items of the work queue at `queue`.
     pub(super) fn consumers_of(&self, queue: &str) -> u64 {
         let entry = self.paths.get(&format!("{queue}{CONSUMERS}"));
         let entry = entry.filter(|entry| entry.body.is_of_consumers == Some(true));

@@ -29,7 +29,7 @@ struct Family<R> {
     value: Value<R>,
 }
 
-/// How a metric is read from a row.
+/// Source of a metric's value in a row.
 enum Value<R> {
     Count(fn(&R) -> u64),
     Seconds(fn(&R) -> i64),

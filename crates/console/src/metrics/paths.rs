@@ -1,4 +1,4 @@
-//! Which paths are followed, and which of them have series of their own.
+//! Selection of the paths that are followed, and of those that have series of their own.
 //!
 //! Owns every bound on paths. A path gets series as long as there is room, then by being busier
 //! than the least busy that has some. That happens seldom, so that a monitoring system does not
@@ -26,10 +26,10 @@ const REMEMBERED: usize = 4_096;
 
 const MINUTE_MS: i64 = 60_000;
 
-/// Which paths may have series of their own.
+/// Paths that may have series of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// How many paths of locks, and how many of queues: the busiest. 0: none has, all are counted
+    /// Number of paths of locks, and of queues, that have series: the busiest. 0: all are counted
     /// together.
     pub most: usize,
     /// Only paths at or below one of these; empty: any path.
@@ -56,7 +56,7 @@ impl Selection {
     }
 }
 
-/// How often a path has changed lately: the count is halved every minute.
+/// Recent changes of a path: the count is halved every minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Activity {
     count: u32,
@@ -79,7 +79,7 @@ impl Activity {
     }
 }
 
-/// What is known of one path.
+/// State of one path.
 #[derive(Debug)]
 pub(super) struct Entry<B, S> {
     pub(super) body: B,
@@ -261,7 +261,7 @@ impl<B: Live, S: Default> Paths<B, S> {
         self.entries.iter().map(|(path, entry)| (&**path, entry))
     }
 
-    /// How many paths are followed.
+    /// Number of followed paths.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()

@@ -30,7 +30,7 @@ pub(super) enum Part {
     Unknown,
 }
 
-/// How a claim on an item ended.
+/// End of a claim on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimEnd {
     Done,
@@ -66,7 +66,7 @@ impl ClaimEnd {
     }
 }
 
-/// What is counted of one queue, or of several.
+/// Counters of one queue, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueSeries {
     pub(super) offered: u64,
@@ -75,7 +75,7 @@ pub(super) struct QueueSeries {
     pub(super) dead_lettered: u64,
     pub(super) replayed: u64,
     pub(super) claims: u64,
-    /// By [`ClaimEnd`].
+    /// Counts by [`ClaimEnd`].
     pub(super) claim_ends: [u64; ClaimEnd::ALL.len()],
 }
 
@@ -117,7 +117,7 @@ impl Live for Queue {
     }
 }
 
-/// What one change of the log has made of one queue so far.
+/// Effects of one change of the log on one queue so far.
 #[derive(Debug, Default)]
 struct Together {
     zxid: i64,
@@ -394,10 +394,10 @@ fn series_of<'a>(
     entry.series.as_deref_mut().unwrap_or(others)
 }
 
-/// How long the items of a queue have been available.
+/// Times for which the items of a queue have been available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ages {
-    /// How long the one that has been for longest; 0 where none is.
+    /// Time for which the oldest one has been available; 0 where there is none.
     oldest_ms: i64,
     /// Items that are not available yet.
     delayed: u64,

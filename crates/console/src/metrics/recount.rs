@@ -1,4 +1,4 @@
-//! What was counted change by change is what a count of the whole tree comes to, whatever happened.
+//! A model test: counting change by change comes to the same as a count of the whole tree.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const GAUGES: [&str; 5] = [
 
 const SESSIONS: i64 = 5;
 
-/// What happens.
+/// One step of a run.
 #[derive(Clone, Debug)]
 enum Event {
     /// A session makes a node of this kind.
@@ -70,7 +70,7 @@ const KINDS: [(&str, &str, bool); 10] = [
 struct Nodes {
     there: BTreeMap<String, (i64, i64)>,
     number: i64,
-    /// Of locks: those that were made.
+    /// Locks that were made.
     made: BTreeMap<&'static str, u64>,
 }
 

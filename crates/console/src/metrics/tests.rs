@@ -14,7 +14,7 @@ pub(super) struct Story {
     tree: Tree,
 }
 
-/// Who deletes a node.
+/// Deleter of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
     Itself,

@@ -30,7 +30,7 @@ fn response(user: &str, password: &str) -> Vec<u8> {
         .0
 }
 
-/// What a server says to a response that knows only bob, whose password is `secret`.
+/// Judges a response at a server that knows only bob, whose password is `secret`.
 fn judge(response: &[u8]) -> Result<Accepted, SaslError> {
     server().judge(response, |user| {
         (user == "bob").then(|| "secret".to_owned())

@@ -64,7 +64,7 @@ impl RawSnapshotReader {
         Ok(RawSnapshotReader { file, location, id })
     }
 
-    /// What a receiver has to know before the first byte.
+    /// Identity that a receiver needs before the first byte.
     pub fn id(&self) -> SnapshotFileId {
         self.id
     }

@@ -22,7 +22,7 @@ pub struct Chunk {
     pub kind: u8,
     /// Bytes of the chunk, as written.
     pub payload: Bytes,
-    /// Where the chunk begins in the file, in bytes.
+    /// Begin of the chunk in the file, in bytes.
     pub offset: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct SnapshotReader {
     length: u64,
     /// Read from the file, not consumed yet.
     ahead: BytesMut,
-    /// Where in the file `ahead` begins.
+    /// Begin of `ahead` in the file.
     offset: u64,
     file_crc: u32,
     chunks: u32,
@@ -122,7 +122,7 @@ impl SnapshotReader {
         &self.meta
     }
 
-    /// How far the file has been read, in bytes.
+    /// Number of bytes of the file that have been read.
     pub fn offset(&self) -> u64 {
         self.offset
     }

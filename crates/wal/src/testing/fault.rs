@@ -42,7 +42,7 @@ impl Fault {
     ];
 }
 
-/// How much of the unsynced writes a crash leaves.
+/// Part of the unsynced writes that a crash leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// All of it is there.

@@ -1,4 +1,4 @@
-//! What the log takes and what it refuses while it runs.
+//! Entries that the log takes and refuses while it runs.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::support::options;
 
-/// What a log holds at one moment.
+/// Content of a log at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct State {
     entries: Vec<Entry>,
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// What the outside knows: the states that a start may find, oldest (acknowledged) first.
+/// Knowledge of the outside: the states that a start may find, oldest (acknowledged) first.
 #[derive(Debug, Clone)]
 struct Known {
     possible: Vec<State>,

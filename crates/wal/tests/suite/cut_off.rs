@@ -14,7 +14,7 @@ use super::support::{self, all_files, open, recovered, segments};
 
 const FIRST: &str = "log-0000000000000001";
 const MARKS: &str = "SYNCED";
-/// Where the second of two marks is.
+/// Position of the second of two marks.
 const SECOND_SLOT: u64 = 4096;
 const STEP: usize = 4096;
 
@@ -38,7 +38,7 @@ fn write_entry(wal: &mut Wal, len: usize) {
     wal.sync().unwrap();
 }
 
-/// Where the last byte that is not zero stands, and one more.
+/// Returns the position behind the last byte that is not zero.
 fn used(content: &[u8]) -> usize {
     content.iter().rposition(|byte| *byte != 0).unwrap() + 1
 }

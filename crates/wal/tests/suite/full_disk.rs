@@ -1,5 +1,5 @@
-//! What a failure of the disk leaves behind: no unfinished file that takes room until the next
-//! start, and a log that goes on, and snapshots that succeed again, as soon as there is room.
+//! Remains of a failure of the disk: no unfinished file that takes room until the next start, and a
+//! log that goes on, and snapshots that succeed again, as soon as there is room.
 
 use std::path::Path;
 use std::process::Command;

@@ -40,7 +40,7 @@ fn join(disk: &FaultStorage) -> Result<(Wal, Recovered), WalError> {
     open_log(folder)
 }
 
-/// How far the folder has come.
+/// Stage of the folder.
 fn step(disk: &FaultStorage) -> usize {
     let Ok(folder) = open(disk) else {
         panic!("the folder is refused");

@@ -1,4 +1,4 @@
-//! Who else may read a data folder: nobody. The files hold the passwords of sessions and what ACLs
+//! Readers of a data folder: nobody else. The files hold the passwords of sessions and what ACLs
 //! protect.
 
 use std::fs::{self, Permissions};

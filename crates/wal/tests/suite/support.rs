@@ -1,4 +1,4 @@
-//! What the suite's modules share: one log's options, opening it, a snapshot in it, its files.
+//! Helpers of the suite's modules: one log's options, opening it, a snapshot in it, its files.
 
 use std::sync::Arc;
 

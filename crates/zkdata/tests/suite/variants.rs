@@ -1,5 +1,5 @@
-//! What no ZooKeeper of today writes, and bytes that nobody wrote: logs put together here, each
-//! with a checksum that fits.
+//! Files that no ZooKeeper of today writes, and bytes that nobody wrote: logs put together here,
+//! each with a checksum that fits.
 
 use baton_proto::wire::{put_buffer, put_count, put_string, put_strings};
 use baton_proto::{Acl, Perms};
@@ -137,7 +137,7 @@ fn a_session_ends_with_and_without_a_list_of_its_paths() {
     }
 }
 
-/// As ZooKeeper does when it starts.
+/// Removes ephemerals without a session, like ZooKeeper at its start.
 #[test]
 fn ephemerals_without_a_session_go() {
     let mut log = Log::new();

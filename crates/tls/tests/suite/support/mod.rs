@@ -85,7 +85,7 @@ impl Ca {
         self.revoke_until(serials, 4000)
     }
 
-    /// As [`Ca::revoke`]; the next list comes at the beginning of this year.
+    /// [`Ca::revoke`] with a next list that comes at the beginning of this year.
     pub fn revoke_until(&self, serials: &[u64], year: i32) -> String {
         let at = date_time_ymd(2000, 1, 1);
         let revoked = serials.iter().map(|serial| RevokedCertParams {
@@ -106,7 +106,7 @@ impl Ca {
     }
 }
 
-/// What a client needs that trusts this authority.
+/// Returns the configuration of a client that trusts this authority.
 pub fn client(trusted: &Ca, own: Option<&Pair>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.der()).unwrap();
