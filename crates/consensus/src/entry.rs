@@ -48,7 +48,7 @@ pub struct Entry {
     pub index: u64,
     /// The term of the leader that made it.
     pub term: u64,
-    /// What it carries.
+    /// Its payload.
     pub kind: EntryKind,
     /// The proposed bytes; shared, so that a clone costs a reference count.
     pub payload: Bytes,

@@ -1,4 +1,4 @@
-//! What consensus refuses, and why.
+//! Errors of consensus: what it refuses, and why.
 
 /// A state that consensus cannot start from or go on with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum ConsensusError {
         name: &'static str,
         /// The value that was given.
         value: u64,
-        /// What would be accepted.
+        /// The accepted values.
         remedy: &'static str,
     },
     /// The recovered state names other voters than this node alone.
@@ -70,9 +70,9 @@ pub enum ConsensusError {
     AppliedOutOfRange {
         /// The index that was given.
         index: u64,
-        /// What is applied already.
+        /// First index that is applied already.
         low: u64,
-        /// What was handed out.
+        /// Last index that was handed out.
         high: u64,
     },
     /// A membership record, or the change that a configuration entry carries, is malformed.
@@ -222,7 +222,7 @@ pub enum StepError {
     /// Its parts do not fit together.
     #[error("a message of a peer is malformed: {what}")]
     Malformed {
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
     /// An answer of a node that does not belong to the cluster.
@@ -250,7 +250,7 @@ pub enum StepError {
          acknowledged are lost; replace its data folder with `baton server replace`"
     )]
     LostLog {
-        /// What the leader says is committed here.
+        /// Index that the leader says is committed here.
         commit: u64,
         /// The end of the log.
         last: u64,

@@ -1,4 +1,4 @@
-//! Who belongs to the cluster, and the changes of that.
+//! Members of the cluster, and the changes of them.
 //!
 //! Owns the bytes of both: the membership record of a snapshot and the payload of a configuration
 //! entry (`docs/internals/format.md`). Never decides whether a change is wise:
@@ -16,7 +16,8 @@ pub struct Member {
     /// Drawn when its data folder was made. A server with this id and another incarnation has lost
     /// its data, and must not vote.
     pub incarnation: u128,
-    /// Where it listens, as its configuration line says it. The consensus does not read it.
+    /// Address at which it listens, as its configuration line has it. The consensus does not read
+    /// it.
     pub address: String,
 }
 
@@ -34,7 +35,7 @@ pub struct Membership {
     pub learners: Vec<u64>,
     /// Nodes that become learners when the change that is under way is complete.
     pub learners_next: Vec<u64>,
-    /// What is known of each node. Empty in what a server that stands alone has written.
+    /// One record a node. Empty in what a server that stands alone has written.
     pub members: Vec<Member>,
 }
 
@@ -50,7 +51,7 @@ pub enum Change {
     Remove(u64),
 }
 
-/// What a configuration entry carries: it enters a joint configuration, or leaves it.
+/// Payload of a configuration entry: it enters a joint configuration, or leaves it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MembershipChange {
     /// The parts; none of them for the entry that leaves the joint configuration.
@@ -236,7 +237,7 @@ impl Membership {
         }
     }
 
-    /// What is known of the members after a change. The lists of ids are the engine's affair.
+    /// Notes the members after a change. The lists of ids are the engine's affair.
     pub(crate) fn note(&mut self, change: &MembershipChange) {
         for part in &change.changes {
             if let Change::AddVoter(member) | Change::AddLearner(member) = part {

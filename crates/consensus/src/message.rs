@@ -1,5 +1,4 @@
-//! What nodes say to one another, as plain data, and its translation from and to the engine's
-//! messages.
+//! Messages between nodes, as plain data, and their translation from and to the engine's messages.
 //!
 //! Owns the list of kinds that may cross the wire. The engine's own `step` also takes proposals and
 //! requests for a read index from a peer; those never come from here.
@@ -40,7 +39,7 @@ pub enum MessageKind {
 /// 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerMessage {
-    /// What it is.
+    /// Kind of the message.
     pub kind: MessageKind,
     /// The sender's id.
     pub from: u64,
@@ -93,7 +92,7 @@ const KINDS: [(MessageKind, MessageType); 10] = [
 ];
 
 impl PeerMessage {
-    /// What the engine wants sent; `None` for a kind that never crosses the wire.
+    /// Returns the message of the engine; `None` for a kind that never crosses the wire.
     pub(crate) fn from_engine(message: eraftpb::Message) -> Option<PeerMessage> {
         let kind = KINDS
             .iter()

@@ -355,7 +355,7 @@ impl Consensus {
                 .is_some_and(|progress| message.index <= progress.matched && progress.matched > 0)
     }
 
-    /// How many refused appends were dropped because they came from an earlier connection.
+    /// Number of refused appends that were dropped because they came from an earlier connection.
     pub fn stale_rejects(&self) -> u64 {
         self.stale_rejects
     }
@@ -678,9 +678,9 @@ impl Consensus {
         self.node.mut_store().offer(point);
     }
 
-    /// How the sending of a snapshot has ended. To be called for each [`MessageKind::Snapshot`]
-    /// that was handed out, also when its connection has ended: the leader sends that node nothing
-    /// else until then.
+    /// Reports the end of sending a snapshot. To be called for each [`MessageKind::Snapshot`] that
+    /// was handed out, also when its connection has ended: the leader sends that node nothing else
+    /// until then.
     pub fn report_snapshot(&mut self, to: u64, arrived: bool) {
         let status = if arrived {
             SnapshotStatus::Finish
@@ -695,7 +695,7 @@ impl Consensus {
         self.node.report_unreachable(to);
     }
 
-    /// What the leader knows of the other nodes; nothing on a node that does not lead.
+    /// Returns the leader's knowledge of the other nodes; nothing on a node that does not lead.
     pub fn progress(&self) -> Vec<PeerProgress> {
         if self.node.raft.state != StateRole::Leader {
             return Vec::new();

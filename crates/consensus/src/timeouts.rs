@@ -9,7 +9,7 @@
 //! leader, nobody wins, and there is no leader for whom to wait that long. A further campaign
 //! lasts a whole timeout, because answers may take that long where disks are slow.
 
-/// How many times as long a node waits whose own ticks are late.
+/// Factor by which a node waits longer whose own ticks are late.
 pub(crate) const STRETCH: usize = 2;
 
 /// The timeouts of one node, in ticks.

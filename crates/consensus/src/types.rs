@@ -1,4 +1,4 @@
-//! What goes into a node and what comes out of it, as plain data.
+//! Inputs and outputs of a node, as plain data.
 
 use crate::entry::Entry;
 use crate::message::PeerMessage;
@@ -134,7 +134,7 @@ pub struct ReadId(pub(crate) u64);
 /// A read may run once everything up to `index` is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadReady {
-    /// Which call this answers.
+    /// Id of the call that this answers.
     pub id: ReadId,
     /// The index that must be applied first.
     pub index: u64,
@@ -204,7 +204,7 @@ pub enum LogGap {
     },
 }
 
-/// What a leader knows of another node.
+/// Knowledge of a leader about another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerProgress {
     /// The node.

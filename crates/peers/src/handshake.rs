@@ -1,4 +1,4 @@
-//! Which server may connect: the rules for a hello, the same on both sides. Sans-I/O.
+//! Admission of servers: the rules for a hello, the same on both sides. Sans-I/O.
 //!
 //! A connection between two servers of one cluster is refused when a data folder is not the one
 //! with which its server became a member (R17), or is an older copy of it whose server does not
@@ -9,7 +9,7 @@ use crate::codec::{Hello, Lane, LogProof, ProtocolRange, Refusal};
 /// The highest id of a server. Session ids have it in their highest byte and stay positive.
 pub const MAX_SERVER_ID: u64 = 127;
 
-/// What this server knows of a member of its cluster.
+/// Knowledge of this server about a member of its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownMember {
     /// Its id.
@@ -21,7 +21,7 @@ pub struct KnownMember {
     pub acknowledged_index: u64,
 }
 
-/// What this server says of itself, and what it knows of others. The owner keeps it current.
+/// This server as it greets others, and its knowledge of them. The owner keeps it current.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalServer {
     /// The versions of the protocol that it speaks.
@@ -45,7 +45,7 @@ pub struct LocalServer {
     pub level: u32,
     /// The members of its cluster; empty before it has one.
     pub members: Vec<KnownMember>,
-    /// Where other servers reach it; empty: not known.
+    /// Address at which other servers reach it; empty if not known.
     pub address: String,
     /// Proof of what the members have committed and acknowledged.
     pub proof: LogProof,
@@ -70,7 +70,7 @@ impl LocalServer {
         }
     }
 
-    /// What this server says to the server `to`.
+    /// Returns the hello for the server `to`.
     pub fn hello(&self, to: u64, lane: Lane, nonce: u64, wall_ms: i64) -> Hello {
         Hello {
             protocol: self.protocol,

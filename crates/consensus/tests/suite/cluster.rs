@@ -9,7 +9,7 @@ use baton_consensus::{
 };
 use bytes::Bytes;
 
-/// What has reached the disk of one node.
+/// Durable state of one node.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     pub entries: Vec<Entry>,
@@ -41,7 +41,7 @@ impl Disk {
     }
 }
 
-/// What one drain has handed out to be stored, and what may be sent once it is.
+/// Output of one drain: what is to be stored, and what may be sent once it is.
 #[derive(Debug)]
 struct Batch {
     token: PersistToken,
@@ -90,7 +90,7 @@ impl Cluster {
         Cluster::with_window(voters, seed, Config::member(1, seed).window_bytes)
     }
 
-    /// As [`Cluster::new`], with this limit for applied entries in memory.
+    /// [`Cluster::new`] with this limit for applied entries in memory.
     pub fn with_window(voters: u64, seed: u64, window_bytes: u64) -> Cluster {
         let mut cluster = Cluster::default();
         let membership = Membership {

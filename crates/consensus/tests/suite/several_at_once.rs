@@ -61,7 +61,7 @@ fn write_everywhere(cluster: &mut Cluster, ticks: usize, what: &str) {
     }
 }
 
-/// What some node has applied stands in the same place at every other one.
+/// Checks that whatever some node has applied stands at the same index at every other one.
 fn one_history(cluster: &Cluster) {
     let mut longest: &[String] = &[];
     for node in cluster.nodes.values() {

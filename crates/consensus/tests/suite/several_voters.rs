@@ -24,7 +24,7 @@ pub fn three() -> Cluster {
     cluster
 }
 
-/// As [`three`], and node 4 as a learner that has caught up.
+/// [`three`] and node 4 as a learner that has caught up.
 pub fn three_and_a_learner() -> Cluster {
     let mut cluster = three();
     cluster.add(4, 1);
@@ -256,7 +256,7 @@ fn r06_two_survivors_elect_one_of_them_in_a_bounded_number_of_ticks_for_every_se
     }
 }
 
-/// How many ticks two candidates that asked at once need until one of them leads.
+/// Returns the number of ticks until one of two candidates that asked at once leads.
 fn ticks_after_a_split_vote(seed: u64) -> u32 {
     let mut cluster = Cluster::new(3, seed);
     cluster.crash(3);
@@ -878,7 +878,7 @@ fn who_becomes_the_only_voter_campaigns_only_when_its_log_is_durable() {
     assert_eq!(cluster.node(2).applied, ["late"]);
 }
 
-/// How many ticks a node makes until it asks for votes.
+/// Returns the number of ticks that a node makes until it asks for votes.
 fn ticks_until_it_campaigns(cluster: &mut Cluster, id: u64) -> u32 {
     let candidate = |cluster: &mut Cluster| {
         let role = cluster.node(id).consensus.status().role;

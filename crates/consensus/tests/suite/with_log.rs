@@ -17,7 +17,7 @@ struct Server {
     applied: Vec<(u64, Bytes)>,
 }
 
-/// What clients know: payloads whose application was acknowledged, with their index.
+/// Knowledge of clients: payloads whose application was acknowledged, with their index.
 #[derive(Default)]
 struct Clients {
     acknowledged: Vec<(u64, Bytes)>,

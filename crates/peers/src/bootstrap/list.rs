@@ -13,7 +13,7 @@ pub struct StaticList {
     fingerprint: ListFingerprint,
 }
 
-/// What is wrong with a list.
+/// Error in a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {

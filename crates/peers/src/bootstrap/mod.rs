@@ -27,7 +27,7 @@ pub use list::{ListError, StaticList};
 use crate::codec::{Birth, BirthReport, Frame, Lane};
 use crate::net::{Direction, Link, PeerEvent};
 
-/// What a server knows when it starts.
+/// Knowledge of a server at its start.
 #[derive(Debug, Clone)]
 pub struct BootstrapStart {
     /// The voters of its configuration.
@@ -48,7 +48,7 @@ pub struct BootstrapStart {
     pub votes: bool,
 }
 
-/// What the owner has to do.
+/// Next step of the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing but to wait.
@@ -75,7 +75,7 @@ pub enum Decision {
     Refuse(Refuse),
 }
 
-/// What is waited for.
+/// Event that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Wait {
@@ -128,7 +128,7 @@ pub enum Refuse {
     },
 }
 
-/// What is known of another server of the list.
+/// State of another server of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     /// It is connected and has reported.
@@ -345,7 +345,7 @@ impl Bootstrap {
         out
     }
 
-    /// What the owner has to do now.
+    /// Returns the next step of the owner.
     pub fn decision(&self) -> Decision {
         if self.cluster != 0 {
             return Decision::Member {

@@ -13,7 +13,7 @@ const SERVERS: [u64; 3] = [1, 2, 3];
 /// Clusters from this id on are born within the model.
 const FIRST_NEW_CLUSTER: u64 = 100;
 
-/// What a server has on disk.
+/// Disk of a server.
 #[derive(Debug, Clone, Default)]
 struct Folder {
     incarnation: u128,
@@ -38,7 +38,7 @@ struct Travelling {
     frame: Frame,
 }
 
-/// How a server starts.
+/// Way in which a server starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Empty,
@@ -53,7 +53,7 @@ struct World {
     travelling: Vec<Travelling>,
     next_incarnation: u128,
     next_cluster: u64,
-    /// How many restarts and losses may still happen.
+    /// Number of restarts and losses that may still happen.
     restarts: u32,
     losses: u32,
     /// First memberships that are on a disk, or were.
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// What the decision asks for becomes durable.
+    /// Makes durable what the decision asks for.
     fn store(&mut self, id: u64) -> bool {
         let Some(machine) = &self.node(id).machine else {
             return false;
@@ -303,7 +303,7 @@ impl World {
         key
     }
 
-    /// What must hold at any moment.
+    /// Checks what must hold at any moment.
     fn check(&self) {
         for (id, node) in SERVERS.into_iter().zip(&self.nodes) {
             if let Some(birth) = &node.folder.birth {

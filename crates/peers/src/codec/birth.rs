@@ -10,7 +10,7 @@ use crate::codec::pieces::Body;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListFingerprint(pub u64);
 
-/// What a server reports while a cluster is to be started from a list.
+/// Report of a server while a cluster is to be started from a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BirthReport {
     /// The list that the server was started with.

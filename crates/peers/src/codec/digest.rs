@@ -1,4 +1,4 @@
-//! What a server's state is after an entry of the log, so that servers that differ find out.
+//! Digest of a server's state after an entry of the log, so that servers that differ find out.
 
 use crate::codec::input::{Input, Malformed};
 use crate::codec::pieces::Body;

@@ -13,7 +13,7 @@ pub struct Forward {
     pub run: u64,
     /// The sequence number of the first request of the group.
     pub first: u64,
-    /// How many requests the group has.
+    /// Number of requests in the group.
     pub count: u32,
     /// The requests, as the server writes them.
     pub body: Bytes,
@@ -74,7 +74,7 @@ impl ForwardAnswer {
     }
 }
 
-/// How much the leader has taken of what was forwarded.
+/// Amount of forwarded requests that the leader has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit {
     /// The run of the stream.

@@ -67,7 +67,7 @@ pub enum Frame {
     SnapshotDone(SnapshotDone),
     /// The snapshot is not taken.
     SnapshotReject(SnapshotReject),
-    /// What a server without a cluster knows.
+    /// Knowledge of a server without a cluster.
     BirthReport(BirthReport),
     /// The first membership of a cluster.
     Birth(Birth),

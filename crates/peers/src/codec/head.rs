@@ -29,13 +29,13 @@ pub enum FrameType {
     Forward,
     /// The answer to a group.
     ForwardAnswer,
-    /// How much of what was forwarded the receiver has taken.
+    /// Amount of forwarded requests that the receiver has taken.
     Credit,
     /// Sessions whose clients were heard.
     Touch,
     /// The answer to a touch.
     Counted,
-    /// What the sender's state is.
+    /// State of the sender.
     Digest,
     /// The receiver's state is another one than that of a majority.
     Contradiction,
@@ -51,7 +51,7 @@ pub enum FrameType {
     SnapshotDone,
     /// The receiver does not take it.
     SnapshotReject,
-    /// What a server without a cluster knows.
+    /// Knowledge of a server without a cluster.
     BirthReport,
     /// The first membership of a cluster.
     Birth,
@@ -151,7 +151,7 @@ impl std::fmt::Display for FrameType {
     }
 }
 
-/// Which frames may arrive now.
+/// Stage of a connection: which frames may arrive now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// The peer has not shown yet who it is: only the small frames of the handshake.
@@ -185,7 +185,7 @@ impl std::fmt::Display for Stage {
     }
 }
 
-/// What is wrong with a frame. The connection cannot be used further.
+/// Error in a frame. The connection cannot be used further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -236,7 +236,7 @@ pub enum FrameError {
     Malformed {
         /// The frame's type.
         kind: FrameType,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
 }

@@ -37,12 +37,12 @@ impl std::fmt::Display for ProtocolRange {
     }
 }
 
-/// What a server says of itself, and of the server that it believes to talk to.
+/// Greeting of a server: itself, and the server that it expects on the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The versions of the protocol that it speaks. Later versions keep the place of this field.
     pub protocol: ProtocolRange,
-    /// What the connection is for.
+    /// Purpose of the connection.
     pub lane: Lane,
     /// A number that was drawn for this connection.
     pub nonce: u64,
@@ -68,7 +68,7 @@ pub struct Hello {
     pub wall_ms: i64,
     /// The highest format level that it can read.
     pub level: u32,
-    /// Where others reach it; empty: it does not say, as in every welcome.
+    /// Address at which others reach it; empty if it does not say, which holds for every welcome.
     pub address: String,
     /// Proof of what the members have committed and acknowledged.
     pub proof: LogProof,
@@ -212,7 +212,7 @@ impl Hello {
 /// The accepting server's answer to a [`Hello`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// Who it is.
+    /// The other side.
     pub hello: Hello,
     /// The number that the hello had.
     pub echo: u64,

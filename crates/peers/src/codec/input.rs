@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 
-/// What is wrong with a body.
+/// Error in a body.
 pub(crate) type Malformed = &'static str;
 
 const SHORT: Malformed = "it ends within a field";

@@ -4,7 +4,7 @@
 /// The bytes with which each side begins.
 pub const PREFACE: [u8; 8] = *b"BATONSRV";
 
-/// What the first bytes of a connection are.
+/// Kind of the first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preface {
     /// The beginning of [`PREFACE`]; more must arrive.

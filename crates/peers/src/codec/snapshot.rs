@@ -32,7 +32,7 @@ pub struct SnapshotOffer {
 pub struct SnapshotChunk {
     /// The transfer.
     pub transfer: u64,
-    /// Where in the file the part begins.
+    /// Begin of the part in the file.
     pub offset: u64,
     /// The part; at least 1 byte, at most [`MAX_CHUNK_BYTES`].
     pub data: Bytes,

@@ -19,7 +19,7 @@ use crate::net::exchange::{self, HandshakeError};
 use crate::net::shared::Shared;
 use crate::net::stream::Acceptor;
 
-/// How long to wait when the system has no connection to give.
+/// Pause when the system has no connection to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that wait for their handshake, the oldest first.

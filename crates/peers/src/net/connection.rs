@@ -183,7 +183,7 @@ async fn receive(
     }
 }
 
-/// What the codec cannot know: who may send frames here, and for whom a message is.
+/// Checks what the codec cannot know: who may send frames here, and for whom a message is.
 fn check(state: &LinkState, own_id: u64, kind: FrameType, frame: &Frame) -> Result<(), FrameError> {
     if state.link.direction == Direction::Outbound {
         let stage = Stage::Lane(state.link.lane);

@@ -22,20 +22,20 @@ pub(crate) struct Dialler<C> {
     pub(crate) connector: Arc<C>,
     pub(crate) peer: Arc<Peer>,
     pub(crate) lane: Lane,
-    /// Where the peer is to be, as the newest membership says.
+    /// Address of the peer in the newest membership.
     pub(crate) address: watch::Receiver<String>,
     /// Whether the peer is no longer to be connected to.
     pub(crate) removed: watch::Receiver<bool>,
 }
 
-/// Where a peer is looked for. A handshake says which server answers, so that the wrong one is
-/// never taken for it.
+/// Addresses at which a peer is looked for. A handshake shows which server answers, so that the
+/// wrong one is never taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Places {
     now: String,
-    /// Where it was before: it may not have moved yet.
+    /// Address before: it may not have moved yet.
     before: Option<String>,
-    /// Where it was last reached.
+    /// Address at which it was last reached.
     reached: Option<String>,
 }
 

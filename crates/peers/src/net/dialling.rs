@@ -1,5 +1,5 @@
-//! Which servers are dialled, and where: those that the owner names, and for a time those that have
-//! connected and that this server does not know yet, because its membership lags (R41).
+//! Servers that are dialled, with their addresses: those that the owner names, and for a time those
+//! that have connected and that this server does not know yet, because its membership lags (R41).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub(crate) struct Dialling {
 
 #[derive(Default)]
 struct Lists {
-    /// By the owner.
+    /// Servers that the owner names.
     named: BTreeMap<u64, String>,
-    /// What servers that this one may have to call back have said; at most one for each id.
+    /// Hellos of servers that this one may have to call back; at most one for each id.
     unknown: BTreeMap<u64, Hello>,
     dialled: BTreeMap<u64, Dialled>,
 }
@@ -67,7 +67,7 @@ impl Dialling {
         self.dial_listed(&mut lists);
     }
 
-    /// What this server knows of the members has changed.
+    /// Notes that this server's knowledge of the members has changed.
     pub(crate) fn members_changed(&self) {
         let mut lists = self.lists.lock();
         if !lists.unknown.is_empty() {

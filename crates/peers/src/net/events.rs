@@ -1,4 +1,4 @@
-//! What the owner of a transport is notified of.
+//! Events for the owner of a transport.
 
 use baton_tls::TlsFailure;
 use tokio::sync::OwnedSemaphorePermit;
@@ -13,7 +13,7 @@ pub trait PeerEvents: Send + Sync + 'static {
     fn event(&self, event: PeerEvent);
 }
 
-/// Who has opened a connection.
+/// Side that has opened a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// This server: it sends frames.
@@ -27,9 +27,9 @@ pub enum Direction {
 pub struct Link {
     /// The peer.
     pub peer: u64,
-    /// What the connection is for.
+    /// Purpose of the connection.
     pub lane: Lane,
-    /// Who has opened it.
+    /// Side that has opened it.
     pub direction: Direction,
     /// Grows with each connection to this peer.
     pub generation: u64,
@@ -50,7 +50,7 @@ impl Held {
     }
 }
 
-/// Which side refused.
+/// Side that refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RefusedBy {
     /// This server.
@@ -120,7 +120,7 @@ impl From<std::io::Error> for EndCause {
     }
 }
 
-/// What has happened.
+/// Event of a transport.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PeerEvent {
@@ -128,7 +128,7 @@ pub enum PeerEvent {
     Connected {
         /// The connection.
         link: Link,
-        /// What the peer says of itself.
+        /// Hello of the peer.
         hello: Hello,
         /// The peer's wall clock minus this server's, in milliseconds.
         clock_offset_ms: i64,
@@ -156,7 +156,7 @@ pub enum PeerEvent {
     DialFailed {
         /// The peer.
         peer: u64,
-        /// What the connection would have been for.
+        /// Purpose that the connection would have had.
         lane: Lane,
         /// Its address, as it was configured.
         address: String,
@@ -170,11 +170,11 @@ pub enum PeerEvent {
         peer: Option<u64>,
         /// The address, as it was configured or as the system shows it.
         remote: String,
-        /// Who refused.
+        /// Side that refused.
         by: RefusedBy,
         /// Why.
         refusal: Refusal,
-        /// What the peer said of itself, if it did.
+        /// Hello of the peer, if it sent one.
         hello: Option<Hello>,
     },
     /// A connection of another server, or of a stranger, could not be encrypted.
@@ -192,7 +192,7 @@ pub enum PeerEvent {
     },
     /// The system cannot give a connection that waits; it is tried again.
     AcceptFailed {
-        /// What the system says.
+        /// Error of the system.
         error: String,
     },
 }

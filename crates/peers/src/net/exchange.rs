@@ -17,9 +17,9 @@ const READ_BYTES: usize = 4 << 10;
 /// A stream whose handshake is complete.
 pub(crate) struct Opened<S> {
     pub(crate) stream: S,
-    /// What arrived behind the handshake.
+    /// Bytes that arrived behind the handshake.
     pub(crate) buffer: BytesMut,
-    /// What the other side says of itself.
+    /// Hello of the other side.
     pub(crate) hello: Hello,
     /// Its wall clock minus this server's, in milliseconds.
     pub(crate) clock_offset_ms: i64,

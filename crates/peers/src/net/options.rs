@@ -6,19 +6,19 @@ use std::time::Duration;
 /// Times. The defaults fit servers of one data centre.
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// How long opening a stream may take.
+    /// Limit on opening a stream.
     pub dial_timeout: Duration,
-    /// How long the whole handshake may take, on either side.
+    /// Limit on the whole handshake, on either side.
     pub handshake_timeout: Duration,
     /// The pause after the first failed attempt.
     pub first_pause: Duration,
     /// The longest pause between attempts.
     pub longest_pause: Duration,
-    /// How often each side sends a sign of life.
+    /// Interval of each side's signs of life.
     pub alive_interval: Duration,
     /// A connection on which nothing arrives for this long ends.
     pub silence_limit: Duration,
-    /// How long the last frames of a connection may take when it ends.
+    /// Limit on the last frames of a connection when it ends.
     pub last_words_timeout: Duration,
 }
 

@@ -99,7 +99,7 @@ struct Slot {
     end: Option<oneshot::Sender<Bye>>,
 }
 
-/// What a connection has when it is established.
+/// An established connection.
 pub(crate) struct Established {
     pub(crate) link: Link,
     /// Says that the connection is to end, and why.

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::codec::Refusal;
 use crate::net::stream::{Acceptor, Connector, DialFailure};
 
-/// Where the port for other servers may be reached.
+/// Exposure of the port for other servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exposure {
     /// From this machine only.
@@ -43,7 +43,7 @@ pub enum BindError {
     Exposed {
         /// The address.
         address: String,
-        /// What it resolves to.
+        /// Resolved address.
         resolved: SocketAddr,
     },
     /// The system refuses to listen there.

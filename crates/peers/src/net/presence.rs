@@ -4,7 +4,7 @@
 
 use crate::net::events::EndCause;
 
-/// What is known of one peer's process. Sans-I/O.
+/// Presence of one peer's process. Sans-I/O.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     live: usize,

@@ -1,4 +1,4 @@
-//! What all tasks of a transport share.
+//! State that all tasks of a transport share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub(crate) struct Shared {
     /// The beginning of the numbers in signs of life.
     started: Instant,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
-    /// Where the other servers are reached.
+    /// Addresses of the other servers.
     addresses: Mutex<BTreeMap<u64, String>>,
-    /// Where servers that have another address now were before, until they show that they have
+    /// Earlier addresses of servers that have another one now, until they show that they have
     /// moved.
     former: Mutex<BTreeMap<u64, String>>,
     rng: Mutex<fastrand::Rng>,
@@ -70,12 +70,12 @@ impl Shared {
         }
     }
 
-    /// Where this server is reached, if that is known.
+    /// Returns the address of this server, if it is known.
     pub(crate) fn address(&self, id: u64) -> Option<String> {
         self.addresses.lock().get(&id).cloned()
     }
 
-    /// Where this server was reached before: it may not have moved yet.
+    /// Returns the earlier address of this server: it may not have moved yet.
     pub(crate) fn former_address(&self, id: u64) -> Option<String> {
         self.former.lock().get(&id).cloned()
     }

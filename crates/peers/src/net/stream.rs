@@ -1,4 +1,4 @@
-//! What opens and accepts streams: plain TCP, TCP with TLS, a network in memory.
+//! Opening and accepting of streams: plain TCP, TCP with TLS, a network in memory.
 
 use std::io;
 

@@ -22,7 +22,7 @@ use crate::net::stream::{Acceptor, Connector, DialFailure};
 /// The first byte of a connection with TLS: the kind of record that a handshake is in. The preface
 /// of a plain connection begins with another one.
 const HANDSHAKE_RECORD: u8 = 0x16;
-/// How long the other side may take to read why its handshake failed.
+/// Time that the other side may take to read why its handshake failed.
 const LINGER: Duration = Duration::from_millis(200);
 /// Bytes that are read at once from a connection that is over.
 const LINGER_BYTES: usize = 4 << 10;

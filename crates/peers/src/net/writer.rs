@@ -26,7 +26,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Pieces of one write.
 const WRITE_PIECES: usize = 64;
 
-/// What the reader and the writer of one connection share.
+/// State that the reader and the writer of one connection share.
 pub(crate) struct LinkState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) peer: Arc<Peer>,

@@ -1,5 +1,5 @@
-//! How frames that were queued reach the writer of their connection: the sender's thread writes
-//! them itself, or wakes the writer's task.
+//! Hand-over of queued frames to the writer of their connection: the sender's thread writes them
+//! itself, or wakes the writer's task.
 
 use std::sync::OnceLock;
 

@@ -249,7 +249,7 @@ async fn r11_a_new_connection_supersedes_its_own_lane_only() {
     assert_eq!(from, expected);
 }
 
-/// Of two processes with one id the later one stays connected. The earlier one is refused, and both
+/// The later one of two processes with one id stays connected. The earlier one is refused, and both
 /// logs say so.
 #[tokio::test(start_paused = true)]
 async fn r11_an_earlier_process_of_a_server_does_not_come_back() {

@@ -346,7 +346,7 @@ fn a_hello_of_a_later_version_may_have_more_fields() {
     );
 }
 
-/// What a peer sends as text cannot write lines of its own into a log.
+/// A text of a peer cannot write lines of its own into a log.
 #[test]
 fn texts_of_peers_are_short_and_on_one_line() {
     let text = "a\nb\x1b[31m".to_owned() + &"x".repeat(5000);

@@ -1,4 +1,4 @@
-//! Who may connect. Each rule from both sides.
+//! Admission of servers. Each rule from both sides.
 
 use baton_peers::codec::{Lane, ProtocolRange, Refusal};
 use baton_peers::handshake::{KnownMember, LocalServer};
@@ -26,12 +26,12 @@ fn member(id: u64) -> LocalServer {
     }
 }
 
-/// What `at` says when `from` connects to it.
+/// Returns the verdict of `at` when `from` connects to it.
 fn connect(from: &LocalServer, at: &LocalServer) -> Result<(), Refusal> {
     at.check(&from.hello(at.id, Lane::Urgent, 1, 0))
 }
 
-/// What each says of the other.
+/// Returns the verdict of each on the other.
 fn both(one: &LocalServer, other: &LocalServer) -> [Result<(), Refusal>; 2] {
     [connect(one, other), connect(other, one)]
 }

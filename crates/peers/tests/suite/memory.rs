@@ -231,7 +231,7 @@ impl Server {
         Server::start_at(network, &place, local, options, servers)
     }
 
-    /// As [`Server::start_as`], at another address than the usual one.
+    /// [`Server::start_as`] at another address than the usual one.
     pub fn start_at(
         network: &Network,
         place: &str,
@@ -279,7 +279,7 @@ impl Server {
         links
     }
 
-    /// What has happened so far, without waiting.
+    /// Returns the events so far, without waiting.
     pub fn so_far(&mut self) -> Vec<PeerEvent> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }

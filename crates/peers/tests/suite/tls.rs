@@ -51,7 +51,7 @@ async fn one(authority: &Authority) -> (Node, String) {
     (Node::start(1, 1, tls, &format!("{host}:0")).await, host)
 }
 
-/// What a server answers to the hello of server 2.
+/// Returns the answer of a server to the hello of server 2.
 async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Frame> {
     stream.write_all(&PREFACE).await?;
     let hello = encoded(&Frame::Hello(hello(2, 1, Lane::Urgent)));
@@ -332,7 +332,7 @@ async fn a_plain_server_and_one_with_tls_alone_both_say_what_to_do() {
     assert!(one.peers.open_lanes(2).is_empty() && plain.peers.open_lanes(1).is_empty());
 }
 
-/// Which servers are members is not for strangers.
+/// The list of members is not for strangers.
 #[tokio::test]
 async fn a05_a_stranger_without_tls_reads_nothing_of_the_members() {
     let authority = Authority::new();

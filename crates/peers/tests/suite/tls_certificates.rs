@@ -76,7 +76,7 @@ impl Authority {
         }
     }
 
-    /// What a server shows and trusts.
+    /// Returns the TLS of a server that shows and trusts these.
     pub fn tls(&self, hosts: &[&str]) -> Arc<PeerTls> {
         self.tls_with(&self.sign(hosts, |_| {}), true)
     }
@@ -184,7 +184,7 @@ pub async fn dial(
     connector.connect(name, socket).await
 }
 
-/// How a server connects to others and accepts them.
+/// Way in which a server connects to others and accepts them.
 #[derive(Clone)]
 pub enum Mode {
     Plain,
