@@ -9,10 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How a collector answers.
+/// Behaviour of a collector towards its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manners {
-    /// As it should.
+    /// Answers correctly.
     Good,
     /// It reads what it is sent, and never answers.
     Silent,
@@ -242,7 +242,7 @@ fn chunks(reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// What gzip has packed: other collectors do, ours never.
+/// Unpacks gzip: other collectors are sent it, ours never.
 fn unpacked(packed: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut gzip = Command::new("gzip")
         .arg("-dc")

@@ -9,23 +9,23 @@ pub enum Violation {
     /// Somebody came in while another was inside.
     #[error("{entered} (token {token}) came in while {inside:?} was inside")]
     Overlap {
-        /// Who came in.
+        /// The newcomer.
         entered: String,
         /// With which token.
         token: u64,
-        /// Who was inside.
+        /// Those inside.
         inside: Vec<String>,
     },
     /// A later holder had a token that is not greater than an earlier one's.
     #[error("{entered} came in with token {token}, after {last_holder} with {last}")]
     TokenNotGrowing {
-        /// Who came in.
+        /// The newcomer.
         entered: String,
         /// With which token.
         token: u64,
         /// The greatest token before.
         last: u64,
-        /// Who had that.
+        /// Holder of that token.
         last_holder: String,
     },
 }
@@ -92,13 +92,13 @@ impl ExclusionChecker {
         }
     }
 
-    /// How often somebody came in.
+    /// Number of entries.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.state().entries
     }
 
-    /// What went wrong so far, in order.
+    /// Returns the violations so far, in order.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         self.state().violations.clone()

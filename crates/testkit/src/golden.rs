@@ -32,8 +32,8 @@ pub fn compare(name: &str, transcript: &str) {
     }
 }
 
-/// As [`compare`], for the server that the golden answers are of: with `BATON_RECORD_GOLDEN` set,
-/// the file is written first.
+/// [`compare`] for the server that the golden answers are of: with `BATON_RECORD_GOLDEN` set, the
+/// file is written first.
 ///
 /// # Panics
 /// As [`compare`], or because the file cannot be written.

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::{RawClient, RawError};
 
-/// How long a server may take to answer a four-letter word.
+/// Time that a server may take to answer a four-letter word.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Session timeout of the sessions that read; they are closed afterwards.

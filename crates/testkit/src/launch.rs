@@ -39,13 +39,13 @@ use crate::certificates::CertificateFiles;
 use embedded::Embedded;
 use process::Process;
 
-/// How long a server may take to start serving.
+/// Time that a server may take to start serving.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a starting server is asked whether it serves.
+/// Interval at which a starting server is asked whether it serves.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Which server a test runs against.
+/// Kind of server that a test runs against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Baton's own.
@@ -82,7 +82,7 @@ pub enum LaunchError {
     /// Something that has to be installed is not.
     #[error("{missing} is missing; on Debian: apt-get install {packages}")]
     NotInstalled {
-        /// What was expected.
+        /// The expected thing.
         missing: String,
         /// The packages that bring it.
         packages: &'static str,
@@ -95,17 +95,17 @@ pub enum LaunchError {
     /// A file, socket or process failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         r#source: io::Error,
     },
     /// The process ended or did not serve in time.
     #[error("{what} on {addr} {how}; the end of its log: {log}")]
     NotServing {
-        /// Which server.
+        /// The server.
         what: &'static str,
-        /// Where it should have served.
+        /// Address at which it should have served.
         addr: SocketAddr,
         /// Ended, or too slow.
         how: String,
@@ -115,7 +115,7 @@ pub enum LaunchError {
     /// An ensemble has no leader, or not all others follow it.
     #[error("no leader whom all others follow, within a minute; the servers are {modes}")]
     NoLeader {
-        /// Which server said that it is what.
+        /// Modes that the servers reported.
         modes: String,
     },
     /// The embedded server did not start, or failed.
@@ -135,7 +135,7 @@ impl LaunchError {
     }
 }
 
-/// How a test server is set up.
+/// Settings of a test server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// The base unit of time; sessions expire at its multiples. Default 200 ms.
@@ -166,7 +166,7 @@ pub struct ServerOptions {
     /// server whose process has ended does not refuse connections as it would without, so the
     /// others take longer to be sure of its end. Default true.
     pub has_wires: bool,
-    /// How often a Baton in this process looks for znodes whose time is over and for empty
+    /// Interval at which a Baton in this process looks for znodes whose time is over and for empty
     /// containers; never, if zero. Default 60 s, as for any server.
     pub reap_interval: Duration,
     /// TLS on a port of its own, [`TestServer::secure_addr`], besides the one without. Default
@@ -225,7 +225,7 @@ fn serves(srvr: &str) -> bool {
     modes.any(|mode| mode != "looking")
 }
 
-/// How a server runs.
+/// Place where a server runs.
 #[derive(Debug)]
 enum Backend {
     Embedded(Box<Embedded>),
@@ -251,7 +251,7 @@ impl TestServer {
         Self::start_with(target, ServerOptions::default()).await
     }
 
-    /// As [`TestServer::start`], with other settings.
+    /// [`TestServer::start`] with other settings.
     ///
     /// # Errors
     /// As [`TestServer::start`].
@@ -307,19 +307,19 @@ impl TestServer {
         }
     }
 
-    /// Which kind of server it is.
+    /// Returns the kind of server.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// Where it listens; the same after a restart.
+    /// Address at which it listens; the same after a restart.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where it listens for clients with TLS, if it does: [`ServerOptions::tls`].
+    /// Address at which it listens for clients with TLS, if it does: [`ServerOptions::tls`].
     #[must_use]
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         match &self.backend {
@@ -429,8 +429,8 @@ impl TestServer {
         }
     }
 
-    /// What its process has written to standard output and standard error so far, over all its
-    /// starts; nothing of an embedded server.
+    /// Returns the output of its process so far, over all its starts; nothing of an embedded
+    /// server.
     #[must_use]
     pub fn log(&self) -> String {
         match &self.backend {

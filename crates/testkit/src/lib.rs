@@ -1,5 +1,5 @@
-//! What a test of coordination code needs besides the code: servers that can be killed, a network
-//! that can be cut at any frame, and checkers that notice when a promise is broken.
+//! Test kit for coordination code: servers that can be killed, a network that can be cut at any
+//! frame, and checkers that notice when a promise is broken.
 //!
 //! - [`Proxy`]: a loopback proxy that understands frames and fails where a script says.
 //! - [`TestServer`], [`Ensemble`]: Baton or Apache ZooKeeper on loopback, in a temporary folder,

@@ -23,7 +23,7 @@ use rules::RuleSet;
 /// Frames remembered for [`Proxy::frames`] and [`Proxy::count`].
 const HISTORY: usize = 65_536;
 
-/// What happens to connections that are made from now on.
+/// Treatment of connections that are made from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
     /// They are forwarded.
@@ -93,7 +93,7 @@ impl Proxy {
         Self::launch(upstream, false).await
     }
 
-    /// As [`Proxy::start`], and every remembered [`Frame`] keeps its bytes: for recording
+    /// [`Proxy::start`] with every remembered [`Frame`] keeping its bytes: for recording
     /// conversations.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Proxy {
         })
     }
 
-    /// Where to connect instead of to the server.
+    /// Address to connect to instead of the server's.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -190,7 +190,7 @@ impl Proxy {
         }
     }
 
-    /// How many connections were accepted since the start.
+    /// Number of connections accepted since the start.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         *self.shared.accepted.borrow()
@@ -203,7 +203,7 @@ impl Proxy {
         let _ = accepted.wait_for(|count| *count >= at_least).await;
     }
 
-    /// How many connections exist, black-holed ones among them.
+    /// Number of connections that exist, black-holed ones among them.
     #[must_use]
     pub fn live(&self) -> u64 {
         *self.shared.live.borrow()
@@ -222,7 +222,7 @@ impl Proxy {
         self.shared.state().history.iter().cloned().collect()
     }
 
-    /// How many of [`Proxy::frames`] `what` describes; its `nth` is ignored.
+    /// Number of [`Proxy::frames`] that `what` describes; its `nth` is ignored.
     #[must_use]
     pub fn count(&self, what: &Match) -> usize {
         self.shared

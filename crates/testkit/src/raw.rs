@@ -27,10 +27,10 @@ pub enum RawError {
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
-    /// What came is not the protocol.
+    /// The bytes are not the protocol.
     #[error("the server's answer cannot be decoded: {0}")]
     Decode(DecodeError),
-    /// What came is not even a frame.
+    /// The bytes are not even a frame.
     #[error("the server's answer is not a frame: {0}")]
     Frame(frame::FrameError),
     /// The server refused the session.
@@ -200,8 +200,8 @@ impl RawClient {
         Self::greet(Socket::Plain(socket), request).await
     }
 
-    /// As [`RawClient::handshake`], on a connection with TLS. The server's certificate must be for
-    /// its address.
+    /// [`RawClient::handshake`] on a connection with TLS. The server's certificate must be for its
+    /// address.
     ///
     /// # Errors
     /// As [`RawClient::handshake`].
@@ -240,7 +240,7 @@ impl RawClient {
         })
     }
 
-    /// What the server granted.
+    /// Returns the server's grant.
     #[must_use]
     pub fn session(&self) -> &ConnectResponse {
         &self.session

@@ -27,18 +27,19 @@ use tokio::time::timeout;
 
 /// Longer than anything here takes; whoever waits so long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a socket that does not read goes on writing to a server that no longer reads from it.
+/// Time that a socket that does not read goes on writing to a server that no longer reads from it.
 const STUCK: Duration = Duration::from_millis(100);
 const SOCKETS: usize = 16;
 const FRAMES: usize = 40;
-/// What the process may grow by, however many rounds: the server's buffers have bounds far below.
+/// Growth that the process is allowed, over any number of rounds: the server's buffers have bounds
+/// far below.
 const GROWTH_BYTES: usize = 128 << 20;
 
 const STEPS_BETWEEN_CLEANINGS: u64 = 5;
 
 const EXTREMES: [i32; 9] = [-1, 0, 1, -2, i32::MAX, i32::MIN, 0x00ff_ffff, 1 << 20, 11];
 
-/// What is done to a socket.
+/// Attack on a socket.
 #[derive(Debug, Clone, Copy)]
 enum Attack {
     GarbageFirst,

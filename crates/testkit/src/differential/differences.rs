@@ -4,7 +4,7 @@
 use crate::launch::zookeeper;
 
 const TEXT: &str = include_str!("differences.txt");
-/// What the names begin with that count only where the peer is a later version than Debian's.
+/// Prefix of the names that count only where the peer is a later version than Debian's.
 const LATER: &str = "3.9-";
 
 /// A name that the list does not have.

@@ -1,6 +1,6 @@
-//! How connections and sessions end badly in a program: a connection is lost with requests under
-//! way, a session falls silent until the server ends it. Owns the rules by which that can be
-//! compared at all; what is heard is in `run`.
+//! Bad ends of connections and sessions in a program: a connection is lost with requests under way,
+//! a session falls silent until the server ends it. Owns the rules by which that can be compared at
+//! all; what is heard is in `run`.
 //!
 //! How much of what is under way a server carries out is not determined: of one session's requests
 //! it is the first few, or all. So the answers are not compared. What counts is the state: when
@@ -247,7 +247,7 @@ impl Run<'_> {
         heard
     }
 
-    /// As [`Run::reattach`], but with another timeout.
+    /// [`Run::reattach`] with another timeout.
     pub(super) async fn reattach_for(&mut self, number: usize, timeout_ms: i32) -> String {
         match self.take_up(number, timeout_ms).await {
             Ok(granted) => format!("re-attached for {} ms", granted.timeout_ms),

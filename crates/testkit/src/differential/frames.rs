@@ -6,7 +6,7 @@ use baton_proto::{OpCode, Request, frame, xid};
 use super::places::Places;
 use super::program::Act;
 
-/// What ZooKeeper's `jute.maxbuffer`, and Baton's limit, leave behind a header of eight bytes.
+/// Room that ZooKeeper's `jute.maxbuffer`, and Baton's limit, leave behind a header of eight bytes.
 const LONGEST_BODY: usize = 1_048_575 - 8;
 
 /// Appends the act's frame, if it is one; returns the operation that the answer is to be read as.

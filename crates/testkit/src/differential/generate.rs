@@ -48,7 +48,7 @@ impl Generator {
         }
     }
 
-    /// What one session asks before another has its turn.
+    /// Returns the requests of one session before another has its turn.
     fn burst(&mut self) -> Vec<Act> {
         if self.quotas && self.random.one_in(12) {
             return quotas::set(self).into_iter().map(Act::Ask).collect();
@@ -76,7 +76,7 @@ impl Generator {
         burst
     }
 
-    /// As much data as there may be, and soon less again, so that not everybody reads it.
+    /// Writes the most data that is allowed, and soon less again, so that not everybody reads it.
     fn full(&mut self) -> Vec<Act> {
         let over = usize::from(!self.differences.has("over-the-limit") && self.random.one_in(2));
         let less = Request::SetData {

@@ -1,4 +1,4 @@
-//! What may differ between two servers that agree, made equal: session ids, times, and the order of
+//! Equalizes what may differ between two servers that agree: session ids, times, and the order of
 //! lists without one. zxids may not differ: both servers count every write, failed or not, so they
 //! are counted from the program's begin.
 
@@ -7,7 +7,7 @@ use baton_proto::{MultiResult, Response, Stat};
 /// Any zxid from before the program and its folders.
 const EARLIER: i64 = -1_000_000;
 
-/// What a run knows to make its answers comparable.
+/// Facts of a run that make its answers comparable.
 #[derive(Debug)]
 pub(super) struct Normal {
     /// The zxid when the program began.

@@ -13,10 +13,10 @@ use super::side::Side;
 use super::transcript::transcript;
 use crate::launch::Target;
 
-/// Where two servers answered differently.
+/// Difference between the answers of two servers.
 #[derive(Debug)]
 pub struct Difference {
-    /// What was asked, and all that was heard, up to the first difference.
+    /// Requests and everything heard, up to the first difference.
     pub transcript: String,
     /// Number of acts of the program.
     pub acts: usize,
@@ -40,8 +40,8 @@ impl Oracle {
         Self::start_several(1, differences).await
     }
 
-    /// As [`Oracle::start`], with an ensemble of this number of servers on each side. The sessions
-    /// of a program are spread over them.
+    /// [`Oracle::start`] with an ensemble of this number of servers on each side. The sessions of a
+    /// program are spread over them.
     ///
     /// # Errors
     /// As [`Oracle::start`].
@@ -52,8 +52,8 @@ impl Oracle {
         Self::start_sides(servers, differences, None).await
     }
 
-    /// As [`Oracle::start_several`], with servers that are reached with TLS. The sessions of a
-    /// program show certificates of their own, or none.
+    /// [`Oracle::start_several`] with servers that are reached with TLS. The sessions of a program
+    /// show certificates of their own, or none.
     ///
     /// # Errors
     /// As [`Oracle::start`]; certificates that cannot be made.
@@ -166,7 +166,7 @@ impl Recorder {
         Self::start_several(target, 1, differences).await
     }
 
-    /// As [`Recorder::start`], with an ensemble of this number of servers.
+    /// [`Recorder::start`] with an ensemble of this number of servers.
     ///
     /// # Errors
     /// As [`Recorder::start`].

@@ -1,5 +1,5 @@
-//! Where a program's paths are: below a folder of its own, so that one server can run many. Paths
-//! of the server itself, and those that no server takes, stay as they are.
+//! Folders of programs: each has its own, so that one server can run many. Paths of the server
+//! itself, and those that no server takes, stay as they are.
 
 use std::collections::HashMap;
 

@@ -20,7 +20,7 @@ pub(super) enum Act {
         place: usize,
         value: i32,
     },
-    /// As much data as a frame has room for, and this number of bytes more.
+    /// Fills a frame with data, and this number of bytes more.
     Full { path: &'static str, over: usize },
     /// A header with this op code and no body.
     Op(i32),
@@ -39,7 +39,7 @@ pub(super) enum Act {
     Expire(Silence),
 }
 
-/// How a connection is lost with requests under way.
+/// Loss of a connection with requests under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loss {
     pub(super) end: End,
@@ -47,7 +47,7 @@ pub(super) struct Loss {
     pub(super) closing: bool,
 }
 
-/// What the server sees of a connection's end.
+/// End of a connection in the server's eyes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     /// No more requests, but somebody who still listens.
@@ -58,7 +58,7 @@ pub(super) enum End {
     Reset,
 }
 
-/// How a session is silent.
+/// Kind of a session's silence.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Silence {
     /// Its connection stays.
@@ -71,11 +71,11 @@ pub(super) enum Silence {
 pub(super) enum Claim {
     WrongPassword,
     UnknownSession,
-    /// By a client that has seen more than the server.
+    /// From a client that has seen more than the server.
     AheadOfTheServer,
 }
 
-/// How a session is opened.
+/// Opening of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Handshake {
     pub(super) timeout_ms: i32,
@@ -100,7 +100,7 @@ pub(super) struct Line {
     pub(super) act: Act,
 }
 
-/// What some sessions do, in order: nobody begins before the one before has been answered.
+/// Acts of some sessions, in order: nobody begins before the one before has been answered.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub(super) sessions: usize,

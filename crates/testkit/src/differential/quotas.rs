@@ -24,7 +24,7 @@ pub(super) const PATHS: [&str; 13] = [
     "quota/b/zookeeper_stats",
     "quota/n",
 ];
-/// What makes a quota of one path: its folders, its limits, its usage.
+/// Znodes of a quota of one path: its folders, its limits, its usage.
 const STEPS: [&[&str]; 4] = [
     &["quota/zookeeper_limits", "quota/zookeeper_stats"],
     &[
@@ -59,7 +59,7 @@ const LIMITS: [&[u8]; 13] = [
     b"countHardLimit=4;byteHardLimit=10012",
     b"",
 ];
-/// What ZooKeeper cannot read.
+/// Texts of limits that ZooKeeper cannot read.
 const NO_LIMITS: [&[u8]; 3] = [b"count=,bytes=", b"count=x,bytes=1", b"count"];
 /// No others: ZooKeeper ends itself over usage data that it cannot read.
 const USAGES: [&[u8]; 4] = [

@@ -1,4 +1,4 @@
-//! How the sessions of a program reach the servers of one side: their addresses and, with TLS, the
+//! Access of a program's sessions to the servers of one side: their addresses and, with TLS, the
 //! certificate that each session shows.
 
 use std::io;
@@ -19,7 +19,7 @@ pub(super) struct Certified {
     /// Keeps the files.
     _certificates: Certificates,
     server: TlsOptions,
-    /// Of the sessions in turn. The last one shows no certificate.
+    /// TLS of the sessions in turn. The last one shows no certificate.
     clients: Vec<ClientTls>,
 }
 
@@ -54,7 +54,7 @@ impl Certified {
         })
     }
 
-    /// What a server of a side needs.
+    /// Returns the TLS that a server of a side needs.
     pub(super) fn server(&self) -> &TlsOptions {
         &self.server
     }
@@ -63,7 +63,7 @@ impl Certified {
 /// The servers of one side as sessions reach them.
 #[derive(Debug)]
 pub(super) struct Reach {
-    /// Where each of them listens, in the order of their numbers.
+    /// Addresses of the servers, in the order of their numbers.
     pub(super) addrs: Vec<SocketAddr>,
     /// Without it, there is no TLS.
     pub(super) certified: Option<Arc<Certified>>,

@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// What was heard at each line, and, at the end, while the sessions were closed.
+    /// Returns what was heard at each line, and, at the end, while the sessions were closed.
     pub(super) async fn play(mut self, program: &Program) -> Vec<Vec<String>> {
         let mut heard = Vec::with_capacity(program.lines.len() + 1);
         while heard.len() < program.lines.len() {
@@ -287,7 +287,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Of an ensemble: notes the zxid that the opening of the session has taken.
+    /// Notes the zxid that the opening of the session has taken, in an ensemble.
     async fn see_opening(&mut self, number: usize) {
         if !self.reach.has_several() {
             return;
@@ -429,7 +429,7 @@ impl<'a> Run<'a> {
         self.seats.get_mut(number)?.client.take()
     }
 
-    /// What the session was granted last, and its next xid.
+    /// Returns the session's last grant, and its next xid.
     pub(super) fn recall(&self, number: usize) -> Option<(ConnectResponse, i32)> {
         let seat = self.seats.get(number)?;
         Some((seat.session, seat.next_xid))
@@ -571,8 +571,8 @@ fn reply_text(op: OpCode, reply: &RawReply, normal: &Normal) -> String {
     )
 }
 
-/// How a connection ends says the system, a moment earlier or later: only that it ended is
-/// compared.
+/// Text of a connection's end. Which one the system reports depends on the moment: only that it
+/// ended is compared.
 pub(super) fn refusal(error: &RawError) -> String {
     match error {
         RawError::Io(_) | RawError::Closed => "the connection is closed".to_owned(),

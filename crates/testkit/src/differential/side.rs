@@ -146,12 +146,12 @@ impl Side {
     }
 }
 
-/// Where sessions reach a server.
+/// Returns the address at which sessions reach a server.
 fn addr_of(server: &TestServer) -> SocketAddr {
     server.secure_addr().unwrap_or_else(|| server.addr())
 }
 
-/// Of servers that are not made by [`Side::baton`].
+/// Options of servers that are not made by [`Side::baton`].
 fn options(certified: Option<&Certified>) -> ServerOptions {
     ServerOptions {
         tls: certified.map(|certified| certified.server().clone()),

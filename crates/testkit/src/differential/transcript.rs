@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::generator::LARGE;
 use super::program::Program;
 
-/// What was asked, line by line, and what was heard of each, up to the first line at which the
-/// servers differ.
+/// Writes down the requests, line by line, and what was heard of each, up to the first line at
+/// which the servers differ.
 pub(super) fn transcript(
     program: &Program,
     ours: &[Vec<String>],

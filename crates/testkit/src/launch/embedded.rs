@@ -25,7 +25,7 @@ const LISTENER_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Embedded {
     pub(super) dir: TempDir,
-    /// Where it listens for clients with TLS.
+    /// Address at which it listens for clients with TLS.
     pub(super) secure_addr: Option<SocketAddr>,
     options: ServerOptions,
     member: Option<Member>,

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::inspect::srvr;
 
-/// How long a server may take to say what it is: one that is paused never does.
+/// Time that a server may take to report its mode: one that is paused never does.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// An ensemble; dropping it kills its servers.
@@ -66,7 +66,7 @@ impl Ensemble {
         Self::start_with(target, size, ServerOptions::default()).await
     }
 
-    /// As [`Ensemble::start`], with other settings.
+    /// [`Ensemble::start`] with other settings.
     ///
     /// # Errors
     /// As [`TestServer::start`].
@@ -87,8 +87,8 @@ impl Ensemble {
         }
     }
 
-    /// As [`Ensemble::start_with`], each server as a process of its own, which can be paused too.
-    /// For Baton that is the `baton` command: see [`baton_binary`](super::baton_binary).
+    /// [`Ensemble::start_with`], each server as a process of its own, which can be paused too. For
+    /// Baton that is the `baton` command: see [`baton_binary`](super::baton_binary).
     ///
     /// # Errors
     /// As [`TestServer::start_process`].
@@ -235,7 +235,7 @@ impl Ensemble {
         }
     }
 
-    /// As [`Ensemble::set_cut_off`], for one direction.
+    /// [`Ensemble::set_cut_off`] for one direction.
     ///
     /// # Panics
     /// The ensemble was started without wires.
@@ -249,7 +249,7 @@ impl Ensemble {
         }
     }
 
-    /// As [`Ensemble::set_cut_off`], for two servers only.
+    /// [`Ensemble::set_cut_off`] for two servers only.
     ///
     /// # Panics
     /// As [`Ensemble::set_cut_one_way`].
@@ -258,7 +258,7 @@ impl Ensemble {
         self.set_cut_way(other, one, cut);
     }
 
-    /// As [`Ensemble::set_cut_between`], for one direction.
+    /// [`Ensemble::set_cut_between`] for one direction.
     ///
     /// # Panics
     /// As [`Ensemble::set_cut_one_way`].
@@ -339,7 +339,7 @@ impl Ensemble {
     }
 }
 
-/// What a server says it is; `None` if it does not run or does not say.
+/// Returns the mode that a server reports; `None` if it does not run or does not answer.
 async fn mode(server: &TestServer) -> Option<String> {
     if !server.runs() {
         return None;

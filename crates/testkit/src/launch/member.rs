@@ -1,4 +1,4 @@
-//! What a Baton of an ensemble has in its settings besides those of one that stands alone.
+//! Settings of a Baton of an ensemble besides those of one that stands alone.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,6 +10,6 @@ pub(super) struct Member {
     pub(super) id: u8,
     /// Every server by its id, with the address at which the others reach it.
     pub(super) servers: BTreeMap<u64, String>,
-    /// Where it listens for the others.
+    /// Address at which it listens for the others.
     pub(super) listen: SocketAddr,
 }

@@ -12,7 +12,7 @@ use super::LaunchError;
 /// server that it is for.
 const PORTS: Range<u16> = 20_000..32_000;
 
-/// How many ports were tried in this process.
+/// Number of ports that were tried in this process.
 static TRIED: AtomicU16 = AtomicU16::new(0);
 
 /// A loopback address with a free TCP port, which no other test takes as long as this process runs.

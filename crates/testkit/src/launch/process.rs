@@ -16,10 +16,10 @@ use super::member::Member;
 use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, free_addr, serves};
 use crate::inspect::four_letter_word;
 
-/// How much of a failed server's log goes into the error.
+/// Number of lines of a failed server's log that go into the error.
 const LOG_LINES: usize = 12;
 
-/// How long one question to a starting server may take.
+/// Limit on one question to a starting server.
 const PROBE: Duration = Duration::from_millis(500);
 
 /// A recipe for a server's command, and the child while it runs.
@@ -29,7 +29,7 @@ pub(super) struct Process {
     pub(super) program: PathBuf,
     args: Vec<String>,
     pub(super) dir: TempDir,
-    /// Where it listens for clients with TLS.
+    /// Address at which it listens for clients with TLS.
     pub(super) secure_addr: Option<SocketAddr>,
     child: Option<Child>,
 }
@@ -126,7 +126,7 @@ impl Process {
         }
     }
 
-    /// What it has written to standard output and standard error so far, over all its starts.
+    /// Returns its output so far, over all its starts.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }

@@ -19,14 +19,13 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const REACH_ATTEMPTS: u32 = 100;
 const REACH_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where a connecting Baton's id begins: behind the 8 bytes with which each side begins, the head
-/// of the first frame, and what stands before it in a hello (`docs/internals/peers.md`,
-/// "Handshake").
+/// Position of a connecting Baton's id: behind the 8 bytes with which each side begins, the head of
+/// the first frame, and what stands before it in a hello (`docs/internals/peers.md`, "Handshake").
 const CALLER_AT: usize = 8 + 12 + 32;
 /// Up to the end of that id.
 const OPENING_BYTES: usize = CALLER_AT + 8;
 
-/// Which way bytes go, as seen from one server of an ensemble.
+/// Direction of bytes, seen from one server of an ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From this server to others.
@@ -61,7 +60,7 @@ pub(super) struct Ways {
     pub(super) back: Way,
 }
 
-/// Who connects over a wire.
+/// Servers that connect over a wire.
 #[derive(Debug, Clone)]
 pub(super) enum Callers {
     /// One server.

@@ -15,7 +15,7 @@ const JARS: &str = "/usr/share/java";
 const STANDALONE: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 const QUORUM: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// How long a follower may take to catch up with its leader.
+/// Time that a follower may take to catch up with its leader.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// One member of an ensemble, as another sees it.
@@ -23,9 +23,9 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Peer {
     /// Its number, from 1.
     pub(super) id: usize,
-    /// Where followers find it when it leads.
+    /// Address at which followers find it when it leads.
     pub(super) quorum: SocketAddr,
-    /// Where it votes.
+    /// Address at which it votes.
     pub(super) election: SocketAddr,
 }
 

@@ -1,5 +1,5 @@
-//! What the proxy knows of a frame, and the reading of both directions of one connection. Decodes
-//! only; a frame that it cannot decode is still a frame and passes.
+//! Knowledge of the proxy about a frame, and the reading of both directions of one connection.
+//! Decodes only; a frame that it cannot decode is still a frame and passes.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use baton_proto::{
 };
 use bytes::Bytes;
 
-/// Which way a frame goes.
+/// Direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the client.
@@ -17,7 +17,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameKind {
     /// The client's first frame.
@@ -44,7 +44,7 @@ pub enum FrameKind {
     },
     /// A watch event.
     Event {
-        /// What happened.
+        /// Kind of the event.
         kind: EventKind,
     },
     /// Bytes that are not the protocol: four-letter words and their answers.
@@ -56,9 +56,9 @@ pub enum FrameKind {
 pub struct Frame {
     /// Number of the connection, from 1 in the order of accepting.
     pub connection: u64,
-    /// Which way it goes.
+    /// Its direction.
     pub direction: Direction,
-    /// What it is.
+    /// Its kind.
     pub kind: FrameKind,
     /// The path of a request or an event, where it has one; a reply has its request's.
     pub path: Option<String>,

@@ -15,7 +15,7 @@ use super::Shared;
 use super::frames::{Direction, Reader, limits};
 use super::rules::{Action, Variant};
 
-/// How long an orderly close waits for the peer's own.
+/// Time that an orderly close waits for the peer's own.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The state of a connection.

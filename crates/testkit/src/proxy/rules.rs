@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::frames::{Direction, Frame, FrameKind};
 
-/// How a connection ends.
+/// End of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Variant {
     /// Both sides get a reset.
@@ -24,13 +24,13 @@ pub enum Variant {
     RstServerOnly,
     /// Neither side is notified and nothing moves, until [`super::Proxy::heal`].
     BlackHole,
-    /// As [`Variant::BlackHole`], from client to server only.
+    /// [`Variant::BlackHole`] from client to server only.
     BlackHoleToServer,
-    /// As [`Variant::BlackHole`], from server to client only.
+    /// [`Variant::BlackHole`] from server to client only.
     BlackHoleToClient,
 }
 
-/// What a rule does at its frame.
+/// Action of a rule at its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Nothing: the frame passes and is counted.
@@ -274,7 +274,7 @@ impl Fault {
         self.fired_times(1).await
     }
 
-    /// As [`Fault::fired`], for a rule that is to act at least this number of times.
+    /// [`Fault::fired`] for a rule that is to act at least this number of times.
     pub async fn fired_times(&self, at_least: u64) -> Frame {
         let mut fired = self.rule.fired.subscribe();
         loop {
@@ -291,7 +291,7 @@ impl Fault {
         }
     }
 
-    /// How often the rule has acted.
+    /// Number of times that the rule has acted.
     #[must_use]
     pub fn times(&self) -> u64 {
         self.rule.fired.borrow().0

@@ -15,7 +15,7 @@ use baton_testkit::{
     RawClient, RawError, ServerOptions, Target, TestServer, golden, zookeeper_or_skip,
 };
 
-/// What Apache ZooKeeper 3.8.0 answered.
+/// Recorded answers of Apache ZooKeeper 3.8.0.
 const GOLDEN: &str = "acl.txt";
 
 /// `super:test`.
@@ -23,7 +23,7 @@ const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 /// `m:n`.
 const SOMEBODY: &str = "m:HAzCVm6dWUg+t34w3cXf2SCCVso=";
 
-/// What was asked, and what the server said.
+/// Requests, each with the server's answer.
 type Transcript = Vec<(String, String)>;
 
 struct Client {
@@ -351,7 +351,7 @@ async fn credentials(server: SocketAddr) -> Transcript {
     said
 }
 
-/// Who may not read a znode any more receives no events of it.
+/// Checks that a session that may no longer read a znode receives no events of it.
 async fn events(server: SocketAddr) -> Transcript {
     let mut writer = Client::of(server).await;
     let mut watcher = Client::of(server).await;

@@ -80,8 +80,8 @@ async fn zookeeper_answers_as_was_recorded() {
     }
 }
 
-/// What an ensemble adds is in its way only: through each server, and with sessions that move from
-/// one to another, it answers as one server does.
+/// An ensemble answers as one server does, through each server, and with sessions that move from
+/// one to another.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_batons_answer_as_one() {
     let differences = Differences::meant();

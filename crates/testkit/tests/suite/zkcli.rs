@@ -158,7 +158,7 @@ ls -s /
 quit
 ";
 
-/// What the command line says.
+/// Output of the command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     answers: Vec<String>,
