@@ -31,7 +31,8 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// How many waiters were woken, and how many requests the server got, for a number of releases.
+/// Counts the waiters that were woken, and the requests that the server got, for a number of
+/// releases.
 async fn measure(waiters: u64, releases: u64, herd: bool) -> Outcome<(u64, u64)> {
     let server = Embedded::in_memory().await?;
     let proxy = Proxy::start(server.connect_string().parse()?).await?;

@@ -58,8 +58,8 @@ struct Case {
     workload: &'static str,
     connections: u32,
     in_flight: u32,
-    /// How the end of a turn and the next one reach the server. The peers can only await the one
-    /// and begin the other: their measurement is that of the row that does so.
+    /// Way in which the end of a turn and the next one reach the server. The peers can only await
+    /// the one and begin the other: their measurement is that of the row that does so.
     turns: &'static str,
     /// Items that a work queue claims in one change.
     prefetch: u32,
@@ -187,7 +187,7 @@ const RECIPES: [Case; 11] = [
 
 const MILLION: &str = "million";
 
-/// What was measured of one case on one server.
+/// Measurements of one case on one server.
 #[derive(Debug, Clone, Default)]
 struct Measurements {
     ops_per_second: Series,
@@ -196,7 +196,7 @@ struct Measurements {
     p99_us: Series,
 }
 
-/// What was measured of a server's memory and start.
+/// Memory and start of a server.
 #[derive(Debug, Clone, Default)]
 struct Size {
     idle_bytes: f64,
@@ -215,7 +215,7 @@ struct Peer {
     command: fn(&Case, &str, u32) -> Result<Command>,
 }
 
-/// Whom a recipe is measured beside, if anybody does the same.
+/// Returns the peer beside which a recipe is measured, if there is one.
 fn peer(case: &Case) -> Option<Peer> {
     match case.name {
         "lock" | "handoff" => Some(Peer {
@@ -306,7 +306,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// How the load generator reaches a server.
+/// Connection of the load generator to a server.
 struct Reached<'a> {
     servers: String,
     /// With TLS: whom it trusts.

@@ -42,7 +42,7 @@ enum Part {
     Large,
     /// Three servers that stand still or are killed.
     Outages,
-    /// What a page costs the server that shows it; no browser takes part.
+    /// The cost of a page to the server that shows it; no browser takes part.
     Cost,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What the check needs and this machine has not.
+/// Returns what the check needs and this machine has not.
 fn missing() -> Vec<String> {
     let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
     let version = |program: &str| {

@@ -11,18 +11,18 @@ use serde_json::Value;
 use crate::{Result, machine, page, process, root, table};
 
 const PAGE: &str = "docs/project/mutants.md";
-/// Of each crate, the files with the most functions that no test enters.
+/// Number of files shown of each crate, those with the most functions that no test enters.
 const FILES: usize = 3;
 
 /// Measure which code the tests enter, and write the table of docs/project/mutants.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Of this package only, and print the table only; may be given several times.
+    /// Measure this package only, and print the table only; may be given several times.
     #[arg(short, long = "package", value_name = "NAME")]
     packages: Vec<String>,
 }
 
-/// What the tests enter of some code.
+/// Code that the tests enter.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Entered {
     lines: (u64, u64),

@@ -7,7 +7,7 @@ use baton_testkit::differential::{Differences, Generator, Oracle};
 
 use crate::Result;
 
-/// How much is shown of a difference that cannot be cut down.
+/// Number of lines shown of a difference that cannot be cut down.
 const END_LINES: usize = 40;
 
 /// Compare Baton's answers with Apache ZooKeeper's, operation by operation.

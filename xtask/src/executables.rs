@@ -19,12 +19,12 @@ pub(crate) struct Executable {
     /// The tests of the module; empty: all that the executable has.
     pub(crate) tests: Vec<String>,
     pub(crate) path: PathBuf,
-    /// Where cargo would run it.
+    /// Folder in which cargo would run it.
     pub(crate) folder: PathBuf,
 }
 
 impl Executable {
-    /// What a line of `--message-format=json` says was built, if that is a test executable.
+    /// Returns what a line of `--message-format=json` says was built, if that is a test executable.
     pub(crate) fn of_message(message: &Value) -> Option<Self> {
         if message["profile"]["test"] != true {
             return None;
@@ -81,7 +81,7 @@ impl Executable {
         Ok(modules.into_iter().map(one).collect())
     }
 
-    /// What these executables consist of.
+    /// Returns the modules of these executables.
     pub(crate) fn all_modules(executables: Vec<Self>) -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for executable in executables {

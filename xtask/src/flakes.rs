@@ -24,13 +24,13 @@ const STEP: Duration = Duration::from_millis(50);
 /// Run the tests many times under load, and name those that do not always pass.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How often each test runs.
+    /// Number of runs of each test.
     #[arg(long, value_name = "N", default_value_t = 20)]
     runs: usize,
-    /// How many executables run at once.
+    /// Number of executables that run at once.
     #[arg(long, value_name = "N", default_value_t = 16)]
     load: usize,
-    /// Of this package only; may be given several times.
+    /// Run the tests of this package only; may be given several times.
     #[arg(short, long = "package", value_name = "NAME")]
     packages: Vec<String>,
     /// Only tests with this in their names.
@@ -48,7 +48,7 @@ struct Turn {
     run: usize,
 }
 
-/// How often a test failed, and where the output of the last time is.
+/// Failures of a test, and where the output of the last one is.
 #[derive(Debug, Default)]
 struct Failures {
     times: usize,

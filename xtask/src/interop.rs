@@ -118,10 +118,10 @@ impl OnServer {
     }
 }
 
-/// How a part ended that did not fail.
+/// End of a part that did not fail.
 enum Done {
     Passed,
-    /// What it needs is missing.
+    /// Left out, since this is missing.
     Skipped(String),
 }
 

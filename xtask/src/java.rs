@@ -10,7 +10,7 @@ use crate::{Result, command, root};
 /// it is not Debian's.
 const CLASS_PATH: &str = "BATON_ZOOKEEPER_CLASSPATH";
 
-/// Where the jars of Apache ZooKeeper and Curator come from.
+/// Source of the jars of Apache ZooKeeper and Curator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Source {
     /// The distribution's packages: ZooKeeper 3.8.
@@ -25,7 +25,7 @@ pub(crate) const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.Quorum
 const PACKAGES: &str = "zookeeper libzookeeper-java libnetty-java libcurator-recipes-java libslf4j-java openjdk-17-jdk-headless";
 const JARS: &str = "/usr/share/java";
 const ZOOKEEPER: [&str; 2] = ["zookeeper", "slf4j-simple"];
-/// What TLS needs besides, which the manifest of Debian's zookeeper.jar does not name.
+/// Jars that TLS needs besides, which the manifest of Debian's zookeeper.jar does not name.
 const NETTY: [&str; 2] = ["netty-codec", "netty-resolver"];
 const PEERS: [&str; 9] = [
     "curator-recipes",
@@ -203,7 +203,7 @@ pub(crate) fn peer(class: &str) -> Result<Command> {
     compiled(&SMALL, class)
 }
 
-/// As [`peer`], with these options and what TLS needs.
+/// [`peer`] with these options and what TLS needs.
 pub(crate) fn peer_with_tls(class: &str, options: &[String]) -> Result<Command> {
     let mut class_path = zookeeper_with_tls()?;
     class_path.push(classes()?);

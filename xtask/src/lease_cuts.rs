@@ -43,7 +43,7 @@ const PHASES: u128 = 8;
 /// grant.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many rounds there are for each `syncLimit` and kind of cut.
+    /// Number of rounds for each `syncLimit` and kind of cut.
     #[arg(long, value_name = "N", default_value_t = 2)]
     rounds: usize,
     /// `syncLimit` of the ensembles.
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What a session of this timeout, in seconds, states.
+    /// Returns the lease options of a session of this timeout, in seconds.
     fn lease(&self, timeout: u64) -> LeaseOptions {
         match self.misstate.filter(|_| timeout >= 30) {
             None => LeaseOptions::default(),
@@ -91,10 +91,10 @@ struct Holder {
     last: JoinHandle<std::result::Result<Last, Failure>>,
 }
 
-/// As the tasks return it.
+/// Error of the tasks.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Until when something was held.
+/// Last moment at which something was held.
 enum Last {
     Held(BootInstant),
     /// It was given back, not lost: the session survived the cut.
@@ -122,7 +122,7 @@ impl Transport for Pinned {
     }
 }
 
-/// What a cell of the report has seen.
+/// Observations of a cell of the report.
 #[derive(Default)]
 struct Seen {
     runs: usize,
@@ -344,7 +344,7 @@ async fn hold(
     })
 }
 
-/// What still holds after this has survived the cut.
+/// Time after the cut at which a hold counts as one that survived it.
 const LONG_AFTER: Duration = Duration::from_secs(70);
 
 async fn ask(guard: Guard) -> Last {

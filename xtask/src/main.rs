@@ -46,14 +46,14 @@ use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 
-/// What a task returns: its error is shown on one line.
+/// Result of a task: its error is shown on one line.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Project tasks.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", disable_help_subcommand = true)]
 struct Cli {
-    /// Where the tasks that run Java peers get their jars.
+    /// Source of the jars of the tasks that run Java peers.
     #[arg(
         long,
         global = true,

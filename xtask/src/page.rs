@@ -9,7 +9,7 @@ pub(crate) fn replace(page: &str, name: &str, text: &str) -> Result<()> {
     edit(page, name, |_| text.to_owned())
 }
 
-/// As [`replace`], by what `write` makes of what is there.
+/// [`replace`] by what `write` makes of what is there.
 pub(crate) fn edit(page: &str, name: &str, write: impl FnOnce(&str) -> String) -> Result<()> {
     let file = root().join(page);
     let text = fs::read_to_string(&file).map_err(|error| format!("{page}: {error}"))?;

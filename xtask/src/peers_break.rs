@@ -61,18 +61,18 @@ const SUBJECTS: [Subject; 5] = [
         servers: Target::Baton,
     },
 ];
-/// How many of [`SUBJECTS`] are not Baton's.
+/// Number of [`SUBJECTS`] that are not Baton's.
 const OTHERS: usize = 3;
 
 /// A lock on servers of one kind.
 struct Subject {
-    /// What the table calls it.
+    /// Name in the table.
     name: &'static str,
-    /// What paths are named by.
+    /// Name in paths.
     folder: &'static str,
     /// The peer's recipe.
     recipe: &'static str,
-    /// What is in the names of its nodes.
+    /// Part of the names of its nodes.
     token: &'static str,
     servers: Target,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Args {
     /// Do only these, and leave docs/user/why.md as it is.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Experiment>,
-    /// How often each is done.
+    /// Number of runs of each.
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
 }

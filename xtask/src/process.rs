@@ -111,7 +111,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What tables call it.
+    /// Returns the name in tables.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Baton(_) => "Baton",
@@ -120,14 +120,14 @@ impl Kind {
     }
 }
 
-/// What a server has besides the settings of every server: TLS and identities.
+/// Settings of a server besides those of every server: TLS and identities.
 #[derive(Debug, Clone)]
 pub(crate) struct Extras {
     /// Its port with TLS.
     pub(crate) secure_port: u16,
     /// Lines of its zoo.cfg, which both kinds of server read.
     pub(crate) zoo_cfg: String,
-    /// What Baton has by flags, and ZooKeeper by options of Java.
+    /// Flags of Baton, and options of Java for ZooKeeper.
     pub(crate) baton_flags: Vec<String>,
     pub(crate) java_options: Vec<String>,
 }
@@ -148,7 +148,7 @@ impl Server {
         Self::start_with(kind, dir, None)
     }
 
-    /// As [`Server::start`], with more than every server has.
+    /// [`Server::start`] with more than every server has.
     pub(crate) fn start_with(kind: &Kind, dir: &Path, extras: Option<Extras>) -> Result<Self> {
         let dir = dir.join(kind.name().replace(' ', "-"));
         std::fs::create_dir_all(&dir)?;
@@ -168,13 +168,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Where clients connect with TLS, if it has a port for that.
+    /// Returns the address at which clients connect with TLS, if there is one.
     pub(crate) fn secure_addr(&self) -> Option<String> {
         let extras = self.extras.as_ref()?;
         Some(format!("127.0.0.1:{}", extras.secure_port))
     }
 
-    /// Where clients connect.
+    /// Returns the address at which clients connect.
     pub(crate) fn addr(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

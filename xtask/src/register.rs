@@ -54,7 +54,7 @@ fn append(file: &Path, name: &str) -> Result<()> {
         .write_all(format!("{name}\n").as_bytes())?)
 }
 
-/// What a register holds.
+/// Content of a register.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Turns in all.

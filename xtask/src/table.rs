@@ -42,7 +42,7 @@ pub(crate) fn show(value: f64) -> String {
     }
 }
 
-/// How many times `value` is of `base`.
+/// Returns the ratio of `value` to `base`.
 pub(crate) fn ratio(value: f64, base: f64) -> String {
     if base > 0.0 && value > 0.0 {
         format!("{}×", show(value / base))

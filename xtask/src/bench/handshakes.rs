@@ -1,4 +1,4 @@
-//! What a TLS handshake costs the server: whole ones, with a client's certificate and without, and
+//! Cost of a TLS handshake to the server: whole ones, with a client's certificate and without, and
 //! resumed ones. Counted in the server's processor time, which the load of the machine disturbs
 //! least: its inverse is what one core can do.
 

@@ -30,7 +30,7 @@ const WORKS_EVERY: Duration = Duration::from_millis(250);
 const OPENED_AT_A_TIME: usize = 64;
 /// A client that could not connect tries again after this.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long the storm may last.
+/// Limit on the storm.
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// Runs it on both servers; the table.
@@ -83,7 +83,7 @@ struct Outcome {
     slowest: Duration,
 }
 
-/// Where a session connects.
+/// Address and transport of a session.
 #[derive(Clone)]
 struct Way {
     addr: SocketAddr,

@@ -13,7 +13,7 @@ use crate::{Result, machine, page};
 /// The workloads that are measured with TLS.
 const CASES: [&str; 4] = ["set", "get", "set-1x1", "get-1x1"];
 
-/// Whom a column is of.
+/// Library of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Column {
     Plain,

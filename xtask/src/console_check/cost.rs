@@ -1,4 +1,4 @@
-//! What a page that is open on a server costs it: at rest, and of its throughput under full load.
+//! Cost of a page that is open on a server: at rest, and of its throughput under full load.
 //!
 //! Owns how that is measured. The page is a connection that reads all events, as a browser's tab
 //! does; the browser's own work is left out, since it runs elsewhere.
@@ -19,7 +19,7 @@ use crate::process::cpu_seconds;
 /// Pairs of measurements under load, one with a page and one without.
 const ROUNDS: usize = 7;
 const LOADED_SECONDS: u32 = 4;
-/// How long a server at rest is measured.
+/// Time that a server at rest is measured.
 const REST: Duration = Duration::from_secs(40);
 /// A page that has been opened reads the whole tree first.
 const SETTLING: Duration = Duration::from_secs(8);

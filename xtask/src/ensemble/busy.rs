@@ -13,7 +13,7 @@ use super::load::PATIENCE;
 use super::stage::{Report, Settings, Stage};
 use crate::Result;
 
-/// How long a run takes where nobody says otherwise.
+/// Default length of a run.
 const LENGTH: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(200);
 

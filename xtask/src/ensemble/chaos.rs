@@ -19,21 +19,21 @@ use crate::Result;
 const PROBER: usize = SERVERS;
 /// Steps with one fault or two in one round of load: its znodes have to fit into one listing.
 const STEPS_OF_A_ROUND: usize = 3;
-/// Of this number of faults, one begins together with the one before it.
+/// One fault in this number begins together with the one before it.
 const TOGETHER: u8 = 3;
 
-/// What is done to a server.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Kill,
-    /// Of all servers.
+    /// SIGKILL of all servers.
     KillAll,
     Pause,
     /// From both others.
     Cut(&'static [Direction]),
     /// From the next one only.
     CutFromOne,
-    /// By SIGTERM.
+    /// SIGTERM, then a start.
     Restart,
     /// It runs with an empty folder, and gets its own again.
     LoseFolder,
@@ -218,7 +218,7 @@ async fn choose_victims(stage: &mut Stage, kinds: &[Kind]) -> Result<Vec<Fault>>
         .collect())
 }
 
-/// What clients of servers at fault have asked for in one round.
+/// Requests of clients of servers at fault in one round.
 #[derive(Debug, Default)]
 struct Probed {
     clients: usize,

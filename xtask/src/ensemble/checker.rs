@@ -20,7 +20,7 @@ use super::history::{Act, Ending, Operation, Outcome, Version, Zxid};
 /// More of them help nobody.
 const MOST_PROBLEMS: usize = 20;
 
-/// What contradicts the rules.
+/// Returns what contradicts the rules.
 pub(super) fn check(operations: &[Operation], ending: &Ending) -> Vec<String> {
     let mut problems = Vec::new();
     refusals(operations, &mut problems);

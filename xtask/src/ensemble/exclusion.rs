@@ -28,8 +28,8 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     read.collect()
 }
 
-/// What contradicts that one holds at a time: a line with a lower token behind one with a higher
-/// token, a line that was made before one of an earlier holder, and a token that two share.
+/// Returns what contradicts that one holds at a time: a line with a lower token behind one with a
+/// higher token, a line that was made before one of an earlier holder, and a token that two share.
 pub(super) fn violations(lines: &[Line]) -> Vec<String> {
     let mut found = Vec::new();
     for pair in lines.windows(2) {
@@ -51,7 +51,7 @@ pub(super) fn violations(lines: &[Line]) -> Vec<String> {
     found
 }
 
-/// How many holders there were.
+/// Returns the number of holders.
 pub(super) fn holders(lines: &[Line]) -> usize {
     let tokens: BTreeSet<u64> = lines.iter().map(|line| line.token).collect();
     tokens.len()

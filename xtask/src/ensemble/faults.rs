@@ -93,7 +93,7 @@ async fn ask_while_others_go_on(
     Ok(answers)
 }
 
-/// What is cut.
+/// Connections that are cut.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     /// The leader from both others.

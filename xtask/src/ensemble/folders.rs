@@ -11,16 +11,16 @@ use super::load::PATIENCE;
 use super::stage::{Report, Running, SERVERS, Settings, Stage};
 use crate::Result;
 
-/// How long nothing may be acknowledged that needs the vote of a server that has none.
+/// Time for which nothing may be acknowledged that needs the vote of a server that has none.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long the load goes on between the copy of a folder and the end of its server: the leader
+/// Time that the load goes on between the copy of a folder and the end of its server: the leader
 /// notes each second what the others have acknowledged.
 const SINCE_THE_COPY: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a server with an empty folder says.
+/// Log text of a server with an empty folder.
 const EMPTY: &str = "neither votes nor serves";
-/// What the servers say of one with an older copy.
+/// Log text of the servers about one with an older copy.
 const OLDER: &str = "is an older copy";
 
 /// A follower's folder is lost (R17).

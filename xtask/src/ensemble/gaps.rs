@@ -1,4 +1,4 @@
-//! How long no write was acknowledged: measured for each fault on the clients that are not
+//! Times without an acknowledged write: measured for each fault on the clients that are not
 //! connected to the server at fault, and summed up.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::history::Operation;
 pub(super) struct Fault {
     /// When it began, on the clock of the run.
     pub(super) at: Duration,
-    /// Until when its effects count.
+    /// End of its effects.
     pub(super) until: Duration,
     /// The clients that count.
     pub(super) clients: Vec<usize>,

@@ -1,11 +1,11 @@
-//! What clients asked for in one round and what they received, and what was there at its end.
+//! Requests and answers of clients in one round, and what was there at its end.
 
 use std::time::Duration;
 
 /// A place in the order of all writes: the zxid that the server answered with.
 pub(super) type Zxid = i64;
 
-/// What became of an operation.
+/// Outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome<T> {
     /// It was acknowledged.
@@ -60,7 +60,7 @@ pub(super) struct Version {
     pub(super) zxid: Zxid,
 }
 
-/// What a client asked for, with its outcome.
+/// Request of a client, with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
     /// A sequential znode with [`value`] in it.
@@ -122,7 +122,7 @@ pub(super) fn value(client: usize, number: u64) -> String {
     format!("{client}-{number}")
 }
 
-/// What one server shows when all operations of a round have ended.
+/// State that one server shows when all operations of a round have ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Ending {
     /// The sequential znodes, with their data.

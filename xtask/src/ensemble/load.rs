@@ -93,7 +93,7 @@ impl Round {
         format!("{}/register-{register}", self.0)
     }
 
-    /// What is there, as the client's server shows it once it has caught up.
+    /// Reads what is there, as the client's server shows it once it has caught up.
     pub(super) async fn ending(&self, client: &Client) -> Result<Ending> {
         let read = async {
             loop {

@@ -242,7 +242,7 @@ async fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// What came of the commands that one taker has started.
+/// Results of the commands that one taker has started.
 #[derive(Debug, Default)]
 struct Taken {
     whole: usize,

@@ -18,7 +18,7 @@ const ARGS: [&str; 2] = [
     "--reconfig",
     "--super-digest=super:lK75jTNcA+U9vtVEw5vB51mj/w4=",
 ];
-/// How many join and how many leave, of seven members in the beginning and at the end.
+/// Numbers of servers that join and that leave, of seven members in the beginning and at the end.
 const STEPS: [(usize, usize); 5] = [(0, 2), (2, 2), (0, 2), (2, 0), (2, 0)];
 /// Between two tries of a change.
 const RETRY: Duration = Duration::from_millis(100);
@@ -89,7 +89,8 @@ async fn change_again_and_again(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// How a change names each server: as the members do, with its address for clients.
+/// Returns the lines by which a change names each server: those of the members, with the address
+/// for clients.
 async fn lines(stage: &Stage, session: &Session) -> Result<Vec<EnsembleMember>> {
     let listed = async {
         loop {

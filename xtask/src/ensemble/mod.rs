@@ -70,22 +70,22 @@ pub(crate) struct Args {
     /// Operations of each client in a second.
     #[arg(long, value_name = "N", default_value_t = 400)]
     rate: u32,
-    /// Which servers.
+    /// The servers.
     #[arg(long, value_enum, default_value_t = Servers::Baton)]
     servers: Servers,
     /// For how long a server is paused or cut off, at least and at most, in milliseconds.
     #[arg(long, value_name = "FROM,TO", value_delimiter = ',', default_values_t = [3_000, 20_000])]
     pause: Vec<u64>,
-    /// Of busy-machine: threads that compute without a pause.
+    /// Threads that compute without a pause, for busy-machine.
     #[arg(long, value_name = "N", default_value_t = 30)]
     busy: usize,
-    /// Of throughput: times that everything is measured.
+    /// Times that everything is measured, for throughput.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Of throughput: seconds that each workload is measured.
+    /// Seconds that each workload is measured, for throughput.
     #[arg(long, value_name = "S", default_value_t = 4)]
     window: u64,
-    /// Of throughput: only the rows whose name contains this; implies `--print`.
+    /// Only the rows whose name contains this, for throughput; implies `--print`.
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
     /// Fail where a gap is longer than its bound, or where there were more elections.
@@ -102,7 +102,7 @@ enum Servers {
     Zookeeper,
 }
 
-/// What is done to the servers.
+/// Trial of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Trial {
     /// `kill -9` of the leader.

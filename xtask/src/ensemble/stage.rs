@@ -1,4 +1,4 @@
-//! What every trial has: three servers, clients on them, rounds of load whose histories are
+//! Stage of every trial: three servers, clients on them, rounds of load whose histories are
 //! checked, and at the end the check of each data folder.
 
 use std::ops::RangeInclusive;
@@ -17,10 +17,10 @@ use super::load::{self, Client, Load, Round, RunClock};
 use crate::{Result, command};
 
 pub(super) const SERVERS: usize = 3;
-/// How much of a server's log is shown when a trial has failed.
+/// Number of lines of a server's log that are shown when a trial has failed.
 const LOG_LINES: usize = 25;
 
-/// What the trials are to do.
+/// Settings of the trials.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) target: Target,
@@ -67,11 +67,11 @@ impl Settings {
     }
 }
 
-/// What a trial has measured and counted.
+/// Measurements and counts of a trial.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     pub(super) runs: usize,
-    /// How long the clients that count had no write acknowledged.
+    /// Times for which the clients that count had no write acknowledged.
     pub(super) gaps: Spread,
     pub(super) acknowledged: usize,
     /// Writes without an answer, of all clients.
@@ -128,7 +128,7 @@ pub(super) struct Stage {
 pub(super) struct Running {
     pub(super) round: Round,
     pub(super) load: Load,
-    /// How many connections each client had had when it began.
+    /// Number of connections of each client when it began.
     connections: Vec<u64>,
 }
 
@@ -378,7 +378,7 @@ impl Stage {
     }
 }
 
-/// Where two texts begin to differ.
+/// Returns the place at which two texts begin to differ.
 fn difference(one: &str, other: &str) -> String {
     let same = one
         .chars()

@@ -1,5 +1,5 @@
-//! What three servers do in a second and what that costs: Baton beside Apache ZooKeeper, in turn on
-//! the same machine and disk, for `docs/benchmarks.md`.
+//! Throughput of three servers and its cost: Baton beside Apache ZooKeeper, in turn on the same
+//! machine and disk, for `docs/benchmarks.md`.
 
 use std::path::Path;
 use std::process::Command;

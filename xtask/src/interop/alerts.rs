@@ -16,7 +16,7 @@ use super::Done;
 use crate::process::{Owned, build_baton, free_port, succeed, work_dir};
 use crate::{Result, root};
 
-/// How long an alert may take to fire or to end.
+/// Time that an alert may take to fire or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
@@ -263,7 +263,7 @@ fn firing(prometheus: &str) -> Vec<Value> {
     firing.map(|alert| alert["labels"].clone()).collect()
 }
 
-/// What an HTTP server on this machine answers, head and body.
+/// Returns the answer of an HTTP server on this machine, head and body.
 fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -82,7 +82,7 @@ pub(super) fn run(baton: &Path, znodes: usize, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many znodes these lines report: one each, but for those of the many.
+/// Returns the number of znodes that these lines report: one each, but for those of the many.
 fn count(lines: &[&str]) -> usize {
     let lines = lines.iter().map(|line| match line.split_once("/* ") {
         Some((_, many)) => many

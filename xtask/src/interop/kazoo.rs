@@ -10,10 +10,11 @@ use crate::command::{output, target_dir};
 use crate::process::build_baton;
 use crate::{Result, page, root};
 
-/// Where the pack lies if nobody says: beside the repository.
+/// Default folder of the pack: beside the repository.
 const BESIDE: &str = "../shared/conformance/kazoo";
 const SCRIPT: &str = "run.sh";
-/// What Baton's server says in `envi`; one test of kazoo compares it with the setting of the pack.
+/// Version that Baton's server reports in `envi`; one test of kazoo compares it with the setting of
+/// the pack.
 const REPORTED_VERSION: &str = "3.9.5";
 
 /// kazoo's certificates that are of X.509 version 1, as kazoo's test harness makes them. Neither
@@ -110,7 +111,7 @@ fn folders(parent: &Path, prefix: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What the pack prints; all of it goes to a log too.
+/// Returns the output of the pack; all of it goes to a log too.
 fn suite(script: &Path, cache: &Path, baton: &Path, size: u8) -> Result<String> {
     let log = target_dir()?.join(format!("xtask-kazoo-{size}.log"));
     // kazoo names the provider of SASL for each server, also for those without users; and its file
@@ -142,10 +143,10 @@ fn suite(script: &Path, cache: &Path, baton: &Path, size: u8) -> Result<String> 
     }
 }
 
-/// What the pack's last lines say.
+/// Result in the pack's last lines.
 #[derive(Debug)]
 struct SuiteResult {
-    /// How many must pass, and how many passed at all.
+    /// Number that must pass, and number that passed at all.
     summary: String,
     missed: Vec<String>,
 }

@@ -13,7 +13,7 @@ use crate::process::{Ensemble, Kind, Owned, Server};
 use crate::register::tally;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a server may take beyond the timeout to expire a session, and a waiter to be notified.
+/// Time that a server may take beyond the timeout to expire a session, and a waiter to be notified.
 const EXPIRY_SLACK: Duration = Duration::from_secs(10);
 const WORKERS: usize = 4;
 const TURNS_EACH: usize = 10;

@@ -1,4 +1,5 @@
-//! Who honours whom on one lock path, each cell tried with the libraries themselves.
+//! Libraries that honour each other on one lock path, each cell tried with the libraries
+//! themselves.
 //!
 //! Baton must wait behind a holder that it can be ordered with, and refuse every other with the
 //! typed error (H13, H90). What the others do behind Baton is theirs to decide: it is only noted.

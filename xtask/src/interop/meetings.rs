@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 3;
 const AGREE: &str = "agree";
 
-/// What they do; what is worth a note.
+/// Steps of a group; they return what is worth a note.
 type Steps = fn(&mut [Peer]) -> Result<String>;
 
 /// Members of one barrier or group, and what they do.

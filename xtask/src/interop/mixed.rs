@@ -23,9 +23,9 @@ const FAULT_PAUSE_MS: u64 = 1_500;
 const MOVING: usize = 8;
 /// A queue that does not move for this long gets its next fault all the same.
 const STANDSTILL: Duration = Duration::from_secs(12);
-/// What a group must show.
+/// Number of hand-overs that a group must show.
 const ENOUGH_HAND_OVERS: usize = 30;
-/// How much longer a run may take until it does.
+/// Extra time that a run may take until it does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The members of one wait queue.
@@ -105,7 +105,7 @@ const GROUPS: &[Group] = &[
     ),
 ];
 
-/// What one group did on one server.
+/// Outcome of one group on one server.
 struct Outcome {
     tally: Tally,
     kills: usize,

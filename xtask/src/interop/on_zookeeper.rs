@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Result, hazards, root};
 
-/// How much of a failed test's output is shown.
+/// Number of lines shown of a failed test's output.
 const TAIL_LINES: usize = 25;
 
 pub(super) fn run() -> Result<()> {

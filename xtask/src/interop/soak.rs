@@ -106,7 +106,7 @@ struct Servers {
     runtime: Runtime,
 }
 
-/// What is killed.
+/// Process that is killed.
 enum Running {
     One(Server),
     /// One after the other: the index of the next one.
@@ -226,7 +226,7 @@ impl Ways {
     }
 }
 
-/// What was done to the servers and to the connections.
+/// Faults of the servers and of the connections.
 #[derive(Debug, Default)]
 struct Faults {
     kills: usize,

@@ -14,7 +14,7 @@ use crate::{Result, command, root};
 
 /// The collector, as pip names it. Its package holds the program.
 const ROTEL: &str = "rotel==0.0.1a15";
-/// How long a process may take to start.
+/// Time that a process may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(dir: Option<&Path>) -> Result<Done> {

@@ -202,7 +202,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
-    /// How many mutants each module may have.
+    /// Returns the limit on the mutants of each module.
     fn limit(&self) -> usize {
         if self.all { usize::MAX } else { self.sample }
     }
@@ -293,8 +293,8 @@ fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>
         .collect())
 }
 
-/// What makes two runs the same. Mutants of code that has changed since have other keys, and are
-/// tried anew.
+/// Describes a run, so that two alike are the same. Mutants of code that has changed since have
+/// other keys, and are tried anew.
 fn describe(args: &Args) -> serde_json::Value {
     json!({
         "seed": args.seed,
@@ -349,7 +349,7 @@ fn viable(
     Ok(kept)
 }
 
-/// What becomes of each, printed and noted as soon as it is known.
+/// Tries each mutant; its outcome is printed and noted as soon as it is known.
 fn try_all(
     chosen: Vec<Chosen>,
     runner: &Runner,

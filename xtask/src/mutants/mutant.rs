@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// What kind of mistake a mutant is.
+/// Kind of a mutant's mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operator {
     /// `<` for `<=`, `>` for `>=`, and back.
@@ -69,7 +69,7 @@ impl fmt::Display for Operator {
     }
 }
 
-/// How a mutant is written into the source beside the original.
+/// Form in which a mutant is written into the source beside the original.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// `(if on { replacement } else { original })`.
@@ -104,7 +104,7 @@ pub(super) struct Mutant {
 }
 
 impl Mutant {
-    /// What an interrupted run knows it by.
+    /// Returns the key by which an interrupted run knows it.
     pub(super) fn key(&self) -> String {
         format!(
             "{}:{}-{} {} {}",
@@ -116,7 +116,7 @@ impl Mutant {
         )
     }
 
-    /// What it does, on one line of bounded length.
+    /// Describes it on one line of bounded length.
     pub(super) fn change(&self) -> String {
         let replacement = match (&*self.replacement, self.shape) {
             ("", Shape::Body) => "return".to_owned(),
@@ -145,7 +145,7 @@ pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a line of a report has room for.
+/// Shortens code to the room of a line of a report.
 fn short(text: &str) -> String {
     const MOST: usize = 100;
     if text.chars().count() <= MOST {

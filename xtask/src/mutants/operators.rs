@@ -1,4 +1,5 @@
-//! What the operators do to an expression, a condition, a block's statements and a function's body.
+//! Mutation of an expression, a condition, a block's statements and a function's body by each
+//! operator.
 
 use std::ops::Range;
 

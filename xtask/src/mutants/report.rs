@@ -106,7 +106,7 @@ impl Excuses {
     }
 }
 
-/// What became of one mutant of the sample.
+/// Mutant of the sample with its outcome.
 #[derive(Debug)]
 pub(super) struct Tried {
     pub(super) chosen: Chosen,
@@ -143,9 +143,9 @@ impl Score {
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub(super) seed: u64,
-    /// How the sample was drawn, in words.
+    /// Description of the sample.
     pub(super) sample: String,
-    /// Whose tests were run: `own` or `all`.
+    /// Tests that were run: `own` or `all`.
     pub(super) tests: &'static str,
     pub(super) excuses: &'a Excuses,
     pub(super) tried: &'a [Tried],
@@ -198,7 +198,7 @@ impl Report<'_> {
         lived.collect()
     }
 
-    /// Of those that were tried and need no excuse, how many of a hundred were caught.
+    /// Returns the percentage that was caught of those that were tried and need no excuse.
     pub(super) fn caught_percent(&self) -> f64 {
         let (mut caught, mut all) = (0_u32, 0_u32);
         for score in self.scores().into_values() {

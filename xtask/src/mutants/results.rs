@@ -1,5 +1,5 @@
-//! What has become of mutants, in a file that an interrupted run is resumed from: one JSON object a
-//! line, the run's own first.
+//! Outcomes of mutants in a file that an interrupted run is resumed from: one JSON object a line,
+//! the run's own first.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ pub(super) enum Resume {
 #[derive(Debug)]
 pub(super) struct Results {
     file: Mutex<File>,
-    /// By the mutant's key; none for one that does not compile.
+    /// Outcomes by the mutant's key; none for one that does not compile.
     known: BTreeMap<String, Option<Outcome>>,
     /// Those that survived and are to be tried again.
     again: BTreeMap<String, Outcome>,
@@ -89,7 +89,7 @@ impl Results {
         !self.known.is_empty()
     }
 
-    /// What became of this mutant. One that is excused is not tried again.
+    /// Returns the outcome of this mutant. One that is excused is not tried again.
     pub(super) fn outcome(&self, key: &str, excused: bool) -> Option<&Outcome> {
         match self.known.get(key) {
             Some(outcome) => outcome.as_ref(),

@@ -10,7 +10,7 @@ use super::mutant::{Mutant, Shape};
 /// A mutant with the number of its switch.
 pub(super) type Numbered<'m> = (u32, &'m Mutant);
 
-/// Where a mutant came to lie in the rewritten text.
+/// Position of a mutant in the rewritten text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) id: u32,

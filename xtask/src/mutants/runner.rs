@@ -29,7 +29,7 @@ const MEMORY: &str = "12000000";
 /// Between two checks of a run.
 const STEP: Duration = Duration::from_millis(20);
 
-/// How a run of an executable ended.
+/// End of a run of an executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ended {
     Passed,
@@ -38,7 +38,7 @@ enum Ended {
     TimedOut,
 }
 
-/// What became of a mutant.
+/// Outcome of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A test failed: `baton-locks-client/lifetime h26_...`.
@@ -52,7 +52,7 @@ pub(super) enum Outcome {
     NotRun,
 }
 
-/// What an executable does without a mutant.
+/// Run of an executable without a mutant.
 #[derive(Debug, Clone)]
 pub(super) struct Reach {
     pub(super) executable: Executable,
@@ -60,10 +60,10 @@ pub(super) struct Reach {
     pub(super) reached: BTreeSet<u32>,
 }
 
-/// How many mutants of a file an executable has caught.
+/// Number of mutants of a file that an executable has caught.
 type Catches = BTreeMap<(String, String), u32>;
 
-/// How tests are run.
+/// Runner of the tests.
 #[derive(Debug)]
 pub(super) struct Runner {
     /// For outputs and for the tests' temporary files.
@@ -73,7 +73,7 @@ pub(super) struct Runner {
     pub(super) skip: Vec<String>,
 }
 
-/// What a test process is started for.
+/// Purpose of a test process.
 enum Active<'a> {
     Mutant(u32),
     Record(&'a Path),
@@ -324,7 +324,7 @@ fn push<T>(list: &Mutex<Vec<T>>, item: T) {
     }
 }
 
-/// What is known of executables: by path and module, when it was built, which tests it runs, how
+/// Knowledge about executables: by path and module, when it was built, which tests it runs, how
 /// long it takes, and what it reaches.
 struct Known(Value);
 
@@ -373,7 +373,7 @@ impl Known {
     }
 }
 
-/// How long the tests take, by package.
+/// Describes the time that the tests take, by package.
 pub(super) fn summary(reaches: &[Reach]) -> String {
     let mut by_package: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
     for reach in reaches {

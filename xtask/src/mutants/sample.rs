@@ -1,5 +1,5 @@
-//! Which mutants are tried: a draw by a seed, spread over operators and files; the lines that a
-//! change touches; a share of them.
+//! Selection of mutants: a draw by a seed, spread over operators and files; the lines that a change
+//! touches; a share of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Which mutant is active in this process: copied into each mutated crate as its module `__mutant`.
+//! The active mutant of this process: copied into each mutated crate as its module `__mutant`.
 //!
 //! `BATON_MUTANT` names the active one. Where `BATON_MUTANT_REACHED` names a file instead, none is
 //! active, and the number of each that is reached is appended to it once.
@@ -44,7 +44,7 @@ fn begin_or_record(id: u32) -> bool {
     false
 }
 
-/// What can be later than it should be.
+/// Value that can be later than it should be.
 pub(crate) trait Later {
     /// The same, later by a second; a span becomes twice as long.
     fn later(self) -> Self;

@@ -9,7 +9,7 @@ use super::rewrite::{rewrite, without_overlaps};
 use super::scan::{scan, test_modules};
 use super::switch;
 
-/// What is found in a source, one line a mutant: line, operator, change.
+/// Returns what is found in a source, one line a mutant: line, operator, change.
 fn found(text: &str) -> Vec<String> {
     let mutants = scan("f.rs", text).unwrap();
     let shown = mutants.iter().map(|mutant| {

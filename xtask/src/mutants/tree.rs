@@ -28,7 +28,7 @@ pub(super) struct Chosen {
     pub(super) mutant: Mutant,
 }
 
-/// Which build shows what compiles.
+/// Build that shows what compiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Build {
     /// The mutated libraries alone, not linked.

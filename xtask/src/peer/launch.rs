@@ -1,5 +1,5 @@
-//! How a peer's process is started: Java's from Debian's jars, kazoo's in an environment of its
-//! own, Baton's is this program.
+//! Start of a peer's process: Java's from Debian's jars or Maven's, kazoo's in an environment of
+//! its own, Baton's is this program.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use super::Spec;
 use crate::{Result, command, java, root};
 
 const KAZOO: &str = "kazoo==2.11.0";
-/// What kazoo needs for SASL.
+/// Package that kazoo needs for SASL.
 const SASL: &str = "pure-sasl==0.6.2";
 
 /// Finds or installs what the peers need, or says what to install.

@@ -43,7 +43,7 @@ use crate::process::Owned;
 pub(crate) use launch::{python, require};
 pub(crate) use timeline::{Rule, Tally};
 
-/// How long a peer may take to connect and say so: a JVM on a busy machine.
+/// Time that a peer may take to connect and say so: a JVM on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// CLOCK_MONOTONIC, which all peers read too.
@@ -56,13 +56,13 @@ pub(crate) fn nanos() -> u64 {
 /// One line from a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Which peer of the log.
+    /// Number of the peer in the log.
     pub(crate) peer: usize,
     /// The first word.
     pub(crate) what: String,
     /// When it was true.
     pub(crate) nanos: u64,
-    /// What follows.
+    /// Rest of the line.
     pub(crate) rest: String,
 }
 
@@ -78,7 +78,7 @@ impl Event {
     }
 }
 
-/// What all peers of a run have said, in the order of arrival.
+/// Lines of all peers of a run, in the order of arrival.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log(Arc<(Mutex<Book>, Condvar)>);
 
@@ -105,13 +105,13 @@ impl Log {
         news.notify_all();
     }
 
-    /// How much has been said.
+    /// Number of lines.
     pub(crate) fn len(&self) -> usize {
         let book = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         book.events.len()
     }
 
-    /// How often this was said at or after this place in the log.
+    /// Counts the lines that say this at or after this place in the log.
     pub(crate) fn count(&self, from: usize, what: &str) -> usize {
         let book = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         let events = book.events.iter().skip(from);
@@ -159,16 +159,16 @@ impl Log {
         }
     }
 
-    /// Who held when, and whether that is what the rule allows.
+    /// Returns who held when, and whether that is what the rule allows.
     pub(crate) fn tally(&self, rule: Rule) -> Tally {
         timeline::tally(&self.events(), &self.recipes(), rule)
     }
 }
 
-/// Whom to start.
+/// Peer to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec<'a> {
-    /// As a client names them.
+    /// Servers, as a client names them.
     pub(crate) servers: &'a str,
     /// Its library and recipe, as `kazoo-lock` or `baton-lock:kazoo`.
     pub(crate) recipe: &'a str,
@@ -262,14 +262,14 @@ impl Peer {
             .map_err(|error| format!("{} does not listen: {error}", self.recipe).into())
     }
 
-    /// What it says that begins with `what` after the last command; a refusal or an error said
+    /// Returns the line that begins with `what` after the last command; a refusal or an error said
     /// instead is the error.
     pub(crate) fn answer(&self, what: &str, limit: Duration) -> Result<Event> {
         self.hear(what, limit)?
             .ok_or_else(|| format!("{} did not say '{what}' within {limit:?}", self.recipe).into())
     }
 
-    /// As `answer`, and nothing if it says nothing within the time.
+    /// `answer` with nothing if no line comes within the time.
     pub(crate) fn hear(&self, what: &str, limit: Duration) -> Result<Option<Event>> {
         const BAD: [&str; 3] = ["error", "refused", "ended"];
         let heard = self.log.wait(self.sent_at, limit, |event| {

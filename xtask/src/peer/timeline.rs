@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::Event;
 
-/// How many may hold at once.
+/// Limit on holders at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// This number.
@@ -41,7 +41,7 @@ impl Rule {
     }
 }
 
-/// What the register says.
+/// Counts of the register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Turns of each library.

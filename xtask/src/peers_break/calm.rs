@@ -16,7 +16,7 @@ use super::{SESSION_TIMEOUT, SUBJECTS, Subject, TICK};
 use crate::peer::{Log, Peer, Rule, Spec};
 use crate::{Result, command, java};
 
-/// How long a holder that was woken is watched.
+/// Time that a holder that was woken is watched.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 const CROWD_TIME: Duration = Duration::from_secs(30);
 /// A crowd that has had no grant for this long, while all want one, hangs: two sessions could have
@@ -36,7 +36,7 @@ fn zookeeper(runtime: &Runtime) -> Result<TestServer> {
     Ok(runtime.block_on(TestServer::start_with(Target::ZooKeeper, options()))?)
 }
 
-/// What the locks run on.
+/// Servers that the locks run on.
 struct Servers {
     zookeeper: TestServer,
     batons: Ensemble,

@@ -2,7 +2,7 @@
 
 use super::OTHERS;
 
-/// What stands in place of a measurement that was not made.
+/// Text in place of a measurement that was not made.
 const NOT_MADE: &str = "–";
 
 /// A row: an experiment and the locks' measurements.
@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) ours_broke: bool,
 }
 
-/// What one lock did in several runs: a measurement each, 0 where it kept its promise.
+/// Measurements of one lock in several runs: one each, 0 where it kept its promise.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measurements(Vec<f64>);
 
@@ -27,7 +27,7 @@ impl Measurements {
         self.0.iter().any(|measurement| *measurement > 0.0)
     }
 
-    /// How many runs broke.
+    /// Returns the number of runs that broke.
     pub(super) fn broken_runs(&self) -> String {
         let broken = self
             .0

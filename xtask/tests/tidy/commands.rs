@@ -76,7 +76,7 @@ impl Package {
     }
 }
 
-/// What is wrong with the command that `text` begins with, after `cargo test `.
+/// Returns what is wrong with the command that `text` begins with, after `cargo test `.
 fn wrong(text: &str, packages: &BTreeMap<String, Package>) -> Option<String> {
     let command = text.split(['`', '|', '#', '"', ';', '\n']).next()?;
     let mut words = command.split_whitespace();

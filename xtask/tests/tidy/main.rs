@@ -299,7 +299,7 @@ fn recipes_leave_the_runtime_of_their_caller_alone() {
     refuse(&problems);
 }
 
-/// Where several branches of a `select!` are ready at once, their order decides, not chance: the
+/// Checks that branches of a `select!` that are ready at once run in order, not by chance: the
 /// simulator could not repeat a run otherwise. `// unbiased: why` on the line above is the
 /// exception.
 #[test]
@@ -402,7 +402,7 @@ fn comments_are_not_wide() {
     refuse(&problems);
 }
 
-/// What must never be committed: unfinished work, tests that do not run, registry hosts.
+/// Refuses what must never be committed: unfinished work, tests that do not run, registry hosts.
 #[test]
 fn nothing_unfinished_is_committed() {
     let banned = [

@@ -26,7 +26,7 @@ struct Modules {
     heads: BTreeMap<Name, String>,
     /// For each module, the names that it takes from elsewhere, as the paths that it wrote.
     imports: BTreeMap<Name, BTreeMap<String, Name>>,
-    /// Who wrote which path.
+    /// Paths, each with the module that wrote it.
     uses: Vec<(Name, Name)>,
 }
 
@@ -289,7 +289,7 @@ fn map(head: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// What is wrong with the modules below `of`.
+/// Returns what is wrong with the modules below `of`.
 fn problems_of(modules: &Modules, krate: &str) -> Vec<String> {
     let edges = modules.edges();
     let mut problems = Vec::new();

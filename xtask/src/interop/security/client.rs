@@ -58,7 +58,7 @@ impl Client {
         name.to_owned()
     }
 
-    /// What is missing on this machine, and the package that brings it.
+    /// Returns what is missing on this machine, and the package that brings it.
     pub(super) fn missing(self) -> Option<String> {
         match self {
             Self::Java => java::zookeeper_with_tls()
@@ -121,7 +121,7 @@ impl Client {
     }
 }
 
-/// Where a step of a trial takes place.
+/// Server and credentials of a trial's step.
 pub(super) struct Setting<'a> {
     pub(super) server: &'a Server,
     pub(super) port: Port,
@@ -166,7 +166,7 @@ fn act_name(act: Act) -> &'static str {
     }
 }
 
-/// What a client says in its last line.
+/// Reads the outcome in a client's last line.
 fn said(text: &str) -> Result<Outcome> {
     match text.lines().last().unwrap_or_default().trim() {
         "done" => Ok(Outcome::Done),

@@ -23,7 +23,7 @@ use crate::process::{Kind, Server, build_baton, work_dir};
 use crate::secure::Credentials;
 use crate::{Result, java, page, table};
 
-/// What the page calls the servers.
+/// Returns the page's name of the servers.
 fn server_name(kind: &Kind) -> String {
     match kind {
         Kind::Baton(_) => "Baton".to_owned(),
@@ -37,7 +37,7 @@ struct Servers {
     requiring: Server,
 }
 
-/// What one client did on one server.
+/// Results of one client on one server.
 #[derive(Default)]
 struct Tally {
     passed: usize,

@@ -3,7 +3,7 @@
 
 use crate::secure::{CLIENTS, STRANGER, USERS};
 
-/// What a client can do at all.
+/// Ability of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Feature {
     Tls,
@@ -13,7 +13,7 @@ pub(super) enum Feature {
     Sessions,
     /// To offer the versions of TLS that a trial names.
     Versions,
-    /// Of the server: more than TLS 1.2.
+    /// A server's ability: more than TLS 1.2.
     Tls13,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Port {
     Required,
 }
 
-/// Whom a client trusts, and how it proves who it is.
+/// Trust and proof of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Access {
     /// With TLS: whether it trusts the authority that has signed the server's certificate.
@@ -40,7 +40,7 @@ pub(super) struct Access {
     pub(super) tls_version: Option<&'static [&'static str]>,
 }
 
-/// What a client does once it is connected.
+/// Act of a connected client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     /// Makes a znode that is open to all, reads it, and removes it.
@@ -51,7 +51,7 @@ pub(super) enum Act {
     Read,
 }
 
-/// What became of it.
+/// Outcome of the act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -137,7 +137,7 @@ const DAVE: (&str, &str) = USERS[1];
 const ONE: &str = "erin:erins-secret";
 const OTHER: &str = "erin:a guess";
 const WRONG: (&str, &str) = (CAROL.0, "a guess");
-/// What is not offered unless the level of security is lowered.
+/// Versions and ciphers that are not offered unless the level of security is lowered.
 const OLD: [&str; 3] = ["-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"];
 
 /// All trials.

@@ -7,7 +7,7 @@ use baton::{Client, DistributedQueue};
 
 use crate::Result;
 
-/// How much later an item of a delay queue is due.
+/// Delay until an item of a delay queue is due.
 const DELAY: Duration = Duration::from_millis(50);
 const PRIORITY: i32 = 5;
 

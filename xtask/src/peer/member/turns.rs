@@ -7,7 +7,7 @@ use baton::{Client, Guard, LeaderElection, Leadership, LostReason, Mutex, RwLock
 use super::Failed;
 use crate::Result;
 
-/// What is acquired.
+/// Thing that is acquired.
 pub(super) enum Turns {
     Lock(Mutex),
     Read(RwLock),

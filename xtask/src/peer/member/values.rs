@@ -17,7 +17,7 @@ pub(super) enum Values {
 }
 
 impl Values {
-    /// How many meet at a double barrier, in every library.
+    /// Number of members that meet at a double barrier, in every library.
     const MEET: u32 = 3;
 
     pub(super) fn open(
