@@ -26,12 +26,12 @@ fn member(id: u64) -> LocalServer {
     }
 }
 
-/// Returns the verdict of `at` when `from` connects to it.
+/// Returns the answer of `at` when `from` connects to it.
 fn connect(from: &LocalServer, at: &LocalServer) -> Result<(), Refusal> {
     at.check(&from.hello(at.id, Lane::Urgent, 1, 0))
 }
 
-/// Returns the verdict of each on the other.
+/// Returns the answer of each to the other.
 fn both(one: &LocalServer, other: &LocalServer) -> [Result<(), Refusal>; 2] {
     [connect(one, other), connect(other, one)]
 }
