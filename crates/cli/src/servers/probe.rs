@@ -83,11 +83,19 @@ impl Summary {
 }
 
 /// A connection to `HOST:PORT`.
+async fn connect(address: &str, tls: Option<&ClientTls>) -> std::io::Result<BoxStream> {
+    secure(TcpStream::connect(address).await?, address, tls).await
+}
+
+/// The connection to `HOST:PORT` with TLS, if there is to be any.
 ///
 /// The client's address in a member's line may be that of a port without TLS, although the user
 /// has named ports with TLS. A word says nothing that is secret, so it is asked there as well.
-async fn connect(address: &str, tls: Option<&ClientTls>) -> std::io::Result<BoxStream> {
-    let stream = TcpStream::connect(address).await?;
+async fn secure(
+    stream: TcpStream,
+    address: &str,
+    tls: Option<&ClientTls>,
+) -> std::io::Result<BoxStream> {
     let Some(tls) = tls else {
         return Ok(Box::new(stream));
     };
@@ -104,12 +112,28 @@ async fn connect(address: &str, tls: Option<&ClientTls>) -> std::io::Result<BoxS
 
 /// Asks the server at this `HOST:PORT` what it is.
 async fn probe(address: &str, tls: Option<&ClientTls>) -> Probe {
-    let stream = match tokio::time::timeout(PATIENCE, connect(address, tls)).await {
+    let stream = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Probe::Unreachable(error.to_string()),
         Err(_) => return Probe::Unreachable("no connection in time".to_owned()),
     };
-    match tokio::time::timeout(PATIENCE, answer(stream, "srvr", MAX_BYTES)).await {
+    probe_over(stream, address, tls, PATIENCE).await
+}
+
+/// Asks over a connection, with this patience for TLS and for the answer. A server that waits for
+/// its ensemble has a port, and does not begin TLS there either.
+async fn probe_over(
+    stream: TcpStream,
+    address: &str,
+    tls: Option<&ClientTls>,
+    patience: Duration,
+) -> Probe {
+    let stream = match tokio::time::timeout(patience, secure(stream, address, tls)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Probe::Unreachable(error.to_string()),
+        Err(_) => return Probe::Silent,
+    };
+    match tokio::time::timeout(patience, answer(stream, "srvr", MAX_BYTES)).await {
         Ok(Ok(answer)) if !answer.is_empty() => Probe::Answered(Summary::of(&answer)),
         Ok(Err(error)) => Probe::Unreachable(error.to_string()),
         Ok(Ok(_)) | Err(_) => Probe::Silent,
@@ -294,6 +318,24 @@ mod tests {
         assert!(!Probe::Silent.serves());
         // Whatever answers there need not be a server.
         assert_eq!(Summary::of("\0\u{1b}[2J Mode: leader"), Summary::default());
+    }
+
+    #[tokio::test]
+    async fn a_port_that_waits_is_silent_with_tls_as_without() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = folder.path().join("ca.pem");
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(&authority, params.self_signed(&key).unwrap().pem()).unwrap();
+        let tls = ClientTls::new(authority).unwrap();
+        // Connections are opened by the system, and nobody takes them.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap().to_string();
+        for tls in [None, Some(&tls)] {
+            let stream = TcpStream::connect(&address).await.unwrap();
+            let probed = probe_over(stream, &address, tls, Duration::ZERO).await;
+            assert_eq!(probed, Probe::Silent, "{}", tls.is_some());
+        }
     }
 
     #[test]
