@@ -88,6 +88,7 @@ enum Task {
     },
     Mutants(mutants::Args),
     PeersBreak(peers_break::Args),
+    Pods(ensemble::pods::Args),
     Upgrade(ensemble::upgrade::Args),
     #[command(hide = true)]
     Turn(register::Turn),
@@ -122,6 +123,7 @@ fn main() -> ExitCode {
         Task::Man { folder } => man(&folder),
         Task::Mutants(args) => mutants::run(&args),
         Task::PeersBreak(args) => peers_break::run(&args),
+        Task::Pods(args) => ensemble::pods::run(&args),
         Task::Upgrade(args) => ensemble::upgrade::run(&args),
         Task::Turn(turn) => register::take_turn(&turn),
         Task::Member(member) => peer::member::take_part(member),

@@ -47,14 +47,21 @@ pub(super) struct Client {
 impl Client {
     /// Opens a session with these servers.
     pub(super) async fn connect(index: usize, servers: &str) -> Result<Self> {
-        let config = Config::new(servers)?
+        Self::with(index, Self::config(servers)?).await
+    }
+
+    /// The options of a session with these servers.
+    pub(super) fn config(servers: &str) -> Result<Config> {
+        Ok(Config::new(servers)?
             .session_timeout(SESSION_TIMEOUT)
             .connect_timeout(Duration::from_secs(1))
-            .connect_within(PATIENCE);
-        Ok(Self {
-            index,
-            session: Session::connect(config).await?,
-        })
+            .connect_within(PATIENCE))
+    }
+
+    /// Opens a session with these options.
+    pub(super) async fn with(index: usize, config: Config) -> Result<Self> {
+        let session = Session::connect(config).await?;
+        Ok(Self { index, session })
     }
 
     /// A client for each server, which connects to that one only.

@@ -16,6 +16,7 @@
 //! | `members` | several servers that join and leave at once, while one is killed |
 //! | `folders` | servers that are started with an empty folder, or an older one |
 //! | `lock` | `baton lock` held, and handed on, through every fault |
+//! | `pods/` | the Helm chart without Kubernetes |
 //! | `upgrade` | servers of an earlier commit that become servers of this tree |
 //! | `stage` | what every trial has: servers, clients, rounds |
 //! | `load` | clients that write and read at a steady pace |
@@ -36,6 +37,7 @@ mod history;
 mod load;
 mod lock;
 mod members;
+pub(crate) mod pods;
 mod stage;
 mod throughput;
 pub(crate) mod upgrade;
