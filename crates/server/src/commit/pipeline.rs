@@ -311,7 +311,8 @@ impl CommitPipeline {
         let end_mark = self.log.mark_due().map(|due| due.max(now));
         let snapshot = self.snapshots.next_look(now);
         let deletion = self.next_deletion(now).filter(|_| acts);
-        let next_batch = self.may_plan().then_some(now);
+        // Where a thread writes the log, what it has done makes room for the next batch.
+        let next_batch = (self.log.is_inline() && self.may_plan()).then_some(now);
         [
             next_batch,
             clock,
