@@ -22,8 +22,8 @@ impl Backoff {
         self.attempts = 0;
     }
 
-    /// How long to wait now: between half and all of the present limit, so that many who failed at
-    /// once spread out.
+    /// Time to wait now: between half and all of the present limit, so that many who failed at once
+    /// spread out.
     pub(crate) fn pause(&mut self) -> Duration {
         let limit = FIRST
             .saturating_mul(1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! What the errors of all recipes have in common: [`CommonError`], and the trait that yields it.
+//! Errors that all recipes have in common: [`CommonError`], and the trait that yields it.
 
 // Owns the variants that several recipes have: `recipe_error!` is the one place that says what
 // fields, documentation and text they have. A recipe adds only the words in which it differs.
@@ -10,8 +10,7 @@ use baton_client::{ConnectError, LeaseError};
 use crate::lost_reason::LostReason;
 use crate::time_limit::WaitedFor;
 
-/// What an error of any recipe says where it is one that recipes have in common: see
-/// [`RecipeError::common`].
+/// Error of any recipe that recipes have in common: see [`RecipeError::common`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommonError<'a> {
@@ -19,7 +18,7 @@ pub enum CommonError<'a> {
     BadPath {
         /// The path as given.
         path: &'a str,
-        /// What is wrong with it.
+        /// The error.
         why: &'a str,
     },
     /// The time was up.
@@ -28,7 +27,7 @@ pub enum CommonError<'a> {
         path: &'a str,
         /// The time that was allowed.
         limit: Duration,
-        /// What was still lacking: other participants, or an answer of the servers.
+        /// The missing thing: other participants, or an answer of the servers.
         waited_for: &'a WaitedFor,
     },
     /// No session could be opened.
@@ -42,7 +41,7 @@ pub enum CommonError<'a> {
     Client {
         /// The recipe's path.
         path: &'a str,
-        /// What the client says.
+        /// Error of the client.
         source: &'a baton_client::Error,
     },
     /// It is not known whether a change was applied. Read before deciding.
@@ -59,11 +58,11 @@ pub enum CommonError<'a> {
         /// Why not.
         source: &'a LeaseError,
     },
-    /// What was held is held no longer.
+    /// The hold has ended.
     Lost {
         /// The path of what was held.
         path: &'a str,
-        /// How it ended.
+        /// Cause of the end.
         reason: LostReason,
     },
 }
@@ -94,8 +93,8 @@ impl<'a> CommonError<'a> {
 /// }
 /// ```
 pub trait RecipeError: std::error::Error {
-    /// What the error says, where it is one that recipes have in common; `None` for what only this
-    /// recipe can say.
+    /// Returns the error where it is one that recipes have in common; `None` where only this recipe
+    /// has it.
     fn common(&self) -> Option<CommonError<'_>>;
 }
 
@@ -134,7 +133,7 @@ macro_rules! recipe_error {
                 BadPath {
                     /// The path as given.
                     path: String,
-                    /// What is wrong with it.
+                    /// The error.
                     why: String,
                 },
             }
@@ -164,7 +163,7 @@ macro_rules! recipe_error {
                     path: String,
                     /// The time that was allowed.
                     limit: ::std::time::Duration,
-                    /// What was still lacking: other participants, or an answer of the servers.
+                    /// The missing thing: other participants, or an answer of the servers.
                     waited_for: $crate::time_limit::WaitedFor,
                 },
             }
@@ -221,7 +220,7 @@ macro_rules! recipe_error {
                 Client {
                     /// The path of the recipe, or of its node.
                     path: String,
-                    /// What the client says.
+                    /// Error of the client.
                     r#source: ::baton_client::Error,
                 },
             }
@@ -274,7 +273,7 @@ macro_rules! recipe_error {
         }
 
         impl $name {
-            /// What a variant says that several recipes have; `None` for the recipe's own.
+            /// Returns the shared error of a variant; `None` for the recipe's own.
             fn shared_variant(&self) -> Option<$crate::common_error::CommonError<'_>> {
                 match self {
                     $($arms)*

@@ -58,7 +58,7 @@ use server_thread::ServerThread;
 
 pub use baton_server::{ServerError, StartError};
 
-/// How long [`Embedded::shutdown`] waits for the session to close.
+/// Time that [`Embedded::shutdown`] waits for the session to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A server in this process, listening on a loopback port, and a client connected to it.
@@ -223,7 +223,7 @@ impl EmbeddedBuilder {
     }
 }
 
-/// What a server is started from, at first and again.
+/// Settings that a server is started from, at first and again.
 #[derive(Debug)]
 struct Start {
     options: Options,
@@ -296,7 +296,7 @@ impl Embedded {
         Ok(Client::connect(self.config.clone()).await?)
     }
 
-    /// What other processes on this machine connect to; the same after a restart.
+    /// Returns the connect string for other processes on this machine; the same after a restart.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.addr.to_string()

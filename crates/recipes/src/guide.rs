@@ -44,7 +44,7 @@
 // stand before a page here lead inside this documentation. `cargo xtask fixture` compiles their
 // snippets, with the variables that they use; they are no doctests.
 
-/// Which recipe when; what each guarantees and what it does not; what it writes on the tree.
+/// Choice of a recipe; its guarantees and their limits; its nodes in the tree.
 ///
 /// [doing it again]: crate::guide::guarantees#your-part-doing-it-again
 /// [example barrier]: crate::guide::examples#barrier
@@ -71,7 +71,7 @@
 #[cfg_attr(not(doctest), doc = include_str!("../guide/recipes.md"))]
 pub mod recipes {}
 
-/// What Baton guarantees, what it does not, and what is left for your program.
+/// Guarantees of Baton, their limits, and what is left for your program.
 ///
 /// [example fencing]: crate::guide::examples#fencing
 /// [hazards]: crate::guide::hazards
@@ -79,7 +79,7 @@ pub mod recipes {}
 #[cfg_attr(not(doctest), doc = include_str!("../guide/guarantees.md"))]
 pub mod guarantees {}
 
-/// What can go wrong with locks across machines, and what Baton does about it.
+/// Hazards of locks across machines, and Baton's answers to them.
 ///
 /// [doing it again]: crate::guide::guarantees#your-part-doing-it-again
 /// [fencing]: crate::guide::guarantees#your-part-fencing

@@ -7,7 +7,7 @@
 
 use baton_client::{CreateMode, Error, ErrorCode, Session};
 
-/// What kind of node a missing directory becomes.
+/// Kind of node that a missing directory becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parents {
     /// Removed by the server once empty.

@@ -60,8 +60,8 @@ impl Receipts {
         (outcome, results)
     }
 
-    /// As [`Receipts::change`], in a task of its own, which goes on if the caller goes away; with
-    /// the results of the parts, where an answer brought them.
+    /// [`Receipts::change`] in a task of its own, which goes on if the caller goes away; with the
+    /// results of the parts, where an answer brought them.
     pub(crate) async fn transact(
         self: &Arc<Self>,
         session: &Session,
@@ -82,7 +82,7 @@ impl Receipts {
             .unwrap_or_else(|_| (Outcome::Unknown(task_gone(path)), None))
     }
 
-    /// As [`Receipts::change`], in a task of its own, which goes on if the caller goes away.
+    /// [`Receipts::change`] in a task of its own, which goes on if the caller goes away.
     pub(crate) async fn apply(
         self: &Arc<Self>,
         session: &Session,
@@ -122,7 +122,7 @@ struct Receipt {
     node: Option<(i32, i64)>,
 }
 
-/// How a change ended.
+/// End of a change.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Applied,
@@ -136,11 +136,10 @@ pub(crate) enum Outcome {
     Unknown(Error),
 }
 
-/// What the path of the folder of receipts has after that of its recipe.
+/// Suffix of the path of the folder of receipts behind that of its recipe.
 pub(crate) const RECEIPTS_SUFFIX: &str = "-__receipts__";
 
-/// Where the receipts for a path are: beside it, so that other libraries do not take them for
-/// items.
+/// Path of the receipts for a path: beside it, so that other libraries do not take them for items.
 pub(crate) fn folder_of_receipts(path: &str) -> String {
     format!("{path}{RECEIPTS_SUFFIX}")
 }

@@ -1,4 +1,4 @@
-//! Which paths a recipe may have: every legal one but the root.
+//! Paths that a recipe may have: every legal one but the root.
 
 use baton_proto::path;
 

@@ -27,14 +27,14 @@ pub struct Record {
     /// Process id.
     #[serde(default)]
     pub pid: u32,
-    /// What the program calls itself, if it said so.
+    /// Name of the program, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// When it joined the wait queue: milliseconds since 1970 by the process's own wall clock.
     #[serde(default, rename = "since_ms")]
     pub since_ms: u64,
-    /// Of a reader that was a writer: the `czxid` of the writer's node, whose position in the wait
-    /// queue it has kept.
+    /// Position of a reader that was a writer: the `czxid` of the writer's node, whose position in
+    /// the wait queue it has kept.
     #[serde(default, rename = "place", skip_serializing_if = "Option::is_none")]
     pub kept_position: Option<i64>,
     /// For how many milliseconds the next waiter leaves the lock alone if this node goes without a

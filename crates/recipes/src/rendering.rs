@@ -1,4 +1,4 @@
-//! How ids, bytes and texts that other programs chose are shown: in JSON, and on one line.
+//! Rendering of ids, bytes and texts that other programs chose: in JSON, and on one line.
 //!
 //! Owns these forms only. What others wrote to the tree must never end a line or command a
 //! terminal.

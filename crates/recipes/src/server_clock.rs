@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
 
-/// How long one reading serves. Within it two clocks of the usual quality part by some
+/// Time that one reading serves. Within it two clocks of the usual quality part by some
 /// milliseconds.
 const SERVES: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ const SERVES: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<Option<Reading>>);
 
-/// What the server's clock showed, at the latest when its answer was here.
+/// Time of the server's clock, at the latest when its answer was here.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     session_id: i64,

@@ -14,7 +14,7 @@ pub(crate) fn acquire(path: &str) -> Span {
     info_span!(target: "baton", "acquire", path, token = Empty)
 }
 
-/// What was granted, for as long as it is held. [`lost`] adds how it ended.
+/// Span of a grant, for as long as it is held. [`lost`] adds how it ended.
 pub(crate) fn hold(path: &str, token: u64, acquired_by: &Span) -> Span {
     let span = info_span!(target: "baton", "hold", path, token, lost = Empty);
     span.follows_from(acquired_by);
@@ -46,12 +46,12 @@ pub(crate) fn campaign(path: &str) -> Span {
     info_span!(target: "baton", "campaign", path, token = Empty, epoch = Empty)
 }
 
-/// What the span is about was granted, under this fencing token.
+/// Notes the grant under this fencing token.
 pub(crate) fn granted(span: &Span, token: u64) {
     span.record("token", token);
 }
 
-/// What is held was lost, and not released.
+/// Notes the loss, which is no release.
 pub(crate) fn lost(span: &Span, reason: LostReason) {
     span.record("lost", tracing::field::display(reason));
 }

@@ -17,11 +17,11 @@ const SLOW_ANSWER: Duration = Duration::from_secs(1);
 /// Within less, a server that is well may not have answered.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
 
-/// What a wait still lacked when its time was up.
+/// Thing that a wait still lacked when its time was up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitedFor {
-    /// What others had to do first. The servers answered.
+    /// An act of others. The servers answered.
     Others {
         /// Full path of the node that held what was waited for, where that is known: as of the last
         /// read of the wait queue.
@@ -37,8 +37,8 @@ pub enum WaitedFor {
 }
 
 impl WaitedFor {
-    /// What a wait of this length lacks whose time is up now: only the state of the connection is
-    /// considered, so a holder is not known.
+    /// Returns what a wait of this length lacks whose time is up now: only the state of the
+    /// connection is considered, so a holder is not known.
     #[must_use]
     pub fn now(client: &Client, limit: Duration) -> Self {
         let silent_for = match client.newest() {
@@ -55,7 +55,7 @@ impl WaitedFor {
         }
     }
 
-    /// What a wait of this length lacks that has had no answer for `silent_for`.
+    /// Returns what a wait of this length lacks that has had no answer for `silent_for`.
     pub(crate) fn unanswered(limit: Duration, silent_for: Duration) -> Self {
         if limit < SHORTEST_SILENCE {
             Self::Answer

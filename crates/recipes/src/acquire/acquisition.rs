@@ -37,7 +37,7 @@ pub(crate) struct Acquisition {
     pub name: Option<Arc<str>>,
     /// The waiter node's data, in place of the record.
     pub data: Option<Arc<[u8]>>,
-    /// How long the next waiter leaves the lock alone if this process fails while it holds.
+    /// Time that the next waiter leaves the lock alone if this process fails while it holds.
     pub lock_delay: Duration,
     /// Whether a release leaves a marker for observers.
     pub announces: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Acquisition {
     pub progress: Option<WaitProgress>,
 }
 
-/// What stays the same in the waiter node's record from its creation on.
+/// The part of the waiter node's record that stays the same from its creation on.
 #[derive(Clone, Copy)]
 struct WaiterIdentity {
     id: Uuid,
@@ -61,7 +61,7 @@ pub(crate) enum AcquireMode {
     IfFree,
 }
 
-/// How the waiter node of an attempt comes into the wait queue: always at its end.
+/// Way of an attempt's waiter node into the wait queue: always at its end.
 enum Start<'a> {
     /// It is created.
     Create,
@@ -228,7 +228,7 @@ impl Acquisition {
         }
     }
 
-    /// How this waiter contends: naming scheme and lock mode.
+    /// Naming scheme and lock mode of this waiter.
     pub(crate) fn contention(&self) -> Contention<'static> {
         Contention {
             naming: self.naming,
@@ -242,8 +242,8 @@ impl Acquisition {
         self.naming.own_prefix(self.lock_mode, marker, session.id())
     }
 
-    /// What our node holds: what the caller chose, else the record, but for participants that take
-    /// it for a host's name.
+    /// Returns the data of our node: the caller's choice, else the record, but for participants
+    /// that take it for a host's name.
     fn own_data(&self, record: &Record) -> Vec<u8> {
         match &self.data {
             Some(data) => data.to_vec(),

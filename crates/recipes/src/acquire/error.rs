@@ -30,15 +30,15 @@ recipe_error! {
             child: String,
             /// The names that we use.
             dialect: &'static str,
-            /// What is wrong with the child.
+            /// Defect of the child.
             why: Refusal,
         },
-        /// What was held is held no longer.
+        /// The hold has ended.
         #[error("{path}: {reason}; acquire it again")]
         Lost {
             /// The lock's path.
             path: String,
-            /// How it ended.
+            /// Cause of the end.
             reason: LostReason,
         },
         /// A reader cannot become the writer now, and waiting for it might never end: two readers

@@ -9,9 +9,8 @@ use std::time::Duration;
 use crate::time_limit::WaitedFor;
 use crate::wait_queue::Step;
 
-/// What an acquire reports while it waits: give it to [`Mutex::progress`](crate::Mutex::progress)
-/// or one of its kin, and read it while the acquire is driven. Cheap to clone; clones show the
-/// same.
+/// Progress of an acquire that waits: give it to [`Mutex::progress`](crate::Mutex::progress) or one
+/// of its kin, and read it while the acquire is driven. Cheap to clone; clones show the same.
 ///
 /// ```no_run
 /// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
@@ -41,8 +40,8 @@ pub struct WaitProgress(Arc<Mutex<Option<QueuePosition>>>);
 pub struct QueuePosition {
     /// Full path of our waiter node.
     pub node: String,
-    /// How many there were before us whom we wait for, when the queue was last read. It is read
-    /// again when the nearest of them has gone.
+    /// Number of waiters and holders before us whom we wait for, when the queue was last read. It
+    /// is read again when the nearest of them has gone.
     pub before: usize,
     /// Full path of the first of them: whoever holds what we wait for.
     pub head: Option<String>,
@@ -59,7 +58,7 @@ impl std::fmt::Display for QueuePosition {
 }
 
 impl WaitProgress {
-    /// Of an acquire that has not begun.
+    /// Progress of an acquire that has not begun.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -86,7 +85,7 @@ impl WaitProgress {
         });
     }
 
-    /// What has been found out about its position.
+    /// Notes what has been found out about its position.
     pub(crate) fn step(&self, step: &Step<'_>) {
         let mut slot = self.slot();
         let Some(position) = &mut *slot else {
@@ -102,7 +101,7 @@ impl WaitProgress {
         }
     }
 
-    /// What an acquire of this length lacks whose time is up now.
+    /// Returns what an acquire of this length lacks whose time is up now.
     pub(crate) fn waited_for(&self, waited_for: WaitedFor, limit: Duration) -> WaitedFor {
         match self.position() {
             Some(position) => waited_for.held_by(position.head),

@@ -36,7 +36,7 @@ impl From<BarrierError> for Halt {
     }
 }
 
-/// Until when, and what was asked for.
+/// Deadline and the limit that was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     at: Instant,
@@ -132,7 +132,7 @@ impl BarrierContext {
         at_most(limit, &self.client, wait, timed_out).await
     }
 
-    /// What ends an attempt whose limit has passed.
+    /// Error that ends an attempt whose limit has passed.
     pub(super) fn timed_out(&self, limit: Option<Limit>) -> Halt {
         limit.map_or(Halt::Again, |Limit { asked, .. }| {
             let waited_for = WaitedFor::now(&self.client, asked);
@@ -179,7 +179,7 @@ impl BarrierContext {
         }
     }
 
-    /// As [`BarrierContext::after`], for a wait for another node.
+    /// [`BarrierContext::after`] for a wait for another node.
     pub(super) async fn after_acquire_error(
         &self,
         session: &Session,

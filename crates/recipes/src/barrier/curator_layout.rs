@@ -164,8 +164,7 @@ async fn anybody_before(
     Ok(false)
 }
 
-/// How many members there are; `None` where the barrier is open, and where that cannot be read just
-/// now.
+/// Number of members; `None` where the barrier is open, and where that cannot be read just now.
 pub(super) async fn gathered(context: &BarrierContext, session: &Session) -> Option<i32> {
     let names = session.children(&context.path).await.ok()?.names;
     let is_open = names.iter().any(|name| name == READY);

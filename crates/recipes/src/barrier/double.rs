@@ -29,7 +29,7 @@ const MOST: u32 = 4096;
 /// The start of the name of a member's node.
 pub(crate) const MEMBER_PREFIX: &str = "m-";
 
-/// Whose nodes a double barrier uses.
+/// Library whose nodes a double barrier uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum BarrierLayout {
@@ -95,7 +95,7 @@ impl DoubleBarrier {
         self
     }
 
-    /// What this member calls itself, for people who want to see who has come, and for the others
+    /// Sets the name of this member, for people who want to see who has come, and for the others
     /// when its time is up.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {

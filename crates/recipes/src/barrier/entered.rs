@@ -23,7 +23,7 @@ use crate::wait_queue::until_gone;
 pub struct Entered {
     context: BarrierContext,
     layout: EnteredLayout,
-    /// What the others read if our time is up.
+    /// Name that the others read if our time is up.
     by: String,
 }
 

@@ -27,7 +27,7 @@ recipe_error! {
             path: String,
             /// The round.
             round: u64,
-            /// Who gave up.
+            /// Member that gave up.
             by: String,
         },
         /// A member's time was up before all had left. Every member that leaves receives this
@@ -40,7 +40,7 @@ recipe_error! {
             path: String,
             /// The round.
             round: u64,
-            /// Who gave up.
+            /// Member that gave up.
             by: String,
         },
         /// Our membership ended before we left: the session was lost, or somebody deleted our node.
@@ -79,7 +79,7 @@ recipe_error! {
         Foreign {
             /// The node.
             node: String,
-            /// What is wrong with it.
+            /// The error.
             what: String,
         },
     }

@@ -43,7 +43,7 @@ pub struct CountdownLatch {
     count: u32,
 }
 
-/// What the latch's own node holds.
+/// Content of the latch's own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Count {
@@ -146,7 +146,7 @@ impl CountdownLatch {
         self.context.at_most(limit, self.wait()).await
     }
 
-    /// How many count-downs are still to come; 0 once it is open.
+    /// Number of count-downs still to come; 0 once it is open.
     ///
     /// # Errors
     /// [`BarrierError`].

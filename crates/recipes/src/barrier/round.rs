@@ -1,4 +1,4 @@
-//! What the double barrier's nodes hold.
+//! Content of the double barrier's nodes.
 //!
 //! Owns their JSON forms. A round's state changes only under its version, so the first decision is
 //! valid for all.
@@ -17,7 +17,7 @@ pub(crate) struct Newest {
 /// A round's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Round {
-    /// How many meet.
+    /// Number of members that meet.
     pub count: u32,
     #[serde(flatten)]
     pub phase: Phase,
@@ -77,8 +77,9 @@ pub(super) struct RoundNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// How many members did not leave but were lost: crashed, dropped, or their session expired.
-    /// Always 0 in the layout shared with Curator and kazoo, which cannot distinguish them.
+    /// Number of members that did not leave but were lost: crashed, dropped, or their session
+    /// expired. Always 0 in the layout shared with Curator and kazoo, which cannot distinguish
+    /// them.
     pub lost: u32,
 }
 

@@ -10,10 +10,10 @@ use super::view::{CachedNode, Change};
 
 pub(super) type Nodes = BTreeMap<Arc<str>, CachedNode>;
 
-/// What was read since the last state was shown.
+/// Nodes that were read since the last state was shown.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// By path; `None` for a node that is not there.
+    /// Nodes by path; `None` for a node that is not there.
     read: BTreeMap<Arc<str>, Option<CachedNode>>,
     /// Those of them that may not be read, and count as not there.
     refused: BTreeSet<Arc<str>>,
@@ -84,7 +84,7 @@ impl Draft {
         unreadable.append(&mut self.refused);
     }
 
-    /// How large the view would be, `shown` and `nodes` being what it is now.
+    /// Size that the view would have, `shown` and `nodes` being what it is now.
     pub(super) fn size(&self, nodes: &Nodes, shown: Size) -> Size {
         let mut size = self.size;
         if !self.whole {

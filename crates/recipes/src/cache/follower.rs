@@ -23,7 +23,7 @@ use crate::background;
 use crate::backoff::Backoff;
 use crate::retry;
 
-/// How many reads are under way at once.
+/// Number of reads under way at once.
 const WINDOW: usize = 128;
 
 /// After this number of rounds of reading what changed during the one before, the view is shown
@@ -108,7 +108,7 @@ struct Follower<'a> {
     session: &'a Session,
     states: StateStream,
     asks: &'a mut mpsc::Receiver<CatchUp>,
-    /// Who waits for the next view to be shown.
+    /// Callers that wait for the next view to be shown.
     waiting: &'a mut Vec<CatchUp>,
     /// Whether this session has shown a view.
     shown: bool,
@@ -258,7 +258,7 @@ impl Follower<'_> {
         false
     }
 
-    /// How far below the root of the subtree.
+    /// Depth below the root of the subtree.
     fn depth(&self, path: &str) -> Option<usize> {
         let root = &*self.state.path;
         let depth = |path: &str| baton_client::path::names(path).count();

@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 
 use state::{CacheState, Limits};
 
-/// How many callers of [`TreeCache::catch_up`] queue before further ones wait to do so.
+/// Number of callers of [`TreeCache::catch_up`] that queue before further ones wait to do so.
 const ASKS: usize = 64;
 
 /// A subtree as of one instant, kept up to date by a single watch, across lost connections and lost
@@ -79,7 +79,7 @@ impl Drop for CacheHandle {
     }
 }
 
-/// How a [`TreeCache`] is to be: see [`TreeCache::builder`].
+/// Builder of a [`TreeCache`]: see [`TreeCache::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is read before start"]
 pub struct TreeCacheBuilder {
@@ -117,8 +117,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// How many steps a listener may be behind before it gets the whole view instead; this number
-    /// is kept for the slowest. Default: 256; at least 1.
+    /// Sets the number of steps that a listener may be behind before it gets the whole view
+    /// instead; this number is kept for the slowest. Default: 256; at least 1.
     pub fn backlog(mut self, steps: usize) -> Self {
         self.backlog = steps.clamp(1, 1 << 20);
         self
@@ -193,7 +193,7 @@ impl TreeCache {
         self.snapshot().get(path).cloned()
     }
 
-    /// How far the cache is now.
+    /// Returns the state of the cache now.
     #[must_use]
     pub fn status(&self) -> CacheStatus {
         self.handle.state.status.borrow().clone()

@@ -12,7 +12,7 @@ use super::draft::{Draft, Size};
 use super::error::CacheError;
 use super::view::{CacheEvent, Snapshot, Update};
 
-/// How far a cache is.
+/// State of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheStatus {
@@ -26,9 +26,9 @@ pub enum CacheStatus {
     /// The view is as it was, because of `error`. The next attempt comes after `pause`; pauses
     /// grow.
     Retrying {
-        /// What is wrong.
+        /// The error.
         error: CacheError,
-        /// How many attempts in a row have failed.
+        /// Number of attempts in a row that have failed.
         attempts: u32,
         /// When the next one comes.
         pause: Duration,
@@ -160,7 +160,7 @@ impl CacheState {
     }
 }
 
-/// What happens to a cache, step by step. Dropping it costs the cache nothing.
+/// Events of a cache, step by step. Dropping it costs the cache nothing.
 ///
 /// A listener that is slow, or whose task has panicked, holds up neither the cache nor other
 /// listeners.

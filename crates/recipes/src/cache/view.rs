@@ -1,4 +1,4 @@
-//! What a cache shows: nodes, snapshots of all of them, and the steps from one to the next.
+//! Views of a cache: nodes, snapshots of all of them, and the steps from one to the next.
 //!
 //! Owns plain data. A snapshot never changes once it is handed out.
 
@@ -75,7 +75,7 @@ impl Snapshot {
             .filter(|name| !name.is_empty() && !name.contains('/'))
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -88,8 +88,8 @@ impl Snapshot {
     }
 }
 
-/// What became of one node between two states of the view. A node that was deleted and made again
-/// is reported as both.
+/// Change of one node between two states of the view. A node that was deleted and made again is
+/// reported as both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -97,23 +97,23 @@ pub enum Change {
     Created {
         /// Full path.
         path: Arc<str>,
-        /// What it is.
+        /// The node.
         node: CachedNode,
     },
     /// Its data was written. Values between two states of the view are not reported.
     Changed {
         /// Full path.
         path: Arc<str>,
-        /// What it was.
+        /// The node before.
         old: CachedNode,
-        /// What it is.
+        /// The node now.
         new: CachedNode,
     },
     /// It is gone.
     Deleted {
         /// Full path.
         path: Arc<str>,
-        /// What it was.
+        /// The node before.
         node: CachedNode,
     },
 }
@@ -137,11 +137,11 @@ impl Change {
 pub struct Update {
     /// The zxid up to which every change is in the view after this step.
     pub as_of: i64,
-    /// What is different. Never empty.
+    /// The differences. Never empty.
     pub changes: Vec<Change>,
 }
 
-/// What a listener receives.
+/// Event for a listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CacheEvent {

@@ -25,7 +25,7 @@ recipe_error! {
             path: String,
             /// The term that ended.
             term: Term,
-            /// How.
+            /// Cause of the end.
             reason: LostReason,
         },
         /// Somebody asked the leader to resign. The work was stopped, and then the offer withdrawn.

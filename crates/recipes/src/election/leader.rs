@@ -1,4 +1,4 @@
-//! Who leads.
+//! The leader of an election.
 //!
 //! Owns what an observer is given of a leader. That it leads still, this is no proof.
 
@@ -17,7 +17,7 @@ pub struct Leader {
     pub session_id: i64,
     /// Since when it has stood for election: milliseconds since 1970, by the server's clock.
     pub since_ms: i64,
-    /// Who it is, where the offer is Baton's.
+    /// Record of the leader, where the offer is Baton's.
     pub record: Option<Record>,
     /// The offer's data as it is: from other libraries, what they put there (a host name, an
     /// identifier).

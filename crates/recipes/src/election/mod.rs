@@ -126,7 +126,7 @@ impl LeaderElection {
         self
     }
 
-    /// What this participant calls itself, for those who want to see who leads.
+    /// Sets the name of this participant, for those who want to see who leads.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
@@ -142,8 +142,8 @@ impl LeaderElection {
         self
     }
 
-    /// How long this participant stays out of the election after a term of its own has ended, so
-    /// that one that cannot do its job is not elected again and again. Zero unless set.
+    /// Sets the time that this participant stays out of the election after a term of its own has
+    /// ended, so that one that cannot do its job is not elected again and again. Zero unless set.
     #[must_use]
     pub fn rejoin_delay(mut self, delay: Duration) -> Self {
         self.rejoin_delay = delay;
@@ -307,7 +307,8 @@ impl LeaderElection {
         Observer::new(self.acquisition.clone())
     }
 
-    /// Who leads now, or is about to; `None` where nobody stands for election.
+    /// Returns the participant that leads now, or is about to; `None` where nobody stands for
+    /// election.
     ///
     /// # Errors
     /// [`ElectionError`] where it cannot be found out.
@@ -315,7 +316,7 @@ impl LeaderElection {
         self.leaders().next().await
     }
 
-    /// Until when the rejoin delay keeps this participant out.
+    /// Returns the time until which the rejoin delay keeps this participant out.
     fn sits_out(&self) -> Option<Instant> {
         let stepped_down = *self.participant.stepped_down();
         stepped_down.map(|since| since + self.rejoin_delay)

@@ -40,7 +40,7 @@ pub struct Observer {
     departure: Option<Departure>,
 }
 
-/// Who leads, and the watch for a change; `None` where what was seen has changed already.
+/// The leader, and the watch for a change; `None` where what was seen has changed already.
 type HeadRead = Option<(Option<Leader>, Watch)>;
 
 impl Observer {

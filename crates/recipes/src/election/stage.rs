@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::term::Term;
 
-/// What a participant in an election has just done.
+/// Stage of a participant in an election.
 ///
 /// A run is `Start`, `OfferStart`, `OfferComplete`, `DetermineStart`, `DetermineComplete`, then
 /// either the `Elected` pair, or the `Ready` pair and, each time the one before us goes, the

@@ -26,7 +26,7 @@ impl std::fmt::Display for Term {
     }
 }
 
-/// What the term node holds: the newest term and who took it.
+/// Content of the term node: the newest term and who took it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TermRecord {
     pub epoch: u64,
@@ -63,11 +63,11 @@ pub(crate) fn term_in(data: &[u8]) -> Option<Term> {
     })
 }
 
-/// What a term node's path has after that of its election.
+/// Suffix of a term node's path behind that of its election.
 pub(crate) const TERM_SUFFIX: &str = "-__term__";
 
-/// Where the terms of the election at `path` are counted: beside it, so that other libraries never
-/// meet it in the wait queue.
+/// Path of the node that counts the terms of the election at `path`: beside it, so that other
+/// libraries never meet it in the wait queue.
 pub(crate) fn term_node(path: &str) -> String {
     format!("{path}{TERM_SUFFIX}")
 }

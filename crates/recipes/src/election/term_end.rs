@@ -12,7 +12,7 @@ use super::{ElectionError, LeaderElection, Term};
 use crate::background;
 use crate::backoff::Backoff;
 
-/// How a term, or the way to it, has ended: see [`LeaderElection::lead_forever`].
+/// End of a term, or of the way to it: see [`LeaderElection::lead_forever`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermEnd<E> {
@@ -25,7 +25,7 @@ pub enum TermEnd<E> {
     Failed {
         /// The term.
         term: Term,
-        /// What the work says.
+        /// Error of the work.
         error: E,
     },
     /// The term was lost and the work stopped, or this participant was not elected.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 
-/// How long the end of the thread waits for calls that block.
+/// Time that the end of the thread waits for calls that block.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// A thread with a runtime of its own. Dropping it ends every task on it and waits for the thread.

@@ -39,7 +39,7 @@ impl ClaimDeadline {
         }
     }
 
-    /// How long that is from `now` on; `None` where it never comes.
+    /// Returns the time left from `now` on; `None` where the deadline never comes.
     pub(super) fn remaining(&self, now: BootInstant) -> Option<Duration> {
         self.visibility?;
         Some(self.deadline().saturating_duration_since(now))

@@ -115,7 +115,7 @@ impl Guard {
         }
     }
 
-    /// What `acquiring` describes has led to this guard.
+    /// Notes that the acquire that `acquiring` describes has led to this guard.
     pub(crate) fn acquired(&self, acquiring: &Span) {
         spans::granted(acquiring, self.token());
         self.state.begin_hold(acquiring);
@@ -173,7 +173,7 @@ impl Guard {
         async move { state.asked_back().await }
     }
 
-    /// How to ask for the lock back from within this process: see [`Guard::on_revoke`].
+    /// Returns the way to ask for the lock back from within this process: see [`Guard::on_revoke`].
     pub(crate) fn asking_back(&self) -> impl Fn() + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || state.ask_back()

@@ -25,7 +25,7 @@ pub enum ReleaseError {
     Lost {
         /// Full path of the lock node.
         node: String,
-        /// How the guard ended.
+        /// Cause of the guard's end.
         reason: LostReason,
     },
     /// The delete was not answered.
@@ -35,7 +35,7 @@ pub enum ReleaseError {
     Unknown {
         /// Full path of the lock node.
         node: String,
-        /// What the client knows.
+        /// Error of the client.
         r#source: Error,
     },
     /// The session ended before a server confirmed the release. The server deletes the node with
@@ -69,7 +69,7 @@ impl RecipeError for ReleaseError {
 /// certainty; dropping it changes nothing, so it need not be used.
 #[derive(Debug)]
 pub struct Releasing {
-    /// What is not answered yet.
+    /// Deletions that are not answered yet.
     deletions: Vec<(String, Deletion)>,
     /// The first error so far.
     error: Option<ReleaseError>,

@@ -114,7 +114,8 @@ impl GuardState {
         }
     }
 
-    /// What `acquiring` describes has led to this guard: from here on it is held.
+    /// Notes that the acquire that `acquiring` describes has led to this guard: from here on it is
+    /// held.
     pub(crate) fn begin_hold(&self, acquiring: &Span) {
         let span = spans::hold(self.path(), self.token, acquiring);
         if span.is_disabled() {

@@ -79,7 +79,7 @@ impl GuardStatus {
         self
     }
 
-    /// As [`Guard::check`](crate::Guard::check).
+    /// [`Guard::check`](crate::Guard::check) of this hold.
     ///
     /// # Errors
     /// How the guard ended.
@@ -91,14 +91,14 @@ impl GuardStatus {
         }
     }
 
-    /// As [`Guard::remaining`](crate::Guard::remaining).
+    /// [`Guard::remaining`](crate::Guard::remaining) of this hold.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let lease = self.state.remaining();
         self.left().map_or(lease, |left| left.min(lease))
     }
 
-    /// How long it is until others may take over what is held.
+    /// Returns the time until others may take over what is held.
     fn left(&self) -> Option<Duration> {
         let until = self.until.as_ref()?;
         until.remaining(self.state.session().clock().now())

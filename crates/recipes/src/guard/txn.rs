@@ -35,7 +35,7 @@ use crate::receipt::Outcome;
 pub struct Txn<'g> {
     state: &'g Arc<GuardState>,
     parts: Vec<Op>,
-    /// How many of the parts, the first ones, say that what is held is ours.
+    /// Number of parts, the first ones, that check that what is held is ours.
     own: usize,
 }
 
@@ -52,8 +52,8 @@ impl Committed {
         Self { results }
     }
 
-    /// What each part yielded, in the order of adding; `None` where the answer was lost, and only
-    /// that it was applied could be read back.
+    /// Returns the result of each part, in the order of adding; `None` where the answer was lost,
+    /// and only that it was applied could be read back.
     #[must_use]
     pub fn results(&self) -> Option<&[OpResult]> {
         self.results.as_deref()
@@ -69,7 +69,7 @@ pub enum TxnError {
     Lost {
         /// Full path of the lock node.
         node: String,
-        /// How the guard ended.
+        /// Cause of the guard's end.
         reason: LostReason,
     },
     /// One part could not be applied, so none was. The lock is held.
@@ -77,9 +77,9 @@ pub enum TxnError {
         "not applied: part {index} of the transaction: {source}; read the node again and decide anew"
     )]
     Conflict {
-        /// Which part, in the order of adding, from 0.
+        /// Number of the part, in the order of adding, from 0.
         index: usize,
-        /// What the server said of that part: [`Error::Rejected`].
+        /// Answer of the server to that part: [`Error::Rejected`].
         r#source: Error,
     },
     /// Nothing was applied, for a reason of the client's: not connected, too large, and the like.
@@ -87,7 +87,7 @@ pub enum TxnError {
     NotApplied {
         /// Full path of the lock node.
         node: String,
-        /// What the client says.
+        /// Error of the client.
         r#source: Error,
     },
     /// The session ended before the outcome could be read back. All of it was applied, or none:
@@ -204,7 +204,7 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// What the refusal of a part means. `before` parts precede the checks of our own nodes.
+    /// Interprets the refusal of a part. `before` parts precede the checks of our own nodes.
     fn refused(&self, error: Error, before: usize) -> TxnError {
         let own = before + self.own;
         match error.multi_index() {
@@ -217,7 +217,7 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// What a failure of the whole without effect means.
+    /// Interprets a failure of the whole without effect.
     fn failed(&self, error: Error) -> TxnError {
         if error.is_session_ended() {
             self.ended(LostReason::SessionLost)

@@ -23,7 +23,7 @@ pub struct Ahead {
     pub holder: Option<LockNode>,
     /// The node's position among those who wait, from 1; 0 where it holds.
     pub position: usize,
-    /// How many wait.
+    /// Number of waiters.
     pub waiting: usize,
 }
 

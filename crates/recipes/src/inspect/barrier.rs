@@ -34,7 +34,7 @@ pub enum RoundPhase {
     },
     /// Nobody is inside any more.
     Left {
-        /// How many members went without leaving.
+        /// Number of members that went without leaving.
         lost: u32,
     },
     /// The time of a member was up while others were inside.
@@ -52,14 +52,14 @@ pub enum RoundPhase {
 pub struct DoubleBarrierSnapshot {
     /// The barrier's path.
     pub path: String,
-    /// Whose nodes it has.
+    /// Library whose nodes it has.
     #[serde(skip)]
     pub layout: BarrierLayout,
     /// The newest round; 0 before the first, and in the layout of Curator and kazoo.
     pub round: u64,
-    /// How many members meet, where the tree has it.
+    /// Number of members that meet, where the tree has it.
     pub count: Option<u32>,
-    /// Where the members are.
+    /// Phase of the newest round.
     #[serde(flatten)]
     pub phase: RoundPhase,
     /// The nodes of the members that are there, in the order in which they came.
@@ -78,7 +78,7 @@ pub struct LatchSnapshot {
     pub path: String,
     /// The number of count-downs that open it.
     pub count: u32,
-    /// How many of them are still to come; 0 where it is open.
+    /// Number of them that are still to come; 0 where it is open.
     pub left: u32,
     /// The ids that have counted, sorted.
     pub done: Vec<String>,

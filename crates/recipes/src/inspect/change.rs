@@ -98,7 +98,7 @@ async fn delete(session: &Session, node: &LockNode) -> Result<bool, Error> {
     }
 }
 
-/// What has become of a node since it was seen, from a server that has caught up.
+/// Returns what has become of a node since it was seen, from a server that has caught up.
 async fn since(session: &Session, node: &LockNode) -> Result<Since, Error> {
     let path = &*node.info.path;
     let read = retry::read(session, || {

@@ -12,7 +12,8 @@ use crate::rendering::{self, OneLine};
 /// The one node of a simple lock.
 pub(super) const SIMPLE: &str = "lock";
 
-/// Whose names a node of a lock has. Nodes of different schemes do not wait for one another.
+/// Library whose names a node of a lock has. Nodes of different schemes do not wait for one
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scheme {
@@ -63,7 +64,7 @@ impl Serialize for Scheme {
     }
 }
 
-/// How a node takes part in a lock.
+/// Part of a node in a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

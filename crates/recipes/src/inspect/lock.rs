@@ -18,10 +18,10 @@ use crate::naming::{Refusal, is_kazoo_lease};
 use crate::rendering::OneLine;
 use crate::semaphore::{LEASES, LOCKS};
 
-/// What kazoo appends to a semaphore's path for the folder of those who wait.
+/// Suffix that kazoo appends to a semaphore's path for the folder of those who wait.
 pub(super) const KAZOO_WAITERS: &str = "-__lock__";
 
-/// What kind of lock the nodes at a path make.
+/// Kind of the lock that the nodes at a path make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -47,16 +47,15 @@ pub struct LockSnapshot {
     pub exists: bool,
     /// The kind of lock.
     pub kind: LockKind,
-    /// Who holds, in order. Of a semaphore each permit is one node: see
-    /// [`LockSnapshot::permits_of`].
+    /// Holders, in order. Each permit of a semaphore is one node: see [`LockSnapshot::permits_of`].
     pub holders: Vec<LockNode>,
-    /// Who waits, in the order in which they are served.
+    /// Waiters, in the order in which they are served.
     pub waiters: Vec<LockNode>,
-    /// Of a semaphore, the permits that its first waiter has asked for and that are not free yet.
-    /// That waiter is among [`waiters`](Self::waiters), too.
+    /// Permits that the first waiter of a semaphore has asked for and that are not free yet. That
+    /// waiter is among [`waiters`](Self::waiters), too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<LockNode>,
-    /// Of a semaphore, the number of permits, where the tree has it.
+    /// Number of permits of a semaphore, where the tree has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<u32>,
     /// Nodes with the name of a waiter node that no session owns: a folder that is named like one,
@@ -205,7 +204,7 @@ impl LockSnapshot {
             .find(|holder| holder.token == Some(token))
     }
 
-    /// How many of a semaphore's permits were granted together with that of `holder`, itself
+    /// Number of a semaphore's permits that were granted together with that of `holder`, itself
     /// included; 1 for a lock.
     #[must_use]
     pub fn permits_of(&self, holder: &LockNode) -> usize {
@@ -309,7 +308,7 @@ pub fn semaphore_folders(path: &str, is_kazoo: bool) -> [String; 2] {
     }
 }
 
-/// How many permits the data of a semaphore's node names, if it does.
+/// Number of permits that the data of a semaphore's node names, if it does.
 pub(super) fn permits_in(data: &[u8]) -> Option<u32> {
     std::str::from_utf8(data).ok()?.trim().parse().ok()
 }
@@ -325,8 +324,8 @@ fn kind_of(nodes: &[LockNode]) -> LockKind {
     }
 }
 
-/// Of each naming scheme the first node holds, and with a reader all readers up to the first
-/// writer.
+/// Splits the nodes: the first of each naming scheme holds, and with a reader all readers up to the
+/// first writer.
 fn holders_and_waiters(nodes: Vec<LockNode>) -> (Vec<LockNode>, Vec<LockNode>) {
     // The schemes so far, each with whether all of its nodes so far were readers.
     let mut seen: Vec<(Scheme, bool)> = Vec::new();

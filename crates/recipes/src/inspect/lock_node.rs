@@ -20,9 +20,9 @@ pub struct LockNode {
     /// The node: its path, its owner, since when it has existed.
     #[serde(flatten)]
     pub info: NodeInfo,
-    /// Whose names it has.
+    /// Library whose names it has.
     pub scheme: Scheme,
-    /// How it takes part.
+    /// Its part in the lock.
     pub mode: NodeMode,
     /// A holder's fencing token. Exact unless somebody has asked the holder of a read/write lock or
     /// of a permit to release: that change of the node hides the one that was the token. A waiter

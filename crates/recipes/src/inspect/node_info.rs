@@ -36,7 +36,7 @@ pub struct NodeInfo {
     pub czxid: i64,
     /// The change that wrote its data last.
     pub mzxid: i64,
-    /// How often its data was written since the node was created.
+    /// Number of times that its data was written since the node was created.
     pub version: i32,
     /// The length of its data, in bytes.
     pub data_length: i32,
@@ -63,7 +63,7 @@ pub struct Unreadable {
 }
 
 impl NodeInfo {
-    /// What is kept of a node.
+    /// Returns the summary of a node.
     pub(super) fn new(path: &str, read: &Data) -> Self {
         let record = Record::from_bytes(&read.data);
         let kept = read.data.get(..KEPT_BYTES).unwrap_or(&read.data);
@@ -80,7 +80,7 @@ impl NodeInfo {
         }
     }
 
-    /// What the Stat of a node says, without its data.
+    /// Returns the summary of a node by its Stat, without its data.
     pub(super) fn of_stat(path: &str, stat: &Stat) -> Self {
         Self {
             path: path.to_owned(),
@@ -102,7 +102,7 @@ impl NodeInfo {
         baton_proto::path::name(&self.path)
     }
 
-    /// How long the node has existed at `server_now_ms`, a time of the server's clock: see
+    /// Age of the node at `server_now_ms`, a time of the server's clock: see
     /// [`Inspector::server_now_ms`](super::Inspector::server_now_ms). The clock of this machine may
     /// differ by minutes. Zero where the node is newer.
     #[must_use]

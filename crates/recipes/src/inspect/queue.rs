@@ -15,7 +15,7 @@ use super::node_info::{NodeInfo, Unreadable, answer, children, read_all};
 use crate::queue::QueueKind;
 use crate::wait_queue::order::{self, SequentialChild};
 
-/// How many items are asked for at once where the first may be taken meanwhile.
+/// Number of items that are asked for at once where the first may be taken meanwhile.
 const FIRST: usize = 8;
 
 /// A queue, as it was read.
@@ -24,7 +24,7 @@ const FIRST: usize = 8;
 pub struct QueueSnapshot {
     /// The path of the folder of items.
     pub path: String,
-    /// How many items there are, with those that are not due.
+    /// Number of items, with those that are not due.
     pub depth: usize,
     /// The item that comes first in the queue's order, due or not.
     pub first: Option<NodeInfo>,

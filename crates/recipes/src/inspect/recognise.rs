@@ -1,4 +1,5 @@
-//! What a folder of the tree is, by its own data and by its children as they were read.
+//! Recognition of a recipe in a folder of the tree, by its own data and by its children as they
+//! were read.
 //!
 //! Owns only which recipe is asked first. What each recipe's names and data are is decided by that
 //! recipe; a folder that none of them reads is nothing.
@@ -24,7 +25,7 @@ const KAZOO_LOCKING_QUEUE: [&str; 2] = ["entries", KAZOO_CLAIMS];
 /// The folder of its claims.
 pub(super) const KAZOO_CLAIMS: &str = "taken";
 
-/// What a folder of the tree is.
+/// Kind of a folder of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {
@@ -53,7 +54,8 @@ pub enum Shape {
     Members(GroupLayout),
 }
 
-/// What the folder with this data and these children is; `None` for one that is no recipe's.
+/// Returns the kind of the folder with this data and these children; `None` for one that is no
+/// recipe's.
 ///
 /// Where names of several recipes fit, the one with the more telling layout is meant. Children
 /// whose data is not known count with empty data.
@@ -137,7 +139,7 @@ pub fn sequence_number(name: &str) -> Option<i64> {
         .or_else(|| queue_layout(name).and_then(|_| naming::trailing_number(name)))
 }
 
-/// Of the names of a folder of items, the oldest `most`, oldest first. `None` where most of the
+/// Returns the oldest `most` names of a folder of items, oldest first. `None` where most of the
 /// names are not those of items. For callers that read a few of many items.
 #[must_use]
 pub fn oldest_items(names: &[String], most: usize) -> Option<Vec<String>> {
@@ -184,8 +186,8 @@ pub fn beside(path: &str) -> Option<&str> {
         .find_map(|suffix| path.strip_suffix(suffix))
 }
 
-/// Where the terms of the election at `path` are counted. Its presence shows that a wait queue is
-/// an election of Baton.
+/// Path of the node that counts the terms of the election at `path`. Its presence shows that a wait
+/// queue is an election of Baton.
 #[must_use]
 pub fn term_path(path: &str) -> String {
     crate::election::term_node(path)
@@ -197,7 +199,7 @@ pub fn term_in(data: &[u8]) -> Option<Term> {
     crate::election::term_in(data)
 }
 
-/// What a double barrier's data and its newest round say.
+/// Content of a double barrier's data and of its newest round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RoundInfo {
@@ -218,7 +220,7 @@ pub fn newest_round_in(data: &[u8]) -> Option<RoundInfo> {
     })
 }
 
-/// How many meet in the round with this data, and its phase in one word.
+/// Returns the number of members that meet in the round with this data, and its phase in one word.
 #[must_use]
 pub fn round_in(data: &[u8]) -> Option<(u32, &'static str)> {
     use crate::barrier::{Phase, Round};
@@ -247,7 +249,7 @@ pub fn is_ready_mark(name: &str) -> bool {
 }
 
 impl NodeInfo {
-    /// What is kept of a node that somebody has read.
+    /// Returns the summary of a node that somebody has read.
     #[must_use]
     pub fn of_read(path: &str, read: &Data) -> Self {
         Self::new(path, read)

@@ -1,4 +1,4 @@
-//! What one node of the tree is to a recipe, by its path alone.
+//! Role of one node of the tree in a recipe, by its path alone.
 //!
 //! Owns only which recipe is asked first: names belong to the recipes. Runs for each node that a
 //! server creates or deletes, so a name that is no recipe's must be passed over at once.
@@ -11,7 +11,7 @@ use crate::naming::{self, Child, LockMode, NamingScheme};
 use crate::semaphore::LEASES;
 use crate::work_queue::outside::{Part, part_of_queue};
 
-/// What a node is to a recipe.
+/// Role of a node in a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeRole<'a> {
@@ -21,9 +21,9 @@ pub enum NodeRole<'a> {
         lock: &'a str,
         /// The number in its name, which gives the order; 0 where the name has none.
         number: i64,
-        /// How it takes part.
+        /// Its part in the lock.
         mode: NodeMode,
-        /// Whose names it has.
+        /// Library whose names it has.
         scheme: Scheme,
     },
     /// A permit of a semaphore of Baton or Curator.
@@ -60,8 +60,8 @@ pub enum NodeRole<'a> {
     },
 }
 
-/// What the node at `path` is to a recipe, by its names alone; `None` for any other node.
-/// `is_owned`: a session owns it.
+/// Returns the role of the node at `path` in a recipe, by its names alone; `None` for any other
+/// node. `is_owned`: a session owns it.
 ///
 /// Names that recipes do not keep to themselves tell nothing: the waiters of a simple lock, the
 /// permits of kazoo's semaphore, members of groups.

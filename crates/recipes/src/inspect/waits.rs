@@ -1,4 +1,4 @@
-//! Who waits for whom in a wait queue.
+//! Waiters and blockers of a wait queue.
 //!
 //! Owns which node blocks which. Only the nearest blockers of a node are named: they wait for those
 //! before them, so that a queue of any length has about as many waits as nodes.
@@ -21,7 +21,7 @@ pub struct Wait<'a> {
 }
 
 impl LockSnapshot {
-    /// Who waits for whom, each waiter with its nearest blockers.
+    /// Returns each waiter with its nearest blockers.
     ///
     /// Waiters of a semaphore whose number of permits the tree does not have are left out: whether
     /// a permit is free is not known. Those who wait for a node that all share

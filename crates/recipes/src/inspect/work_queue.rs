@@ -17,7 +17,7 @@ const DEAD_LETTERS: usize = 100;
 pub struct WorkQueueSnapshot {
     /// The queue's path.
     pub path: String,
-    /// How much is in the queue.
+    /// Depth of the queue.
     #[serde(flatten)]
     pub depth: Depth,
     /// The items that somebody works on, and who.

@@ -89,7 +89,7 @@ impl MultiLock {
         self.with(|lock| lock.naming = NamingScheme::Exclusive(dialect))
     }
 
-    /// What this program calls itself in the data of the lock nodes, for people who want to see who
+    /// Sets the name of this program in the data of the lock nodes, for people who want to see who
     /// holds and who waits.
     #[must_use]
     pub fn name(self, name: &str) -> Self {

@@ -64,7 +64,7 @@ impl Mutex {
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who want to see who holds
+    /// Sets the name of this program in the lock node's data, for people who want to see who holds
     /// and who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {

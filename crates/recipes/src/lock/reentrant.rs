@@ -71,7 +71,7 @@ pub struct ReentrantMutex {
 #[derive(Debug, Default)]
 struct Owners(StdMutex<HashMap<OwnerId, Arc<Slot>>>);
 
-/// What an owner holds. Locked while it acquires, so that its acquires come one after the other.
+/// Hold of an owner. Locked while it acquires, so that its acquires come one after the other.
 type Slot = tokio::sync::Mutex<Weak<OwnerHold>>;
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl ReentrantMutex {
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who want to see who holds
+    /// Sets the name of this program in the lock node's data, for people who want to see who holds
     /// and who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
@@ -283,7 +283,7 @@ impl Deref for ReentrantGuard {
 }
 
 impl ReentrantGuard {
-    /// How many guards the owner has, this one included.
+    /// Number of guards of the owner, this one included.
     #[must_use]
     pub fn count(&self) -> usize {
         Arc::strong_count(&self.held)

@@ -67,8 +67,7 @@ impl SimpleMutex {
         })
     }
 
-    /// What this program calls itself in the lock node's data, for people who want to see who
-    /// holds.
+    /// Sets the name of this program in the lock node's data, for people who want to see who holds.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));

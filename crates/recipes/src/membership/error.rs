@@ -19,7 +19,7 @@ recipe_error! {
         BadId {
             /// The id as given.
             id: String,
-            /// What is wrong with it.
+            /// The error.
             why: String,
         },
         /// The layout has no room for data.
@@ -37,7 +37,7 @@ recipe_error! {
         Taken {
             /// Full path of the node.
             path: String,
-            /// Who owns it; 0 for a persistent node.
+            /// Session that owns it; 0 for a persistent node.
             session_id: i64,
         },
         /// Another process registered with our instance id, so this one has stopped.
@@ -47,7 +47,7 @@ recipe_error! {
         Superseded {
             /// Full path of the node.
             path: String,
-            /// Who owns it now.
+            /// Session that owns it now.
             session_id: i64,
         },
         /// The registration has been closed, its client too, or the runtime is gone.

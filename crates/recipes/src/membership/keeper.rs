@@ -20,7 +20,7 @@ use crate::backoff::Backoff;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
 
-/// How many of our own former sessions are remembered: more than can be dying at once.
+/// Number of our own former sessions that are remembered: more than can be dying at once.
 const FORMER: usize = 64;
 
 /// Ends the registration when the task does, however it does.
@@ -108,11 +108,11 @@ async fn stopped(control: &NodeControl) {
     }
 }
 
-/// What this process knows of its own doings.
+/// Knowledge of this process about its own changes.
 #[derive(Default)]
 struct Own {
     former_sessions: VecDeque<i64>,
-    /// How often the node was made ours.
+    /// Number of times that the node was made ours.
     registrations: u64,
     /// The revision of the data that was written last.
     written: Option<u64>,

@@ -26,7 +26,7 @@ pub enum GroupLayout {
     ShallowParty,
 }
 
-/// What a member's node says.
+/// Content of a member's node.
 pub(crate) struct Said {
     pub id: String,
     pub data: Bytes,
@@ -86,7 +86,7 @@ impl GroupLayout {
         }
     }
 
-    /// What a child of the group's path says; `None` for one that is no member's.
+    /// Decodes a child of the group's path; `None` for one that is no member's.
     pub(crate) fn decode(self, name: &str, stored: &Bytes) -> Option<Said> {
         let plain = |id: &str, data: &Bytes| Said {
             id: id.to_owned(),

@@ -1,4 +1,4 @@
-//! What the handle of a persistent node and its keeper have in common.
+//! State that the handle of a persistent node and its keeper share.
 //!
 //! Owns the state that is shown, and what the handle wants of the keeper. It must never say
 //! "registered" of a node that is not our live session's (H81).
@@ -41,7 +41,7 @@ pub struct Registered {
 #[derive(Debug)]
 pub(super) struct NodeControl {
     pub(super) path: Arc<str>,
-    /// By which another process of ours may know the node for its own.
+    /// Id by which another process of ours may know the node for its own.
     pub(super) instance: Option<Uuid>,
     wanted: Mutex<Wanted>,
     pub(super) changed: Notify,

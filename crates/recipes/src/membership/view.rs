@@ -1,4 +1,4 @@
-//! Who is in a group, as it changes.
+//! Members of a group, as they change.
 //!
 //! Owns the list of members made of a [`TreeCache`]. Must never list an own registration that is
 //! not in force (H81), nor show a list that never was: each is the group as of one instant.
@@ -32,7 +32,7 @@ pub struct Member {
     pub czxid: i64,
     /// The change that wrote its data last.
     pub mzxid: i64,
-    /// Who it is, where it is Baton's.
+    /// Record of the member, where it is Baton's.
     pub record: Option<Record>,
 }
 
@@ -153,7 +153,7 @@ impl GroupView {
         }
     }
 
-    /// How far the view is: whether it follows the group now, or is interrupted.
+    /// Returns whether the view follows the group now, or is interrupted.
     #[must_use]
     pub fn status(&self) -> CacheStatus {
         self.cache.status()

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use sequence_number::Tail;
 
-/// Whose names a path carries. Every participant on one path must use the same one.
+/// Library whose names a path carries. Every participant on one path must use the same one.
 ///
 /// No name satisfies two families at once, so the choice belongs to the path, not to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -69,7 +69,7 @@ fn in_zeros(marker: &Uuid) -> String {
         .collect()
 }
 
-/// What one child of a lock path is to a participant of a given naming scheme.
+/// Meaning of one child of a lock path to a participant of a given naming scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     /// A waiter node with this number.
@@ -167,7 +167,8 @@ impl Dialect {
         }
     }
 
-    /// What `child`, a name without its directory, is to a participant of this naming scheme.
+    /// Returns the meaning of `child`, a name without its directory, to a participant of this
+    /// naming scheme.
     pub(crate) fn classify(self, child: &str) -> Child {
         let family = Family::of(child);
         match family.waiter() {
@@ -277,7 +278,7 @@ impl Family {
         })
     }
 
-    /// What a child of this family is to participants of every other.
+    /// Returns the meaning of a child of this family to participants of every other.
     fn among_others(self) -> Child {
         let whose = match self {
             Self::Plain => return Child::Bystander,

@@ -11,8 +11,8 @@ use crate::record;
 
 const MODES: [LockMode; 2] = [LockMode::Shared, LockMode::Exclusive];
 
-/// Whose names a read/write lock's path carries. Every participant on one path must use the same
-/// one.
+/// Library whose names a read/write lock's path carries. Every participant on one path must use the
+/// same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RwDialect {
@@ -83,7 +83,7 @@ impl RwDialect {
         Family::of(child).among_others()
     }
 
-    /// What a child with this end is, if it has a token of the lock's waiter nodes.
+    /// Returns the meaning of a child with this end, if it has a token of the lock's waiter nodes.
     pub(super) fn among_waiters(self, tail: &Tail<'_>) -> Option<Child> {
         MODES.into_iter().find_map(|mode| {
             let number = tail.after(self.token(mode))?;

@@ -32,7 +32,7 @@ impl NamingScheme {
         }
     }
 
-    /// What `child`, a name without its directory, is in this wait queue.
+    /// Returns the meaning of `child`, a name without its directory, in this wait queue.
     pub(crate) fn classify(self, child: &str) -> Child {
         match self {
             Self::Exclusive(dialect) => dialect.classify(child),

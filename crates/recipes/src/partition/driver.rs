@@ -23,11 +23,11 @@ pub(super) struct Driver {
     view: GroupView,
     items: Arc<BTreeMap<Arc<str>, Mutex>>,
     events: mpsc::Sender<Result<PartitionEvent, PartitionError>>,
-    /// What is to be ours.
+    /// Items that are to be ours.
     wanted: BTreeSet<Arc<str>>,
     /// Items whose lock is being acquired, or will be after a pause.
     acquiring: BTreeMap<Arc<str>, AbortHandle>,
-    /// What was handed out.
+    /// Items that were handed out.
     held: BTreeMap<Arc<str>, AssignedItem>,
     pauses: BTreeMap<Arc<str>, Backoff>,
     tasks: JoinSet<Done>,
@@ -70,7 +70,7 @@ impl Driver {
         }
     }
 
-    /// Until `leaving` resolves.
+    /// Runs until `leaving` resolves.
     pub(super) async fn run(mut self, mut leaving: oneshot::Receiver<()>) {
         tokio::select! {
             biased;

@@ -1,10 +1,10 @@
-//! Who is to have an item: rendezvous hashing.
+//! Assignment of items: rendezvous hashing.
 //!
 //! Owns the score of a member for an item. It is part of the layout: all members of a group must
 //! compute the same one, on every machine and in every version, so it must never change.
 
-/// Of `members`, the one with the highest score for `item`. When members come or go, only the items
-/// of those change hands.
+/// Returns the member with the highest score for `item`. When members come or go, only the items of
+/// those change hands.
 pub(super) fn winner<'m>(members: impl Iterator<Item = &'m str>, item: &str) -> Option<&'m str> {
     members.max_by_key(|member| (score(member, item), *member))
 }

@@ -72,7 +72,7 @@ pub struct Partitioner {
     items: Arc<BTreeMap<Arc<str>, Mutex>>,
 }
 
-/// What has become of an item.
+/// Event of an item.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PartitionEvent {
@@ -115,7 +115,7 @@ pub enum PartitionError {
     BadItem {
         /// The item as given.
         item: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The group cannot be joined or seen.

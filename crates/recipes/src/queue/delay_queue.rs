@@ -154,7 +154,7 @@ impl DelayQueue {
         self.folder.names().await
     }
 
-    /// As [`crate::DistributedQueue::depth`], due or not.
+    /// [`crate::DistributedQueue::depth`] of items, due or not.
     ///
     /// # Errors
     /// [`QueueError`].

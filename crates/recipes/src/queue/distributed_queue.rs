@@ -189,7 +189,7 @@ impl DistributedQueue {
         self.folder.names().await
     }
 
-    /// How many children the queue's node has: items, and nodes of others. Reads one stat.
+    /// Number of children of the queue's node: items, and nodes of others. Reads one stat.
     ///
     /// # Errors
     /// [`QueueError`].

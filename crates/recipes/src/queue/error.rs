@@ -68,7 +68,7 @@ recipe_error! {
         ClaimLost {
             /// Full path of the item.
             node: String,
-            /// How the claim ended.
+            /// Cause of the claim's end.
             reason: LostReason,
         },
         /// The queue holds only items that cannot be read. They were left in place.
@@ -78,7 +78,7 @@ recipe_error! {
         Undecodable {
             /// Full path of the item.
             node: String,
-            /// What is wrong with it.
+            /// The error.
             why: String,
         },
         /// The layout cannot express an argument. Nothing was sent.
@@ -86,7 +86,7 @@ recipe_error! {
         BadArgument {
             /// The queue's path.
             path: String,
-            /// What is wrong, and what is right.
+            /// The error and the remedy.
             why: String,
         },
     }

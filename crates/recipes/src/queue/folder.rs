@@ -273,7 +273,7 @@ impl Folder {
         }
     }
 
-    /// How many children the folder has.
+    /// Number of children of the folder.
     pub(super) async fn depth(&self) -> Result<usize, QueueError> {
         loop {
             let session = self.session().await?;

@@ -1,4 +1,4 @@
-//! What the clones of one queue handle share, and the tasks that go on when their caller is
+//! State that the clones of one queue handle share, and the tasks that go on when their caller is
 //! cancelled.
 //!
 //! Owns the takes under way, and the items that they took for cancelled callers. Must never lose an
@@ -22,13 +22,13 @@ pub(super) struct Item {
     pub data: Bytes,
 }
 
-/// What the clones of one handle share.
+/// State that the clones of one handle share.
 #[derive(Debug, Default)]
 pub(super) struct FolderState {
     receipts: Arc<Receipts>,
     known: Mutex<Known>,
     pub(super) returned: Notify,
-    /// How many takes are under way. `take_ended` is notified at the end of each.
+    /// Number of takes under way. `take_ended` is notified at the end of each.
     takes_under_way: AtomicUsize,
     take_ended: Notify,
 }

@@ -165,7 +165,7 @@ impl IdQueue {
         self.folder.names().await
     }
 
-    /// As [`crate::DistributedQueue::depth`].
+    /// [`crate::DistributedQueue::depth`] of this queue.
     ///
     /// # Errors
     /// [`QueueError`].

@@ -266,7 +266,7 @@ impl LockingQueue {
         self.folder.names().await
     }
 
-    /// How many children the folder of items has: items, locked ones included, and nodes of others.
+    /// Number of children of the folder of items: items, locked ones included, and nodes of others.
     /// Reads one stat.
     ///
     /// # Errors

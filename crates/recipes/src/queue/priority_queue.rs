@@ -155,7 +155,7 @@ impl PriorityQueue {
         self.folder.names().await
     }
 
-    /// As [`crate::DistributedQueue::depth`].
+    /// [`crate::DistributedQueue::depth`] of this queue.
     ///
     /// # Errors
     /// [`QueueError`].

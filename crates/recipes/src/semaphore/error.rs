@@ -16,11 +16,11 @@ pub enum SemaphoreError {
     TimedOut {
         /// The semaphore's path.
         path: String,
-        /// How many were asked for.
+        /// Number of permits asked for.
         permits: u32,
         /// The time that was allowed.
         limit: Duration,
-        /// What was still lacking.
+        /// The missing thing.
         waited_for: WaitedFor,
     },
     /// More permits than can ever be held at once were asked for; or none.
@@ -28,7 +28,7 @@ pub enum SemaphoreError {
     BadPermits {
         /// The semaphore's path.
         path: String,
-        /// How many were asked for.
+        /// Number of permits asked for.
         asked: u32,
         /// The most that one acquire can have.
         most: u32,
@@ -76,10 +76,10 @@ pub enum SemaphoreError {
         path: String,
         /// The child's name.
         child: String,
-        /// What it is.
+        /// Owner of the data.
         whose: &'static str,
     },
-    /// What can happen to any lock.
+    /// Error of any lock.
     #[error(transparent)]
     Lock(#[from] LockError),
 }

@@ -1,4 +1,4 @@
-//! How many permits there are: one number in the tree, on which all participants agree.
+//! Number of permits: one number in the tree, on which all participants agree.
 //!
 //! Owns the data of the semaphore's node. Leases are created only under a check of that node's
 //! version, so nobody ever takes one under a number that is not the tree's (H48). Must never
@@ -14,7 +14,7 @@ use crate::acquire::LockError;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
 
-/// How much of foreign data is shown.
+/// Number of bytes of foreign data that are shown.
 const SHOWN_BYTES: usize = 40;
 
 /// The number, as one state of the semaphore's node had it.
@@ -32,18 +32,18 @@ impl Agreed {
     }
 }
 
-/// What one handle knows of the number.
+/// Knowledge of one handle about the number.
 #[derive(Debug)]
 pub(super) struct Maximum {
     path: Arc<str>,
-    /// What the handle was made with.
+    /// Number that the handle was made with.
     declared: Option<u32>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// As last read.
+    /// Number as last read.
     known: Option<Agreed>,
     /// Whether ours was the tree's at some time. From then on the tree's rules.
     compared: bool,
@@ -71,7 +71,7 @@ impl Maximum {
         }
     }
 
-    /// What was read turned out to be old.
+    /// Forgets what was read, which turned out to be old.
     pub(super) fn forget(&self) {
         self.state().known = None;
     }

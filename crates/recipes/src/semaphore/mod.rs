@@ -125,7 +125,7 @@ impl Semaphore {
         })
     }
 
-    /// What this program calls itself in the data of its leases, for people who want to see who
+    /// Sets the name of this program in the data of its leases, for people who want to see who
     /// holds and who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
@@ -210,7 +210,7 @@ impl Semaphore {
         .await
     }
 
-    /// How many permits there are, as the tree says now.
+    /// Returns the number of permits, as the tree has it now.
     ///
     /// # Errors
     /// [`SemaphoreError::NoMaximum`], [`SemaphoreError::ForeignData`], or what the connection fails
@@ -314,7 +314,7 @@ impl Semaphore {
         Ok(Some(self.base.hold(granted, token, lease).await?))
     }
 
-    /// As the first waiter: leases that count.
+    /// Asks for leases that count, as the first waiter.
     async fn ask_and_wait(
         &self,
         session: &Session,
@@ -435,7 +435,7 @@ impl Semaphore {
             .map_err(|error| self.base.attempt_error(session, error).into())
     }
 
-    /// As the first waiter: waits until the leases count. One watch on the leases, one on the
+    /// Waits until the leases count, as the first waiter. One watch on the leases, one on the
     /// number of permits.
     async fn wait(
         &self,

@@ -22,7 +22,7 @@ pub(super) struct Cell {
     receipts: Arc<Receipts>,
 }
 
-/// What a node must be for a write to it to count.
+/// State that a node must have for a write to it to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Absent,

@@ -1,4 +1,4 @@
-//! How a counter's number is stored.
+//! Forms of a counter's number in the tree.
 //!
 //! Owns the forms of each library, both ways.
 
@@ -6,7 +6,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-/// How a counter's number is stored. A node without data is 0 in each.
+/// Form of a counter's number in the tree. A node without data is 0 in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CounterLayout {

@@ -26,7 +26,7 @@ recipe_error! {
         Unknown {
             /// Path of the value.
             path: String,
-            /// What the client knows.
+            /// Error of the client.
             r#source: Error,
         },
         /// The node's data is no number of this layout. Nothing was changed.
@@ -50,7 +50,7 @@ recipe_error! {
             path: String,
             /// Its layout.
             layout: CounterLayout,
-            /// What it would have come to.
+            /// Number that it would have come to.
             number: i128,
         },
         /// The node's version is −1, which the protocol cannot ask for. Only after 2³² writes by

@@ -16,7 +16,7 @@ use crate::cache::{CacheEvents, TreeCache};
 pub struct Versioned {
     /// The bytes.
     pub data: Bytes,
-    /// How often the node has been written; wraps after 2³².
+    /// Number of times that the node has been written; wraps after 2³².
     pub version: i32,
     /// The change that wrote it. Grows with every write, over deletions too.
     pub mzxid: i64,

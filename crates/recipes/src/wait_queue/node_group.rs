@@ -14,8 +14,8 @@ use super::waiter_node::PARENT_ATTEMPTS;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
 
-/// Where one node of a group is created. The prefix carries a marker that no other create has used
-/// or will use.
+/// Place at which one node of a group is created. The prefix carries a marker that no other create
+/// has used or will use.
 #[derive(Debug)]
 pub(crate) struct NewNode {
     pub dir: Arc<str>,

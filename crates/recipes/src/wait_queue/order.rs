@@ -70,8 +70,8 @@ pub(crate) async fn arrange_with(
     arrange_by(session, dir, children, |_, read| read.stat.czxid).await
 }
 
-/// As [`arrange_with`], for wait queues in which a node may take the position of one that was
-/// created earlier: `position` yields, of a node as read, the `czxid` that counts.
+/// [`arrange_with`] for wait queues in which a node may take the position of one that was created
+/// earlier: `position` yields, of a node as read, the `czxid` that counts.
 pub(crate) async fn arrange_by(
     session: &Session,
     dir: &str,
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// How a server numbers the creates past the end of its counter.
+    /// Numbers of a server's creates past the end of its counter.
     #[derive(Clone, Copy, Debug)]
     enum PastEnd {
         Sticks,
@@ -145,7 +145,7 @@ mod tests {
         ]
     }
 
-    /// What a client does: by number where that is enough, else with every Stat.
+    /// Orders like a client: by number where that is enough, else with every Stat.
     fn as_a_client_sees(alive: &[SequentialChild]) -> Vec<String> {
         let mut children: Vec<_> = alive
             .iter()

@@ -47,7 +47,7 @@ impl OwnNodeWatch {
         Self::at(waiter.session(), waiter.path(), waiter.czxid())
     }
 
-    /// As [`OwnNodeWatch::watch`], for a node of `session` outside a wait queue.
+    /// [`OwnNodeWatch::watch`] for a node of `session` outside a wait queue.
     pub(crate) fn at(session: &Session, path: &str, czxid: i64) -> Self {
         // The watch is to end with the session, and not to keep it open.
         let (session, path) = (session.detached(), path.to_owned());

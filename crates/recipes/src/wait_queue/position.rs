@@ -39,7 +39,7 @@ pub(crate) enum Step<'a> {
     Waiting { predecessor: &'a str },
 }
 
-/// How this waiter contends: naming scheme and lock mode.
+/// Naming scheme and lock mode of this waiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contention<'a> {
     pub naming: NamingScheme,
@@ -61,8 +61,9 @@ pub(crate) enum Position {
     },
 }
 
-/// Until when the first waiter leaves the lock alone, because the last holder has failed and had
-/// asked for a lock delay. It outlives a waiter node: a waiter that has lost its node still knows.
+/// Time until which the first waiter leaves the lock alone, because the last holder has failed and
+/// had asked for a lock delay. It outlives a waiter node: a waiter that has lost its node still
+/// knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DelayedUntil(Option<Instant>);
 
@@ -77,7 +78,7 @@ impl DelayedUntil {
     }
 }
 
-/// As [`wait_for_turn_delayed`], for one that has not waited before.
+/// [`wait_for_turn_delayed`] for one that has not waited before.
 pub(crate) async fn wait_for_turn(
     waiter: WaiterNode,
     listing: Option<Vec<String>>,
@@ -166,7 +167,7 @@ pub(crate) async fn wait_for_turn_delayed(
     }
 }
 
-/// What it means that our node is gone.
+/// Returns the error for the end of our node.
 fn ended(mut waiter: WaiterNode, reason: LostReason) -> AcquireError {
     waiter.disown();
     match reason {
@@ -175,7 +176,7 @@ fn ended(mut waiter: WaiterNode, reason: LostReason) -> AcquireError {
     }
 }
 
-/// As [`position`]; a waiter that cannot be ordered is withdrawn.
+/// [`position`] that withdraws a waiter that cannot be ordered.
 pub(crate) async fn position_or_withdraw(
     waiter: WaiterNode,
     listing: Option<Vec<String>>,
@@ -298,7 +299,7 @@ pub(crate) fn kept_position(naming: NamingScheme, name: &str, read: &Data) -> i6
     kept.map_or(czxid, |position| position.min(czxid))
 }
 
-/// What a wait has to find out.
+/// Thing that a wait has to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// That the node is gone.
@@ -309,7 +310,7 @@ enum Wait {
     ReleaseMarker,
 }
 
-/// How the node that was waited for has ended.
+/// End of the node that was waited for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
     /// Its holder's release marker has shown that it was released.
@@ -371,7 +372,7 @@ async fn until_ended(
     }
 }
 
-/// What is known of a node that is waited for.
+/// Knowledge about a node that is waited for.
 enum Armed {
     /// It is there.
     Watching(Watches),
@@ -382,7 +383,7 @@ enum Armed {
 struct Watches {
     end: Watch,
     marker: Option<Watch>,
-    /// What the node asks of the next if it goes without a release, or has asked before.
+    /// Lock delay that the node asks of the next if it goes without a release, or has asked before.
     lock_delay: Duration,
 }
 
@@ -458,7 +459,7 @@ fn has_reported(watch: Option<&mut Watch>, kind: EventKind) -> bool {
     reported(watch).is_some_and(|event| event.kind == kind)
 }
 
-/// What a watch has reported so far.
+/// Returns the report of a watch so far.
 fn reported(watch: Option<&mut Watch>) -> Option<WatchEvent> {
     watch.and_then(Watch::try_event)?.ok()
 }

@@ -3,7 +3,8 @@
 //! Owns the bytes. They replace what the holder wrote to its node; a holder that listens for them
 //! releases when it is ready, and holds until then.
 
-/// What Baton writes to a node to ask its holder to release: the form of Curator's revocable locks.
+/// Data that Baton writes to a node to ask its holder to release: the form of Curator's revocable
+/// locks.
 pub(crate) const RELEASE_REQUEST: &[u8] = b"__REVOKE__";
 
 /// Whether a node's data asks its holder to release: in Curator's form, or in that of ZooKeeper's

@@ -17,7 +17,8 @@ use super::release_marker::{release_marker, signal};
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
 
-/// How often a lock directory may vanish between its creation and ours in it before we say so.
+/// Number of times that a lock directory may vanish between its creation and ours in it before we
+/// say so.
 pub(super) const PARENT_ATTEMPTS: usize = 8;
 
 /// A waiter node of ours. Dropped, it is deleted: now if the server can be reached, else as soon as
@@ -242,7 +243,7 @@ impl WaiterNode {
         (self.has_followers || self.has_lock_delay || self.is_observed) && self.marked
     }
 
-    /// How to delete the node, for others than its owner.
+    /// Returns the deletion of the node, for others than its owner.
     pub(crate) fn removal(&self) -> NodeDeletion {
         NodeDeletion {
             path: self.path.clone(),
@@ -256,7 +257,7 @@ impl WaiterNode {
     }
 }
 
-/// How a node of ours is deleted, and no other that may have come to its path.
+/// Deletion of a node of ours, and of no other that may have come to its path.
 #[derive(Debug)]
 pub(crate) struct NodeDeletion {
     path: String,
@@ -265,7 +266,7 @@ pub(crate) struct NodeDeletion {
 }
 
 impl NodeDeletion {
-    /// How to delete a node whose name others use too.
+    /// Returns the deletion of a node whose name others use too.
     pub(crate) fn unmarked(path: &str, czxid: i64) -> Self {
         Self {
             path: path.to_owned(),

@@ -73,7 +73,7 @@ impl Claim {
         &self.held.envelope.id
     }
 
-    /// Which attempt this is, from 1.
+    /// Number of this attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.held.envelope.attempts

@@ -218,7 +218,7 @@ impl QueueContext {
     }
 }
 
-/// What a round of claim attempts has brought.
+/// Result of a round of claim attempts.
 #[derive(Default)]
 struct ClaimRound {
     held: Vec<HeldItem>,
@@ -262,7 +262,7 @@ fn claim_parts(attempt: &ClaimAttempt) -> impl Iterator<Item = Op> + '_ {
     end_stale.chain(claim).chain(notice)
 }
 
-/// What is left to be done after a multi of claim attempts.
+/// Work left after a multi of claim attempts.
 enum Remaining {
     Nothing,
     /// Another consumer has won the race for the item of this index.

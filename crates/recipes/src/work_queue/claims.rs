@@ -25,9 +25,9 @@ pub struct ClaimInfo {
     pub item: String,
     /// The item's id.
     pub id: String,
-    /// Which attempt this is, from 1.
+    /// Number of this attempt, from 1.
     pub attempt: u32,
-    /// Who works on it, if the claim's node says so.
+    /// Record of the worker, if the claim's node has it.
     pub record: Option<Record>,
     /// The session that holds the claim.
     #[serde(serialize_with = "rendering::session_id")]
@@ -68,7 +68,7 @@ impl WorkQueue {
         Ok(self.all_claims().await?.claims)
     }
 
-    /// As [`WorkQueue::claims`], with the items that this session may not read.
+    /// [`WorkQueue::claims`] with the items that this session may not read.
     ///
     /// # Errors
     /// [`WorkError`].

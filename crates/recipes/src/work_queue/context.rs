@@ -1,4 +1,4 @@
-//! What the clones of one work queue handle share.
+//! State that the clones of one work queue handle share.
 //!
 //! Owns the queue's own node and its form, and what this process knows of the queue. Must never
 //! write below a node that is not a work queue.
@@ -21,14 +21,14 @@ use crate::receipt::{Outcome, Receipts, task_gone};
 use crate::retry;
 use crate::server_clock::ServerClock;
 
-/// How many items that are too large to be claimed or moved are remembered; with more of them, all
-/// are tried again.
+/// Number of items that are too large to be claimed or moved and are remembered; with more of them,
+/// all are tried again.
 const MAX_PASSED_OVER: usize = 1024;
 
 /// The form of the tree below the queue's node.
 const FORM: u32 = 1;
 
-/// What the queue's own node holds.
+/// Content of the queue's own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Terms {
     work_queue: u32,
@@ -62,7 +62,7 @@ pub(super) struct Agreed {
     pub version: i32,
 }
 
-/// What the clones of one handle share.
+/// State that the clones of one handle share.
 #[derive(Debug)]
 pub(super) struct QueueContext {
     pub client: Client,
@@ -75,7 +75,7 @@ pub(super) struct QueueContext {
     pub idling: tokio::sync::watch::Sender<bool>,
     /// Notified when a task without the turn has claimed items.
     pub claimed_without_turn: tokio::sync::Notify,
-    /// How many items the callers of this process wait for.
+    /// Number of items that the callers of this process wait for.
     pub waiting: AtomicUsize,
     /// The capacity counter of a bounded queue as this process wrote it last. The lock makes the
     /// puts of this process go one after the other.
@@ -83,7 +83,7 @@ pub(super) struct QueueContext {
     known: Mutex<Known>,
 }
 
-/// What this process knows of the queue.
+/// Knowledge of this process about the queue.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub agreed: Option<Agreed>,

@@ -30,7 +30,7 @@ pub struct DeadLetter {
     pub id: String,
     /// Its priority.
     pub priority: u16,
-    /// How often it was claimed.
+    /// Number of times that it was claimed.
     pub attempts: u32,
     /// Why it became a dead letter.
     pub reason: String,

@@ -1,4 +1,4 @@
-//! How much is in the queue.
+//! Depth of a work queue.
 //!
 //! Owns no state. The numbers are not of one instant: items move while they are counted.
 
@@ -14,7 +14,7 @@ use super::layout::{ItemName, Shard};
 use super::queue::WorkQueue;
 use crate::rendering;
 
-/// How much is in a queue.
+/// Depth of a work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Depth {
@@ -24,8 +24,8 @@ pub struct Depth {
     pub delayed: u64,
     /// Dead letters.
     pub dead: u64,
-    /// How long the oldest of the items that are first in their shard has been in the queue, by the
-    /// servers' clock.
+    /// Time that the oldest of the items that are first in their shard has been in the queue, by
+    /// the servers' clock.
     #[serde(rename = "oldest_ms", serialize_with = "rendering::milliseconds")]
     pub oldest: Option<Duration>,
     /// The most items that the queue holds; `None` for no limit.
@@ -46,7 +46,7 @@ impl std::fmt::Display for Depth {
 }
 
 impl WorkQueue {
-    /// How much is in the queue; `None` where there is no queue.
+    /// Returns the depth of the queue; `None` where there is no queue.
     ///
     /// # Errors
     /// [`WorkError`].

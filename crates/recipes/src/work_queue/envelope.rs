@@ -18,7 +18,7 @@ pub(super) const MAX_ID_BYTES: usize = 200;
 /// The largest noted reason in bytes; a longer one is cut.
 const MAX_REASON_BYTES: usize = 400;
 
-/// What the queue notes about an item.
+/// Notes of the queue about an item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Envelope {
     work: u32,
@@ -27,7 +27,7 @@ pub(super) struct Envelope {
     #[serde(default, skip_serializing_if = "is_false")]
     pub unique: bool,
     pub priority: u16,
-    /// How often it was claimed.
+    /// Number of times that it was claimed.
     #[serde(default)]
     pub attempts: u32,
     /// Overrides the consumers' limit.
@@ -49,7 +49,7 @@ pub(super) struct Envelope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClaimMark {
     pub node: String,
-    /// How long after the item's mtime others may claim the item: see `visibility`.
+    /// Time after the item's mtime at which others may claim the item: see `visibility`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility_ms: Option<i64>,
 }

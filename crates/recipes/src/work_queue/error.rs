@@ -28,7 +28,7 @@ recipe_error! {
         BadItem {
             /// The queue's path.
             path: String,
-            /// What is wrong, and what is right.
+            /// The error and the remedy.
             why: String,
         },
         /// The node at the path is not a work queue.
@@ -36,7 +36,7 @@ recipe_error! {
         NotAWorkQueue {
             /// The queue's path.
             path: String,
-            /// What the node holds.
+            /// Content of the node.
             found: String,
         },
         /// Somebody has deleted a node of the queue's layout that the call needs. Nothing was
@@ -96,7 +96,7 @@ recipe_error! {
         ClaimLost {
             /// Full path of the item.
             item: String,
-            /// How the claim ended.
+            /// Cause of the claim's end.
             reason: LostReason,
         },
         /// No claim has this token: the item was settled, the claim has ended, or it never existed.

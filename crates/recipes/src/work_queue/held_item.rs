@@ -28,7 +28,8 @@ pub(super) struct HeldItem {
     pub since_ms: i64,
     /// When the visibility timeout is over, by our own clock.
     pub until: Arc<ClaimDeadline>,
-    /// Where other processes write how they have settled the item, if the claim has such a node.
+    /// Place where other processes write how they have settled the item, if the claim has such a
+    /// node.
     pub notice: Option<SettlementNotice>,
 }
 

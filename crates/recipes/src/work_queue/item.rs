@@ -69,7 +69,8 @@ impl WorkItem {
         self
     }
 
-    /// How often this item may be claimed. This limit overrides that of the consumers.
+    /// Sets the number of times that this item may be claimed. This limit overrides that of the
+    /// consumers.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);

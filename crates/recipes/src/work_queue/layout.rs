@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use baton_proto::path::join;
 
-/// How many items a shard of ready items takes before a new shard is made.
+/// Number of items that a shard of ready items takes before a new shard is made.
 pub(super) const SHARD_ITEMS: usize = 1024;
 
 /// Milliseconds of due times that share a shard.

@@ -17,7 +17,7 @@ pub(super) struct SettlementNotice {
     czxid: i64,
 }
 
-/// What the node holds.
+/// Content of the node.
 #[derive(Serialize, Deserialize)]
 struct NoticeBody {
     settled: Settled,
@@ -32,8 +32,8 @@ impl SettlementNotice {
         }
     }
 
-    /// What another process has made of the item; `None` where none has settled it, or the node
-    /// cannot be read any more.
+    /// Returns the settlement of the item by another process; `None` where none has settled it, or
+    /// the node cannot be read any more.
     pub(super) async fn read(&self) -> Option<Settled> {
         let read = || self.session.get_data(&self.path);
         let read = retry::read(&self.session, read).await.ok()?;

@@ -19,7 +19,7 @@ use super::queue::WorkQueue;
 use crate::receipt::Outcome;
 use crate::server_clock::millis;
 
-/// What a part of the multi is for.
+/// Purpose of a part of the multi.
 enum Role {
     Terms,
     Counter,

@@ -1,4 +1,4 @@
-//! What the nodes of a work queue say to somebody who takes no part.
+//! Nodes of a work queue, for somebody who takes no part.
 //!
 //! Owns no form: names belong to `layout`, data to `envelope` and `context`.
 
@@ -61,7 +61,7 @@ impl WorkFolders {
     }
 }
 
-/// What the node of an item or of a dead letter says.
+/// Content of the node of an item or of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ItemNote {
@@ -69,7 +69,7 @@ pub struct ItemNote {
     pub id: String,
     /// The priority, 0 first.
     pub priority: u16,
-    /// How often it was claimed.
+    /// Number of times that it was claimed.
     pub attempts: u32,
     /// When it was put, where that is noted; else it is the time of its node.
     pub since_ms: Option<i64>,
@@ -98,7 +98,8 @@ pub fn is_claim(name: &str) -> bool {
     name.starts_with(CLAIM_PREFIX)
 }
 
-/// What the node at `path` is in a work queue, and the path of the queue, by names alone.
+/// Returns the role of the node at `path` in a work queue, and the path of the queue, by names
+/// alone.
 pub(crate) fn part_of_queue(path: &str, is_owned: bool) -> Option<(Part, &str)> {
     if is_owned {
         let (item, claim) = path.rsplit_once('/')?;

@@ -14,16 +14,16 @@ use super::layout::Shard;
 use super::queue::WorkQueue;
 use crate::retry;
 
-/// How many items are read and removed at once: each may be as large as a request.
+/// Number of items that are read and removed at once: each may be as large as a request.
 const AT_ONCE: usize = 32;
 
-/// How many items [`WorkQueue::purge`] has removed, and how many it has left.
+/// Numbers of items that [`WorkQueue::purge`] has removed and left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Purged {
-    /// How many were removed; may be too small where the connection was lost meanwhile.
+    /// Number of removed items; may be too small where the connection was lost meanwhile.
     pub removed: u64,
-    /// How many were left, because they are claimed or have changed meanwhile, or because this
+    /// Number of items left, because they are claimed or have changed meanwhile, or because this
     /// session may not read or remove them.
     pub left: u64,
 }

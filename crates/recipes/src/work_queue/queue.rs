@@ -12,7 +12,7 @@ use super::error::WorkError;
 use super::settlement::RetryBackoff;
 use crate::recipe_path;
 
-/// How many items one multi claims at most.
+/// Limit on the items that one multi claims.
 pub(super) const MAX_CLAIMS: usize = 64;
 
 /// Options of the claims that one handle makes.
@@ -117,8 +117,8 @@ impl WorkQueue {
         self
     }
 
-    /// How often an item may be claimed before it becomes a dead letter. Default: 10. An item's own
-    /// limit comes first.
+    /// Sets the number of times that an item may be claimed before it becomes a dead letter.
+    /// Default: 10. An item's own limit comes first.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.options.max_attempts = attempts.max(1);
@@ -133,7 +133,7 @@ impl WorkQueue {
         self
     }
 
-    /// How many items to claim at once. Default: 1, at most 64.
+    /// Sets the number of items to claim at once. Default: 1, at most 64.
     ///
     /// Items that are claimed ahead wait in this process until they are taken; their attempt and
     /// their visibility timeout have begun. [`WorkQueue::give_back`] releases them.

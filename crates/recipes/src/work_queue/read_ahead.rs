@@ -11,11 +11,11 @@ use bytes::Bytes;
 
 use super::envelope::Envelope;
 
-/// How many items are read at once.
+/// Number of items that are read at once.
 pub(super) const READ_AHEAD: usize = 32;
 
-/// How long items that were read ahead are used. Within this time a more urgent item may be passed
-/// over.
+/// Time for which items that were read ahead are used. Within this time a more urgent item may be
+/// passed over.
 const AHEAD_FOR: Duration = Duration::from_millis(500);
 
 /// Among how many of the first items to choose, at most.

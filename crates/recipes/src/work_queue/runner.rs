@@ -18,7 +18,7 @@ use super::queue::WorkQueue;
 use crate::background::{Application, ApplicationTask};
 use crate::lost_reason::LostReason;
 
-/// How many items [`WorkQueue::run`] has processed, by the way they ended.
+/// Numbers of items that [`WorkQueue::run`] has processed, by the way they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct RunSummary {
@@ -42,7 +42,7 @@ impl std::fmt::Display for RunSummary {
     }
 }
 
-/// How the processing of one claim has ended.
+/// End of the processing of one claim.
 enum Processed {
     Acked,
     Failed,

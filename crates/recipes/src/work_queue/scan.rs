@@ -15,7 +15,7 @@ use super::layout::{ItemName, Shard};
 use super::read_ahead::{ClaimableItem, READ_AHEAD};
 use super::visibility;
 
-/// What a scan has found.
+/// Findings of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// Items that can be claimed, in order.

@@ -1,4 +1,4 @@
-//! How a claim ends by intent: acknowledged, delayed, released or dead-lettered.
+//! Ends of a claim by intent: acknowledged, delayed, released or dead-lettered.
 //!
 //! Owns [`Settlement`], which every way to settle an item goes through, the rule that makes the
 //! last failed attempt a dead letter, and [`Settled`], its outcome. A claim that ends without a
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How a claim is to end: see [`Claim`](super::Claim) and
+/// End of a claim by intent: see [`Claim`](super::Claim) and
 /// [`WorkQueue::settle`](super::WorkQueue::settle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,7 +18,7 @@ pub enum Settlement {
     /// The attempt failed: the item becomes available again after a delay, or becomes a dead letter
     /// if this was its last attempt.
     Nack {
-        /// How long the item waits; `None` for the queue's back-off.
+        /// Time that the item waits; `None` for the queue's back-off.
         delay: Option<Duration>,
         /// Why the attempt failed; noted in the item.
         reason: String,
@@ -46,7 +46,7 @@ impl Settlement {
         }
     }
 
-    /// What the item is afterwards.
+    /// Returns the state of the item afterwards.
     pub(super) fn settled(&self) -> Settled {
         match self {
             Self::Ack => Settled::Acked,
@@ -57,7 +57,7 @@ impl Settlement {
     }
 }
 
-/// What a settlement has made of an item.
+/// State of an item after a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -12,18 +12,18 @@ use super::error::StepError;
 use super::layout::{ItemName, SHARD_ITEMS, Shard};
 use crate::retry;
 
-/// How many nodes are read at once.
+/// Number of nodes that are read at once.
 pub(super) const AT_ONCE: usize = 1000;
 
-/// How many items are put into a shard before its size is read again.
+/// Number of items that are put into a shard before its size is read again.
 const ASK_AFTER: usize = 128;
 
-/// How long after its minute has begun an empty shard of delayed items is removed.
+/// Time after its minute has begun at which an empty shard of delayed items is removed.
 const GONE_BY_MS: i64 = 120_000;
 
 impl QueueContext {
-    /// How many items there are, with those that are claimed or delayed. The count is never too
-    /// small, if nobody puts an item meanwhile.
+    /// Number of items, with those that are claimed or delayed. The count is never too small, if
+    /// nobody puts an item meanwhile.
     pub(super) async fn count(&self, session: &Session) -> Result<u64, StepError> {
         let mut shards = self.shards_to_count(session).await?;
         loop {

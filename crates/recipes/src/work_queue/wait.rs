@@ -18,8 +18,8 @@ use crate::acquire::LockError;
 use crate::guard::Guard;
 use crate::lock::Mutex;
 
-/// How many claims of others the watcher watches. With more of them, the end of one of the first
-/// makes it scan the queue again.
+/// Number of claims of others that the watcher watches. With more of them, the end of one of the
+/// first makes it scan the queue again.
 const WATCHED_CLAIMS: usize = 256;
 
 /// While this exists, the task that has the turn waits for items.
@@ -38,7 +38,7 @@ impl Drop for Idling<'_> {
     }
 }
 
-/// What has ended the watcher's wait.
+/// Cause of the end of the watcher's wait.
 enum WakeReason {
     /// The queue has changed, or an item is due.
     QueueChanged,
