@@ -1,4 +1,4 @@
-//! What a session needs to know before it connects.
+//! Settings of a session, known before it connects.
 //!
 //! Owns the connect string's form and every default. It must never resolve a name or open a
 //! socket.
@@ -20,7 +20,7 @@ use crate::transport::{Host, SocketTransport, Transport};
 /// The port that a server list means when it names none.
 pub const DEFAULT_PORT: u16 = 2181;
 
-/// What stands before a server list whose servers are reached with TLS.
+/// Prefix of a server list whose servers are reached with TLS.
 const TLS_MARK: &str = "tls://";
 
 /// A connect string that cannot be understood.
@@ -45,7 +45,7 @@ pub enum ConfigError {
     BadChroot {
         /// The chroot as given.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
 }
@@ -57,14 +57,14 @@ pub(crate) struct AuthInfo {
     pub(crate) data: Vec<u8>,
 }
 
-/// Where to connect and how to behave: made by [`Config::new`], changed by its builder methods,
-/// cheap to clone.
+/// Servers of a session, and its behaviour: made by [`Config::new`], changed by its builder
+/// methods, cheap to clone.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) hosts: Vec<Host>,
     /// Whether the server list asks for TLS.
     tls_asked: bool,
-    /// How TCP servers are reached with TLS.
+    /// TLS of TCP servers.
     tls: Option<ClientTls>,
     /// Empty for none, else without a trailing slash.
     pub(crate) chroot: String,
@@ -73,7 +73,7 @@ pub struct Config {
     pub(crate) connect_within: Duration,
     pub(crate) new_session_within: Option<Duration>,
     pub(crate) auth: Vec<AuthInfo>,
-    /// Who authenticates by SASL.
+    /// User that authenticates by SASL.
     pub(crate) sasl: Option<baton_sasl::Client>,
     pub(crate) lease: LeaseOptions,
     pub(crate) max_pending: usize,
@@ -146,7 +146,7 @@ impl Config {
         self
     }
 
-    /// How long one connection attempt to one address may take, handshake included. By default the
+    /// Sets the limit on one connection attempt to one address, handshake included. By default the
     /// session timeout, or a quarter of it for a session that is to be taken up again, divided by
     /// the number of servers; at least 100 ms and at most 5 s.
     #[must_use]
@@ -155,17 +155,18 @@ impl Config {
         self
     }
 
-    /// How long [`Session::connect`](crate::Session::connect) keeps trying before it gives up (15
-    /// s).
+    /// Sets the time that [`Session::connect`](crate::Session::connect) keeps trying before it
+    /// gives up (15 s).
     #[must_use]
     pub fn connect_within(mut self, limit: Duration) -> Self {
         self.connect_within = limit;
         self
     }
 
-    /// How long a [`Client`](crate::Client) that has lost a session tries to open the next one
-    /// before it gives up (as for the first one, [`Config::connect_within`]). [`Duration::MAX`]
-    /// means for ever: whoever waits for a lock then waits through an outage of any length.
+    /// Sets the time that a [`Client`](crate::Client) that has lost a session tries to open the
+    /// next one before it gives up (as for the first one, [`Config::connect_within`]).
+    /// [`Duration::MAX`] means for ever: whoever waits for a lock then waits through an outage of
+    /// any length.
     #[must_use]
     pub fn new_session_within(mut self, limit: Duration) -> Self {
         self.new_session_within = Some(limit);
@@ -258,15 +259,15 @@ impl Config {
         self
     }
 
-    /// Which requests the lease rests on: see [`LeaseMode`].
+    /// Sets the requests that the lease rests on: see [`LeaseMode`].
     #[must_use]
     pub fn lease_mode(mut self, mode: LeaseMode) -> Self {
         self.lease.mode = mode;
         self
     }
 
-    /// How many operations may be queued or unanswered (16,384), and how many bytes they may have
-    /// (64 MiB). What goes beyond ends as not sent at once.
+    /// Sets the number of operations that may be queued or unanswered (16,384), and the bytes that
+    /// they may have (64 MiB). What goes beyond ends as not sent at once.
     #[must_use]
     pub fn max_pending(mut self, operations: usize, bytes: usize) -> Self {
         self.max_pending = operations;
@@ -289,8 +290,8 @@ impl Config {
         self
     }
 
-    /// How many unread events a persistent watch keeps (1,024) before it replaces them by one
-    /// [`Resync`](crate::PersistentEvent::Resync).
+    /// Sets the number of unread events that a persistent watch keeps (1,024) before it replaces
+    /// them by one [`Resync`](crate::PersistentEvent::Resync).
     #[must_use]
     pub fn watch_capacity(mut self, events: usize) -> Self {
         self.watch_capacity = events.max(1);
@@ -348,7 +349,7 @@ impl Config {
         }
     }
 
-    /// How this server is reached with TLS, and the name that its certificate must have; `None`:
+    /// Returns the TLS of this server, and the name that its certificate must have; `None`:
     /// without.
     pub(crate) fn tls_of<'a>(&'a self, host: &'a Host) -> Option<(&'a ClientTls, &'a str)> {
         match (host, &self.tls) {

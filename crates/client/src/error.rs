@@ -37,7 +37,7 @@ pub enum Reason {
         "{pending} operations wait already, the most allowed; send fewer, or raise max_pending"
     )]
     QueueFull {
-        /// How many wait.
+        /// Number of operations that wait.
         pending: usize,
     },
     /// The request is larger than servers accept.
@@ -94,7 +94,7 @@ pub enum Error {
         attempt(*.op, .path), missing(*.op, .path, *.code)
     )]
     MultiRejected {
-        /// Which part failed, from 0.
+        /// Number of the part that failed, from 0.
         index: usize,
         /// The operation of that part.
         op: OpCode,
@@ -226,7 +226,7 @@ impl Error {
         }
     }
 
-    /// Which part of a multi failed, from 0.
+    /// Returns the number of the part of a multi that failed, from 0.
     #[must_use]
     pub const fn multi_index(&self) -> Option<usize> {
         match self {
@@ -318,9 +318,9 @@ pub enum ConnectError {
     Unreachable {
         /// The server list.
         servers: String,
-        /// How long was tried.
+        /// Time of the attempts.
         waited: Duration,
-        /// What the last attempt failed with.
+        /// Error of the last attempt.
         last: String,
     },
     /// A server was reached, and no connection with TLS could be made to it, or none without: the
@@ -329,7 +329,7 @@ pub enum ConnectError {
     Tls {
         /// The server list.
         servers: String,
-        /// How long was tried.
+        /// Time of the attempts.
         waited: Duration,
         /// The server of the last such attempt.
         server: String,
@@ -442,7 +442,7 @@ pub enum CloseError {
     Unconfirmed {
         /// The session's id.
         id: i64,
-        /// How long was waited.
+        /// Time of the wait.
         waited: Duration,
         /// The session's timeout.
         timeout: Duration,

@@ -1,5 +1,5 @@
-//! How long a session is known to live: the arithmetic of the lease (`docs/internals/hazards.md`
-//! §2.8).
+//! Lease of a session, the time for which it is known to live: its arithmetic
+//! (`docs/internals/hazards.md` §2.8).
 //!
 //! Owns which evidence counts, and for how long. It must never count a received byte as evidence
 //! (`H27`), only the instant at which a request was *sent* that was later answered; and never read

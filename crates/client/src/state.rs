@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 pub enum State {
     /// A server has the session; `epoch` counts its connections from 1.
     Connected {
-        /// Which connection of this session, from 1.
+        /// Number of the connection in this session, from 1.
         epoch: u64,
     },
     /// No connection. The session may come back; what it holds counts only as long as its lease

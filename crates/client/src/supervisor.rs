@@ -188,7 +188,7 @@ impl Client {
         Some(self.handed_out(newest))
     }
 
-    /// How sessions are opened.
+    /// Returns the configuration by which sessions are opened.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config

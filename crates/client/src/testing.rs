@@ -119,7 +119,7 @@ impl DuplexTransport {
         self.refusing.store(refusing, Ordering::Release);
     }
 
-    /// How many connections were attempted.
+    /// Number of attempted connections.
     #[must_use]
     pub fn attempts(&self) -> u64 {
         self.attempts.load(Ordering::Acquire)

@@ -1,4 +1,5 @@
-//! How bytes reach a server: an injectable trait and its implementation over TCP and unix sockets.
+//! Transport of bytes to a server: an injectable trait and its implementation over TCP and unix
+//! sockets.
 //!
 //! Owns name resolution and connecting. It must never interpret a byte of the protocol, nor decide
 //! whether to try again.

@@ -1,4 +1,4 @@
-//! What operations yield, the parts of a multi, and a change of the ensemble's members.
+//! Values of operations, the parts of a multi, and a change of the ensemble's members.
 //!
 //! Owns plain data only.
 
@@ -45,7 +45,7 @@ pub enum Op {
         path: String,
         /// Its data.
         data: Bytes,
-        /// Who may do what; `None` for the ACL of the session handle: see
+        /// Its ACL; `None` for that of the session handle: see
         /// [`Session::with_acl`](crate::Session::with_acl).
         acl: Option<Vec<Acl<'static>>>,
         /// Its kind.
@@ -171,7 +171,7 @@ impl Op {
     }
 }
 
-/// What one part of a multi yielded.
+/// Result of one part of a multi.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpResult {
@@ -190,7 +190,7 @@ pub enum OpResult {
     Checked,
 }
 
-/// What a session needs to be taken up by another process: see
+/// Credentials by which another process takes a session up: see
 /// [`Session::export`](crate::Session::export).
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionExport {

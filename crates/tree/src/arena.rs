@@ -37,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) mzxid: i64,
     pub(crate) ctime: i64,
     pub(crate) mtime: i64,
-    /// What kind it is, as [`crate::kind::Kind`] encodes it.
+    /// Kind of the znode, as [`crate::kind::Kind`] encodes it.
     pub(crate) owner: i64,
     /// Name, then data.
     payload: Box<[u8]>,
@@ -49,7 +49,8 @@ pub(crate) struct Node {
     pub(crate) version: i32,
     pub(crate) aversion: i32,
     name_len: u32,
-    /// Which operation of its command created it: with `czxid` the order among siblings.
+    /// Number of the operation in its command that created it: with `czxid` the order among
+    /// siblings.
     pub(crate) birth: u32,
     /// The snapshot epoch in which it was last written or created.
     pub(crate) epoch: u32,

@@ -1,6 +1,6 @@
-//! Which connection writes for a session, and how far its commands have been applied. Owns the
-//! rule by which a command is applied once, in order, and only while its connection owns the
-//! session (hazards R27, R28, R29).
+//! Attachment of a session to the connection that writes for it, and the position up to which its
+//! commands have been applied. Owns the rule by which a command is applied once, in order, and only
+//! while its connection owns the session (hazards R27, R28, R29).
 
 use std::num::NonZeroU64;
 
@@ -35,11 +35,11 @@ pub(crate) struct Attachment {
     /// Number of the last applied command.
     last_sequence: u64,
     is_broken: bool,
-    /// What each number of the sequence adds to the digest.
+    /// Addition of each number of the sequence to the digest.
     digest_step: u64,
 }
 
-/// What is to be done with a stamped command.
+/// Treatment of a stamped command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// It is the next one.
@@ -67,7 +67,7 @@ impl Attachment {
         }
     }
 
-    /// As it was written in a snapshot. `None`: it contradicts itself.
+    /// Restores it from a snapshot. `None`: it contradicts itself.
     pub(crate) fn restored(
         session: i64,
         nonce: u64,
@@ -94,12 +94,12 @@ impl Attachment {
         self.is_broken
     }
 
-    /// What the sequence adds to the digest.
+    /// Returns the sequence's part of the digest.
     pub(crate) const fn digest_steps(&self) -> u64 {
         self.digest_step.wrapping_mul(self.last_sequence)
     }
 
-    /// What is to be done with a command of this stamp.
+    /// Returns the treatment of a command with this stamp.
     pub(crate) fn admission(&self, stamp: Option<Stamp>) -> Admission {
         let Some(stamp) = stamp else {
             return match self.nonce {

@@ -67,8 +67,8 @@ const MAX_VARINT_BYTES: usize = 10;
 /// Bytes of a short write. Room is reserved for no more commands than the payload has of these.
 const SHORT_WRITE_BYTES: usize = 12;
 
-/// Which server of an ensemble made a batch, and which of its batches it is. That server answers
-/// the commands when the entry is applied.
+/// Server of an ensemble that made a batch, and the batch's number. That server answers the
+/// commands when the entry is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// The server's id.
@@ -103,7 +103,7 @@ pub enum Command<'a> {
     },
     /// A client comes back to its session. Takes no zxid.
     ReattachSession {
-        /// Which session.
+        /// The session.
         session_id: i64,
         /// Password that the client presents.
         password: [u8; PASSWORD_BYTES],
@@ -112,7 +112,7 @@ pub enum Command<'a> {
     },
     /// The end of a session and of its ephemerals.
     CloseSession {
-        /// Which session.
+        /// The session.
         session_id: i64,
         /// Why.
         reason: CloseReason,
@@ -127,7 +127,7 @@ pub enum Command<'a> {
     /// The server's deletion of a container or TTL znode that has become due
     /// ([`crate::Tree::reap_candidates`]).
     DeleteContainer {
-        /// Which.
+        /// Path of the znode.
         path: &'a str,
         /// The zxid of its creation: a later znode of the same name is left alone.
         czxid: i64,
@@ -168,7 +168,7 @@ pub struct BatchItem<'a> {
     /// The attachment that the command comes from; for an opening or a re-attachment the one that
     /// it begins. `None` for the server itself, and in batches of version 1.
     pub stamp: Option<Stamp>,
-    /// What to do.
+    /// The command.
     pub command: Command<'a>,
 }
 
@@ -192,7 +192,7 @@ pub enum BatchError {
         "the log entry's payload ends inside the value at byte {offset}: verify the log with `baton wal verify`"
     )]
     Truncated {
-        /// Where the unfinished value begins.
+        /// Begin of the unfinished value.
         offset: usize,
     },
     /// A value that is not legal.
@@ -200,7 +200,7 @@ pub enum BatchError {
         "the log entry's payload has an illegal value at byte {offset}: verify the log with `baton wal verify`"
     )]
     Invalid {
-        /// Where the value begins.
+        /// Begin of the value.
         offset: usize,
     },
     /// Bytes after the last command.
@@ -208,7 +208,7 @@ pub enum BatchError {
         "the log entry's payload goes on after its last command at byte {offset}: verify the log with `baton wal verify`"
     )]
     TrailingBytes {
-        /// Where they begin.
+        /// Their begin.
         offset: usize,
     },
 }
@@ -377,7 +377,7 @@ fn read_item<'a>(from: &mut Reader<'a>, identities: usize) -> Result<BatchItem<'
     })
 }
 
-/// What the commands of a group have in common, and the number of its next one.
+/// Common part of the commands of a group, and the number of its next one.
 struct Group {
     session: i64,
     identity: Option<u32>,

@@ -100,13 +100,13 @@ pub(crate) fn attached_session_term(
     )
 }
 
-/// What each applied command of an attachment adds to the digest. It is odd, so that no two numbers
-/// of a sequence add the same. A sum and not a hash: every write adds to it.
+/// Addition of each applied command of an attachment to the digest. It is odd, so that no two
+/// numbers of a sequence add the same. A sum and not a hash: every write adds to it.
 pub(crate) fn sequence_step(session: i64, nonce: u64) -> u64 {
     hash_words(&[session as u64, nonce], 3) | 1
 }
 
-/// What a session adds for the identities to which it is bound.
+/// Addition of a session for the identities to which it is bound.
 pub(crate) fn binding_term(session: i64, bound_to: &[AuthId]) -> u64 {
     if bound_to.is_empty() {
         return 0;

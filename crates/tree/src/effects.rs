@@ -1,4 +1,4 @@
-//! What an applied command did: the outcome for the one who asked, and the changes for those who
+//! Effects of an applied command: the outcome for the one who asked, and the changes for those who
 //! watch. Owns the types only; which watch fires on which change is the server's business
 //! (protocol.md §1.7).
 
@@ -23,7 +23,7 @@ pub enum ChangeKind {
 /// One change, reported after the command that made it has succeeded.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// To which znode.
     pub path: &'a str,
@@ -53,9 +53,9 @@ pub struct OverQuota<'a> {
     pub path: &'a str,
     /// The quantity over its limit.
     pub of: QuotaOf,
-    /// How much there would be.
+    /// Amount that there would be.
     pub amount: i64,
-    /// How much there may be.
+    /// Amount that there may be.
     pub limit: i64,
     /// Whether the write was refused for it.
     pub is_hard: bool,
@@ -79,7 +79,7 @@ impl Effects for () {
     fn event(&mut self, _: Change<'_>) {}
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The zxid that the command took; for a re-attachment, which takes none, the last one taken.

@@ -33,12 +33,11 @@ pub struct Znode<'a> {
     pub ctime: i64,
     /// When its data was last written, in milliseconds since 1970.
     pub mtime: i64,
-    /// How often its data has been written.
+    /// Number of times that its data has been written.
     pub version: i32,
-    /// How often its ACL has been written.
+    /// Number of times that its ACL has been written.
     pub aversion: i32,
-    /// How many children have ever been created under it; ZooKeeper stores this number as
-    /// `cversion`.
+    /// Number of children ever created under it; ZooKeeper stores this number as `cversion`.
     pub creates: i64,
     /// 0, its session, or the mark of a container or of a TTL, as ZooKeeper stores it.
     pub owner: i64,
@@ -61,7 +60,7 @@ pub enum AssembleError {
     BadPath {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         r#source: path::PathError,
     },
     /// The parent did not come before it.

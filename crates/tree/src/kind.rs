@@ -1,4 +1,4 @@
-//! What kind a znode is, in the one number that a znode stores as its owner (protocol.md §1.11; the
+//! Kind of a znode, in the one number that a znode stores as its owner (protocol.md §1.11; the
 //! encoding is ZooKeeper's own, so that its snapshots can be imported).
 
 use baton_proto::{CreateMode, MAX_TTL_MS};
@@ -6,16 +6,16 @@ use baton_proto::{CreateMode, MAX_TTL_MS};
 const CONTAINER: i64 = i64::MIN;
 const TTL: i64 = 0xff << 56;
 
-/// How long a znode stays.
+/// Lifetime of a znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Until deleted.
+    /// Stays until it is deleted.
     Persistent,
     /// Lives as long as this session.
     Ephemeral(i64),
-    /// Until the server finds it without children.
+    /// Stays until the server finds it without children.
     Container,
-    /// Until it has had no children and no write for this many milliseconds.
+    /// Stays until it has had no children and no write for this many milliseconds.
     Ttl(i64),
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct Quota<'p> {
     stats: NodeId,
 }
 
-/// By how much a write changes what is used.
+/// Growth of the usage by a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) count: i64,

@@ -39,7 +39,7 @@ pub struct PeekedChild<'a> {
     pub name: &'a str,
     /// When it was created, in milliseconds since 1970.
     pub ctime: i64,
-    /// How many children it has.
+    /// Number of children.
     pub num_children: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Which containers and TTL znodes have become due (protocol.md §1.11). Owns the rule by which the
+//! Containers and TTL znodes that have become due (protocol.md §1.11). Owns the rule by which the
 //! leader looks for them; the decision is made again when the deletion is applied, as the znode may
 //! have been used since.
 
@@ -18,7 +18,7 @@ pub struct ReapCandidate {
     pub czxid: i64,
 }
 
-/// How far a walk over all containers and TTL znodes has come; see [`Tree::reap_candidates`].
+/// Position of a walk over all containers and TTL znodes; see [`Tree::reap_candidates`].
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ReapCursor {
     /// The znode that was last looked at.

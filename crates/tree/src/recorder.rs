@@ -1,4 +1,4 @@
-//! What accompanies a write: who writes and when, whom it notifies, and how it can be undone.
+//! Circumstances of a write: who writes and when, whom it notifies, and how it can be undone.
 
 use crate::acl_rules::AclAllowance;
 use crate::acl_table::{AclId, AclTable};
@@ -15,7 +15,7 @@ pub(crate) struct Context<'a> {
     pub(crate) identity: &'a Identity,
     /// Room for the ACLs of its command.
     pub(crate) acls: &'a AclAllowance,
-    /// Which operation of its command this is.
+    /// Number of this operation in its command.
     pub(crate) birth: u32,
 }
 
@@ -65,7 +65,7 @@ impl<E: Effects> Recorder for Direct<'_, E> {
     }
 }
 
-/// How to take one write back, everything after it having been taken back.
+/// Step that takes one write back, everything after it having been taken back.
 #[derive(Debug)]
 pub(crate) enum Undo {
     Created {

@@ -47,9 +47,9 @@ pub enum RestoreError {
         "chunk {chunk} of the snapshot is broken at byte {offset}: remove this snapshot and start from an older one"
     )]
     Broken {
-        /// Which chunk, from 0.
+        /// Number of the chunk, from 0.
         chunk: usize,
-        /// Where in it.
+        /// Position in it.
         offset: usize,
     },
     /// Chunks are missing.
@@ -63,9 +63,9 @@ pub enum RestoreError {
         "the snapshot's content has digest {found:016x} but was written with {expected:016x}: remove it and start from an older one"
     )]
     DigestMismatch {
-        /// As written.
+        /// Value as written.
         expected: u64,
-        /// As read.
+        /// Value as read.
         found: u64,
     },
 }

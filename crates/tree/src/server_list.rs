@@ -19,7 +19,7 @@ pub struct ListedServer {
     pub election_port: u16,
     /// Whether it receives every write and does not vote.
     pub is_observer: bool,
-    /// Where clients reach it; `None` where the list does not say it.
+    /// Address for clients; `None` where the list does not have it.
     pub client: Option<ClientAddress>,
 }
 

@@ -45,8 +45,8 @@ pub(crate) struct Session {
     pub(crate) password: [u8; PASSWORD_BYTES],
     pub(crate) timeout_ms: i32,
     pub(crate) attachment: Attachment,
-    /// What its client has proved to be by a certificate or by SASL, and whoever takes it over has
-    /// to prove, too.
+    /// Identities that its client has proved by a certificate or by SASL, and whoever takes it over
+    /// has to prove, too.
     pub(crate) bound_to: Vec<AuthId>,
     /// The identity of its connection, if log entries refer to it.
     pub(crate) identity: Option<Arc<Identity>>,
@@ -72,7 +72,7 @@ pub struct SessionInfo {
     pub is_broken: bool,
 }
 
-/// How far a walk over all ephemerals has come; see
+/// Position of a walk over all ephemerals; see
 /// [`Tree::next_ephemerals`](crate::Tree::next_ephemerals).
 #[derive(Debug, Default, Clone, Copy)]
 pub struct EphemeralCursor {
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// What session `id` adds to the digest of a tree of this level.
+    /// Addition of session `id` to the digest of a tree of this level.
     pub(crate) fn digest_term(&self, id: i64, level: FormatLevel) -> u64 {
         let attachment = &self.attachment;
         match level {

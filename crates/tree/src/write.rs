@@ -394,8 +394,8 @@ impl Tree {
         recorder.change(noted, &self.acls);
     }
 
-    /// How many more sequential znodes can be created under this one before their numbers would
-    /// need eleven digits; `None` if there is no such znode.
+    /// Returns the number of further sequential znodes that can be created under this one before
+    /// their numbers would need eleven digits; `None` if there is no such znode.
     #[must_use]
     pub fn sequence_headroom(&self, path: &str) -> Option<i64> {
         let id = self.arena.lookup(path)?;

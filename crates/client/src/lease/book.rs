@@ -11,7 +11,7 @@ use super::options::{LeaseMode, LeaseOptions};
 use crate::clock::BootInstant;
 use crate::error::LeaseError;
 
-/// Which evidence a lease rests on here.
+/// Evidence that a lease rests on here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
     /// Baton's server, standing alone: any answer.
@@ -24,7 +24,7 @@ pub(crate) enum Evidence {
     Write,
 }
 
-/// Which answers of a server mean that the leader has counted the request, as the server says.
+/// Answers of a server that mean that the leader has counted the request, as the server says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountedAnswers {
     /// The server has said nothing of it.
@@ -35,7 +35,7 @@ pub(crate) enum CountedAnswers {
     All,
 }
 
-/// What was answered.
+/// Kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// A read, or a write that was refused.
@@ -48,7 +48,7 @@ pub(crate) enum Answered {
     Write(WriteProof),
 }
 
-/// What a write proves once it is acknowledged: taken when it is sent.
+/// Proof of a write once it is acknowledged: taken when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct WriteProof {
     /// Our server has reported every request up to this send instant, ahead of whatever we send
@@ -63,7 +63,7 @@ pub(crate) struct WriteProof {
 pub(crate) struct LeaseBook {
     options: LeaseOptions,
     timeout: Duration,
-    /// What the connected server has said of its answers.
+    /// Statement of the connected server about its answers.
     counted_answers: CountedAnswers,
     pub(super) deadline: BootInstant,
     /// This connection's answers: when one was read, and when its request was sent. Oldest first.
@@ -247,7 +247,7 @@ impl LeaseBook {
         self.deadline = self.deadline.max(to);
     }
 
-    /// Which evidence the lease rests on here.
+    /// Returns the evidence that the lease rests on here.
     pub(crate) fn evidence(&self) -> Evidence {
         match self.counted_answers {
             CountedAnswers::All => return Evidence::Answer,
@@ -261,9 +261,9 @@ impl LeaseBook {
         }
     }
 
-    /// How long after the newest write the next one is due, while a lease is held that rests on
-    /// writes. The write that this asks for shows what our server has reported, and the one behind
-    /// it, [`LeaseBook::wants_write`], that the leader has counted it.
+    /// Time after the newest write at which the next one is due, while a lease is held that rests
+    /// on writes. The write that this asks for shows what our server has reported, and the one
+    /// behind it, [`LeaseBook::wants_write`], that the leader has counted it.
     pub(crate) fn write_interval(&self) -> Duration {
         self.timeout / 4
     }
@@ -274,8 +274,8 @@ impl LeaseBook {
         self.write_wanted
     }
 
-    /// How long after the newest request a ping is due while a lease is held: after the newest one
-    /// that counts, where that is not every one.
+    /// Time after the newest request at which a ping is due while a lease is held: after the newest
+    /// one that counts, where that is not every one.
     pub(crate) fn ping_interval(&self) -> Duration {
         match self.evidence() {
             Evidence::Answer | Evidence::Confirmed => self.timeout / 4,

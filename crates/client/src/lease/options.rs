@@ -1,8 +1,8 @@
-//! What the caller states about the ensemble's timing and the clocks.
+//! Statements of the caller about the ensemble's timing and the clocks.
 
 use std::time::Duration;
 
-/// Which requests a session's lease rests on.
+/// Requests that a session's lease rests on.
 ///
 /// It matters on Apache ZooKeeper only: there a server answers reads and pings by itself, also
 /// while it is cut off from its leader. Baton's server says which of its answers mean that the
@@ -11,19 +11,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum LeaseMode {
-    /// By pings on Baton's server, by small writes on any other. Sound on every ensemble with
-    /// nothing stated.
+    /// Pings on Baton's server, small writes on any other. Sound on every ensemble with nothing
+    /// stated.
     #[default]
     Auto,
-    /// By small writes on every server.
+    /// Small writes on every server.
     Strict,
-    /// By pings on every server. Elsewhere than on Baton's server this needs [`LeaseOptions::tick`]
-    /// and [`LeaseOptions::sync_limit`], and a session timeout of at least
-    /// `2·(3·sync_limit + 1)·tick`: 64 s with ZooKeeper's stock settings.
+    /// Pings on every server. Elsewhere than on Baton's server this needs [`LeaseOptions::tick`]
+    /// and [`LeaseOptions::sync_limit`], and a session timeout of at least `2·(3·sync_limit +
+    /// 1)·tick`: 64 s with ZooKeeper's stock settings.
     Ping,
 }
 
-/// What a lease rests on: the ensemble's timing, the clocks, and the mode.
+/// Base of a lease: the ensemble's timing, the clocks, and the mode.
 ///
 /// The protocol does not carry an ensemble's `tickTime` and `syncLimit`. With nothing stated the
 /// lease assumes only that the session timeout is at least two ticks, which ZooKeeper enforces
@@ -51,13 +51,13 @@ pub struct LeaseOptions {
     /// The ensemble's `syncLimit` in ticks; used by [`LeaseMode::Ping`] only, which needs it.
     /// Without effect on Baton's server.
     pub sync_limit: Option<u32>,
-    /// By how much the rates of a server's clock and ours may differ, in parts per million (10,000
-    /// = 1 %).
+    /// Difference that the rates of a server's clock and ours may have, in parts per million
+    /// (10,000 = 1 %).
     pub clock_rate_ppm: u32,
     /// Slack for a leader that is late with its timers (50 ms, but never more than a twentieth of
     /// the session timeout).
     pub epsilon: Duration,
-    /// Which requests the lease rests on.
+    /// Requests that the lease rests on.
     pub mode: LeaseMode,
 }
 

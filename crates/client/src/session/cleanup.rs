@@ -85,7 +85,7 @@ impl Drop for Running {
     }
 }
 
-/// How [`Session::delete_node`] deletes a node.
+/// Options of [`Session::delete_node`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct DeleteOptions {
@@ -128,7 +128,7 @@ pub struct Deletion {
     asked: Asked,
 }
 
-/// What was sent and not answered yet.
+/// Request that was sent and not answered yet.
 enum Asked {
     Stat(Pending<Option<Stat>>),
     Delete(Pending<()>),
@@ -285,9 +285,9 @@ impl Session {
         })
     }
 
-    /// As [`Session::discard_create`], for the create of an ephemeral node by a name that other
-    /// creates use too: the node at `path` is taken for what it left if it belongs to this session
-    /// and has `data`, which must hold a random marker.
+    /// [`Session::discard_create`] for the create of an ephemeral node by a name that other creates
+    /// use too: the node at `path` is taken for what it left if it belongs to this session and has
+    /// `data`, which must hold a random marker.
     ///
     /// Where its data may not be read, that it belongs to this session is enough.
     pub fn discard_create_at(&self, path: &str, data: &[u8]) -> Cleanup {

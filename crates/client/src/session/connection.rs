@@ -25,7 +25,7 @@ use crate::transport::BoxStream;
 
 const READ_CHUNK_BYTES: usize = 16 * 1024;
 
-/// What a burst leaves allocated.
+/// Size of a buffer that a burst may leave allocated.
 const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 
 /// An idle session pings at least this often.
@@ -37,13 +37,13 @@ pub(crate) struct Connection {
     incoming: BytesMut,
     /// Taken from the session, on its way to the socket.
     writing: Vec<u8>,
-    /// How much of `writing` the stream has.
+    /// Number of bytes of `writing` that the stream has.
     position: usize,
     /// Whether the stream may still hold bytes back: one with TLS writes whole records.
     unflushed: bool,
     /// Whether the stream has TLS.
     encrypted: bool,
-    /// Where `writing` begins in this connection's stream of bytes.
+    /// Begin of `writing` in this connection's stream of bytes.
     base: u64,
     timer: Option<(BootInstant, BoxFuture<()>)>,
     effects: Effects,

@@ -1,4 +1,4 @@
-//! What the handles and the driver of one session share.
+//! State that the handles and the driver of one session share.
 //!
 //! Owns the queues, the counters and the lease of a session, behind one short lock. It must never
 //! wait while it holds that lock, never complete an operation under it, and never do I/O: handles
@@ -26,14 +26,14 @@ use crate::session::watches::{Arm, Ticket, WatchTable};
 use crate::state::{EndReason, State, StateLog};
 use crate::traces;
 
-/// How a session is known to the server.
+/// Identity by which the server knows a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) id: i64,
     pub(crate) password: [u8; 16],
 }
 
-/// Which operations may wait, and for how long.
+/// Rule for waiting operations: which may wait, and for how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policy {
     pub(crate) fail_fast: bool,

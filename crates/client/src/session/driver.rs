@@ -24,7 +24,7 @@ use crate::state::EndReason;
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How far an attempt has come.
+/// Stage of an attempt.
 #[derive(Clone, Copy)]
 enum ConnectStage {
     Resolving,
@@ -81,7 +81,7 @@ impl LastFailure {
         };
     }
 
-    /// What whoever gives up reports.
+    /// Returns the error for the one who gives up.
     fn into_error(self, servers: String, waited: Duration) -> ConnectError {
         if let Some((server, failure)) = self.tls {
             return ConnectError::Tls {

@@ -14,7 +14,7 @@ use crate::lease::WriteProof;
 use crate::session::outcome::{Effects, Fate, Finished, Unfinished, fate_when_lost};
 use crate::session::watches::Ticket;
 
-/// Who waits for the answer.
+/// Receiver of the answer.
 pub(crate) enum Done {
     /// A user's future.
     User(oneshot::Sender<Finished>),
@@ -28,8 +28,8 @@ pub(crate) enum Done {
     Close,
 }
 
-/// How an operation without an answer is sent again on the next connection. Only what
-/// changes nothing ever is, and the close of a session, which cannot happen twice.
+/// Repeat of an operation without an answer on the next connection. Only what changes nothing is
+/// ever repeated, and the close of a session, which cannot happen twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resend {
     Never,
@@ -66,17 +66,17 @@ pub(crate) struct Entry {
     pub(crate) id: u64,
     pub(crate) xid: i32,
     pub(crate) op: OpCode,
-    /// As the server knows it, chroot included.
+    /// Path as the server knows it, chroot included.
     pub(crate) path: Arc<str>,
     pub(crate) done: Done,
     pub(crate) resend: Resend,
     pub(crate) watch: Option<Ticket>,
     /// Bytes of its frame.
     pub(crate) len: usize,
-    /// Where its frame ends in this connection's stream of bytes.
+    /// End of its frame in this connection's stream of bytes.
     pub(crate) end: u64,
     pub(crate) sent: BootInstant,
-    /// What its acknowledgement will prove, if it is a write: `LeaseBook::write_sent`.
+    /// Proof of its acknowledgement, if it is a write: `LeaseBook::write_sent`.
     pub(crate) proof: Option<WriteProof>,
     pub(crate) fail_fast: bool,
     pub(crate) deadline: Option<BootInstant>,

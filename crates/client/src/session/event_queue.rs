@@ -1,4 +1,4 @@
-//! What watches report, and the queue between the session and a persistent watch.
+//! Reports of watches, and the queue between the session and a persistent watch.
 //!
 //! The queue is bounded: what is read too slowly becomes one [`PersistentEvent::Resync`].
 
@@ -13,7 +13,7 @@ use crate::error::SessionLost;
 /// A change that a watch has reported.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WatchEvent {
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
     /// To which node (chroot taken off).
     pub path: String,
@@ -22,7 +22,7 @@ pub struct WatchEvent {
     pub zxid: Option<i64>,
 }
 
-/// What a persistent watch reports.
+/// Report of a persistent watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PersistentEvent {

@@ -27,7 +27,7 @@ const NONCE_BYTES: usize = 16;
 /// A handshake that a server accepted.
 pub(crate) struct Attached {
     pub(crate) stream: BoxStream,
-    /// What was read behind the handshake.
+    /// Bytes that were read behind the handshake.
     pub(crate) incoming: BytesMut,
     /// Whether the stream has TLS.
     pub(crate) encrypted: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Attached {
     pub(crate) sent: BootInstant,
 }
 
-/// What came of a connection to a server that answered.
+/// Result of a connection to a server that answered.
 pub(crate) enum Attempt {
     Attached(Box<Attached>),
     /// The server knows the session no more.

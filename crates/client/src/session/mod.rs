@@ -115,7 +115,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// How much of it was left when it was read; zero when it had ended.
+    /// Time that was left of it when it was read; zero when it had ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(self.now)
@@ -278,7 +278,7 @@ impl Session {
         self.core.inner.lock().timeout
     }
 
-    /// How many connections the session has had.
+    /// Number of connections that the session has had.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.core.inner.lock().epoch
@@ -485,8 +485,9 @@ impl Session {
         Arc::clone(&self.core.config.clock)
     }
 
-    /// What another process needs to take the session up with [`Session::resume`], should this one
-    /// die. While this one lives it would take the session back: see [`Session::hand_over`].
+    /// Returns what another process needs to take the session up with [`Session::resume`], should
+    /// this one die. While this one lives it would take the session back: see
+    /// [`Session::hand_over`].
     #[must_use]
     pub fn export(&self) -> SessionExport {
         let inner = self.core.inner.lock();

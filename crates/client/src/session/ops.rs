@@ -27,7 +27,7 @@ use crate::session::watch::{Interest, PersistentWatch, Watch};
 use crate::session::watches::{Arm, Class, OneShotSender, Ticket};
 use crate::values::{Children, Created, Data, MembershipChange, Op, OpResult};
 
-/// How a path is checked before it is sent.
+/// Rule by which a path is checked before it is sent.
 #[derive(Clone, Copy)]
 enum Shape {
     Whole,
@@ -37,9 +37,9 @@ enum Shape {
 
 /// Everything about one call but its request.
 struct Call<'a> {
-    /// As the user wrote it.
+    /// Path as the user wrote it.
     path: &'a str,
-    /// What is wrong with the arguments, found before anything was sent.
+    /// Error of the arguments, found before anything was sent.
     bad: Option<Reason>,
     resend: Resend,
     ticket: Option<Ticket>,
@@ -474,7 +474,7 @@ impl Session {
         )
     }
 
-    /// How many nodes there are below a node, at all depths.
+    /// Counts the nodes below a node, at all depths.
     ///
     /// # Errors
     /// `NoNode`, `NoAuth`; `Unimplemented` from servers before 3.6, as
@@ -492,7 +492,7 @@ impl Session {
         )
     }
 
-    /// Who the server takes this connection for.
+    /// Asks for the identities that the server sees in this connection.
     ///
     /// # Errors
     /// `Unimplemented` from servers before 3.7, as [`Error::Rejected`](crate::Error::Rejected).
@@ -662,7 +662,7 @@ impl Session {
     }
 }
 
-/// What is wrong with a path or a version, if anything.
+/// Returns the error of a path or a version, if there is one.
 ///
 /// −1 means "any" on the wire, so as an expected version it would make the write unconditional
 /// (`H24`).

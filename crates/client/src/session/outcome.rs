@@ -1,4 +1,4 @@
-//! How an operation ended, and the delivery of that to its user.
+//! Outcome of an operation, and its delivery to the user.
 //!
 //! Owns what is decided under the session's lock and happens after its release: answers to users,
 //! watch events, wake-ups.
@@ -21,7 +21,7 @@ pub(crate) struct Reply {
     pub(crate) body: Bytes,
 }
 
-/// What is known about the effect of an operation without an answer.
+/// Known effect of an operation without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// No server will apply it.
@@ -58,7 +58,7 @@ pub(crate) fn driver_gone() -> Unfinished {
     }
 }
 
-/// What has to happen after the lock is released.
+/// Work to be done after the lock is released.
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) finished: Vec<(oneshot::Sender<Finished>, Finished)>,

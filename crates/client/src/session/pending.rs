@@ -22,13 +22,13 @@ use crate::session::watch::{PersistentWatch, Watch};
 /// order of all changes; for a read, the newest change that the answer reflects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied<T> {
-    /// What the operation yields.
+    /// Value that the operation yields.
     pub value: T,
     /// The answer's zxid.
     pub zxid: i64,
 }
 
-/// What a decoder may take along into its value.
+/// Context that a decoder may take along into its value.
 #[derive(Default)]
 pub(crate) struct Luggage {
     pub(crate) watch: Option<Watch>,
@@ -62,7 +62,7 @@ pub struct Pending<T> {
     state: Waiting,
     core: Arc<Core>,
     op: OpCode,
-    /// As the user wrote it.
+    /// Path as the user wrote it.
     path: String,
     timer: Option<BoxFuture<()>>,
     decode: Decode<T>,

@@ -1,4 +1,4 @@
-//! What comes in on a connection, and what its loss means.
+//! Bytes that come in on a connection, and the consequences of its loss.
 //!
 //! Owns the strict matching of replies to operations, in order, and the bookkeeping of evidence
 //! that they bring. It must never take a watch event or a reply out of its order (`hazards.md` G6),
@@ -416,12 +416,12 @@ impl Inner {
     }
 }
 
-/// What Baton says of itself. A search for the text is enough: the server writes it without blanks,
-/// and what is not understood only means the stricter lease.
+/// Description that Baton gives of itself. A search for the text is enough: the server writes it
+/// without blanks, and what is not understood only means the stricter lease.
 struct SelfDescription(Vec<u8>);
 
 impl SelfDescription {
-    /// Of the answer to the probe. Only Baton answers with a znode that no change has made: one
+    /// Reads the answer to the probe. Only Baton answers with a znode that no change has made: one
     /// that somebody has created there on another server says nothing (`H91`).
     fn of(reply: &Reply) -> Self {
         let answer = match reply.err {
@@ -465,7 +465,7 @@ mod tests {
 
     use super::*;
 
-    /// What the answer with this data says, of a znode that this change has made.
+    /// Returns the description in an answer with this data, of a znode that this change has made.
     fn says(data: &str, czxid: i64) -> SelfDescription {
         let data = Some(Bytes::copy_from_slice(data.as_bytes()));
         let stat = Stat {

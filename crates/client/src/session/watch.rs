@@ -57,7 +57,7 @@ impl fmt::Debug for Watch {
 /// One local interest in a path; dropping it takes it back.
 pub(crate) struct Interest {
     pub(crate) core: Arc<Core>,
-    /// As the server knows it.
+    /// Path as the server knows it.
     pub(crate) path: Arc<str>,
     pub(crate) class: Class,
     pub(crate) id: u64,
@@ -95,7 +95,7 @@ impl PersistentWatch {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`PersistentWatch::next`], for hand-written futures.
+    /// [`PersistentWatch::next`] for hand-written futures.
     pub fn poll_next(
         &mut self,
         cx: &mut Context<'_>,

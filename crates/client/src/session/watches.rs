@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::error::SessionLost;
 use crate::session::event_queue::{EventQueue, PersistentEvent, WatchEvent};
 
-/// Which of the server's tables a watch is in.
+/// Table of the server that a watch is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Data,
@@ -34,10 +34,10 @@ impl Class {
     }
 }
 
-/// What a request with a watch will arm once it is answered.
+/// Watch that a request will arm once it is answered.
 pub(crate) struct Ticket {
     pub(crate) id: u64,
-    /// As the server knows it.
+    /// Path as the server knows it.
     pub(crate) path: Arc<str>,
     pub(crate) arm: Arm,
     /// A persistent watch on the same path reports what this one waits for: the request goes out
@@ -125,7 +125,7 @@ struct OnPath {
     asked: [u32; 3],
     /// Those of them that will arm a persistent watch that is not recursive.
     asked_persistent: u32,
-    /// Which of its tables the server has us in, on this connection.
+    /// Tables in which the server has us, on this connection.
     set: [bool; 3],
     /// Grows with every path that is added.
     order: u64,
@@ -146,7 +146,7 @@ impl OnPath {
         Class::ALL.into_iter().all(|class| self.is_unused(class))
     }
 
-    /// What to remove at the server now that `class` may have lost its last interest.
+    /// Returns what to remove at the server now that `class` may have lost its last interest.
     ///
     /// A persistent watch shares the server's tables with the one-shot ones, and servers before 3.9
     /// cannot remove it alone; so it goes together with the path's last one.
@@ -186,7 +186,7 @@ fn in_order<T>(
 #[derive(Default)]
 pub(crate) struct WatchTable {
     paths: BTreeMap<Arc<str>, OnPath>,
-    /// How many paths were ever added.
+    /// Number of paths ever added.
     added: u64,
     next_id: u64,
     recursive: usize,

@@ -7,14 +7,14 @@ use super::Rules;
 use crate::clock::BootInstant;
 use crate::lease::{Answered, LeaseBook, WriteProof};
 
-/// Which rule.
+/// Former rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Former {
     /// An answer to anything: `S + T − tick/2 − syncLimit·tick`. Wrong where the leader's newest
     /// report is a ping interval old.
     ByPing,
-    /// As [`LeaseMode::Ping`](crate::LeaseMode::Ping), with room for one timeout of `syncLimit`
-    /// ticks and not for two. Wrong where the two directions of a link fail one after the other.
+    /// [`LeaseMode::Ping`](crate::LeaseMode::Ping) with room for one timeout of `syncLimit` ticks
+    /// and not for two. Wrong where the two directions of a link fail one after the other.
     OneTimeout,
     /// One acknowledged write instead of two. Wrong where the leader's pings were held up on the
     /// way, and the next report is lost.

@@ -24,7 +24,7 @@ fn at(micros: u64) -> BootInstant {
     BootInstant::from_nanos(micros * 1_000)
 }
 
-/// What the application does besides holding the lock.
+/// Load of the application besides holding the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Idle,
@@ -32,7 +32,7 @@ enum Load {
     Writing,
 }
 
-/// How follower and leader lose each other.
+/// Failure between follower and leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     BothWays,
@@ -61,7 +61,7 @@ struct Run {
     timeout: u64,
     tick: u64,
     sync_limit: u64,
-    /// By how much the leader's clock is fast and the follower's slow, in thousandths.
+    /// Error of the clocks, the leader's fast and the follower's slow, in thousandths.
     fast: i64,
     load: Load,
     failure: Failure,
@@ -149,9 +149,9 @@ impl Stream {
     }
 }
 
-/// What came of a run.
+/// Outcome of a run.
 struct Outcome {
-    /// By how many milliseconds the lease may outlive the session.
+    /// Milliseconds by which the lease may outlive the session.
     outlives: Option<u64>,
     /// The least that was left of the lease before the cut, once the schedule had settled.
     least_left: Duration,

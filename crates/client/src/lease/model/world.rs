@@ -105,16 +105,16 @@ const MOVES: [Move; 12] = [
     Move::Follow,
 ];
 
-/// What is tried.
+/// Setting under test.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     /// In quanta, and even.
     tick: u64,
     timeout: u64,
-    /// Where it is `Some`, servers give up after this number of ticks; else never, which allows
+    /// Number of ticks after which servers give up, where it is `Some`; else never, which allows
     /// more.
     sync_limit: Option<u64>,
-    /// How many quanta are explored in the bounded form.
+    /// Number of quanta that are explored in the bounded form.
     horizon: u64,
     /// Requests unanswered at once.
     in_flight: usize,
@@ -148,7 +148,7 @@ struct World<R> {
     /// When our server has last heard of its leader, and the other way round.
     server_read: BootInstant,
     leader_read: BootInstant,
-    /// Until the leader's next ping.
+    /// Time until the leader's next ping.
     next_ping: u64,
     deposed: Option<BootInstant>,
     /// When the true leader has last counted a request of the client.
@@ -192,7 +192,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// What distinguishes states. What the leader has counted anyway does not.
+    /// Returns what distinguishes states. What the leader has counted anyway does not.
     fn key(&mut self) -> u128 {
         let counted = self.counted;
         let known = |instant: BootInstant| instant.max(counted).as_nanos();
