@@ -1,6 +1,6 @@
-//! Which servers a verb trusts, and how it proves who it is: the files for TLS and credentials that
-//! flags, variables and `config.toml` name. A secret never stands in an argument, where other users
-//! of the machine see it.
+//! Trust and identity of a verb: the files for TLS and credentials that flags, variables and
+//! `config.toml` name. A secret never stands in an argument, where other users of the machine see
+//! it.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub(crate) struct NamedFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedAcl {
     pub(crate) entries: Vec<String>,
-    /// As in [`NamedFile`].
+    /// Origin, like that of [`NamedFile`].
     pub(crate) origin: String,
 }
 
@@ -111,7 +111,7 @@ impl AccessFiles {
         named.filter_map(|(key, file)| Some((key, file.as_ref()?)))
     }
 
-    /// Where the file of this key stands; `None`: there is no such key.
+    /// Returns the file of this key; `None`: there is no such key.
     pub(crate) fn of_key(&mut self, key: &str) -> Option<&mut Option<NamedFile>> {
         match key {
             "tls_ca" => Some(&mut self.tls_ca),
@@ -242,10 +242,10 @@ struct Credentials {
     sasl: Option<SaslUser>,
 }
 
-/// What a session needs to reach servers and to be let in.
+/// Trust and credentials that a session needs to reach servers and to be let in.
 #[derive(Default)]
 pub(crate) struct Access {
-    /// How servers are trusted, and who has named the authorities.
+    /// TLS by which servers are trusted, and the origin of the authorities.
     tls: Option<(ClientTls, String)>,
     /// The files of `tls`: authorities, certificate, key.
     tls_files: [Option<PathBuf>; 3],
@@ -300,7 +300,7 @@ impl Access {
         })
     }
 
-    /// How servers are trusted, if TLS is used.
+    /// Returns the TLS by which servers are trusted, if it is used.
     pub(crate) fn tls(&self) -> Option<&ClientTls> {
         self.tls.as_ref().map(|(tls, _)| tls)
     }
@@ -310,7 +310,7 @@ impl Access {
         self.acl.as_deref()
     }
 
-    /// Who authenticates by SASL, before the credentials are presented.
+    /// Returns the user that authenticates by SASL, before the credentials are presented.
     pub(crate) fn sasl(&self) -> Option<&SaslUser> {
         self.sasl.as_ref()
     }
@@ -328,13 +328,13 @@ impl Access {
         digest.map(|credential| credential.data.as_str())
     }
 
-    /// Who has asked for TLS, where the list itself does not.
+    /// Returns the origin of TLS, where the list itself does not ask for it.
     pub(crate) fn tls_origin(&self, config: &Config) -> Option<&str> {
         let (_, origin) = self.tls.as_ref()?;
         (!config.asks_for_tls() && config.has_tcp_server()).then_some(origin)
     }
 
-    /// Who has named the credentials.
+    /// Returns the origin of the credentials.
     pub(crate) fn auth_origin(&self) -> Option<&str> {
         self.auth_origin.as_deref()
     }

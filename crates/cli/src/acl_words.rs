@@ -17,7 +17,7 @@ const PERMISSIONS: [(&str, char, Perms); 5] = [
     ("admin", 'a', Perms::ADMIN),
 ];
 const ALL: &str = "all";
-/// How entries are written, for error messages.
+/// Form of entries, for error messages.
 const FORM: &str = "write WHO=PERMISSIONS, like creator=all, everyone=read or sasl:bob=read+create";
 
 /// One entry of an ACL.

@@ -1,4 +1,4 @@
-//! What this command was built from and for. The build script sets it.
+//! Source and target of this build. The build script sets them.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ const PROTOCOL: &str = "ZooKeeper 3.9";
 #[derive(Debug, Serialize)]
 pub(crate) struct Build {
     pub(crate) version: &'static str,
-    /// Where it is known; with `-dirty` behind it if something else was built.
+    /// Commit, where it is known; with `-dirty` behind it if something else was built.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<&'static str>,
     pub(crate) target: &'static str,

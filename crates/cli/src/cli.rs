@@ -23,10 +23,10 @@ use crate::{bench, commands};
     after_help = "Try:  baton lock /demo -- echo held\nEach verb has examples: baton help lock"
 )]
 pub(crate) struct Cli {
-    /// What every verb understands.
+    /// Options that every verb understands.
     #[command(flatten)]
     pub(crate) globals: Globals,
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }

@@ -48,7 +48,7 @@ pub(crate) const LASTING: SessionOptions = SessionOptions {
 };
 /// The session timeout of whoever wants one answer: a session that was not closed is over soon.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long a command that has done its work waits for the server to confirm the end of its
+/// Time that a command that has done its work waits for the server to confirm the end of its
 /// session.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// Between two attempts to reach a local server that does not answer.
@@ -172,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// How servers are trusted, if TLS is used.
+    /// Returns the TLS by which servers are trusted, if it is used.
     pub(crate) fn tls(&self) -> Option<&ClientTls> {
         self.access.tls()
     }
@@ -230,8 +230,8 @@ pub(crate) fn glance(globals: &Globals, within: Duration) -> Option<Glance> {
     })
 }
 
-/// Who has said what about the servers, for a user who has not done so on this command line, and
-/// has to know when they cannot be used.
+/// Origins of the facts about the servers, for a user who has not given them on this command line,
+/// and has to know when they cannot be used.
 #[derive(Default)]
 struct Hints {
     servers: Option<String>,

@@ -31,7 +31,7 @@ pub(crate) struct Globals {
         hide_env_values = true
     )]
     pub(crate) servers: Option<String>,
-    /// Where `servers` comes from, for messages about it.
+    /// Origin of `servers`, for messages about it.
     #[arg(skip = SERVERS_FLAG)]
     pub(crate) servers_origin: &'static str,
     /// Use the servers of this context: [context.NAME] in config.toml (see `baton context`).
@@ -99,9 +99,9 @@ pub(crate) struct Globals {
         value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     pub(crate) auth_file: Option<PathBuf>,
-    /// Who may do what with the znodes that the verb creates, missing parents included: entries
-    /// WHO=PERMISSIONS with ; between, like creator=all;everyone=read, as for `acl set`. May be
-    /// repeated [default: everyone=all].
+    /// ACL of the znodes that the verb creates, missing parents included: entries WHO=PERMISSIONS
+    /// with ; between, like creator=all;everyone=read, as for `acl set`. May be repeated [default:
+    /// everyone=all].
     #[arg(
         long,
         global = true,
@@ -111,13 +111,13 @@ pub(crate) struct Globals {
         hide_env_values = true
     )]
     pub(crate) acl: Vec<String>,
-    /// Which of the files above, the context and the ACL are named by variables, by their ids.
+    /// Ids of the files above, the context and the ACL that variables name.
     #[arg(skip)]
     pub(crate) from_variables: Vec<&'static str>,
-    /// How long to try to reach a server before giving up.
+    /// Time to try to reach a server before giving up.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse, default_value = "5s")]
     pub(crate) connect_timeout: Duration,
-    /// How long a verb that waits or works on tries to reach a server again after it has lost its
+    /// Time that a verb that waits or works on tries to reach a server again after it has lost its
     /// session [default: for ever].
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) give_up_after: Option<Duration>,
@@ -150,7 +150,7 @@ pub(crate) struct Globals {
 pub(crate) struct Context {
     /// The shared options as given.
     pub(crate) globals: Globals,
-    /// Where results, errors and remarks go.
+    /// Destination of results, errors and remarks.
     pub(crate) output: Output,
 }
 

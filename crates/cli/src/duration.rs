@@ -55,7 +55,7 @@ pub(crate) fn show(duration: Duration) -> String {
     }
 }
 
-/// How long ago something was, by clocks that may differ: in whole seconds.
+/// Shows an age by clocks that may differ: in whole seconds.
 pub(crate) fn show_age(age: Duration) -> String {
     match age.as_secs() {
         0 => "less than 1s".to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn show_age(age: Duration) -> String {
     }
 }
 
-/// How long ago a moment was that another clock gave, in milliseconds since 1970: see [`show_age`].
+/// Shows the age of a moment that another clock gave, in milliseconds since 1970: see [`show_age`].
 pub(crate) fn show_since(since_ms: i64) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -11,7 +11,8 @@ pub(crate) const NOTHING: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// `doctor` has found what does not work.
 pub(crate) const TROUBLE: u8 = 3;
-/// What the process held was lost or given up before its command had ended: [`Failure::lost`].
+/// Code of a process that lost or gave up what it held before its command had ended:
+/// [`Failure::lost`].
 const LOST: u8 = 113;
 /// The lock was not acquired in time.
 pub(crate) const NOT_ACQUIRED: u8 = 124;
@@ -49,8 +50,8 @@ impl Failure {
         Self::new(BATON, "baton", text)
     }
 
-    /// What the process held is lost, or was given up because somebody asked for it or the command
-    /// was not well (exit code 113). This is the only way to that code.
+    /// Failure of a process whose hold is lost, or was given up because somebody asked for it or
+    /// the command was not well (exit code 113). This is the only way to that code.
     pub(crate) fn lost(kind: &'static str, text: impl Into<String>) -> Self {
         Self::new(LOST, kind, text)
     }

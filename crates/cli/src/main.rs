@@ -66,7 +66,7 @@ use clap::CommandFactory;
 
 use crate::output::error_stream;
 
-/// How long a process that ends waits for whoever reads its standard error.
+/// Time that a process that ends waits for whoever reads its standard error.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {

@@ -1,6 +1,5 @@
-//! What a service manager such as systemd hands to a server that it starts, and hears from it:
-//! sockets that listen already (`LISTEN_FDS`), and the server's state (`NOTIFY_SOCKET`). Without
-//! those variables nothing happens here.
+//! Exchange with a service manager such as systemd: sockets that listen already (`LISTEN_FDS`), and
+//! the server's state (`NOTIFY_SOCKET`). Without those variables nothing happens here.
 
 use baton_server::Options;
 use listenfd::ListenFd;

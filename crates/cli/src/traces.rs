@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::output::Output;
 use crate::output::log::{self, LogLayer};
 
-/// How long a process that ends waits for the collector.
+/// Time that a process that ends waits for the collector.
 #[cfg(feature = "otel")]
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
@@ -103,13 +103,13 @@ impl Traces {
         None
     }
 
-    /// What a server is to have as its tracer.
+    /// Returns the tracer of a server.
     #[cfg(feature = "otel")]
     pub(crate) fn write_tracer(&self) -> Option<std::sync::Arc<dyn baton_server::WriteTracer>> {
         Some(self.exporter.write_tracer())
     }
 
-    /// What a server is to have as its tracer.
+    /// Returns the tracer of a server.
     #[cfg(not(feature = "otel"))]
     pub(crate) fn write_tracer(&self) -> Option<std::sync::Arc<dyn baton_server::WriteTracer>> {
         None

@@ -9,10 +9,10 @@ use crate::exit::Failure;
 use crate::output::Output;
 use crate::signals::{self, Signals};
 
-/// How often a folder that is being written to is removed before it is left behind.
+/// Number of times that a folder that is being written to is removed before it is left behind.
 const ATTEMPTS: u32 = 100;
 
-/// What is under construction, once stops are handled here.
+/// Folders under construction, once stops are handled here.
 static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
 
 /// From now on a signal that asks the process to end clears the status line first.

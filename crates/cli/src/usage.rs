@@ -1,5 +1,5 @@
-//! What a command line that cannot be understood leads to: one line that names the mistake and the
-//! help page to read.
+//! Answer to a command line that cannot be understood: one line that names the mistake and the help
+//! page to read.
 
 use std::process::ExitCode;
 

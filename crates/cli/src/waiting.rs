@@ -123,13 +123,13 @@ struct Seen {
     /// This process's position among those who wait, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<usize>,
-    /// How many wait.
+    /// Number of waiters.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<usize>,
-    /// How many have come to a meeting.
+    /// Number that have come to a meeting.
     #[serde(skip_serializing_if = "Option::is_none")]
     come: Option<u32>,
-    /// How many are to come.
+    /// Number that are to come.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u32>,
 }

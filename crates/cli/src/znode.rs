@@ -1,5 +1,5 @@
-//! What the verbs on znodes share: a session, a znode's record as a result, and what an error of
-//! the server means for the exit code.
+//! Common part of the verbs on znodes: a session, a znode's record as a result, and what an error
+//! of the server means for the exit code.
 
 use baton_client::{Error, Reason, Session, Stat};
 use serde::Serialize;

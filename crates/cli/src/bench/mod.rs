@@ -116,7 +116,7 @@ pub(crate) enum Workload {
     Work,
 }
 
-/// How a turn follows on another.
+/// Succession of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Turns {
     /// The end is awaited first.

@@ -1,4 +1,4 @@
-//! What a process costs: CPU time and resident memory, read from `/proc`. It must never guess: a
+//! Cost of a process: CPU time and resident memory, read from `/proc`. It must never guess: a
 //! process that cannot be read is an error, not a zero.
 
 use std::fs;

@@ -60,7 +60,7 @@ pub(crate) struct Args {
         hide_env_values = true
     )]
     http_token_file: Option<PathBuf>,
-    /// How long the server may take until it begins to send.
+    /// Time that the server may take until it begins to send.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10m")]
     wait: Duration,
 }

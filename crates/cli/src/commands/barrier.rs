@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// The barrier: a path like /step, the same for all who meet.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// How many meet; the same for all.
+    /// Number of members that meet; the same for all.
     #[arg(short = 'N', long, required = true, value_name = "N")]
     count: Option<u32>,
     /// Give up, for all, if not all have come after this long [default: never].

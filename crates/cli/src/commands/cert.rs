@@ -19,7 +19,7 @@ use crate::folders;
 
 /// The authority's files in its folder.
 const AUTHORITY: &str = "ca";
-/// How long an authority is valid, in days: longer than what it signs.
+/// Validity of an authority, in days: longer than what it signs.
 const AUTHORITY_DAYS: u32 = 3_650;
 const DAY: Duration = Duration::from_secs(86_400);
 /// The port that is proposed for TLS: ZooKeeper's usual secureClientPort.
@@ -102,7 +102,7 @@ struct Writing {
 struct Made {
     certificate: String,
     key: String,
-    /// Whom it is for.
+    /// Hosts or names that it is for.
     names: Vec<String>,
     days: u32,
 }
@@ -212,7 +212,8 @@ fn show(context: &Context, files: &Files, names: Vec<String>, Validity { days }:
     context.output.result(&made, text);
 }
 
-/// What to paste into the configurations of a server, of an ensemble's servers and of a client.
+/// Returns the lines to paste into the configurations of a server, of an ensemble's servers and of
+/// a client.
 fn lines(authority: &Files, server: &Files, client: &Files, host: &str) -> String {
     let host = if host.contains(':') {
         format!("[{host}]")
@@ -240,7 +241,7 @@ Its own certificate, for servers that ask for one:
     )
 }
 
-/// What to paste into the configuration of a server, for its clients.
+/// Returns the lines to paste into the configuration of a server, for its clients.
 fn server_lines(server: &Files) -> String {
     format!(
         "
@@ -257,7 +258,8 @@ A server, by flags or by its baton.toml:
     )
 }
 
-/// What to paste into the configuration of one of an ensemble's servers, for the others.
+/// Returns the lines to paste into the configuration of one of an ensemble's servers, for the
+/// others.
 fn ensemble_lines(authority: &Files, server: &Files) -> String {
     format!(
         "

@@ -28,7 +28,7 @@ Exit codes: 0 done   1 the node holds no number, or the sum does not fit
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,
-    /// How the number is stored, to count together with programs of another library.
+    /// Form of the number in the tree, to count together with programs of another library.
     #[arg(
         long,
         value_enum,
@@ -62,7 +62,7 @@ enum Act {
         /// The counter's path.
         #[arg(value_parser = paths::recipe)]
         path: String,
-        /// What to add; a negative number counts down.
+        /// Number to add; a negative number counts down.
         #[arg(value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
         delta: i64,
     },

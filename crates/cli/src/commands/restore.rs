@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// The id of the only server of a new ensemble, 1 to 127.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u8).range(1..=127), requires = "address")]
     server_id: Option<u8>,
-    /// Where other servers are to reach it.
+    /// Address at which other servers are to reach it.
     #[arg(long, value_name = "HOST:PORT", value_parser = peer_address, requires = "server_id")]
     address: Option<String>,
     /// Give no zxid up to this one (0x… or decimal). For a backup of ZooKeeper's whose ensemble has
@@ -81,7 +81,7 @@ struct Report {
     /// In the backup.
     sessions: usize,
     ephemerals: usize,
-    /// Of the backup.
+    /// Last transaction of the backup.
     zxid: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     begins_at: Option<String>,

@@ -24,11 +24,11 @@ use crate::znode::{failure, on_connection};
 const AT_ONCE: usize = 128;
 /// The names of a larger folder are not kept while another is worked on.
 const KEPT_NAMES: usize = 1000;
-/// How often a folder is emptied anew because others have put something there meanwhile.
+/// Number of times that a folder is emptied anew because others have put something there meanwhile.
 const ROUNDS: u32 = 20;
 /// The most rounds over all folders.
 const ROUNDS_IN_ALL: u32 = 10 * ROUNDS;
-/// How much longer each pause between those is than the one before.
+/// Growth of the pauses between those.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Nodes that are named where there may be any number of them.
 const NAMED: usize = 10;
@@ -326,7 +326,7 @@ fn would(context: &Context, path: &str, owner: i64) {
 #[derive(Debug, Default)]
 struct Survey {
     nodes: u64,
-    /// How many of them belong to live sessions.
+    /// Number of them that belong to live sessions.
     held: u64,
     /// The first of those, with their sessions.
     named: Vec<(String, i64)>,
@@ -401,7 +401,7 @@ struct Removal<'a> {
     deleted: u64,
     left: u64,
     named: Vec<String>,
-    /// How often a folder was emptied anew.
+    /// Number of times that a folder was emptied anew.
     rounds: u32,
 }
 

@@ -40,10 +40,10 @@ pub(crate) struct Args {
     /// The semaphore: a path like /licences, the same for all who use it.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// How many permits there are in all [default: the number in the tree].
+    /// Number of permits in all [default: the number in the tree].
     #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// How many of them CMD needs.
+    /// Number of permits that CMD needs.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     permits: u32,
     #[command(flatten)]

@@ -301,8 +301,8 @@ fn is_users_own(target: &Target) -> bool {
     })
 }
 
-/// Where the size of files is limited (`ulimit -f`), has a write beyond that fail, as on a full
-/// disk, and not end the process.
+/// Makes a write beyond a limited size of files (`ulimit -f`) fail, like one on a full disk, and
+/// not end the process.
 fn survive_size_limit() -> Result<unix::Signal, Failure> {
     let kind = SignalKind::from_raw(Signal::XFSZ.as_raw());
     signal(kind)

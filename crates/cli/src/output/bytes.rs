@@ -1,4 +1,4 @@
-//! How the data of znodes and queue items is printed: the bytes themselves, or text or hex in JSON.
+//! Printing of the data of znodes and queue items: the bytes themselves, or text or hex in JSON.
 
 use serde::Serialize;
 

@@ -17,7 +17,7 @@ const MOST_WAITING: usize = 4 << 20;
 /// lines of several processes do not mix.
 const PIECE: usize = 4096;
 
-/// How the loss of a number of lines is reported: a whole line.
+/// Report of the loss of a number of lines: a whole line.
 type Report = fn(u64) -> String;
 
 /// The lines of this process that wait, once it has a thread for them.
@@ -54,7 +54,7 @@ pub(crate) fn flush(limit: Duration) {
     }
 }
 
-/// How many lines standard error has not taken, since the start.
+/// Number of lines that standard error has not taken, since the start.
 pub(crate) fn lost_lines() -> Arc<AtomicU64> {
     STREAM
         .get()
@@ -144,7 +144,7 @@ impl ErrorStream {
         }
     }
 
-    /// What waits, once something does.
+    /// Takes what waits, once something does.
     fn take(&self) -> (Vec<u8>, u64) {
         let mut waiting = self.waiting();
         while waiting.bytes.is_empty() {
@@ -157,7 +157,7 @@ impl ErrorStream {
     }
 }
 
-/// What could not be written and is to be reported as soon as something can be.
+/// Lines that could not be written and are to be reported as soon as something can be.
 #[derive(Debug, Default)]
 struct Failed {
     lines: u64,
@@ -217,7 +217,7 @@ impl Failed {
     }
 }
 
-/// How many bytes of these are written at once: whole lines, if there are any.
+/// Returns the number of these bytes that are written at once: whole lines, if there are any.
 fn piece_of(bytes: &[u8]) -> usize {
     let end_in = |part: &[u8]| part.iter().rposition(|byte| *byte == b'\n');
     let most = bytes.get(..PIECE).unwrap_or(bytes);
@@ -227,7 +227,7 @@ fn piece_of(bytes: &[u8]) -> usize {
         .map_or(bytes.len(), |end| end + 1)
 }
 
-/// How many lines these are; what has no end is one, too.
+/// Counts these lines; one without an end counts, too.
 fn lines_in(bytes: &[u8]) -> u64 {
     let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
     let torn = bytes.last().is_some_and(|byte| *byte != b'\n');

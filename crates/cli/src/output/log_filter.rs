@@ -1,5 +1,5 @@
-//! Which events the log shows: the filter that BATON_LOG, `--log` and `log` of a `baton.toml` give,
-//! in the syntax of `tracing`'s `EnvFilter`. What no directive names keeps its default.
+//! Filter of the log's events: the one that BATON_LOG, `--log` and `log` of a `baton.toml` give, in
+//! the syntax of `tracing`'s `EnvFilter`. What no directive names keeps its default.
 
 use std::fmt;
 use std::str::FromStr;

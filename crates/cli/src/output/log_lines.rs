@@ -148,7 +148,7 @@ where
     }
 }
 
-/// What every line has in front of its message.
+/// Text that every line has in front of its message.
 struct Head<'a> {
     timestamp: &'a str,
     level: &'a str,
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// What the log has of the events of `work`.
+    /// Returns the log of the events of `work`.
     fn log<E, N>(lines: E, fields: N, work: impl FnOnce()) -> String
     where
         E: FormatEvent<tracing_subscriber::Registry, N> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Where results, notices, events and errors are written.
+//! Output: where results, notices, events and errors are written.
 //!
 //! Results go to standard output, everything else to standard error. A reader that went away
 //! (`| head`) is not an error. With `--json`, results, events and errors are objects, one a line;
@@ -67,7 +67,7 @@ pub(crate) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|name| name == "dumb")
 }
 
-/// How results look.
+/// Style of results.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Style {
     pub(crate) color: UseColor,
@@ -75,7 +75,7 @@ pub(crate) struct Style {
     pub(crate) wide: bool,
 }
 
-/// What a text means, shown by its colour.
+/// Meaning of a text, shown by its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// A title.
@@ -117,7 +117,7 @@ pub(crate) struct Output {
     screen: Arc<Mutex<Screen>>,
 }
 
-/// What is on the terminal besides lines.
+/// Content of the terminal besides lines.
 #[derive(Debug, Default)]
 struct Screen {
     /// Whether a status line is shown.

@@ -31,7 +31,7 @@ impl ShownProgress {
         Self::on_status_with(output, progress, str::to_owned)
     }
 
-    /// As [`ShownProgress::on_status`], with lines that `edit` makes of them.
+    /// [`ShownProgress::on_status`] with lines that `edit` makes of them.
     pub(crate) fn on_status_with(
         output: &Output,
         progress: &Arc<Progress>,
@@ -48,7 +48,7 @@ impl ShownProgress {
         })
     }
 
-    /// By calls of `show` on a thread of its own, the last one without a line.
+    /// Shows progress by calls of `show` on a thread of its own, the last one without a line.
     pub(crate) fn by(
         progress: &Arc<Progress>,
         mut show: impl FnMut(Option<&str>) + Send + 'static,

@@ -1,4 +1,4 @@
-//! How many columns of a terminal a text takes, and the part of it that fits.
+//! Width of a text in columns of a terminal, and the part of it that fits.
 
 /// The columns that `text` takes.
 pub(crate) fn width(text: &str) -> usize {

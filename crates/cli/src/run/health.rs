@@ -25,7 +25,7 @@ pub(crate) struct HealthOptions {
     /// lock is released.
     #[arg(long, value_name = "LINE")]
     health_cmd: Option<OsString>,
-    /// How often to check, and how long a check may take.
+    /// Interval of checks, and the limit on each.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s", requires = "health_cmd")]
     health_every: Duration,
 }

@@ -9,7 +9,7 @@ use baton_client::{LeaseError, LeaseMode, LeaseOptions};
 use crate::duration;
 use crate::exit::{self, Failure};
 
-/// Which requests prove that a session lives.
+/// Requests that prove that a session lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
     /// Small writes that a majority of the servers has applied.
@@ -23,8 +23,8 @@ pub(crate) enum Mode {
 /// None is needed: the defaults are sound on every ensemble.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// What proves that the lock is still held: `strict` or `ping` [default: pings on Baton's
-    /// server, else strict].
+    /// Proof that the lock is still held: `strict` or `ping` [default: pings on Baton's server,
+    /// else strict].
     ///
     /// A ZooKeeper server answers pings while it is cut off from its leader, so they prove less
     /// there than a write.

@@ -17,8 +17,8 @@ use crate::signals::{self, Signals};
 /// Options of every verb that runs a command while it holds something.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
-    /// What to do with the command when the lock is being lost: a signal as notice, then KILL in
-    /// time; or nothing.
+    /// Treatment of the command when the lock is being lost: a signal as notice, then KILL in time;
+    /// or nothing.
     ///
     /// The command is dead before the server can give the lock to anyone else, except with
     /// `ignore`.
@@ -34,7 +34,7 @@ pub(crate) struct RunOptions {
     /// that].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
-    /// What others see as the holder's name [default: the command].
+    /// Name of the holder for others [default: the command].
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
     /// The session timeout to ask for: after this long without a request from this process, the

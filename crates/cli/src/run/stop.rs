@@ -7,7 +7,7 @@ use crate::exit::Failure;
 /// Why a command is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// What it runs under is lost.
+    /// The hold that it runs under is lost.
     Lost(LostReason),
     /// Somebody has asked for it, and it is given up once the command has ended.
     Asked,

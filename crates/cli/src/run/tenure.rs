@@ -18,7 +18,7 @@ use crate::run::stop::Stop;
 use crate::run::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
 use crate::signals::{self, Signals};
 
-/// How long a release may wait for the server's confirmation.
+/// Time that a release may wait for the server's confirmation.
 pub(crate) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Something that is held under a lease.
@@ -47,7 +47,7 @@ impl Tenure for Claim {
     }
 }
 
-/// How a command ended, and why it was stopped if it was.
+/// End of a command, and why it was stopped if it was.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// The command's own end.

@@ -57,7 +57,7 @@ pub(crate) struct Selected {
     pub(crate) origin: String,
 }
 
-/// What a file says.
+/// Content of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ConfigFile {
     pub(crate) servers: Option<NamedServers>,

@@ -17,14 +17,14 @@ use crate::secret_file;
 /// The HTTP port that is tried where none is named: that of ZooKeeper's admin server.
 pub(crate) const HTTP_PORT: u16 = 8080;
 
-/// How long an answer may take. The server answers a transfer when it has begun.
+/// Limit on an answer. The server answers a transfer when it has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The status of an answer that wants to know who asks.
 const UNAUTHORIZED: u16 = 401;
 /// Bytes of an answer, and of its head.
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Of a long answer: bytes that are read at a time, and how long the next ones may take.
+/// Bytes of a long answer that are read at a time, and the limit on the next ones.
 const PIECE_BYTES: usize = 256 << 10;
 const BETWEEN_PIECES: Duration = Duration::from_secs(60);
 
@@ -33,7 +33,7 @@ const BETWEEN_PIECES: Duration = Duration::from_secs(60);
 pub(crate) struct HttpPort<'a> {
     /// `HOST:PORT`.
     address: &'a str,
-    /// How it is reached with TLS, if it is.
+    /// TLS by which it is reached, if it is.
     tls: Option<&'a ClientTls>,
 }
 
@@ -106,7 +106,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// What shows who asks: a token, credentials, or the certificate of the connection.
+/// Returns the proof of who asks: a token, credentials, or the certificate of the connection.
 pub(crate) fn authorization(
     token: Option<&str>,
     credentials: Option<&str>,
@@ -132,7 +132,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What the server says is wrong, if anything.
+    /// Returns the server's complaint, if there is one.
     pub(crate) fn complaint(&self) -> Option<String> {
         let said = self.body.get("error").and_then(Value::as_str);
         match (self.status, said) {
@@ -153,7 +153,7 @@ impl Answer {
     }
 }
 
-/// As [`ask`] without an authorization, and again with it where the server wants one.
+/// [`ask`] without an authorization, and again with it where the server wants one.
 pub(crate) async fn read(
     port: &HttpPort<'_>,
     target: &str,

@@ -1,4 +1,4 @@
-//! Which servers a command uses: the order in which they are searched for. It starts none, and
+//! Lookup of a command's servers: the order in which they are searched for. It starts none, and
 //! connects to none, except that it checks whether a server answers at the machine's socket.
 
 use std::io;

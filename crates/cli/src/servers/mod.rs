@@ -1,5 +1,5 @@
-//! Which servers a command uses, the local server that is started where none is named, and what a
-//! server says of itself.
+//! Servers of a command, the local server that is started where none is named, and a server's
+//! report of itself.
 //!
 //! | module | owns |
 //! |---|---|

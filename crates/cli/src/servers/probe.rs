@@ -9,14 +9,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
-/// How long an answer may take. A server that is stopped gives none.
+/// Limit on an answer. A server that is stopped gives none.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a short answer.
 const MAX_BYTES: u64 = 16 << 10;
 /// Bytes of an answer that lists connections.
 const MAX_LISTING: u64 = 8 << 20;
 
-/// What became of the question.
+/// Result of the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Probe {
     /// Nothing listens there, or nothing can be reached.
@@ -43,7 +43,7 @@ impl Probe {
     }
 }
 
-/// What a server says of itself.
+/// Report of a server about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     /// `leader`, `follower`, `observer`, `standalone`, `looking`, `read-only`; `None`: it says that
@@ -140,7 +140,8 @@ async fn probe_over(
     }
 }
 
-/// What the servers at these addresses are, in their order; `None` for one without an address.
+/// Returns the reports of the servers at these addresses, in their order; `None` for one without an
+/// address.
 pub(crate) async fn probe_all(
     addresses: &[Option<String>],
     tls: Option<&ClientTls>,
@@ -257,8 +258,8 @@ pub(crate) async fn answer(
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Where clients reach a member, as `HOST:PORT`; a member that listens on every address is reached
-/// where the other servers reach it. `None`: its line does not say.
+/// Returns the address of a member for clients, as `HOST:PORT`; a member that listens on every
+/// address is reached where the other servers reach it. `None`: its line does not say.
 pub(crate) fn client_address(member: &EnsembleMember) -> Option<String> {
     let client = member.client.as_ref()?;
     if !client.is_every_address() {
@@ -269,8 +270,8 @@ pub(crate) fn client_address(member: &EnsembleMember) -> Option<String> {
     Some(reached.to_string())
 }
 
-/// Where clients reach each member: as its line says, or else as one of the `known` addresses says
-/// of itself. In the order of the members.
+/// Returns the address of each member for clients: the one in its line, or else one of the `known`
+/// addresses that reports to be its own. In the order of the members.
 pub(crate) async fn client_addresses(
     config: &EnsembleConfig,
     known: &[String],

@@ -1,4 +1,4 @@
-//! What the servers are asked about themselves, by four-letter words.
+//! Questions to the servers about themselves, by four-letter words.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

@@ -45,11 +45,11 @@ pub(crate) enum Field {
     Ids(fn(&mut Target) -> &mut BTreeSet<u64>),
     /// Whether clients have to show a certificate, which may be left out.
     ClientAuth(fn(&mut Target) -> &mut Option<ClientAuth>),
-    /// Where the audit record goes.
+    /// Destination of the audit record.
     AuditTo(fn(&mut Target) -> &mut AuditTo),
     /// The form of its lines.
     AuditFormat(fn(&mut Target) -> &mut AuditFormat),
-    /// What the log shows.
+    /// Filter of the log.
     LogFilter(fn(&mut Target) -> &mut Option<LogFilter>),
     /// The form of its lines.
     LogFormat(fn(&mut Target) -> &mut Option<LogFormat>),

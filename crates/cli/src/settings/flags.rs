@@ -22,7 +22,7 @@ const VARIABLES: [(&str, &str); 2] = [
 #[derive(Debug, Default)]
 pub(crate) struct SettingFlags {
     given: Vec<(&'static str, Vec<String>)>,
-    /// Which of them a variable has given, by their settings.
+    /// Settings that a variable has given.
     from_variables: Vec<&'static str>,
 }
 

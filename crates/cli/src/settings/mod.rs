@@ -75,11 +75,11 @@ pub(crate) struct Target {
     pub(crate) ephemeral: bool,
     /// The file of users for SASL. [`Options::sasl_users`] is read from it.
     sasl_users: Option<PathBuf>,
-    /// How long the server outlives its last use.
+    /// Time that the server outlives its last use.
     pub(crate) exit_when_idle: Option<Duration>,
     /// Whether the system may write the memory of a server that crashes to a file.
     pub(crate) core_dumps: bool,
-    /// Which locks and queues have metrics of their own.
+    /// Locks and queues that have metrics of their own.
     pub(crate) metrics: Selection,
     /// The log of the process.
     pub(crate) log: LogSettings,
@@ -88,7 +88,7 @@ pub(crate) struct Target {
 /// The log as it is asked for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogSettings {
-    /// What it shows.
+    /// Its filter.
     pub(crate) filter: Option<LogFilter>,
     /// The form of its lines.
     pub(crate) format: Option<LogFormat>,
@@ -497,7 +497,7 @@ impl Settings {
         named.collect::<Vec<_>>().join(", ")
     }
 
-    /// What is to be said about the settings, one line each.
+    /// Returns the warnings about the settings, one line each.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = &str> {
         let all = [&self.warning, &self.advice];
         all.into_iter().filter_map(|line| line.as_deref())
@@ -554,7 +554,7 @@ pub(crate) struct Shown<'a> {
     name: &'static str,
     value: Option<String>,
     origin: &'a str,
-    /// What is open because of it, and to whom.
+    /// Things that are open because of it, and to whom.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     open: Vec<String>,
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 /// The section of a JAAS file that ZooKeeper's servers read.
 const SECTION: &str = "Server";
-/// How the class of the module is called that authenticates by Kerberos.
+/// Class name of the module that authenticates by Kerberos.
 const KERBEROS: &str = "Krb5LoginModule";
-/// How the options of users begin there.
+/// Prefix of the options of users there.
 const USER: &str = "user_";
 
 /// The users of a file, with their passwords.

@@ -3,14 +3,14 @@
 
 use super::address::{ANY, port, with_port};
 
-/// What follows `server.N=`: `HOST:PORT[:ELECTION_PORT][:ROLE][;[HOST:]CLIENT_PORT]`.
+/// Text behind `server.N=`: `HOST:PORT[:ELECTION_PORT][:ROLE][;[HOST:]CLIENT_PORT]`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerLine {
-    /// Where the other servers reach it, `HOST:PORT`.
+    /// Address for the other servers, `HOST:PORT`.
     pub(super) address: String,
     pub(super) election_port: Option<String>,
     pub(super) is_observer: bool,
-    /// Where clients reach it, as the setting `listen` has it.
+    /// Address for clients, as the setting `listen` has it.
     pub(super) client: Option<String>,
 }
 
@@ -78,7 +78,7 @@ fn split_host(text: &str) -> Option<(&str, &str)> {
     (!host.is_empty()).then_some((host, text.get(colon + 1..)?))
 }
 
-/// Where clients are to connect: a port alone is every address.
+/// Returns the address for clients: a port alone is every address.
 fn client_address(text: &str) -> Result<String, String> {
     let (host, number) = text.rsplit_once(':').unwrap_or((ANY, text));
     if host.is_empty() {

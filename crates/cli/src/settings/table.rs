@@ -4,14 +4,14 @@
 use super::Field;
 use super::zoo_keys::Unit;
 
-/// How a setting is given on the command line.
+/// Flag of a setting on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flag {
-    /// By its own flag, `--` and its name with dashes, whose value is called this in help.
+    /// Its own flag, `--` and its name with dashes, whose value is called this in help.
     Own(&'static str),
-    /// By a flag of this name, whose value is called this in help.
+    /// A flag of this name, whose value is called this in help.
     Named(&'static str, &'static str),
-    /// By `--data-dir`, which every verb has.
+    /// `--data-dir`, which every verb has.
     OfEveryVerb,
 }
 

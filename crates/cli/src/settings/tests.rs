@@ -267,7 +267,7 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
     }
 }
 
-/// As in ZooKeeper, which takes any number there.
+/// Takes any number, like ZooKeeper: one that is not possible becomes the nearest and is named.
 #[test]
 fn a_number_that_is_not_possible_becomes_the_nearest_and_is_named() {
     for (line, setting, value) in [
@@ -817,8 +817,8 @@ fn the_documents_have_every_setting() {
     }
 }
 
-/// As distributions, images and projects ship them, without their comments; and one of a cluster
-/// that was made a server alone.
+/// Takes the files of distributions, images and projects as they ship them, without their comments;
+/// and one of a cluster that was made a server alone.
 #[test]
 fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
     const QUORUM: &str = "initLimit, syncLimit (a server alone has no ensemble)";

@@ -26,13 +26,13 @@ pub(super) struct ZooAuth {
     seen: BTreeMap<String, (String, String)>,
 }
 
-/// What they come to.
+/// The result.
 #[derive(Default)]
 pub(super) struct AuthGiven {
     pub(super) given: Vec<Given>,
     /// Keys without effect, and why.
     pub(super) instead: Vec<(String, &'static str)>,
-    /// Who asks for SASL.
+    /// Origin of the request for SASL.
     pub(super) sasl: Option<String>,
 }
 
@@ -105,7 +105,7 @@ impl ZooAuth {
         (!value.is_empty()).then_some((value, origin))
     }
 
-    /// Where a switch is on, its origin.
+    /// Returns the origin of a switch that is on.
     fn is_on(&self, key: &str) -> Option<&str> {
         let (value, origin) = self.text(key)?;
         value.eq_ignore_ascii_case("true").then_some(origin)

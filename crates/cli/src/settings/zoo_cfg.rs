@@ -58,7 +58,7 @@ struct Reader {
     /// The client address in the line of this server.
     server_address: Option<Placed>,
     servers: BTreeMap<u64, NamedServer>,
-    /// Which of them this is, where a flag says so.
+    /// Id of this server, where a flag gives it.
     server_id: Option<String>,
     /// The dataDir as it stands.
     folder: Option<PathBuf>,
@@ -66,9 +66,9 @@ struct Reader {
     on_every_address: Option<String>,
     /// Whether `standaloneEnabled` is off.
     is_never_alone: bool,
-    /// What `peerType` says; the origin.
+    /// Value of `peerType`; the origin.
     peer_type: Option<Placed>,
-    /// Which of [`SWITCHES_TOGETHER`] are on, by their keys; the origins.
+    /// Those of [`SWITCHES_TOGETHER`] that are on, by their keys; the origins.
     switched_on: BTreeMap<String, String>,
     conf_lines: Vec<(String, String)>,
     http: Http,
@@ -80,7 +80,7 @@ struct Reader {
 /// A line `server.N`.
 struct NamedServer {
     line: ServerLine,
-    /// As it stands.
+    /// Value as it stands.
     value: String,
     origin: String,
 }
@@ -88,7 +88,7 @@ struct NamedServer {
 /// The admin server and the Prometheus provider: one and the same here.
 #[derive(Default)]
 struct Http {
-    /// Where `admin.enableServer` says so, if it says yes.
+    /// Origin of `admin.enableServer`, if it says yes.
     enabled: Option<String>,
     admin_address: Option<String>,
     admin_port: Option<String>,
@@ -136,7 +136,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What is wrong begins with the value.
+    /// Takes an entry; an error begins with the value.
     fn take(&mut self, name: &str, entry: &Entry) -> Result<(), String> {
         let (key, value) = (entry.key.as_str(), entry.value.as_str());
         let place = format!("{name}:{}", entry.line);
@@ -325,7 +325,7 @@ impl Reader {
             && self.switched_on.contains_key("reconfigEnabled")
     }
 
-    /// Where there is one server or none.
+    /// Finishes settings with one server or none.
     fn stand_alone(&mut self) {
         self.conf_lines.clear();
         let Some(only) = self.servers.values().next() else {
@@ -338,7 +338,7 @@ impl Reader {
         }
     }
 
-    /// Where there are several servers: which of them this is, and where it listens.
+    /// Finishes settings with several servers: which of them this is, and where it listens.
     fn join(&mut self, name: &str) -> Result<(), String> {
         let (id, id_origin) = self.own_id(name)?;
         let Some(own) = self.servers.get(&id) else {
@@ -461,7 +461,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Which of several servers this is, and who says so.
+    /// Returns which of several servers this is, and who says so.
     fn own_id(&self, name: &str) -> Result<(u64, String), String> {
         let unknown = format!("{name}: it names {} servers", self.servers.len());
         let remedy = "write the number of this server's line into it, or give --server-id";
@@ -493,7 +493,7 @@ impl Reader {
         Ok((id, origin))
     }
 
-    /// Where clients come in: the port of its own, else the one in the server's line.
+    /// Returns the address for clients: the port of its own, else the one in the server's line.
     fn listen(&self) -> Option<Given> {
         let (listen, origin) = match (&self.port, &self.server_address) {
             (Some((port, origin)), _) => {

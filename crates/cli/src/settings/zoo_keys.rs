@@ -3,7 +3,7 @@
 
 use baton_server::{CHANGING_WORDS, HARMLESS_WORDS};
 
-/// How a zoo.cfg writes a value.
+/// Unit of a value in a zoo.cfg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// A number of milliseconds; a negative one is the default.
@@ -96,7 +96,7 @@ pub(crate) struct Without {
     pub(crate) keys: &'static [&'static str],
     /// Values that ask for what Baton does anyway: they need no warning.
     pub(crate) agreeing: &'static [&'static str],
-    /// What Baton does instead.
+    /// Baton's substitute.
     pub(crate) instead: &'static str,
 }
 
@@ -312,7 +312,7 @@ pub(crate) static WITHOUT: &[Without] = &[
     },
 ];
 
-/// What Baton does instead of what this key asks for, if that differs.
+/// Returns what Baton does instead of what this key asks for, if that differs.
 pub(super) fn instead(key: &str, value: &str) -> Option<&'static str> {
     let found = WITHOUT.iter().find(|without| {
         without

@@ -9,7 +9,7 @@ use super::Given;
 use super::address::{ANY, port, with_port};
 use super::zoo_keys::ALONE;
 
-/// What a key about the other side's certificates comes to.
+/// Meaning of a key about the other side's certificates.
 enum Meaning {
     /// A file of certificates, to the setting of this name.
     Store,
@@ -131,7 +131,7 @@ pub(super) struct ZooTls {
     seen: BTreeMap<String, (String, String)>,
 }
 
-/// What they come to.
+/// The result.
 #[derive(Default)]
 pub(super) struct TlsGiven {
     pub(super) given: Vec<Given>,
@@ -264,7 +264,7 @@ impl ZooTls {
         self.side(&SERVERS, unused, out)
     }
 
-    /// Where a switch is on, its origin.
+    /// Returns the origin of a switch that is on.
     fn is_on(&self, key: &str) -> Option<String> {
         let (value, origin) = self.seen.get(key)?;
         value.eq_ignore_ascii_case("true").then(|| origin.clone())

@@ -87,11 +87,11 @@ enum Asking {
     Bash,
     /// The words up to the cursor, a zero byte between two of them.
     Zsh,
-    /// As zsh.
+    /// The form of zsh.
     Fish,
 }
 
-/// What the shell is to do: the first line of an answer.
+/// Instruction to the shell: the first line of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     /// Offer the candidates. With `Open`, no space follows one that is chosen: more may come.

@@ -1,10 +1,11 @@
-//! What stands at the cursor of a command line: a verb, an option, or a value, and of what kind.
+//! Recognition of what stands at the cursor of a command line: a verb, an option, or a value, and
+//! of what kind.
 
 use clap::{Arg, ArgAction, Command};
 
 use super::words::Word;
 
-/// What can stand at the cursor.
+/// Words that can stand at the cursor.
 #[derive(Debug)]
 pub(super) enum Expected<'a> {
     /// An option of this command.
@@ -49,7 +50,8 @@ const RECIPES: [&str; 7] = [
 ];
 
 impl Value<'_> {
-    /// By the name that the help has for it, which is the same for all values of a kind.
+    /// Returns the kind by the name that the help has for it, which is the same for all values of a
+    /// kind.
     pub(super) fn kind(&self) -> Kind {
         if !self.arg.get_possible_values().is_empty() {
             return Kind::Listed;

@@ -13,13 +13,13 @@ pub(super) struct Words {
     pub(super) before: Vec<Word>,
     /// The word at the cursor.
     pub(super) current: Word,
-    /// How a value is to be written in its place.
+    /// Position and quotes of the value.
     pub(super) place: Place,
     /// Whether it names the file of a redirection.
     pub(super) is_redirection: bool,
 }
 
-/// Where a value is written: what stands there already, and stays, and in which quotes it is.
+/// Position of a value: what stands there already, and stays, and in which quotes it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// Bytes of the value that stay.
@@ -132,7 +132,7 @@ struct Scan {
     quote: Option<(char, usize)>,
     /// Bytes of the line at which the word has how many bytes of text.
     lengths: Vec<(usize, usize)>,
-    /// Where characters stand that are neither quoted nor quotes.
+    /// Positions of characters that are neither quoted nor quotes.
     bare: Vec<usize>,
     /// A word that follows is the file of a redirection.
     redirects: bool,
@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    /// As bash has it.
+    /// Word breaks of bash.
     const BREAKS: &str = " \t\n\"'><=;|&(:";
 
     fn known(words: &[&str]) -> Vec<Word> {
@@ -340,7 +340,8 @@ mod tests {
         assert_eq!(words.current, Some(String::new()));
     }
 
-    /// What the shell replaces begins at its last break, or behind the quote that is open.
+    /// Checks that a value goes on at the shell's last break, or behind the quote that is open:
+    /// there the shell begins to replace.
     #[test]
     fn a_value_goes_on_where_the_shell_begins_to_replace() {
         for (line, value, written) in [

@@ -11,9 +11,9 @@ use super::{Action, MOST, Reply};
 use crate::connection;
 use crate::context::Globals;
 
-/// How long to try to reach a server.
+/// Time to try to reach a server.
 const CONNECT_LIMIT: Duration = Duration::from_millis(300);
-/// How long an answer of the server, and the end of the session, may take.
+/// Limit on an answer of the server, and on the end of the session.
 const ANSWER_LIMIT: Duration = Duration::from_millis(300);
 const CLOSE_LIMIT: Duration = Duration::from_millis(100);
 /// A znode with more children is not listed: the list would be long on its way.

@@ -27,9 +27,9 @@ use crate::signals::{self, Signals};
 const START_INTERVAL: Duration = Duration::from_millis(20);
 /// Pause between two looks at the servers.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// How often in a row no server is the leader before that is said: an election takes less.
+/// Number of looks in a row without a leader before that is said: an election takes less.
 const LEADERLESS: u32 = 10;
-/// How long the list of servers waits until each knows the first leader.
+/// Time that the list of servers waits until each knows the first leader.
 const FIRST_LEADER: Duration = Duration::from_secs(5);
 /// Pause before a server that has ended is started again, in looks.
 const RESTART_AFTER: u32 = 5;
@@ -56,7 +56,7 @@ keeps data and ports, or a new temporary folder that is removed at the end.
 Exit codes: 0 stopped by TERM   2 usage
             125 a server did not start, or every server has ended")]
 pub(crate) struct Args {
-    /// How many servers to start, 1 to 7 [default: 1, or as many as the data folder has].
+    /// Number of servers to start, 1 to 7 [default: 1, or as many as the data folder has].
     // The same id as the list of servers that other verbs take, which it replaces here.
     #[arg(long, value_name = "N")]
     servers: Option<String>,

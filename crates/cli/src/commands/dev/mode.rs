@@ -1,4 +1,4 @@
-//! What a server says of itself: whether it leads. Asked by the four-letter word `srvr`.
+//! Mode of a server: whether it leads. Asked by the four-letter word `srvr`.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::plan::Place;
 
-/// How long an answer may take. A server that is stopped gives none.
+/// Limit on an answer. A server that is stopped gives none.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Bytes of an answer.
 const MAX_BYTES: u64 = 16 << 10;

@@ -1,5 +1,4 @@
-//! What is to run: how many servers, on which ports, in which folders, with which configuration
-//! files. Starts nothing.
+//! Plan of the servers: their number, ports, folders and configuration files. Starts nothing.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,7 +17,7 @@ const PORTS: &str = "ports";
 /// Tries to find a name for a temporary folder.
 const NAMES: u32 = 100;
 
-/// Where one server is reached.
+/// Addresses of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) id: u64,
@@ -30,12 +29,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub(super) fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.client_port)
     }
 
-    /// Where HTTP is answered.
+    /// Returns the address for HTTP.
     pub(super) fn http(&self) -> Option<String> {
         let port = self.http_port?;
         Some(format!("{}:{port}", Ipv4Addr::LOCALHOST))

@@ -23,7 +23,7 @@ use crate::signals;
 const LOG: &str = "server.log";
 /// The log is for this user only.
 const LOG_MODE: u32 = 0o600;
-/// How long a server may take to stop before it is killed.
+/// Time that a server may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server's process. It is killed when this is dropped.
@@ -104,7 +104,7 @@ impl ServerProcess {
         self.serves.load(Ordering::Acquire)
     }
 
-    /// How it ended, if it has.
+    /// Returns the end of the process, if it has ended.
     ///
     /// # Errors
     /// The system's, which has lost the process.
@@ -147,7 +147,7 @@ impl ServerProcess {
     }
 }
 
-/// How a process ended, for people.
+/// Describes the end of a process, for people.
 fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (_, Some(number)) => format!("was ended by {}", signals::name(number)),

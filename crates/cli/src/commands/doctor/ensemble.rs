@@ -1,5 +1,5 @@
-//! What is judged of all servers of the list together: that they are one ensemble, that one of them
-//! leads, that the others follow closely, and that all are set up alike.
+//! Checks of all servers of the list together: that they are one ensemble, that one of them leads,
+//! that the others follow closely, and that all are set up alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -299,7 +299,8 @@ fn members(servers: &[Server]) -> Vec<Finding> {
     findings
 }
 
-/// Which member a server is that does not say so: the one whose clients come to its address.
+/// Returns the member that a server is which does not say so: the one whose clients come to its
+/// address.
 fn id_by_address(server: &Server, servers: &[Server]) -> Option<u64> {
     let mut lists = servers
         .iter()

@@ -1,6 +1,6 @@
-//! What one server shows of itself: that it can be reached, its answers to four-letter words, how
-//! fast its clock runs. Every answer is bounded in time and length: what is at the address need not
-//! be a server.
+//! Facts of one server: that it can be reached, its answers to four-letter words, how fast its
+//! clock runs. Every answer is bounded in time and length: what is at the address need not be a
+//! server.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 256 << 10;
 /// The end of a refusal of a word.
 const NOT_LISTED: &str = "is not executed because";
 
-/// Where a server of the list is.
+/// Address of a server of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Tcp {
@@ -47,7 +47,7 @@ impl Endpoint {
     }
 }
 
-/// How far a connection came.
+/// Stage that a connection reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The name has no address.
@@ -116,7 +116,7 @@ impl Word {
     }
 }
 
-/// By how much a server's clock runs faster than ours: between these.
+/// Bounds of the rate of a server's clock over ours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ClockRate {
     pub(super) least: f64,
@@ -249,7 +249,7 @@ impl Asker {
             .await
     }
 
-    /// How fast the server's clock runs, compared for this long.
+    /// Measures the rate of the server's clock for this long.
     pub(super) async fn clock_rate(&self, span: Duration) -> Option<ClockRate> {
         let first = self.uptime().await?;
         tokio::time::sleep(span).await;

@@ -1,4 +1,4 @@
-//! What a check has found: how bad it is, of which server, and what to do.
+//! Finding of a check: how bad it is, of which server, and what to do.
 
 use baton_proto::OneLine;
 use serde::Serialize;
@@ -8,11 +8,11 @@ use crate::output::width::shortened;
 /// The most columns of what a server or a znode says, in a finding.
 const QUOTED: usize = 160;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
     /// The check could not be made.
     Unknown,
@@ -33,7 +33,7 @@ impl Severity {
     }
 }
 
-/// What is behind a finding, and what to do.
+/// Cause of a finding, and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Advice {
     pub(super) cause: String,
@@ -93,7 +93,7 @@ impl Finding {
         }
     }
 
-    /// What was measured, with advice unless all is well.
+    /// Returns a finding of a measurement, with advice unless all is well.
     pub(super) fn measured(
         severity: Severity,
         check: &'static str,
@@ -115,7 +115,7 @@ impl Finding {
     }
 }
 
-/// What a server or a znode says, in bounded length and without control characters.
+/// Quotes a server or a znode, in bounded length and without control characters.
 pub(super) fn quoted(text: &str) -> String {
     // Far less is shown, so that not all of a huge text is escaped first.
     let some: String = text.chars().take(4 * QUOTED).collect();

@@ -1,6 +1,6 @@
-//! What is judged of the tree: layouts of recipes that are damaged, nodes that block, numbers that
-//! end, znodes with very many children, dates that are still to come. It reads only, and at most as
-//! many znodes as it may.
+//! Checks of the tree: layouts of recipes that are damaged, nodes that block, numbers that end,
+//! znodes with very many children, dates that are still to come. It reads only, and at most as many
+//! znodes as it may.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,12 +24,12 @@ const MOST_OF_A_KIND: usize = 5;
 const QUEUE_PARTS: [&str; 3] = ["items", "dead", "ids"];
 /// The counter of a work queue of limited capacity.
 const QUEUE_COUNTER: &str = "gate";
-/// What a work queue says in its own znode is shorter than this.
+/// Bound on the length of a work queue's own znode.
 const MOST_TERMS_BYTES: i32 = 256;
 /// The znode of the servers, in which nothing is judged.
 const SERVERS_OWN: &str = "/zookeeper";
 
-/// How much of the tree is read.
+/// Limits on the part of the tree that is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) znodes: usize,
@@ -153,7 +153,7 @@ pub(super) fn skew(newest_ms: i64, now: SystemTime) -> Finding {
 }
 
 impl Walk<'_> {
-    /// How many znodes were looked at, and why not at all of them.
+    /// Returns the number of znodes that were looked at, and why not all of them.
     async fn down(&mut self, root: &str, limits: Limits) -> (usize, Option<String>) {
         let begun = Instant::now();
         let mut todo = vec![root.to_owned()];

@@ -74,18 +74,18 @@ pub(crate) struct Args {
     /// The tickTime of an Apache ZooKeeper, where your programs state it.
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ensemble_tick: Option<Duration>,
-    /// How long each server's clock is compared with this machine's.
+    /// Time for which each server's clock is compared with this machine's.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "2s")]
     clock_for: Duration,
-    /// How many znodes are looked at, at most.
+    /// Number of znodes that are looked at, at most.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     znodes: usize,
 }
 
-/// How long the tree is looked at, at most.
+/// Time for which the tree is looked at, at most.
 const TREE_TIME: Duration = Duration::from_secs(15);
 
-/// What the caller's programs state of the servers, as it counts for a lease.
+/// Statements of the caller's programs about the servers that count for a lease.
 #[derive(Debug, Clone)]
 struct Lease {
     tick: Option<Duration>,
@@ -95,7 +95,7 @@ struct Lease {
 /// All facts of one server.
 #[derive(Debug, Clone)]
 struct Server {
-    /// As the list has it.
+    /// Address in the list.
     place: String,
     endpoint: Endpoint,
     has_tls: bool,
@@ -181,7 +181,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(report(&context.output, &findings, args.all))
 }
 
-/// What is looked at, and with whose files.
+/// Scope of an examination, and the files by which servers are reached.
 struct Examination<'a> {
     args: &'a Args,
     /// For each step.
@@ -297,7 +297,7 @@ impl Examination<'_> {
         Ok(found.into_iter().map(|(_, server)| server).collect())
     }
 
-    /// What is wrong with the certificate that this command shows.
+    /// Returns what is wrong with the certificate that this command shows.
     fn own_certificate(&self) -> Option<Finding> {
         let tls = self.access.tls()?;
         let resolver = &tls.config().client_auth_cert_resolver;
@@ -333,7 +333,7 @@ impl Examination<'_> {
         Ok(findings)
     }
 
-    /// What somebody may do who shows nothing.
+    /// Checks what somebody may do who shows nothing.
     async fn openness(&self, servers: &[Server]) -> Option<Finding> {
         let access = self.files.of_a_stranger().read().ok()?;
         let config = access.config(&self.list, &self.origin).ok()?;
@@ -384,7 +384,7 @@ fn judge_openness(acl: &[Acl<'_>], is_local: bool) -> Finding {
     )
 }
 
-/// What was found, in numbers.
+/// Summary of the findings, in numbers.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Sum {
     checks: usize,

@@ -1,4 +1,4 @@
-//! What is judged of each server by itself: that it is reached, serves, answers fast, and has room.
+//! Checks of each server by itself: that it is reached, serves, answers fast, and has room.
 
 use std::time::{Duration, SystemTime};
 

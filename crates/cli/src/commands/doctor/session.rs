@@ -9,12 +9,12 @@ use baton_client::{Config, EnsembleConfig, Error, Session};
 const READS: usize = 5;
 /// Between two looks at the lease.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// How long a session that has done its work may take to end.
+/// Time that a session that has done its work may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// The unlisted znode by which Baton's servers are known.
 const BATON: &str = "/zookeeper/baton";
 
-/// What a session with one server has shown.
+/// Facts that a session with one server has shown.
 #[derive(Debug, Clone)]
 pub(super) struct SessionFacts {
     /// The time for the whole handshake.
@@ -49,7 +49,7 @@ pub(super) async fn measure(config: Config, asked: Duration, patience: Duration)
     facts.map_err(|error| error.to_string())
 }
 
-/// What was measured, or why nothing could be.
+/// Measurements, or the reason why there are none.
 pub(super) type Measured = Result<SessionFacts, String>;
 
 async fn facts(

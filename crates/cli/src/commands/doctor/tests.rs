@@ -155,7 +155,7 @@ fn in_session(change: impl Fn(&mut SessionFacts) + 'static) -> Change {
     Box::new(move |server| change(server.session.as_mut().unwrap()))
 }
 
-/// As on an Apache ZooKeeper.
+/// Changes the server into an Apache ZooKeeper.
 fn zookeeper(server: &mut Server) {
     server.session.as_mut().unwrap().is_baton = false;
 }

@@ -9,13 +9,13 @@ use crate::exit::Failure;
 use crate::paths;
 use crate::run::lease;
 
-/// Which election.
+/// Selection of an election.
 #[derive(Debug, clap::Args)]
 pub(super) struct Which {
     /// The election's path.
     #[arg(value_parser = paths::recipe)]
     pub(super) path: String,
-    /// Whose names are used there.
+    /// Library whose names are used there.
     #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
     pub(super) dialect: Dialect,
 }

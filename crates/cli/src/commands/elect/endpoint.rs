@@ -36,7 +36,7 @@ struct Known {
     path: String,
     /// The newest term of this process, if it has led.
     term: Option<(GuardStatus, Term)>,
-    /// Who led, as this session has read it.
+    /// Leader that this session has read.
     seen: Option<(Session, Option<Seen>)>,
 }
 
@@ -58,7 +58,7 @@ struct Answer<'a> {
     /// The leader; null where there is none, or it is not known.
     name: Option<&'a str>,
     token: Option<u64>,
-    /// How old the news of the leader may be; null where it is not known who leads.
+    /// Age that the news of the leader may have; null where it is not known who leads.
     age_ms: Option<u128>,
 }
 

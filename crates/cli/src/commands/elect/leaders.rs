@@ -1,4 +1,4 @@
-//! Who leads, as anyone may see it, and getting the leader to resign.
+//! Leaders, as anyone may see them, and getting the leader to resign.
 //!
 //! Owns what `baton elect watch`, `show` and `resign` say. It is never a candidate.
 

@@ -75,14 +75,13 @@ pub(crate) struct Args {
     /// The election: a path like /scheduler, the same for all candidates.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// What other programs see as this candidate's id, instead of Baton's record (host, pid,
-    /// name).
+    /// Id of this candidate for other programs, instead of Baton's record (host, pid, name).
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// A file that holds this id.
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     data: Option<PathBuf>,
-    /// Whose names to use, to compete with that library's processes: curator-latch, curator
+    /// Library whose names to use, to compete with its processes: curator-latch, curator
     /// (LeaderSelector), kazoo, leader-election-support.
     #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
     dialect: Dialect,

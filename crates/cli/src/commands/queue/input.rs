@@ -1,11 +1,11 @@
-//! Where the items of `put` come from: arguments, or standard input.
+//! Source of the items of `put`: arguments, or standard input.
 
 use std::io::{IsTerminal, Read};
 
 use crate::context::Context;
 use crate::exit::Failure;
 
-/// Where items come from if none is an argument, and whether an empty one is meant.
+/// Source of items if none is an argument, and whether an empty one is meant.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Input {
     /// Each line of standard input is an item.

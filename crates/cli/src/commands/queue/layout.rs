@@ -33,7 +33,7 @@ pub(super) enum Layout {
     Locking,
 }
 
-/// Which queue it is.
+/// Selection of a queue.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Which {
     /// The queue's path.
@@ -42,12 +42,12 @@ pub(super) struct Which {
     /// The names and bytes to use; all who use one path must use the same.
     #[arg(short, long, value_enum)]
     layout: Option<Layout>,
-    /// Where claims are, as a Curator queue with a lock path has it; only with --layout curator.
+    /// Path of the claims, in a Curator queue with a lock path; only with --layout curator.
     #[arg(long, value_name = "PATH", value_parser = paths::recipe)]
     lock_path: Option<String>,
 }
 
-/// How an item is put.
+/// Options of a put.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct How {
     /// The order: an item with a lower number comes sooner. Means --layout priority unless another

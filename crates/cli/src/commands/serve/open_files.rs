@@ -1,4 +1,4 @@
-//! How many files the process may open: each connection is one.
+//! Number of files that the process may open: each connection is one.
 
 use baton_server::Options;
 use rustix::process::{Resource, getrlimit, setrlimit};

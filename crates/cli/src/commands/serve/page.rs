@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use crate::exit::Failure;
 use crate::servers::probe;
 
-/// How long the page waits for a session: the server is in this process, but may know no leader.
+/// Time that the page waits for a session: the server is in this process, but may know no leader.
 const SESSION_WITHIN: Duration = Duration::from_secs(5);
 
 /// The page of one server, with the sessions of those who look at it.
@@ -191,7 +191,7 @@ impl Transport for Inside {
     }
 }
 
-/// What this server and the others of its ensemble say of themselves.
+/// Reports of this server and the others of its ensemble about themselves.
 struct OwnWords {
     client: Client,
     visitor: Visitor,
@@ -244,7 +244,7 @@ impl Words for OwnWords {
     }
 }
 
-/// How a server is reached.
+/// Access to a server.
 enum Reach {
     Within(Visitor),
     At(String),

@@ -32,10 +32,10 @@ pub(super) struct Changes<'a> {
     wait: Duration,
 }
 
-/// What has changed, and the members since.
+/// Change, and the members since.
 #[derive(Serialize)]
 struct Changed<'a> {
-    /// Where it is one.
+    /// Id, where it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<u64>,
     servers: &'a [u64],
@@ -45,7 +45,7 @@ struct Changed<'a> {
     members_version: String,
 }
 
-/// What is to be done about a server that does not catch up.
+/// Treatment of a server that does not catch up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quorum {
     /// It is waited for.

@@ -16,7 +16,7 @@ struct Shown {
     /// `None`: it stands alone.
     id: Option<u64>,
     role: Option<&'static str>,
-    /// Where the other servers reach it.
+    /// Address for the other servers.
     address: Option<String>,
     client: Option<String>,
     answers: bool,

@@ -153,7 +153,7 @@ struct LeaderPort {
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct Limit {
-    /// How long to try.
+    /// Time to try.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1m")]
     wait: Duration,
 }
@@ -162,7 +162,7 @@ struct Limit {
 #[derive(Debug, Clone)]
 struct Relocation {
     id: u64,
-    /// What is behind the `=`.
+    /// Text behind the `=`.
     address: String,
 }
 
@@ -170,7 +170,7 @@ struct Relocation {
 #[derive(Debug, Clone)]
 struct Replacement {
     id: u64,
-    /// What is behind the `=`.
+    /// Text behind the `=`.
     address: Option<String>,
 }
 
@@ -236,7 +236,7 @@ struct Ensemble<'a> {
     session: Session,
     /// The servers that the user has named, without those at unix sockets.
     known: Vec<String>,
-    /// How they are reached with TLS, if they are.
+    /// TLS by which they are reached, if they are.
     tls: Option<&'a ClientTls>,
     /// `USER:PASSWORD`.
     credentials: Option<&'a str>,

@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// The id of the only server of the new cluster, 1 to 127.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u8).range(1..=127))]
     server_id: u8,
-    /// Where other servers are to reach it.
+    /// Address at which other servers are to reach it.
     #[arg(long, value_name = "HOST:PORT", value_parser = peer_address)]
     address: String,
     /// The folder is that of a member whose cluster has lost its majority for good. Writes that
@@ -34,7 +34,7 @@ pub(super) struct Args {
     majority_lost: bool,
 }
 
-/// What was made.
+/// The new folder.
 #[derive(Serialize)]
 struct Made<'a> {
     data_dir: String,

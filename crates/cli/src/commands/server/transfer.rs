@@ -17,7 +17,7 @@ use crate::servers::probe::{self, Probe};
 /// Between two looks at the servers.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Who leads now.
+/// The leader.
 #[derive(Serialize)]
 struct Leads {
     leader: u64,

@@ -46,7 +46,7 @@ impl Cell {
         }
     }
 
-    /// As [`count`](Self::count).
+    /// [`count`](Self::count) of a size.
     pub(super) fn size(count: usize) -> Self {
         Self::count(u64::try_from(count).unwrap_or(u64::MAX))
     }
@@ -60,7 +60,7 @@ impl Cell {
         cell
     }
 
-    /// How long ago something was, in milliseconds.
+    /// Age of something, in milliseconds.
     #[allow(
         clippy::cast_precision_loss,
         reason = "only the order of ages depends on it"

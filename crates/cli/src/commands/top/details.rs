@@ -1,4 +1,4 @@
-//! What is shown of one line when it is unfolded.
+//! Details of one line when it is unfolded.
 
 use baton::inspect::{LockNode, LockSnapshot, NodeInfo};
 use baton_console::{Deadlock, Queue, Recipe, SessionUse, Use, WaitNode};

@@ -1,4 +1,4 @@
-//! What is where on the screen.
+//! Layout of the screen.
 //!
 //! ```text
 //! baton top  SERVERS                                  NODES, or what is wrong
@@ -28,7 +28,7 @@ const LEAST: (u16, u16) = (40, 8);
 /// Lines above the table and below it: the head, the tables, the titles; the keys.
 const FRAME: u16 = 4;
 
-/// What is said of the survey as a whole.
+/// Heading of the survey as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     pub(super) servers: &'a str,
@@ -86,7 +86,7 @@ const HELP: [&str; 16] = [
     "Lines in red are in a deadlock, or do not answer. Any key leaves this page.",
 ];
 
-/// Where lines are written, from top to bottom.
+/// Lines of the screen, written from top to bottom.
 struct Canvas<'a> {
     buffer: &'a mut Buffer,
     palette: Palette,
@@ -196,7 +196,7 @@ fn top_line(canvas: &mut Canvas<'_>, tree: &Tree, head: &Head<'_>) {
     canvas.write(x, 0, &state, style);
 }
 
-/// How the survey is.
+/// Returns the state of the survey.
 fn state(tree: &Tree, head: &Head<'_>) -> (String, Option<Tone>) {
     if let Some(silent) = head.cut_off {
         let silent = age(i64::try_from(silent.as_millis()).unwrap_or(i64::MAX));

@@ -28,13 +28,13 @@ pub(super) struct Seen {
     pub(super) past: Changed,
 }
 
-/// What the last rounds have found on the tree. Cheap to clone for what it is.
+/// Findings of the last rounds on the tree. Cheap to clone for what it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     pub(super) recipes: BTreeMap<String, Arc<Seen>>,
     pub(super) sessions: Arc<BTreeMap<i64, SessionUse>>,
     pub(super) deadlocks: Arc<Vec<Deadlock>>,
-    /// How many nodes were read.
+    /// Number of nodes that were read.
     pub(super) nodes: usize,
     /// Whether a bound has kept something out.
     pub(super) partial: bool,
@@ -149,7 +149,7 @@ pub(super) struct Server {
     pub(super) sync_ms: Option<f64>,
 }
 
-/// What the servers say of themselves.
+/// Reports of the servers about themselves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Servers {
     pub(super) all: Vec<Server>,
@@ -182,8 +182,8 @@ impl Counters {
 }
 
 impl Server {
-    /// What these answers come to; `before` are the seconds since the last ones, and their
-    /// counters.
+    /// Returns the summary of these answers; `before` are the seconds since the last ones, and
+    /// their counters.
     pub(super) fn of(answers: &Answers, before: Option<(f64, Counters)>) -> (Self, Counters) {
         let now = Counters::of(answers);
         // A counter that has gone back is one of a server that has started anew.

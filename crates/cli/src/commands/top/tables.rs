@@ -145,7 +145,7 @@ impl Tab {
 /// A line of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// What names it for as long as it is there.
+    /// Identity of the row for as long as it is there.
     pub(super) id: String,
     pub(super) cells: Vec<Cell>,
     pub(super) tone: Option<Tone>,
@@ -159,7 +159,7 @@ impl Row {
     }
 }
 
-/// How many lines each table has.
+/// Number of lines of each table.
 pub(super) fn counts(tree: &Tree, servers: &Servers) -> [usize; 7] {
     let mut counts = [0; 7];
     for seen in tree.recipes.values() {

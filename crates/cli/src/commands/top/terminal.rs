@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::exit::Failure;
 
-/// How long the thread that reads keys waits before it looks whether anybody still wants them.
+/// Time that the thread that reads keys waits before it looks whether anybody still wants them.
 const KEY_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The whole screen of the terminal.

@@ -96,7 +96,7 @@ impl TreeReader for Fixed {
     }
 }
 
-/// What somebody sees who looks at this tree.
+/// Viewer of a tree.
 struct Seat {
     view: View,
     tree: Tree,

@@ -1,4 +1,4 @@
-//! What the user looks at: which table in which order, what is searched for, which line.
+//! View of the user: which table in which order, what is searched for, which line.
 //!
 //! Owns what each key does. A line stays chosen by what it names, also when the order changes
 //! around it.
@@ -10,7 +10,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::follow::{Servers, Tree};
 use super::tables::{self, Row, Tab};
 
-/// What a key, a change or a signal leads to.
+/// Result of a key, a change or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Redraw,
@@ -21,7 +21,7 @@ pub(super) enum Outcome {
     Interrupt,
 }
 
-/// How a table is looked at.
+/// View of a table.
 #[derive(Clone, Debug)]
 struct Look {
     /// The column of the order.
@@ -49,12 +49,12 @@ impl Look {
 /// The longest text that is searched for.
 const LONGEST_SEARCH: usize = 200;
 
-/// What the user looks at.
+/// View of the user.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) tab: Tab,
     look: Look,
-    /// How the other tables were looked at.
+    /// Views of the other tables.
     others: BTreeMap<usize, Look>,
     /// Only lines with this text are shown.
     pub(super) search: String,
@@ -98,7 +98,7 @@ impl View {
         (self.look.order, self.look.reversed)
     }
 
-    /// Where the chosen line is, and the first line on the screen.
+    /// Returns the chosen line, and the first line on the screen.
     pub(super) fn place(&self) -> (usize, usize) {
         (self.look.at, self.look.top)
     }

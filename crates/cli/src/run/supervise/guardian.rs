@@ -62,7 +62,7 @@ fn control() -> std::io::Result<UnixStream> {
     ))
 }
 
-/// How far the stopping of the command is.
+/// Stage of stopping the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// It runs, and may run until notice is due.

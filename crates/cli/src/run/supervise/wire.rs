@@ -39,9 +39,9 @@ pub(crate) enum Order {
         json: bool,
         /// The session to end if `baton` is killed, once the command is gone.
         session: Option<Box<SessionTicket>>,
-        /// As in [`Order::Lease`]: never is the command without a deadline.
+        /// Deadline like that of [`Order::Lease`]: never is the command without one.
         notice_at_ns: u64,
-        /// As in [`Order::Lease`].
+        /// Deadline like that of [`Order::Lease`].
         kill_at_ns: u64,
     },
     /// New deadlines, in nanoseconds of CLOCK_BOOTTIME. The newest order counts, until notice was
@@ -81,7 +81,7 @@ pub(crate) enum Report {
     },
 }
 
-/// How the command ended.
+/// End of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     /// Its exit code, if it exited.

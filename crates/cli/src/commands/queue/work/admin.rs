@@ -1,5 +1,5 @@
-//! What is in a work queue, its dead letters, purge and repair: the verbs of `queue work` that
-//! claim nothing.
+//! Administration of a work queue, its dead letters, purge and repair: the verbs of `queue work`
+//! that claim nothing.
 
 use baton::WorkQueue;
 use serde::Serialize;

@@ -95,7 +95,7 @@ enum Admin {
         /// The item's id: refused with exit code 1 while another item has it.
         #[arg(long, value_name = "TEXT")]
         id: Option<String>,
-        /// How many attempts these items get, whatever the workers' setting.
+        /// Number of attempts that these items get, whatever the workers' setting.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         max_attempts: Option<u32>,
         /// The most items that the queue takes, agreed when it is made; when it is full, exit code

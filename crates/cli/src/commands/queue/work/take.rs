@@ -63,10 +63,10 @@ pub(super) struct Take {
     /// as this process runs].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
-    /// How many attempts an item gets, unless it was put with its own number.
+    /// Number of attempts that an item gets, unless it was put with its own number.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
-    /// What others see as the holder's name.
+    /// Name of the holder for others.
     #[arg(long, value_name = "TEXT", default_value = "baton")]
     name: String,
     /// The session timeout to ask for: after this long without a request from this process, another
@@ -77,7 +77,7 @@ pub(super) struct Take {
     lease: LeaseArgs,
 }
 
-/// Which claim is meant.
+/// Selection of a claim.
 #[derive(Debug, clap::Args)]
 pub(super) struct Meant {
     /// The queue's path.
@@ -131,8 +131,8 @@ pub(super) struct Nack {
     /// Why; stored in the item, and shown by `dead`.
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// How many attempts an item gets, unless it was put with its own number; after that it is a
-    /// dead letter.
+    /// Number of attempts that an item gets, unless it was put with its own number; after that it
+    /// is a dead letter.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
 }

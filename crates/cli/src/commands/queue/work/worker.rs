@@ -31,10 +31,10 @@ pub(super) struct WorkerOptions {
     /// The number of commands that run at a time.
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
-    /// How many attempts an item gets, unless it was put with its own number.
+    /// Number of attempts that an item gets, unless it was put with its own number.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
-    /// How long an item waits after its first failed attempt, doubled with each further one up to
+    /// Time that an item waits after its first failed attempt, doubled with each further one up to
     /// ten minutes.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
     backoff: Duration,
@@ -50,7 +50,7 @@ pub(super) struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// How long an item is held at least while no server answers: notice and KILL must fit into
+    /// Time that an item is held at least while no server answers: notice and KILL must fit into
     /// it.
     fn limit(&self, session_timeout: Duration) -> Duration {
         self.visibility.map_or(session_timeout, |visibility| {
@@ -68,7 +68,7 @@ struct Worker<'a> {
     /// No further items are taken; those under way are finished.
     stopping: watch::Sender<bool>,
     signal: Cell<Option<i32>>,
-    /// How many items have a command that runs.
+    /// Number of items that have a command that runs.
     in_hand: Cell<u32>,
     failed: Cell<Option<Failure>>,
 }
