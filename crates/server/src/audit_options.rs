@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::error::StartError;
 
-/// Where the audit record goes.
+/// Destination of the audit record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AuditTo {
     /// Nowhere: there is none.
@@ -83,13 +83,13 @@ impl fmt::Display for AuditFormat {
 /// identities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditOptions {
-    /// Where it goes. Default: nowhere.
+    /// Destination. Default: none.
     pub to: AuditTo,
     /// The form of its lines. Default: text.
     pub format: AuditFormat,
     /// Bytes after which the next file is begun. Default: 64 MiB.
     pub max_bytes: u64,
-    /// How many older files are kept beside the present one. Default: 10.
+    /// Number of older files that are kept beside the present one. Default: 10.
     pub files: usize,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Fresh {
 /// A snapshot, or why there is none.
 pub(crate) type Outcome = Result<Arc<Fresh>, String>;
 
-/// Who waits for the next snapshot, and which transfers are under way.
+/// Waiters for the next snapshot, and the transfers under way.
 #[derive(Debug)]
 pub(crate) struct Backups {
     asked: Mutex<Vec<oneshot::Sender<Outcome>>>,

@@ -1,6 +1,6 @@
-//! What a server of an ensemble knows of its part in it: its role, the leader, how far its log is,
-//! which servers are connected. The core keeps it current; four-letter words, HTTP and metrics read
-//! it. Decides nothing.
+//! State of a server of an ensemble in it: its role, the leader, how far its log is, which servers
+//! are connected. The core keeps it current; four-letter words, HTTP and metrics read it. Decides
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -25,7 +25,7 @@ pub(crate) struct EnsembleStatus {
     pub(crate) applied: u64,
     pub(crate) voters: Vec<u64>,
     pub(crate) learners: Vec<u64>,
-    /// What a leader knows of the others; empty on every other server.
+    /// Knowledge of a leader about the others; empty on every other server.
     pub(crate) progress: Vec<PeerProgress>,
     /// The servers to which there is a connection.
     pub(crate) connected: BTreeSet<u64>,

@@ -18,9 +18,9 @@ pub enum StartError {
     /// A setting out of its range.
     #[error("the server's setting {setting} is not possible: it {remedy}")]
     Setting {
-        /// Which.
+        /// The setting.
         setting: &'static str,
-        /// What it must be.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The server cannot listen on a TCP address.
@@ -83,7 +83,7 @@ pub enum StartError {
          servers of before have been stopped for longer than the longest session timeout"
     )]
     RestoredLongAgo {
-        /// How long ago.
+        /// Age in hours.
         hours: i64,
     },
     /// The server was stopped before its ensemble was there.
@@ -170,7 +170,7 @@ pub enum ServerError {
     Entry {
         /// Its place in the log.
         index: u64,
-        /// What is wrong with it.
+        /// The error.
         r#source: BatchError,
     },
     /// A snapshot that cannot be restored.
@@ -180,7 +180,7 @@ pub enum ServerError {
     Snapshot {
         /// Its file.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         r#source: RestoreError,
     },
     /// The core ended without saying why.

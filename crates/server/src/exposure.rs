@@ -1,5 +1,5 @@
-//! Which addresses of a server are open: who reaches them may use the server without proving who
-//! they are. Owns the rule by which such an address stops the start.
+//! Open addresses of a server: who reaches them may use the server without proving who they are.
+//! Owns the rule by which such an address stops the start.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct Opening {
     pub setting: &'static str,
     /// The address or the path.
     pub place: String,
-    /// Who reaches it, and what is missing.
+    /// Reach of the address, and what is missing.
     who: &'static str,
     /// The remedy, where the server does not start unless [`Options::insecure`] is set.
     remedy: Option<&'static str>,

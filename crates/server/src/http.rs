@@ -45,11 +45,11 @@ const MAX_CONNECTIONS: usize = MAX_REQUESTS + 16;
 const PART_BYTES: usize = 64 << 10;
 /// Bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// How long a head may take to arrive, an answer to be made, and a connection to live.
+/// Limit on the arrival of a head, on making an answer, and on a connection's life.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long to wait when the system has no file descriptor left for a connection.
+/// Pause when the system has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens on `HOST:PORT`, and returns the address; port 0 is a free one. Needs a tokio runtime.
@@ -80,7 +80,7 @@ pub fn is_by_own_name(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Until when something may last.
+/// Moment until which something may last.
 #[derive(Debug, Clone)]
 struct Deadline(Arc<Mutex<Instant>>);
 
@@ -135,7 +135,7 @@ pub async fn serve(router: Router, listener: TcpListener) {
     accept(router, listener, None).await;
 }
 
-/// As [`serve`], over TLS alone. A connection has as long for its handshake as for the head of a
+/// [`serve`] over TLS alone. A connection has as long for its handshake as for the head of a
 /// request. Where a client has shown a certificate, handlers can extract it as an extension, a
 /// [`CallerCertificate`].
 pub async fn serve_tls(router: Router, listener: TcpListener, tls: Arc<ServerTls>) {

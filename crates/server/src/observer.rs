@@ -5,7 +5,7 @@ use std::fmt;
 
 use baton_tree::{PeekedChild, Tree, Znode};
 
-/// Who made a change.
+/// Author of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangedBy {
     /// A client, in this session.
@@ -27,7 +27,7 @@ pub struct ObservedChange<'a> {
     pub path: &'a str,
     /// The session that owns it; 0 if none does.
     pub session: i64,
-    /// Who created or deleted it.
+    /// Author of its creation or deletion.
     pub by: ChangedBy,
     /// The zxid of the change. The parts of a multi have the same.
     pub zxid: i64,

@@ -66,11 +66,11 @@ pub enum OfflineError {
         "cannot {action} {path}: {source}; check that this user may, and that the disk has room"
     )]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// On what.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         r#source: std::io::Error,
     },
     /// The log refused.

@@ -135,19 +135,20 @@ pub struct Options {
     /// in. Unix sockets are not counted, a /64 network of IPv6 is one address. Each server of an
     /// ensemble counts its own clients. Default: 10,000.
     pub max_sessions_per_address: usize,
-    /// How long a connection may take to name its session before it is closed. Default: 10 s.
+    /// Time that a connection may take to name its session before it is closed. Default: 10 s.
     pub handshake_timeout: Duration,
     /// Entries of the log after which a snapshot is written. Default: 100,000.
     pub snapshot_every_entries: u64,
     /// Bytes of the log after which a snapshot is written. Default: 256 MiB.
     pub snapshot_every_bytes: u64,
-    /// How long ZooKeeper's command `snapshot` over HTTP is refused after the last one; zero for
-    /// never. Default: 5 min.
+    /// Time for which ZooKeeper's command `snapshot` over HTTP is refused after the last one; zero
+    /// for never. Default: 5 min.
     pub snapshot_interval: Duration,
-    /// How often empty containers and outlived TTL znodes are looked for; zero turns the search
-    /// off. Default: 60 s.
+    /// Interval at which empty containers and outlived TTL znodes are looked for; zero turns the
+    /// search off. Default: 60 s.
     pub reap_interval: Duration,
-    /// How long a container that never had a child is kept; zero keeps it for ever. Default: 5 min.
+    /// Time that a container that never had a child is kept; zero keeps it for ever. Default: 5
+    /// min.
     pub container_grace: Duration,
     /// The four-letter words that are answered; `*` is all. Default: ZooKeeper's, and those that
     /// cost no more with more watches and ephemerals (see [`DEFAULT_WORDS`]).
@@ -185,7 +186,7 @@ pub struct Options {
     /// Lines of the log that the program has lost, for the metric `baton_log_lines_lost`. Whoever
     /// writes the log counts them here. Default: 0, for ever.
     pub lost_log_lines: Arc<AtomicU64>,
-    /// Where the progress of the start is written, for whoever waits for it.
+    /// Progress of the start, for whoever waits for it.
     pub progress: Arc<Progress>,
 }
 
@@ -201,7 +202,7 @@ pub struct ServerTlsOptions {
     /// The subject of the superuser's certificate, to whom every ACL is open, as ZooKeeper writes
     /// it: `CN=admin,O=Example`.
     pub super_subject: Option<String>,
-    /// How often the server looks whether the files have changed.
+    /// Interval at which the server looks whether the files have changed.
     pub reload_interval: Duration,
 }
 
@@ -242,7 +243,7 @@ pub struct PeerTlsOptions {
     pub accepts_plain: bool,
     /// Whether the certificate of a server must be for the host by which this one reaches it.
     pub checks_hosts: bool,
-    /// How often the server looks whether the files have changed.
+    /// Interval at which the server looks whether the files have changed.
     pub reload_interval: Duration,
 }
 
@@ -334,7 +335,7 @@ impl EnsembleOptions {
         !self.tls.as_ref().is_some_and(uses_tls_alone)
     }
 
-    /// As [`Options::check`], for the server with this id.
+    /// [`Options::check`] for the server with this id.
     fn check(&self, server_id: u64) -> Result<(), StartError> {
         let refuse = |setting: &'static str, remedy: &'static str| {
             Err(StartError::Setting { setting, remedy })
@@ -576,7 +577,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many times [`Options::max_outbound_bytes`] may wait for a connection before it is
+    /// Number of times [`Options::max_outbound_bytes`] that may wait for a connection before it is
     /// closed.
     pub(crate) const EVENTS_BEYOND_REPLIES: usize = 16;
 

@@ -46,7 +46,7 @@ pub struct Visitors {
 #[derive(Debug, Clone)]
 pub struct Visitor {
     state: Weak<ServerState>,
-    /// Where the server's end of its connections is served, as that of any client.
+    /// Runtime that serves the server's end of its connections, like that of any client.
     sockets: Handle,
     peer: SocketAddr,
     identity: Arc<Identity>,
@@ -54,8 +54,8 @@ pub struct Visitor {
     is_proven: bool,
 }
 
-/// Who a visitor is: its address, and what it has shown. Visitors with equal identities see the
-/// same.
+/// Identity of a visitor: its address, and what it has shown. Visitors with equal identities see
+/// the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisitorIdentity(Arc<Identity>);
 
@@ -78,7 +78,7 @@ impl Server {
 }
 
 impl Visitors {
-    /// Who has sent this request, one that the server has handed to its pages.
+    /// Admits the sender of this request, one that the server has handed to its pages.
     ///
     /// Who shows nothing is let in where a client that shows nothing is served. Credentials of any
     /// kind that HTTP takes are judged as there.
@@ -108,7 +108,7 @@ impl Visitors {
 }
 
 impl Visitor {
-    /// Who it is.
+    /// Returns the identity.
     #[must_use]
     pub fn identity(&self) -> VisitorIdentity {
         VisitorIdentity(Arc::clone(&self.identity))
@@ -145,7 +145,7 @@ impl Visitor {
         Ok(stream)
     }
 
-    /// As [`Visitor::connect`], for four-letter words, which ask nobody who they are.
+    /// [`Visitor::connect`] for four-letter words, which ask nobody who they are.
     ///
     /// # Errors
     /// As there.

@@ -15,15 +15,15 @@ pub struct Progress {
 /// One step of the work, and how much there is of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Step {
-    /// What is done, like "loading the snapshot".
+    /// Activity, like "loading the snapshot".
     pub name: &'static str,
-    /// What is counted.
+    /// Unit of the count.
     pub unit: Unit,
-    /// How many there are; 0: that is not known.
+    /// The total; 0: that is not known.
     pub total: u64,
 }
 
-/// What is counted.
+/// Unit of a count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.

@@ -1,4 +1,4 @@
-//! Which users of this machine may connect to a unix socket. The system asks for the right to write
+//! Users of this machine that may connect to a unix socket. The system asks for the right to write
 //! to the socket's file, whoever has changed that since; the server asks the system who the peer is
 //! (`SO_PEERCRED`), and decides by the mode and the group that the file had when it was made.
 
@@ -16,7 +16,7 @@ const ROOT: u32 = 0;
 const GROUP_MAY: u32 = 0o020;
 const OTHERS_MAY: u32 = 0o002;
 
-/// Who may connect to a socket.
+/// Users that may connect to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SocketAccess {
     /// The mode of the file.

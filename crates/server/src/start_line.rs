@@ -63,7 +63,7 @@ pub(crate) fn log(
     );
 }
 
-/// Where the server listens, separated by commas.
+/// Addresses at which the server listens, separated by commas.
 fn places(addresses: &[(&str, &[SocketAddr])], unix_sockets: &[PathBuf]) -> String {
     let ports = addresses
         .iter()

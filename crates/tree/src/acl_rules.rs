@@ -1,4 +1,4 @@
-//! Which ACLs a znode may get (protocol.md §1.6): validation, expansion of `auth`, and the bounds
+//! ACLs that a znode may get (protocol.md §1.6): validation, expansion of `auth`, and the bounds
 //! that keep a list from costing more than the request that sent it. Owns the bounds. The server of
 //! a client and the tree apply the same rule: the one before a request goes into the log, the other
 //! when it is applied.

@@ -261,7 +261,7 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How many files the process may open; `None`: as many as it likes.
+/// Number of files that the process may open; `None`: no limit.
 pub(crate) fn open_files_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

@@ -1,4 +1,4 @@
-//! What a server of an ensemble shows of it, in ZooKeeper's words: its mode, the leader, the
+//! View of an ensemble at one of its servers, in ZooKeeper's words: its mode, the leader, the
 //! members. Only reads.
 
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ pub(crate) fn port(status: &EnsembleStatus) -> i64 {
     parts.map_or(-1, |(_, port)| port.into())
 }
 
-/// How many members a leader hears from and sends entries to, not a snapshot.
+/// Number of members that a leader hears from and sends entries to, not a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Synced {
     pub(crate) voters: usize,

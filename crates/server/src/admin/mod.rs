@@ -1,4 +1,4 @@
-//! What operators ask for, in the shapes that ZooKeeper's tools parse.
+//! Answers to operators, in the shapes that ZooKeeper's tools parse.
 //!
 //! | module | owns |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! What committed entries changed, as lines of the audit record. Owns which server records a
-//! change: the one whose client asked for it, and of what no client asked for the one that proposed
-//! the entry. Works on the core's thread, so that it only formats, and hands whole pages over.
+//! Changes of committed entries, as lines of the audit record. Owns which server records a change:
+//! the one whose client asked for it, and of what no client asked for the one that proposed the
+//! entry. Works on the core's thread, so that it only formats, and hands whole pages over.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,14 +44,14 @@ pub(crate) struct Changes {
     audit: Arc<Audit>,
     page: Page,
     stamp: Stamp,
-    /// Whom `prefix` is about; `None`: nobody.
+    /// Actor that `prefix` is about; `None`: nobody.
     actor: Option<Actor>,
     prefix: Prefix,
-    /// Where the sessions of this server's clients were connected from.
+    /// Origins of the sessions of this server's clients.
     homes: HashMap<i64, Home, RandomState>,
 }
 
-/// Who gave the command before.
+/// Actor of the command before.
 #[derive(Debug)]
 struct Actor {
     conn: u32,
@@ -59,7 +59,7 @@ struct Actor {
     identity: Arc<Identity>,
 }
 
-/// What a client shows of itself when it connects.
+/// Origin of a client: what it shows of itself when it connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Home {
     address: Option<IpAddr>,

@@ -14,17 +14,17 @@ use crate::audit_options::AuditOptions;
 
 /// The mode of a new file.
 const MODE: u32 = 0o600;
-/// What an older file may allow besides that: its group may read it.
+/// Mode that an older file may have besides that: its group may read it.
 const ALLOWED_MODE: u32 = 0o640;
-/// How often the file's name is looked at: another program may have moved the file.
+/// Interval at which the file's name is looked at: another program may have moved the file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What became of lines that were to be written.
+/// Outcome of writing lines.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// How many bytes of them are in the record.
+    /// Number of bytes of them that are in the record.
     pub(super) bytes: usize,
-    /// What went wrong, for the log; lines that are in the record may be there all the same.
+    /// Failure, for the log; lines that are in the record may be there all the same.
     pub(super) failure: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct AuditFile {
 #[derive(Debug)]
 struct Open {
     file: File,
-    /// By what it differs from another file of its name.
+    /// Identity that distinguishes it from another file of its name.
     identity: (u64, u64),
     size: u64,
     /// Whether it ends in the middle of a line.
@@ -236,7 +236,7 @@ impl Open {
         Ok(())
     }
 
-    /// How many of `bytes` bytes are in the file, after an append that failed.
+    /// Returns the number of `bytes` bytes that are in the file, after an append that failed.
     fn appended(&self, bytes: usize) -> usize {
         let size = self.file.metadata().map_or(self.size, |about| about.len());
         let more = usize::try_from(size.saturating_sub(self.size));

@@ -15,14 +15,14 @@ use crate::calendar::timestamp;
 const TEXT_BYTES: usize = 1024;
 /// Bytes that a line shows of the identities of a client, or of an ACL.
 const LIST_BYTES: usize = 2048;
-/// What an entry of an ACL counts in that besides its texts.
+/// Weight of an ACL's entry besides its texts.
 const ENTRY_BYTES: usize = 8;
 
 /// Schemes in the order in which a line shows them: what is proved comes first, so that names which
 /// anybody can claim do not push it out of the line.
 const SCHEMES: [&str; 5] = ["ip", "super", "x509", "sasl", "digest"];
 
-/// Which bytes stand for themselves. The others are written as `%` and two hexadecimal digits.
+/// Bytes that stand for themselves. The others are written as `%` and two hexadecimal digits.
 type Plain = [bool; 256];
 
 /// In the value of a field.
@@ -54,7 +54,7 @@ const fn visible(first: u8, but: &[u8]) -> Plain {
     plain
 }
 
-/// What is recorded. Names are ZooKeeper's where it has one.
+/// Recorded operation. Names are ZooKeeper's where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -109,7 +109,7 @@ impl Operation {
     }
 }
 
-/// How it ended.
+/// End of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Success,
@@ -304,7 +304,8 @@ impl Fields<'_> {
         self.quote();
     }
 
-    /// Who the client is: its address, and `SCHEME:NAME` for everything else that it has shown.
+    /// Writes the client's identity: its address, and `SCHEME:NAME` for everything else that it has
+    /// shown.
     pub(crate) fn users(&mut self, identity: &Identity) {
         self.name("user");
         self.bracket(b'[');
@@ -408,7 +409,7 @@ impl Fields<'_> {
         }
     }
 
-    /// What is shown of a text.
+    /// Cuts a text to the part that is shown.
     fn cut<'t>(&mut self, text: &'t str) -> &'t str {
         if text.len() <= TEXT_BYTES {
             return text;
@@ -464,7 +465,7 @@ impl Fields<'_> {
     }
 }
 
-/// What a line shows of the id of a scheme: nothing that is a password, or its digest. `None`:
+/// Returns the shown part of the id of a scheme: nothing that is a password, or its digest. `None`:
 /// nothing at all, because nobody knows what it is.
 fn name_of<'i>(scheme: &str, id: &'i str) -> Option<&'i str> {
     match scheme {

@@ -31,7 +31,7 @@ struct Waiting {
     has_ended: bool,
 }
 
-/// What [`Queue::take`] returned.
+/// Lines that [`Queue::take`] returned.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     /// Lines that found no room, behind those that were taken.

@@ -16,7 +16,7 @@ use crate::connections::conn::Conn;
 use crate::connections::peer::Peer;
 use crate::error::StartError;
 
-/// Who did something.
+/// Actor of an operation.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Who {
     session: Option<i64>,
@@ -55,7 +55,7 @@ impl Who {
         self
     }
 
-    /// As who it is from now on.
+    /// Changes the identity from now on.
     pub(crate) fn known_as(mut self, identity: &Arc<Identity>) -> Self {
         self.identity = Some(Arc::clone(identity));
         self

@@ -12,10 +12,10 @@ use crate::time::ServerTime;
 
 /// The pause between two writes: lines that come meanwhile are written together.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often the log says that something is wrong.
+/// Interval of complaints in the log.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Where the lines go.
+/// Destination of the lines.
 pub(super) trait Sink: Send {
     fn write(&mut self, lines: &[u8]) -> Written;
 }

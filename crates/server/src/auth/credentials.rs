@@ -1,5 +1,5 @@
-//! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its
-//! connection; never decides what an identity may do: that is the ACLs' matter.
+//! Identities that an auth packet proves (protocol.md §6). Owns the schemes that a client may add
+//! to its connection; never decides what an identity may do: that is the ACLs' matter.
 
 use std::borrow::Cow;
 

@@ -11,11 +11,11 @@ use crate::options::Options;
 #[derive(Debug, Default)]
 pub(crate) struct Exchange(Option<Box<Server>>);
 
-/// What the client receives.
+/// Answer to the client.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) token: String,
-    /// Who the connection is from now on, where the exchange has come to its end.
+    /// Identity of the connection from now on, where the exchange has come to its end.
     pub(crate) identity: Option<Identity>,
 }
 

@@ -202,9 +202,9 @@ struct Outbox {
     before: VecDeque<Bytes>,
     before_bytes: usize,
     bytes: Vec<u8>,
-    /// How many of them are counted.
+    /// Number of them that are counted.
     counted: usize,
-    /// How many of them are replies; the others are events.
+    /// Number of replies among them; the others are events.
     replies: usize,
     /// Requests answered by the core since the socket task last looked.
     answered: u32,
@@ -525,8 +525,8 @@ impl Conn {
         self.stop(reason, true, wake)
     }
 
-    /// As [`Conn::close`], but what waits here is thrown away with everything after it: what the
-    /// client gets has no gap.
+    /// [`Conn::close`] that throws away what waits here with everything after it: what the client
+    /// gets has no gap.
     pub(crate) fn end(self: &Arc<Self>, wake: &mut Vec<Arc<Conn>>) {
         self.stop(CloseReason::AllTooSlow, false, wake);
     }

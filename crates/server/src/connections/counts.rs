@@ -1,4 +1,4 @@
-//! How many connections or sessions each client has, as limits count clients. Those of unix
+//! Numbers of connections and sessions of each client, as limits count clients. Those of unix
 //! sockets, and sessions whose client is not known at this server, count in none.
 
 use foldhash::fast::RandomState;

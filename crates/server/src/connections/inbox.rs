@@ -64,7 +64,7 @@ pub(crate) struct Group {
     pub(crate) conn: Arc<Conn>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) received: Instant,
-    /// How many of [`Work::requests`] belong to it.
+    /// Number of [`Work::requests`] that belong to it.
     pub(crate) len: usize,
 }
 
@@ -464,8 +464,8 @@ impl Inbox {
         std::mem::take(&mut self.state.lock().resets_time)
     }
 
-    /// As [`Inbox::take`], for a core that is a task: ready once there is something, or the core
-    /// was nudged.
+    /// [`Inbox::take`] for a core that is a task: ready once there is something, or the core was
+    /// nudged.
     #[cfg(feature = "simulation")]
     pub(crate) fn poll_take(
         &self,

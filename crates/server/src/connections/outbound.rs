@@ -13,7 +13,7 @@ use crate::options::Options;
 /// Bytes that one connection may leave unread under pressure and still have requests taken on.
 const PRESSED_BYTES: usize = 16 << 10;
 
-/// How near the bound is.
+/// Distance from the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pressure {
     None,
@@ -27,9 +27,9 @@ pub(crate) struct Outbound {
     held_bytes: AtomicUsize,
     /// Connections that are being ended so that others can go on.
     ending: AtomicUsize,
-    /// Of all connections.
+    /// Bound over all connections.
     max_bytes: usize,
-    /// Of one connection before its requests wait.
+    /// Bound of one connection before its requests wait.
     max_bytes_each: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Which connections end when a bound over all connections is exceeded: those that have held the
+//! Connections that end when a bound over all connections is exceeded: those that have held the
 //! most for the longest time.
 
 use std::cmp::Reverse;

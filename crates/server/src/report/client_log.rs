@@ -1,4 +1,4 @@
-//! What the log says of clients: what each did wrong and which limit it met, one line each with the
+//! Log lines about clients: what each did wrong and which limit it met, one line each with the
 //! client's address and the cause. The lines about each client are limited (see
 //! [`rate_limit`](super::rate_limit)), so that nobody who sends garbage by the million fills the
 //! disk with it or hides what others do. Nothing that a client sent gets into a line unescaped or

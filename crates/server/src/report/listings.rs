@@ -17,21 +17,21 @@ use tokio::sync::oneshot;
 
 use crate::options::Options;
 
-/// How long a request waits for a listing.
+/// Time that a request waits for a listing.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests that may wait for one listing.
 const MOST_WAITING: usize = 2000;
 /// The longest rest after a slice, or between two listings.
 const LONGEST_REST: Duration = Duration::from_millis(20);
 
-/// How many things a slice has at most, and after how many bytes it ends.
+/// Bound on the number of things in a slice, and on the bytes after which it ends.
 pub(crate) const SLICE_ITEMS: usize = 1000;
 pub(crate) const SLICE_BYTES: usize = 256 << 10;
 
 /// Source of a listing: one that hangs with the disk must not keep the others waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// What is in memory.
+    /// A buffer in memory.
     Memory,
     /// The files of the data folder.
     Folder,

@@ -1,4 +1,4 @@
-//! What is reported to operators, and how much of it.
+//! Reports to operators, and their limits.
 //!
 //! | module | owns |
 //! |---|---|

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a line is about. The rate limit counts each kind on its own.
+/// Subject of a line. The rate limit counts each kind on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Notice {
     /// A connection that was refused.

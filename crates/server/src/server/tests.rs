@@ -1,6 +1,6 @@
-//! What one server of several does by itself: it compares its state with the others', and only the
-//! leader deletes what is due. Where states differ, which only a defect brings about, a test has
-//! changed a tree behind the log's back.
+//! Work that one server of several does by itself: it compares its state with the others', and only
+//! the leader deletes what is due. Where states differ, which only a defect brings about, a test
+//! has changed a tree behind the log's back.
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, UdpSocket};

@@ -38,7 +38,7 @@ pub(crate) struct Stats {
     pub(crate) connections_dropped: AtomicU64,
     /// Sessions that expired while they had ephemerals.
     pub(crate) sessions_expired_holding: AtomicU64,
-    /// How late the sockets' tasks got their turn.
+    /// Delay until the sockets' tasks got their turn.
     pub(crate) socket_lag: Distribution,
     /// Ends of sessions that waited for bytes to be read.
     pub(crate) session_ends_put_off: AtomicU64,
@@ -49,7 +49,7 @@ pub(crate) struct Stats {
     pub(crate) sessions_refused: AtomicU64,
     /// Syncs that took longer than a second.
     pub(crate) slow_syncs: AtomicU64,
-    /// How often another server's state was not this one's.
+    /// Number of times that another server's state was not this one's.
     pub(crate) digest_mismatches: AtomicU64,
     /// Whether writes wait for room on the disk.
     pub(crate) disk_full: AtomicBool,
@@ -64,7 +64,7 @@ pub(crate) struct Stats {
     pub(crate) watch_bytes: AtomicU64,
     pub(crate) snapshots: AtomicU64,
     pub(crate) last_snapshot_zxid: AtomicI64,
-    /// Of the wall clock; 0 before the first.
+    /// Time of the wall clock; 0 before the first.
     pub(crate) last_snapshot_ms: AtomicI64,
     /// Bytes of connections that have ended.
     pub(crate) bytes_in_before: AtomicU64,
@@ -229,7 +229,7 @@ pub(crate) struct ConnStats {
     pub(crate) last_op: AtomicU64,
     pub(crate) last_cxid: AtomicU64,
     pub(crate) last_zxid: AtomicI64,
-    /// Of the server's running time.
+    /// Time of the server's running.
     pub(crate) last_response_ms: AtomicU64,
     pub(crate) last_latency_us: AtomicU64,
     pub(crate) total_latency_us: AtomicU64,

@@ -1,4 +1,4 @@
-//! How a measured quantity is distributed: count, sum, extremes and quantiles, collected without a
+//! Distribution of a measured quantity: count, sum, extremes and quantiles, collected without a
 //! lock. One measurement costs two relaxed additions; what is read while others measure may be a
 //! measurement apart.
 
@@ -112,7 +112,7 @@ impl Spread {
         self.max
     }
 
-    /// How many measurements lie below `limit`; exact where `limit` is a power of two.
+    /// Number of measurements below `limit`; exact where `limit` is a power of two.
     pub(crate) fn below(&self, limit: u64) -> u64 {
         self.buckets
             .iter()

@@ -31,7 +31,7 @@ impl Progress {
         self.since_ms.store(IDLE, Relaxed);
     }
 
-    /// How long the present step has taken.
+    /// Duration of the present step.
     pub(crate) fn busy(&self, now_ms: u64) -> Duration {
         match self.since_ms.load(Relaxed) {
             IDLE => Duration::ZERO,

@@ -15,7 +15,7 @@ pub(crate) struct ReplicationStats {
     /// Log entries with writes that this server has proposed as the leader, and their bytes.
     pub(crate) proposals: AtomicU64,
     pub(crate) proposal_sizes: Sizes,
-    /// Of these entries, from the proposal until it was known that a majority has it.
+    /// Time of these entries from the proposal until it was known that a majority has it.
     pub(crate) quorum_ack_latency: Distribution,
     /// The same until each other server had it.
     ack_latency: Mutex<BTreeMap<u64, Distribution>>,
@@ -25,13 +25,14 @@ pub(crate) struct ReplicationStats {
     /// From when a write was put into a batch, by the wall clock of the server that did it, until
     /// it was applied here.
     pub(crate) propagation_latency: Distribution,
-    /// How often this server began to look for a leader, and how long that took.
+    /// Number of times that this server began to look for a leader, and the durations.
     pub(crate) looking: AtomicU64,
     pub(crate) election_time: Distribution,
     /// From when a leader was known until everything that was committed before it was applied.
     pub(crate) follower_sync_time: Distribution,
     pub(crate) observer_sync_time: Distribution,
-    /// How long this server could answer no write, and of that what ended with its own lead.
+    /// Time for which this server could answer no write, and the part of it that ended with its own
+    /// lead.
     pub(crate) unavailable_time: Distribution,
     pub(crate) leader_unavailable_time: Distribution,
     /// Snapshots that were being sent at a time, counted when one more began.
@@ -49,7 +50,7 @@ impl ReplicationStats {
         times.for_each(|took| latency.record(took));
     }
 
-    /// How long each other server took to acknowledge entries.
+    /// Time that each other server took to acknowledge entries.
     pub(crate) fn ack_latency(&self) -> Vec<(u64, Spread)> {
         let servers = self.ack_latency.lock();
         let servers = servers.iter();

@@ -1,5 +1,5 @@
-//! How many requests of each kind came, and how large the answers were. A socket counts in a tally
-//! of its own and adds it up once for all requests that it found, so that counting costs no request
+//! Numbers of requests of each kind, and sizes of the answers. A socket counts in a tally of its
+//! own and adds it up once for all requests that it found, so that counting costs no request
 //! anything.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -19,7 +19,7 @@ pub(crate) struct SizesSeen {
 }
 
 impl SizesSeen {
-    /// Of one thing.
+    /// Sizes of one thing.
     pub(crate) fn one(bytes: u64) -> Self {
         Self {
             last: bytes,

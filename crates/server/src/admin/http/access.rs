@@ -1,5 +1,5 @@
-//! Who asks over HTTP, and what they may. Reading needs nothing on this machine, and an identity
-//! elsewhere; a change needs an identity that is trusted, wherever it comes from.
+//! Access over HTTP: who asks, and what the caller may. Reading needs nothing on this machine, and
+//! an identity elsewhere; a change needs an identity that is trusted, wherever it comes from.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::http::{CallerCertificate, is_by_own_name};
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 
-/// Who may read at a port.
+/// Callers that may read at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readers {
     /// Whoever reaches it.
@@ -30,7 +30,7 @@ pub(crate) enum Readers {
     Known,
 }
 
-/// What a caller wants.
+/// Request of a caller: to read or to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     Read,
@@ -48,7 +48,7 @@ pub(crate) struct Visit {
     pub(crate) is_proven: bool,
 }
 
-/// Who asks.
+/// Caller of a request.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(super) peer: SocketAddr,
@@ -63,7 +63,7 @@ pub(crate) struct Caller {
 /// Why a caller may not, with the status of the answer.
 pub(crate) type Refused = (StatusCode, String);
 
-/// What the header `Authorization` presents.
+/// Proof in the header `Authorization`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presented<'a> {
     Nothing,
@@ -120,7 +120,7 @@ impl<'a> Presented<'a> {
 }
 
 impl Caller {
-    /// Who sends this request; `None`: the connection's address is not known.
+    /// Returns the sender of this request; `None`: the connection's address is not known.
     pub(crate) fn of(headers: &HeaderMap, about: &Extensions) -> Option<Self> {
         let certificate = about.get::<CallerCertificate>();
         let subject = certificate.and_then(|shown| subject::of_certificate(&shown.0).ok());
@@ -164,7 +164,7 @@ impl Caller {
         self.readers == Readers::Everybody || self.peer.ip().is_loopback()
     }
 
-    /// As [`Self::check`], wherever the caller is.
+    /// [`Self::check`] wherever the caller is.
     async fn prove(
         self: &Arc<Self>,
         state: &Arc<ServerState>,
@@ -215,13 +215,13 @@ impl Caller {
         Some(attempts.of_user(&Peer::Tcp(self.peer), account))
     }
 
-    /// Who the caller is, as far as that is known: its address, and what it presents.
+    /// Returns the caller's identity as far as it is known: its address, and what it presents.
     pub(super) fn claimed(&self, state: &ServerState) -> Identity {
         let address = Identity::from_ip(self.peer.ip());
         self.added_to(&address, state).unwrap_or(address)
     }
 
-    /// Who the caller is as a client of the server, to whom the ACLs say what it may read.
+    /// Returns the caller as a client of the server, to whom the ACLs say what it may read.
     ///
     /// Such a page opens nothing that the ports of clients do not: who shows nothing is let in
     /// where a client that shows nothing is, and who shows something where it could read over

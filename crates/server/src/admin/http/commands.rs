@@ -56,7 +56,7 @@ impl Asked {
 /// An answer without `command` and `error`; or what is wrong, with its status.
 type Fields = Result<Map<String, Value>, (StatusCode, String)>;
 
-/// Which callers may run a command.
+/// Callers that may run a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Anyone,
@@ -66,19 +66,19 @@ enum Access {
     TrustedPost,
 }
 
-/// How a command is carried out.
+/// Execution of a command.
 #[derive(Clone, Copy)]
 enum Run {
     /// At once: it costs no more with more connections, sessions and watches.
     Now(fn(&ServerState) -> Map<String, Value>),
-    /// As a listing.
+    /// Answered by a listing.
     Listed(
         Source,
         fn(&ServerState) -> Result<Map<String, Value>, Refusal>,
     ),
     /// With what the request says, its body among it, on a thread that may wait.
     Asked(fn(&ServerState, &Asked, &[u8]) -> Fields),
-    /// As a stream of bytes, out or in.
+    /// Answered by a stream of bytes, out or in.
     Streams(Stream),
 }
 

@@ -65,7 +65,7 @@ impl Site {
         self.pages.set(pages).is_ok()
     }
 
-    /// Who the sender of a request is as a client of the server, and the server.
+    /// Returns the sender of a request as a client of the server, and the server.
     ///
     /// # Errors
     /// Why it is not let in.
@@ -243,7 +243,7 @@ async fn command(
     commands::run(&state, site.tokens.as_ref(), &caller, asked, body).await
 }
 
-/// What the program around the server has added.
+/// Serves what the program around the server has added.
 async fn page(State(site): State<Arc<Site>>, request: Request<Body>) -> Response {
     let Some(pages) = site.pages.get() else {
         return match site.state() {

@@ -30,9 +30,9 @@ const PIECE_BYTES: usize = 256 << 10;
 const PIECES_WAITING: usize = 4;
 /// Bytes that leave in a second.
 const BYTES_PER_SECOND: u64 = 64 << 20;
-/// How long the core may take to write a snapshot.
+/// Time that the core may take to write a snapshot.
 const MAKING_LIMIT: Duration = Duration::from_secs(3600);
-/// How long an answer may take to be read: this long, and a second for each of the bytes below.
+/// Time that an answer may take to be read: this long, and a second for each of the bytes below.
 const SENDING_LIMIT: Duration = Duration::from_secs(120);
 const LEAST_BYTES_PER_SECOND: u64 = 1 << 20;
 
@@ -40,7 +40,7 @@ const LEAST_BYTES_PER_SECOND: u64 = 1 << 20;
 const LAST_ZXID: HeaderName = HeaderName::from_static("last_zxid");
 const SNAPSHOT_SIZE: HeaderName = HeaderName::from_static("snapshot_size");
 
-/// What is sent.
+/// Content of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     /// The file of a snapshot, as it is.

@@ -304,8 +304,8 @@ mod tests {
         }
     }
 
-    /// Of ZooKeeper's metrics, as a server of 3.8.0 shows them and its source of 3.10 names them,
-    /// none is passed over in silence.
+    /// Checks that none of ZooKeeper's metrics, those that a server of 3.8.0 shows and those that
+    /// its source of 3.10 names, is passed over in silence.
     #[test]
     fn every_figure_of_zookeepers_is_here_or_docs_operations_says_why_not() {
         let docs = include_str!("../../../../../docs/user/operations.md");

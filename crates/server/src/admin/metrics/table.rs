@@ -54,7 +54,7 @@ pub(super) enum Value {
     ByNamespace(Vec<(String, i64)>),
     /// A number for each server of the ensemble but this one.
     ByServer(Vec<(u64, i64)>),
-    /// What the server is, by label; the value is 1.
+    /// Facts of the server, by label; the value is 1.
     Labels(Vec<(&'static str, String)>),
     /// Not measured by this server: it has no such part.
     Absent,
@@ -128,7 +128,7 @@ pub(super) struct Sample<'a> {
     bytes: (u64, u64),
     reply_sizes: (i64, i64, i64),
     quotas: Vec<QuotaState>,
-    /// Of the attached session that is nearest to its end.
+    /// Time left to the attached session that is nearest to its end.
     least_time_left_ms: u64,
     open_files: u64,
     max_files: u64,
