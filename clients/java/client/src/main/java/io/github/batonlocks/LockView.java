@@ -1,0 +1,90 @@
+package io.github.batonlocks;
+
+import io.github.batonlocks.BatonException.NotAcquired;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.Lock;
+
+/**
+ * View of an acquisition as a {@link Lock}. It is not reentrant and has no conditions; any thread
+ * may unlock it. The lock can be lost while it is held: {@link #check} says so, and
+ * {@link #unlock} throws {@link BatonException.Lost} then.
+ */
+public final class LockView implements Lock {
+    private final Acquisition<?> acquisition;
+    private final AtomicReference<Held> held = new AtomicReference<>();
+
+    LockView(Acquisition<?> acquisition) {
+        this.acquisition = acquisition;
+    }
+
+    /** Throws {@link BatonException.Lost} if the lock was lost. */
+    public void check() {
+        current(held.get()).check();
+    }
+
+    private static Held current(Held held) {
+        if (held == null) {
+            throw new IllegalMonitorStateException("the lock is not held");
+        }
+        return held;
+    }
+
+    @Override
+    public void lock() {
+        boolean wasInterrupted = Thread.interrupted();
+        while (true) {
+            try {
+                lockInterruptibly();
+                break;
+            } catch (InterruptedException error) {
+                wasInterrupted = true;
+            }
+        }
+        if (wasInterrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+        held.set(acquisition.acquire());
+    }
+
+    @Override
+    public boolean tryLock() {
+        boolean wasInterrupted = Thread.interrupted();
+        try {
+            return tryLock(0, TimeUnit.NANOSECONDS);
+        } catch (InterruptedException error) {
+            wasInterrupted = true;
+            return false;
+        } finally {
+            if (wasInterrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
+    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+        try {
+            held.set(acquisition.acquire(Duration.ofNanos(unit.toNanos(Math.max(time, 0)))));
+            return true;
+        } catch (NotAcquired error) {
+            return false;
+        }
+    }
+
+    @Override
+    public void unlock() {
+        current(held.getAndSet(null)).close();
+    }
+
+    @Override
+    public Condition newCondition() {
+        throw new UnsupportedOperationException("a distributed lock has no conditions");
+    }
+}

@@ -1,0 +1,270 @@
+package io.github.batonlocks;
+
+import io.github.batonlocks.BatonException.Lost;
+import io.github.batonlocks.BatonException.Unknown;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+
+/** The lease on this process's clocks, with a scripted agent and clocks that the tests set. */
+public final class LeaseTest {
+    private static final long SECOND = 1_000_000_000;
+
+    private LeaseTest() {}
+
+    /**
+     * Scripted agent, and the clocks. The agent's clock is `offset` ahead of this process's, its
+     * first message takes `delay`.
+     */
+    private static final class Lab extends Lease.Clocks {
+        private volatile long mono = 5000 * SECOND;
+        private volatile long wall = 1_700_000_000L * SECOND;
+        private volatile long boot = 7000 * SECOND;
+        private volatile boolean hasBoot = true;
+        private volatile long grain;
+        private volatile long offset;
+        private volatile long delay;
+        private volatile int healths;
+        private volatile String bootIdHere = "this";
+        private volatile String bootId = "this";
+        private volatile ScriptedAgent.Sender sender;
+
+        @Override
+        long mono() {
+            return mono;
+        }
+
+        @Override
+        long wall() {
+            return wall;
+        }
+
+        @Override
+        long boot() {
+            return hasBoot ? boot - boot % Math.max(grain, 1) : -1;
+        }
+
+        @Override
+        long grain() {
+            return grain;
+        }
+
+        @Override
+        String bootId() {
+            return bootIdHere;
+        }
+
+        synchronized void advance(long time) {
+            mono += time;
+            sleep(time);
+        }
+
+        /** The machine sleeps. */
+        synchronized void sleep(long time) {
+            wall += time;
+            boot += time;
+        }
+
+        Map<String, Object> reading(long left, String... event) {
+            long now = boot + offset;
+            var found = new HashMap<String, Object>(Map.of("now_ns", now, "boot_id", bootId,
+                    "lease_until_ns", now + left, "guard", "g", "token", 1));
+            for (String it : event) {
+                found.put("event", it);
+            }
+            return found;
+        }
+
+        Guard lock() throws Exception {
+            var scripted = new ScriptedAgent(true, (url, send) -> {
+                if (url.equals("/v1/health")) {
+                    healths++;
+                    send.send(ScriptedAgent.whole(reading(10 * SECOND), "200 OK"));
+                    return;
+                }
+                var held = reading(10 * SECOND, "held");
+                advance(delay);
+                sender = send;
+                send.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                        + ScriptedAgent.chunk(held));
+            });
+            return new Agent(scripted.socket, this).lock("/a").acquire();
+        }
+
+        /** Sends an event, and waits until the client has handled it. */
+        void deliver(Guard guard, Map<String, Object> event) throws Exception {
+            var last = Map.of("event", "release_requested");
+            sender.send(ScriptedAgent.chunk(event) + ScriptedAgent.chunk(last));
+            while (!guard.releaseRequested()) {
+                Thread.sleep(1);
+            }
+        }
+
+        /** The lease ends so long from now. */
+        void lasts(Guard guard, long left) {
+            advance(left - 1_000_000);
+            guard.check();
+            advance(1_000_000);
+            Check.fails(Lost.class, guard::check);
+        }
+    }
+
+    private static void lastsOnAnotherClock(Lab lab) throws Exception {
+        lab.lasts(lab.lock(), 99 * SECOND / 10);
+    }
+
+    public static void theSameClockNeedsNoAllowance() throws Exception {
+        var lab = new Lab();
+        lab.lasts(lab.lock(), 10 * SECOND);
+        Check.equal(lab.healths, 0);
+    }
+
+    public static void anotherBootLosesOnePercent() throws Exception {
+        var lab = new Lab();
+        lab.bootIdHere = "another";
+        lastsOnAnotherClock(lab);
+    }
+
+    public static void aSystemWithoutABootIdIsAnotherClock() throws Exception {
+        var lab = new Lab();
+        lab.bootId = "";
+        lab.bootIdHere = "";
+        lastsOnAnotherClock(lab);
+    }
+
+    public static void aSystemWithoutABootClockIsAnotherClock() throws Exception {
+        var lab = new Lab();
+        lab.hasBoot = false;
+        lastsOnAnotherClock(lab);
+    }
+
+    public static void aTimeNamespaceIsAnotherClockWhateverItsBootId() throws Exception {
+        for (long offset : new long[] {-600 * SECOND, 600 * SECOND, -1, 1}) {
+            var lab = new Lab();
+            lab.offset = offset;
+            lastsOnAnotherClock(lab);
+        }
+    }
+
+    public static void aLateMessageIsCountedFromBeforeTheRequest() throws Exception {
+        var lab = new Lab();
+        lab.delay = SECOND / 20;
+        lab.lasts(lab.lock(), 10 * SECOND - SECOND / 20);
+    }
+
+    public static void afterAWaitTheClocksAreComparedAnew() throws Exception {
+        for (String boot : List.of("this", "another")) {
+            var lab = new Lab();
+            lab.delay = 3 * SECOND;
+            lab.bootIdHere = boot;
+            lab.lasts(lab.lock(), boot.equals("this") ? 7 * SECOND : 693 * SECOND / 100);
+            Check.equal(lab.healths, 1);
+        }
+    }
+
+    public static void aLeaseThatHasEndedWhenItArrivesIsNotHeld() {
+        var lab = new Lab();
+        lab.delay = 10 * SECOND;
+        Check.fails(Lost.class, lab::lock);
+    }
+
+    public static void aLongerLeaseCountsAndAnOlderOneDoesNotShortenIt() throws Exception {
+        var lab = new Lab();
+        Guard guard = lab.lock();
+        lab.advance(3 * SECOND);
+        lab.sender.send(ScriptedAgent.chunk(lab.reading(10 * SECOND, "lease")));
+        lab.deliver(guard, lab.reading(2 * SECOND, "lease"));
+        lab.lasts(guard, 10 * SECOND);
+    }
+
+    public static void anotherClockIsReadAnewWithEachLease() throws Exception {
+        var lab = new Lab();
+        lab.bootIdHere = "another";
+        Guard guard = lab.lock();
+        lab.advance(5 * SECOND);
+        lab.deliver(guard, lab.reading(10 * SECOND, "lease"));
+        lab.lasts(guard, 99 * SECOND / 10);
+    }
+
+    public static void aLeaseThatHasEndedStaysEnded() throws Exception {
+        var lab = new Lab();
+        Guard guard = lab.lock();
+        var later = lab.reading(100 * SECOND, "lease");
+        lab.advance(10 * SECOND);
+        lab.sender.send(ScriptedAgent.chunk(later));
+        Lost lost = guard.lost().get(60, TimeUnit.SECONDS);
+        Check.isTrue(lost.reason().contains("the lease ended"), lost);
+        lab.advance(-5 * SECOND);
+        Check.fails(Lost.class, guard::check);
+    }
+
+    public static void aMachineThatSleptHasNoLongerLease() throws Exception {
+        for (boolean hasBoot : new boolean[] {true, false}) {
+            var lab = new Lab();
+            lab.hasBoot = hasBoot;
+            Guard guard = lab.lock();
+            lab.sleep(9 * SECOND);
+            guard.check();
+            lab.sleep(SECOND);
+            Check.fails(Lost.class, guard::check);
+        }
+    }
+
+    public static void aLeaseThatComesAfterASleepEndsWhereItEnds() throws Exception {
+        var lab = new Lab();
+        Guard guard = lab.lock();
+        lab.sleep(5 * SECOND);
+        lab.deliver(guard, lab.reading(10 * SECOND, "lease"));
+        // Also for a machine whose wall clock is put back.
+        lab.wall -= 3600 * SECOND;
+        lab.lasts(guard, 10 * SECOND);
+    }
+
+    public static void aWallClockThatIsSetEndsNoLeaseAndExtendsNone() throws Exception {
+        for (int sign : new int[] {1, -1}) {
+            var lab = new Lab();
+            Guard guard = lab.lock();
+            lab.wall += sign * 3600 * SECOND;
+            guard.check();
+            lab.lasts(guard, 10 * SECOND);
+        }
+    }
+
+    public static void aCoarseClockCostsTheLeaseItsGrain() throws Exception {
+        var lab = new Lab();
+        lab.grain = 10_000_000;
+        lab.boot += 7_000_000;
+        Guard guard = lab.lock();
+        lab.advance(10 * SECOND - 18_000_000);
+        guard.check();
+        lab.advance(18_000_000);
+        Check.fails(Lost.class, guard::check);
+    }
+
+    public static void aReleaseEndsTheLeaseBeforeItIsSent() throws Exception {
+        var lab = new Lab();
+        Guard guard = lab.lock();
+        var seen = new CopyOnWriteArrayList<String>();
+        // The agent that answers is another one now, behind the same socket.
+        var scripted = new ScriptedAgent(false, (url, send) -> {
+            seen.add(url + " " + guard.isHeld());
+            send.send(ScriptedAgent.whole(Map.of("event", "unknown"), "200 OK"));
+        });
+        java.nio.file.Files.delete(guard.agent.socket());
+        java.nio.file.Files.createSymbolicLink(guard.agent.socket(), scripted.socket);
+        Check.fails(Unknown.class, guard::release);
+        Check.equal(seen, List.of("/v1/guard/g/release false"));
+        Check.isTrue(!guard.lost().isDone(), "a release is no loss");
+    }
+
+    public static void aLostGuardSendsNoWrite() throws Exception {
+        var lab = new Lab();
+        Guard guard = lab.lock();
+        lab.advance(10 * SECOND);
+        java.nio.file.Files.delete(guard.agent.socket());
+        Check.fails(Lost.class, guard::txn);
+        Check.fails(Lost.class, guard::release);
+    }
+}
