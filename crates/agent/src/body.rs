@@ -1,8 +1,6 @@
 //! The parameters of a request: the JSON of its body, the rest of its path, its query. Owns the
 //! limits on them, and that each refusal is one of ours.
 
-use std::time::Duration;
-
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -98,9 +96,4 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         })?;
         Ok(Self(params))
     }
-}
-
-/// Returns the time that a caller waits; `None` is for ever.
-pub(crate) fn limit(wait_ms: Option<u64>) -> Option<Duration> {
-    wait_ms.map(Duration::from_millis)
 }

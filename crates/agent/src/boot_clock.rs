@@ -2,8 +2,6 @@
 //! machine sleeps, and the id of this boot. Two readings can be compared only where both are the
 //! same machine's of the same boot.
 
-use std::time::Duration;
-
 use rustix::time::{ClockId, clock_gettime};
 
 /// Reads the clock.
@@ -12,13 +10,6 @@ pub(crate) fn now_ns() -> u64 {
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
     seconds * 1_000_000_000 + nanos
-}
-
-/// Returns the instant at which something ends that lasts for `remaining` more. `remaining` must be
-/// read within this call, after the clock, so that the instant is never too late.
-pub(crate) fn until_ns(remaining: impl FnOnce() -> Duration) -> u64 {
-    let now = now_ns();
-    now.saturating_add(u64::try_from(remaining().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// The id of this boot; empty where the system has none, which equals no caller's.

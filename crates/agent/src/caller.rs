@@ -20,15 +20,18 @@ impl Caller {
         })
     }
 
-    /// The name of what this caller holds, where it gave none: its program and its pid.
-    pub(crate) fn label(&self) -> String {
-        let Some(pid) = self.pid else {
-            return format!("uid {}", self.uid);
-        };
-        let program = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    /// The name of what this caller holds, where it gave none: its program.
+    pub(crate) fn program(&self) -> String {
+        let comm = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let program = self.pid.and_then(|pid| comm(pid).ok()).unwrap_or_default();
         match program.trim() {
-            "" => format!("pid {pid}"),
-            program => format!("{program} (pid {pid})"),
+            "" => format!("uid {}", self.uid),
+            program => program.to_owned(),
         }
+    }
+
+    /// The process that others see as the holder; 0 where its number is not known here.
+    pub(crate) fn shown_pid(&self) -> u32 {
+        self.pid.and_then(|pid| pid.try_into().ok()).unwrap_or(0)
     }
 }

@@ -7,13 +7,13 @@ use baton::LeaderElection;
 use baton::lock::WaitProgress;
 use serde::Deserialize;
 
-use crate::body::{self, ZnodeRequest};
+use crate::body::ZnodeRequest;
 use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::events::respond;
 use crate::held::{Holding, data_of, hold};
-use crate::lock::waiting;
 use crate::state::Shared;
+use crate::waiting::{waiting, within};
 
 /// The body of a request to lead.
 #[derive(Debug, Default, Deserialize)]
@@ -37,20 +37,20 @@ pub(crate) async fn post(
 ) -> Result<Response, ApiError> {
     let data = data_of(&request.data, request.data_base64.as_deref())?;
     let client = shared.sessions.client(caller, request.session_timeout_ms)?;
-    let name = request.name.unwrap_or_else(|| caller.label());
+    let name = request.name.unwrap_or_else(|| caller.program());
     let election = LeaderElection::new(&client, &path);
     let election = election.map_err(|error| ApiError::of(&path, &error))?;
     Ok(respond(move |events| async move {
         let progress = WaitProgress::new();
-        let election = election.name(&name).data(&data).progress(&progress);
-        let campaign = async {
-            match body::limit(request.wait_ms) {
-                None => election.campaign().await.map(Some),
-                Some(limit) if limit.is_zero() => election.try_campaign().await,
-                Some(limit) => election.campaign_timeout(limit).await.map(Some),
-            }
-        };
-        let Some(elected) = waiting(campaign, &progress, &events).await else {
+        let election = election.name(&name).pid(caller.shown_pid()).data(&data);
+        let election = election.progress(&progress);
+        let campaign = within(
+            request.wait_ms,
+            || election.campaign(),
+            || election.try_campaign(),
+            |limit| election.campaign_timeout(limit),
+        );
+        let Some(elected) = waiting(campaign, request.wait_ms, &progress, &events).await else {
             return;
         };
         let elected = elected.map_err(|error| ApiError::of(&path, &error));

@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::boot_clock;
 use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::events::Events;
+use crate::lease::Lease;
 
 /// Guards of one user at a time.
 const MAX_OF_USER: usize = 10_000;
@@ -149,29 +149,6 @@ pub(crate) enum HeldEvent<'a> {
     Unknown {
         next_step: &'static str,
     },
-}
-
-/// End of a lease, for a caller of the same machine (`lease_until_ns` on the clock
-/// of `boot_id`) and for one that counts from its own request (`lease_ms`).
-#[derive(Debug, Serialize)]
-pub(crate) struct Lease<'a> {
-    lease_until_ns: u64,
-    now_ns: u64,
-    boot_id: &'a str,
-    lease_ms: u64,
-}
-
-impl<'a> Lease<'a> {
-    pub(crate) fn of(boot_id: &'a str, remaining: impl Fn() -> Duration) -> Self {
-        let now_ns = boot_clock::now_ns();
-        let lease_until_ns = boot_clock::until_ns(&remaining);
-        Self {
-            lease_until_ns,
-            now_ns,
-            boot_id,
-            lease_ms: u64::try_from(remaining().as_millis()).unwrap_or(u64::MAX),
-        }
-    }
 }
 
 const NEXT_AFTER_LOSS: &str = "stop what the lock protects, then acquire it again";

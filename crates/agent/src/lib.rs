@@ -13,6 +13,7 @@
 //! | `routes` | which handler answers which path |
 //! | `hold`, `election` | the handlers of locks that outlive their request, and of leadership |
 //! | `lock`, `queue`, `member`, `counter`, `listing`, `health` | the other handlers |
+//! | `waiting` | a caller that waits: for how long, and the events of its position |
 //! | `state` | what the handlers share |
 //! | `hold_table`, `claims` | locks that outlive their request; claims on items of work queues |
 //! | `held` | what is held for callers: the life of one guard, from grant to release |
@@ -21,6 +22,7 @@
 //! | `events` | a response of JSON lines |
 //! | `body` | the JSON of a request, and the limits on it |
 //! | `error` | refusals: thing, cause, next step, HTTP status |
+//! | `lease` | the end of a lease, as callers receive it |
 //! | `boot_clock` | the clock of leases, as callers of the same machine read it |
 
 #![forbid(unsafe_code)]
@@ -38,6 +40,7 @@ mod health;
 mod held;
 mod hold;
 mod hold_table;
+mod lease;
 mod listing;
 mod lock;
 mod member;
@@ -45,5 +48,6 @@ mod queue;
 mod routes;
 mod sessions;
 mod state;
+mod waiting;
 
 pub use agent::{Agent, AgentOptions, StartError};

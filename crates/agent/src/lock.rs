@@ -8,17 +8,15 @@ use axum::extract::State;
 use axum::response::Response;
 use baton::lock::WaitProgress;
 use baton::{Client, Guard, Mutex, RwLock, Semaphore};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::body::{self, ZnodeRequest};
+use crate::body::ZnodeRequest;
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::events::{Events, respond};
+use crate::events::respond;
 use crate::held::{Holding, hold};
 use crate::state::Shared;
-
-/// Interval at which a waiting caller's position is compared with that of the last event.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+use crate::waiting::{waiting, within};
 
 /// Mode of a lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -51,18 +49,6 @@ impl LockRequest {
     }
 }
 
-/// An event of a caller that waits.
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum WaitEvent {
-    Waiting {
-        /// Number of waiters and holders before the caller.
-        place: usize,
-        /// The node of the holder, where it is known.
-        held_by: Option<String>,
-    },
-}
-
 pub(crate) async fn post(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
@@ -75,7 +61,7 @@ pub(crate) async fn post(
     Ok(respond(move |events| async move {
         let progress = WaitProgress::new();
         let acquiring = acquire(&client, &path, &request, caller, &progress);
-        let Some(granted) = waiting(acquiring, &progress, &events).await else {
+        let Some(granted) = waiting(acquiring, request.wait_ms, &progress, &events).await else {
             return;
         };
         shared.sessions.note(granted.as_ref().err());
@@ -90,37 +76,6 @@ pub(crate) async fn post(
     .await)
 }
 
-/// Drives an acquisition, with an event whenever the queue position changes. `None`: the caller has
-/// gone, and the acquisition with it.
-pub(crate) async fn waiting<T>(
-    acquiring: impl Future<Output = T>,
-    progress: &WaitProgress,
-    events: &Events,
-) -> Option<T> {
-    let mut acquiring = std::pin::pin!(acquiring);
-    let mut shown = None;
-    loop {
-        tokio::select! {
-            biased;
-            granted = &mut acquiring => return Some(granted),
-            () = events.gone() => return None,
-            () = tokio::time::sleep(LOOK_INTERVAL) => {
-                let position = progress.position().filter(|it| it.before > 0);
-                if position.is_some() && position != shown {
-                    if let Some(position) = &position {
-                        let event = WaitEvent::Waiting {
-                            place: position.before,
-                            held_by: position.head.clone(),
-                        };
-                        events.send(&event).ok()?;
-                    }
-                    shown = position;
-                }
-            }
-        }
-    }
-}
-
 /// Acquires the lock that a request describes.
 pub(crate) async fn acquire(
     client: &Client,
@@ -129,8 +84,9 @@ pub(crate) async fn acquire(
     caller: Caller,
     progress: &WaitProgress,
 ) -> Result<Guard, ApiError> {
-    let name = request.name.clone().unwrap_or_else(|| caller.label());
-    let limit = body::limit(request.wait_ms);
+    let name = request.name.clone().unwrap_or_else(|| caller.program());
+    let pid = caller.shown_pid();
+    let wait_ms = request.wait_ms;
     let delay = request.lock_delay_ms.map(Duration::from_millis);
     if delay.is_some() && request.mode != Mode::Exclusive {
         let next = "leave it out, or lock in mode exclusive";
@@ -144,13 +100,15 @@ pub(crate) async fn acquire(
         (Mode::Slot, Some(slots)) => {
             let semaphore = Semaphore::new(client, path, slots);
             let semaphore = semaphore.map_err(|error| ApiError::of(path, &error))?;
-            let semaphore = semaphore.name(&name).progress(progress);
-            let acquired = match limit {
-                None => semaphore.acquire(1).await.map(Some),
-                Some(Duration::ZERO) => semaphore.try_acquire(1).await,
-                Some(limit) => semaphore.acquire_timeout(1, limit).await.map(Some),
-            };
+            let semaphore = semaphore.name(&name).pid(pid).progress(progress);
+            let acquired = within(
+                wait_ms,
+                || semaphore.acquire(1),
+                || semaphore.try_acquire(1),
+                |limit| semaphore.acquire_timeout(1, limit),
+            );
             acquired
+                .await
                 .map_err(|error| ApiError::of(path, &error))?
                 .ok_or_else(|| taken(path))
         }
@@ -162,48 +120,47 @@ pub(crate) async fn acquire(
         (Mode::Exclusive, None) => {
             let refused = |error: baton::lock::LockError| ApiError::of(path, &error);
             let mut mutex = Mutex::new(client, path).map_err(refused)?;
-            mutex = mutex.name(&name).progress(progress);
+            mutex = mutex.name(&name).pid(pid).progress(progress);
             if let Some(delay) = delay {
                 mutex = mutex.lock_delay(delay).map_err(refused)?;
             }
-            let acquired = match limit {
-                None => mutex.acquire().await.map(Some),
-                Some(Duration::ZERO) => mutex.try_acquire().await,
-                Some(limit) => mutex.acquire_timeout(limit).await.map(Some),
-            };
-            acquired.map_err(refused)?.ok_or_else(|| taken(path))
+            let acquired = within(
+                wait_ms,
+                || mutex.acquire(),
+                || mutex.try_acquire(),
+                |limit| mutex.acquire_timeout(limit),
+            );
+            acquired.await.map_err(refused)?.ok_or_else(|| taken(path))
         }
         (Mode::Read, None) => {
-            let lock = rw_lock(client, path, &name, progress)?;
-            let acquired = match limit {
-                None => lock.read().await.map(Some),
-                Some(Duration::ZERO) => lock.try_read().await,
-                Some(limit) => lock.read_timeout(limit).await.map(Some),
-            };
-            let acquired = acquired.map_err(|error| ApiError::of(path, &error))?;
+            let lock = rw_lock(client, path)?;
+            let lock = lock.name(&name).pid(pid).progress(progress);
+            let acquired = within(
+                wait_ms,
+                || lock.read(),
+                || lock.try_read(),
+                |limit| lock.read_timeout(limit),
+            );
+            let acquired = acquired.await.map_err(|error| ApiError::of(path, &error))?;
             Ok(acquired.ok_or_else(|| taken(path))?.into_guard())
         }
         (Mode::Write, None) => {
-            let lock = rw_lock(client, path, &name, progress)?;
-            let acquired = match limit {
-                None => lock.write().await.map(Some),
-                Some(Duration::ZERO) => lock.try_write().await,
-                Some(limit) => lock.write_timeout(limit).await.map(Some),
-            };
-            let acquired = acquired.map_err(|error| ApiError::of(path, &error))?;
+            let lock = rw_lock(client, path)?;
+            let lock = lock.name(&name).pid(pid).progress(progress);
+            let acquired = within(
+                wait_ms,
+                || lock.write(),
+                || lock.try_write(),
+                |limit| lock.write_timeout(limit),
+            );
+            let acquired = acquired.await.map_err(|error| ApiError::of(path, &error))?;
             Ok(acquired.ok_or_else(|| taken(path))?.into_guard())
         }
     }
 }
 
-fn rw_lock(
-    client: &Client,
-    path: &str,
-    name: &str,
-    progress: &WaitProgress,
-) -> Result<RwLock, ApiError> {
-    let lock = RwLock::new(client, path).map_err(|error| ApiError::of(path, &error))?;
-    Ok(lock.name(name).progress(progress))
+fn rw_lock(client: &Client, path: &str) -> Result<RwLock, ApiError> {
+    RwLock::new(client, path).map_err(|error| ApiError::of(path, &error))
 }
 
 fn taken(path: &str) -> ApiError {

@@ -19,8 +19,10 @@ use crate::caller::Caller;
 use crate::claims::Settle;
 use crate::error::{ApiError, Code};
 use crate::events::{Events, respond};
-use crate::held::{Lease, data_of};
+use crate::held::data_of;
+use crate::lease::Lease;
 use crate::state::Shared;
+use crate::waiting::within;
 
 /// The shortest pause between two events of a claim's lease.
 const LEASE_PAUSE: Duration = Duration::from_millis(50);
@@ -154,18 +156,18 @@ async fn take(
     let client = shared.sessions.client(caller, request.session_timeout_ms)?;
     let queue = WorkQueue::new(&client, &path);
     let mut queue = queue.map_err(|error| ApiError::of(&path, &error))?;
-    queue = queue.name(&request.name.unwrap_or_else(|| caller.label()));
+    queue = queue.name(&request.name.unwrap_or_else(|| caller.program()));
+    queue = queue.pid(caller.shown_pid());
     if let Some(visibility) = request.visibility_ms {
         queue = queue.visibility(Duration::from_millis(visibility));
     }
     Ok(respond(move |events| async move {
-        let taking = async {
-            match body::limit(request.wait_ms) {
-                None => queue.take().await.map(Some),
-                Some(limit) if limit.is_zero() => queue.poll().await,
-                Some(limit) => queue.take_timeout(limit).await.map(Some),
-            }
-        };
+        let taking = within(
+            request.wait_ms,
+            || queue.take(),
+            || queue.poll(),
+            |limit| queue.take_timeout(limit),
+        );
         let taken = tokio::select! {
             biased;
             taken = taking => taken.map_err(|error| ApiError::of(&path, &error)),

@@ -77,6 +77,15 @@ impl Record {
         }
     }
 
+    /// A record for a new attempt of another process of this machine, if `pid` names one.
+    pub(crate) fn of(name: Option<&str>, pid: Option<u32>) -> Self {
+        let own = Self::new(name);
+        Self {
+            pid: pid.unwrap_or(own.pid),
+            ..own
+        }
+    }
+
     /// The bytes to store.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         // Strings, numbers and a UUID always have a JSON form.

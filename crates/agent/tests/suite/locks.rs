@@ -87,6 +87,22 @@ async fn who_does_not_wait_is_refused_with_a_status_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_caller_is_notified_of_each_position_without_being_asked() {
+    let stage = Stage::new().await;
+    let (_holder, _) = stage.lock("/deploy", "").await;
+    let mut second = stage.open("POST", "/v1/lock/deploy", "").await;
+    assert_eq!(second.until("waiting").await["place"], 1);
+    let mut third = stage.open("POST", "/v1/lock/deploy", "").await;
+    assert_eq!(third.until("waiting").await["place"], 2);
+    // It waits for the nearest before it.
+    drop(second);
+    let nearer = third.until("waiting").await;
+    assert_eq!(nearer["place"], 1);
+    let held_by = nearer["held_by"].as_str().unwrap();
+    assert!(held_by.starts_with("/deploy/"), "{nearer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn readers_share_and_slots_are_counted() {
     let stage = Stage::new().await;
     let read = r#"{"mode": "read"}"#;

@@ -109,3 +109,28 @@ async fn health_counts_what_is_held() {
     assert_eq!((status, &health["guards"]), (200, &json!(1)));
     assert_eq!(health["unavailable_for_ms"], json!(null));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_locks_below_a_prefix_are_listed_with_who_holds_them() {
+    let stage = Stage::new().await;
+    let (_deploy, _) = stage.lock("/app/deploy", "").await;
+    let (_pool, _) = stage
+        .lock("/app/pool", r#"{"mode": "slot", "slots": 2}"#)
+        .await;
+    let (_reader, _) = stage.lock("/app/deep/er", r#"{"mode": "read"}"#).await;
+    let (_other, _) = stage.lock("/else", "").await;
+    let (status, listed) = stage.ask("GET", "/v1/locks?prefix=/app", "").await;
+    assert_eq!((status, &listed["is_complete"]), (200, &true.into()));
+    let locks = listed["locks"].as_array().unwrap();
+    let mut paths: Vec<_> = locks
+        .iter()
+        .map(|it| it["path"].as_str().unwrap())
+        .collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["/app/deep/er", "/app/deploy", "/app/pool"]);
+    for lock in locks {
+        assert_eq!(lock["holders"].as_array().unwrap().len(), 1, "{lock}");
+    }
+    let (status, refused) = stage.ask("GET", "/v1/locks", "").await;
+    assert_eq!((status, &refused["code"]), (400, &"refused".into()));
+}

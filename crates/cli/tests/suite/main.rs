@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod agent;
 mod alerts;
 mod audit;
 mod backup;

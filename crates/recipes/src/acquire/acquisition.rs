@@ -35,6 +35,8 @@ pub(crate) struct Acquisition {
     pub naming: NamingScheme,
     pub lock_mode: LockMode,
     pub name: Option<Arc<str>>,
+    /// The process that the record shows; `None`: this one.
+    pub pid: Option<u32>,
     /// The waiter node's data, in place of the record.
     pub data: Option<Arc<[u8]>>,
     /// Time that the next waiter leaves the lock alone if this process fails while it holds.
@@ -113,6 +115,7 @@ impl Acquisition {
             naming,
             lock_mode,
             name: None,
+            pid: None,
             data: None,
             lock_delay: Duration::ZERO,
             announces: false,
@@ -360,7 +363,7 @@ impl Acquisition {
             lock_delay_ms: (!self.lock_delay.is_zero())
                 .then(|| u64::try_from(self.lock_delay.as_millis()).unwrap_or(u64::MAX)),
             announces: self.announces,
-            ..Record::new(self.name.as_deref())
+            ..Record::of(self.name.as_deref(), self.pid)
         }
     }
 

@@ -3,8 +3,10 @@
 //! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire
 //! reports what it has found out for its own purposes, so the number of those before it may be old.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::time_limit::WaitedFor;
 use crate::wait_queue::Step;
@@ -17,13 +19,15 @@ use crate::wait_queue::Step;
 /// let progress = baton::lock::WaitProgress::new();
 /// let mutex = mutex.progress(&progress);
 /// let mut acquiring = std::pin::pin!(mutex.acquire());
+/// let mut shown = None;
 /// let guard = loop {
 ///     tokio::select! {
 ///         guard = &mut acquiring => break guard?,
-///         () = tokio::time::sleep(std::time::Duration::from_secs(1)) => {
-///             if let Some(position) = progress.position() {
+///         position = progress.differs_from(shown.as_ref()) => {
+///             if let Some(position) = &position {
 ///                 println!("{} before us", position.before);
 ///             }
+///             shown = position;
 ///         }
 ///     }
 /// };
@@ -31,8 +35,14 @@ use crate::wait_queue::Step;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
-pub struct WaitProgress(Arc<Mutex<Option<QueuePosition>>>);
+#[derive(Clone, Debug)]
+pub struct WaitProgress(Arc<watch::Sender<Option<QueuePosition>>>);
+
+impl Default for WaitProgress {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+}
 
 /// A position in a wait queue.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -68,37 +78,47 @@ impl WaitProgress {
     /// there.
     #[must_use]
     pub fn position(&self) -> Option<QueuePosition> {
-        self.slot().clone()
+        self.0.borrow().clone()
+    }
+
+    /// Waits until the position is another one than `shown`, and returns it. Safe to cancel.
+    pub async fn differs_from(&self, shown: Option<&QueuePosition>) -> Option<QueuePosition> {
+        let mut positions = self.0.subscribe();
+        let changed = positions.wait_for(|position| position.as_ref() != shown);
+        // The sender lives as long as this does.
+        changed.await.map_or(None, |position| position.clone())
     }
 
     /// There is no waiter node of ours.
     pub(crate) fn outside(&self) {
-        *self.slot() = None;
+        self.0.send_replace(None);
     }
 
     /// Our waiter node is there.
     pub(crate) fn queued(&self, node: &str) {
-        *self.slot() = Some(QueuePosition {
+        self.0.send_replace(Some(QueuePosition {
             node: node.to_owned(),
             before: 0,
             head: None,
-        });
+        }));
     }
 
     /// Notes what has been found out about its position.
     pub(crate) fn step(&self, step: &Step<'_>) {
-        let mut slot = self.slot();
-        let Some(position) = &mut *slot else {
-            return;
-        };
-        match step {
-            Step::Positioned(before) => {
-                position.before = *before;
-                position.head = None;
+        self.0.send_if_modified(|slot| {
+            let Some(position) = slot else {
+                return false;
+            };
+            match step {
+                Step::Positioned(before) => {
+                    position.before = *before;
+                    position.head = None;
+                }
+                Step::Following { head } => position.head = Some((*head).to_owned()),
+                Step::Reading | Step::Waiting { .. } => return false,
             }
-            Step::Following { head } => position.head = Some((*head).to_owned()),
-            Step::Reading | Step::Waiting { .. } => {}
-        }
+            true
+        });
     }
 
     /// Returns what an acquire of this length lacks whose time is up now.
@@ -109,9 +129,5 @@ impl WaitProgress {
             None if waited_for.is_others() => WaitedFor::unanswered(limit, limit),
             None => waited_for,
         }
-    }
-
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<QueuePosition>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

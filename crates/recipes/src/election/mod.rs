@@ -133,6 +133,14 @@ impl LeaderElection {
         self
     }
 
+    /// The process to show in place of this one, where this program acts for another one on this
+    /// machine.
+    #[must_use]
+    pub fn pid(mut self, pid: u32) -> Self {
+        self.acquisition.pid = Some(pid);
+        self
+    }
+
     /// The offer's data, in place of Baton's own record: other libraries show it as the
     /// participant's id (Curator), its identifier (kazoo), or its host (`LeaderElectionSupport`,
     /// for which it is this machine's name unless set). Observers get it as [`Leader::data`].

@@ -72,6 +72,14 @@ impl Mutex {
         self
     }
 
+    /// The process to show in place of this one, where this program acts for another one on this
+    /// machine.
+    #[must_use]
+    pub fn pid(mut self, pid: u32) -> Self {
+        self.acquisition.pid = Some(pid);
+        self
+    }
+
     /// The ACL of every node that this handle creates, missing parents included. Default: open to
     /// everybody. Give all who use the lock the same, and the permissions that they need: all but
     /// `ADMIN`. Nodes that exist already keep theirs.

@@ -70,6 +70,14 @@ impl RwLock {
         self
     }
 
+    /// The process to show in place of this one, where this program acts for another one on this
+    /// machine.
+    #[must_use]
+    pub fn pid(mut self, pid: u32) -> Self {
+        self.acquisition.pid = Some(pid);
+        self
+    }
+
     /// The ACL of every node that this handle creates, missing parents included. Default: open to
     /// everybody. Give all who use the lock the same, and the permissions that they need: all but
     /// `ADMIN`. Nodes that exist already keep theirs.
@@ -315,7 +323,7 @@ impl WriteGuard {
             reason,
         };
         guard.check().map_err(lost)?;
-        let mut record = Record::new(lock.acquisition.name.as_deref());
+        let mut record = Record::of(lock.acquisition.name.as_deref(), lock.acquisition.pid);
         record.kept_position = guard.node_czxid();
         let session = guard.session().clone();
         let writer = baton_proto::path::name(guard.node()).to_owned();

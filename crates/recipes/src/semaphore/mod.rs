@@ -133,6 +133,14 @@ impl Semaphore {
         self
     }
 
+    /// The process to show in place of this one, where this program acts for another one on this
+    /// machine.
+    #[must_use]
+    pub fn pid(mut self, pid: u32) -> Self {
+        self.base.pid = Some(pid);
+        self
+    }
+
     /// The ACL of every node that this handle creates, missing parents included. Default: open to
     /// everybody. Give all who use the semaphore the same, and the permissions that they need: all
     /// but `ADMIN`. Nodes that exist already keep theirs.

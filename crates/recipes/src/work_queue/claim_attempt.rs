@@ -203,7 +203,7 @@ impl QueueContext {
             });
             return Err(Box::new((item, reason)));
         }
-        let record = Record::new(options.name.as_deref());
+        let record = Record::of(options.name.as_deref(), options.pid);
         let node = format!("{CLAIM_PREFIX}{}", record.id.simple());
         envelope.attempts += 1;
         envelope.since_ms = Some(item.since_ms);

@@ -24,6 +24,8 @@ pub(super) struct ClaimOptions {
     pub max_attempts: u32,
     /// The name of the consumer, as others see it.
     pub name: Option<Arc<str>>,
+    /// The process that its claims show; `None`: this one.
+    pub pid: Option<u32>,
     /// Whether each claim has a notice node, through which its owner is informed of a settlement by
     /// another process.
     pub notices: bool,
@@ -80,6 +82,7 @@ impl WorkQueue {
                 visibility: None,
                 max_attempts: 10,
                 name: None,
+                pid: None,
                 notices: false,
             },
             backoff: RetryBackoff {
@@ -147,6 +150,14 @@ impl WorkQueue {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.options.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The process to show in place of this one, where this program acts for another one on this
+    /// machine.
+    #[must_use]
+    pub fn pid(mut self, pid: u32) -> Self {
+        self.options.pid = Some(pid);
         self
     }
 
