@@ -84,7 +84,7 @@ class Anchor {
     return new Anchor(sent, await ask(agent, { method: "GET", url: "/v1/health" }, limit));
   }
 
-  /** Returns the end of a lease on this process's clocks, never too late; undefined if it has come. */
+  /** Returns the end of a lease on these clocks, never too late; undefined if it has come. */
   end(leaseUntilNs) {
     const left = (leaseUntilNs - this.agentNs) / 1e6;
     const end = plus(this.sent, Math.floor(this.isSameClock ? left : left * 0.99));

@@ -81,7 +81,7 @@ public abstract sealed class BatonException extends RuntimeException {
         }
     }
 
-    /** A change, the {@link #thing}, may or may not have been applied: read before you repeat it. */
+    /** A change may or may not have been applied: read before you repeat it. */
     public static final class Unknown extends BatonException {
         private static final long serialVersionUID = 1;
 

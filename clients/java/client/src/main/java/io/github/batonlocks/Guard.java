@@ -23,6 +23,11 @@ public final class Guard extends Held {
         term = Link.number(event, "term");
     }
 
+    /** The agent's name of it. */
+    public String id() {
+        return id;
+    }
+
     /** The fencing token: greater than that of each earlier holder. */
     public long token() {
         return token;

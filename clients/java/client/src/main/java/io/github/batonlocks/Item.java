@@ -47,7 +47,7 @@ public final class Item extends Held {
         finish(call("ack", null, null));
     }
 
-    /** Gives the item back for after {@code delay}, or to the dead letters after its last attempt. */
+    /** Gives the item back for after a delay, or to the dead letters after its last attempt. */
     public void nack(String reason, Duration delay) {
         finish(call("nack", reason, delay));
     }

@@ -103,7 +103,7 @@ public final class AgentTest {
     public static void theDeathOfAProgramPassesItsLockOnWithoutTheSessionTimeout() throws Exception {
         var holder = AgentProcess.program(Holder.class.getName(), agent().socket(), "/death");
         long token = Long.parseLong(AgentProcess.line(holder));
-        // All guards share one session, which lives on: nothing but the closed socket frees the lock.
+        // All guards share one session, which lives on: only the closed socket frees the lock.
         var next = waiter(agent().lock("/death").sessionTimeout(Duration.ofSeconds(40)));
         holder.destroyForcibly();
         try (Guard guard = Check.result(next)) {
@@ -354,7 +354,7 @@ public final class AgentTest {
 
         System.out.println(agent.counter("/java-hits").add(1));
 
-        long token = agent.hold("/java-release", Duration.ofMinutes(10), null, null); // outlives this
+        long token = agent.hold("/java-release", Duration.ofMinutes(10), null, null); // lives on
         System.out.println(agent.tokenIsCurrent("/java-release", token));
         agent.releaseHold("/java-release", token); // from another program
     }
