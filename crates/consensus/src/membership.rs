@@ -89,7 +89,13 @@ impl Membership {
 
     /// Whether this node belongs to the cluster in any part.
     pub fn contains(&self, id: u64) -> bool {
-        self.votes(id) || self.learners.contains(&id) || self.learners_next.contains(&id)
+        self.keeps(id) || self.outgoing.contains(&id)
+    }
+
+    /// Whether this node belongs to the cluster once the change that is under way is complete.
+    pub fn keeps(&self, id: u64) -> bool {
+        let stay = [&self.voters, &self.learners, &self.learners_next];
+        stay.iter().any(|ids| ids.contains(&id))
     }
 
     /// The bytes of a snapshot's membership field (`docs/internals/format.md`).

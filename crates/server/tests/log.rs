@@ -18,10 +18,12 @@ use baton_proto::{Acl, AuthPacket, ErrorCode, MultiOp, OpCode, Perms, Request, f
 use baton_server::{ClientAuth, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use support::ensemble::Ensemble;
+use support::ensemble::{Ensemble, be_superuser};
 use support::log::{LOG, lines};
 use support::tls::{self, Fleet};
-use support::{Wire, create, get, http, in_memory, set, word};
+use support::{Wire, create, get, http, in_memory, set, watched, word};
+
+const CONFIG: &str = "/zookeeper/config";
 
 /// The one line with this in it, which has to name a peer; it is written before or just after the
 /// client's answer.
@@ -310,4 +312,29 @@ async fn every_server_of_an_ensemble_says_that_the_format_level_was_raised() {
     };
     let came = tokio::time::timeout(support::PATIENCE, patience).await;
     assert!(came.is_ok(), "{:#?}", lines("format level raised"));
+}
+
+/// They need not find out by a server that is silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_a_removed_server_see_the_new_list_and_are_sent_elsewhere_at_once() {
+    LazyLock::force(&LOG);
+    let ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let removed = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+    let mut client = ensemble.open(removed).await;
+    client.call(watched(CONFIG)).await.unwrap();
+    let mut wire = ensemble.open(leader).await;
+    be_superuser(&mut wire).await;
+    let id = removed.to_string();
+    let remove = Request::Reconfig {
+        joining: None,
+        leaving: Some(&id),
+        new_members: None,
+        config_id: -1,
+    };
+    wire.call(remove).await.unwrap();
+    assert_eq!(client.event().await.path, CONFIG);
+    assert!(client.is_closed().await);
+    let why = "this server was removed from its ensemble; let the client connect to another server";
+    assert_eq!(lines(why).len(), 1, "not because it knows no leader");
 }

@@ -38,8 +38,16 @@ impl Probe {
 
     /// Whether the server takes part in its ensemble: it leads, follows or observes.
     pub(crate) fn serves(&self) -> bool {
-        let mode = self.summary().and_then(|summary| summary.mode.as_deref());
-        matches!(mode, Some("leader" | "follower" | "observer"))
+        self.votes() || self.mode() == Some("observer")
+    }
+
+    /// Whether the server leads or follows.
+    pub(crate) fn votes(&self) -> bool {
+        matches!(self.mode(), Some("leader" | "follower"))
+    }
+
+    fn mode(&self) -> Option<&str> {
+        self.summary()?.mode.as_deref()
     }
 }
 
@@ -315,6 +323,8 @@ mod tests {
         assert_eq!(Summary::of(away), Summary::default());
         assert!(!Probe::Answered(Summary::of(away)).serves());
         assert!(Probe::Answered(Summary::of(zookeeper)).serves());
+        assert!(Probe::Answered(Summary::of("Mode: observer\n")).serves());
+        assert!(!Probe::Answered(Summary::of("Mode: observer\n")).votes());
         assert!(!Probe::Answered(Summary::of("Mode: looking\n")).serves());
         assert!(!Probe::Silent.serves());
         // Whatever answers there need not be a server.

@@ -26,6 +26,22 @@ struct Servers {
     tls: Option<Option<&'static str>>,
 }
 
+/// A change of the members that is not over.
+struct Beginning {
+    running: Running,
+    notes: &'static str,
+}
+
+impl Beginning {
+    /// Waits until its notes have this in them.
+    fn until_said(&self, servers: &Servers, text: &str) {
+        until(text, || {
+            let notes = std::fs::read_to_string(servers.home.path(self.notes));
+            notes.is_ok_and(|notes| notes.contains(text))
+        });
+    }
+}
+
 impl Servers {
     /// Starts servers 1 to 3, with addresses for as many more as are wanted.
     fn three_and(more: usize) -> Self {
@@ -99,6 +115,30 @@ impl Servers {
     }
 
     fn run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.command(args).output().unwrap())
+    }
+
+    /// Begins a change of the members, whose notes go to a file.
+    fn begin(&self, args: &[&str]) -> Beginning {
+        let notes = "notes";
+        let mut shell = std::process::Command::new("sh");
+        let baton = self.command(&[&["server"], args, &["--auth-file", "auth"]].concat());
+        shell.args(["-c", "exec \"$@\" 2>notes", "sh"]);
+        shell.arg(baton.get_program()).args(baton.get_args());
+        shell.current_dir(self.home.path(""));
+        for (name, value) in baton.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        Beginning {
+            running: Running::new(shell),
+            notes,
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> std::process::Command {
         let servers = self.places.iter().take(3);
         let servers: Vec<_> = servers
             .map(|place| format!("127.0.0.1:{}", place.clients))
@@ -115,7 +155,7 @@ impl Servers {
                     .env("BATON_TLS_KEY", format!("tls/{name}.key"));
             }
         }
-        Ran::from(command.output().unwrap())
+        command
     }
 
     /// Changes the members, which has to succeed.
@@ -321,20 +361,60 @@ fn r17_a_server_that_has_lost_its_data_is_replaced_under_its_id() {
     assert_eq!(sound.code, 1, "{sound:?}");
     assert!(sound.err.contains("has its data"), "{sound:?}");
     servers.lose(3);
-    let absent = servers.run(&["server", "replace", "3", "--auth-file", "auth"]);
+    let brief = ["replace", "3", "--wait", "1s"];
+    let absent = servers.run(&[&["server"], &brief[..], &["--auth-file", "auth"]].concat());
     assert_eq!(absent.code, 1, "{absent:?}");
     assert!(absent.err.contains("no server waits at"), "{absent:?}");
+    // It waits for a server that does not listen yet.
+    let replacing = servers.begin(&["replace", "3"]);
+    replacing.until_said(&servers, "trying for");
     servers.start(3, &[1, 2, 3]);
-    let place = servers.place(3).clients;
-    until("it listens", || {
-        std::net::TcpStream::connect(("127.0.0.1", place)).is_ok()
-    });
-    let replaced = servers.change(&["replace", "3"]);
-    assert_eq!(replaced.out, "server 3 replaced; voters: 1, 2, 3\n");
+    let replaced = replacing.running.end();
+    assert_eq!(
+        (replaced.code, replaced.out.as_str()),
+        (0, "server 3 replaced; voters: 1, 2, 3\n"),
+        "{replaced:?}"
+    );
     servers.until_all_answer(3);
-    let client = format!("127.0.0.1:{place}");
+    let client = format!("127.0.0.1:{}", servers.place(3).clients);
     let read = servers.run(&["get", "/kept", "--servers", &client]);
     assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
+}
+
+/// The servers would list it at once, and tolerate one failure fewer than the list says.
+#[test]
+fn a_voter_is_added_once_it_runs_and_within_the_time_that_is_given() {
+    let mut servers = Servers::three_and(1);
+    let line = servers.line(4, "participant");
+    let brief = ["server", "add", &line, "--wait", "1s", "--auth-file", "auth"];
+    let absent = servers.run(&brief);
+    assert_eq!(absent.code, 1, "{absent:?}");
+    assert!(absent.err.contains("no server waits at"), "{absent:?}");
+    let adding = servers.begin(&["add", &line]);
+    adding.until_said(&servers, "trying for");
+    assert_eq!(servers.members().len(), 3, "it is not listed");
+    servers.start(4, &[1, 2, 3, 4]);
+    let added = adding.running.end();
+    assert_eq!(
+        (added.code, added.out.as_str()),
+        (0, "server 4 added; voters: 1, 2, 3, 4\n"),
+        "{added:?}"
+    );
+    servers.change(&["remove", "4"]);
+    servers.lose(4);
+    servers.start(4, &[1, 2, 3, 4]);
+    until("it listens", || {
+        std::net::TcpStream::connect(("127.0.0.1", servers.place(4).clients)).is_ok()
+    });
+    // It has a connection and goes no further until the command has ended.
+    let paused = servers.running[3].as_ref().unwrap();
+    paused.signal("STOP");
+    let late = servers.run(&brief);
+    assert_ne!(late.code, 0, "{late:?}");
+    assert!(late.err.contains("within 1s"), "{late:?}");
+    paused.signal("CONT");
+    servers.change(&["add", &line]);
+    servers.until_all_answer(4);
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(crate) enum CloseReason {
     RequestLost,
     /// No leader of the ensemble is known.
     NoLeader,
+    /// The server was removed from its ensemble.
+    NotAMember,
     /// Read-only mode has ended, because a leader is known again.
     ReadOnlyModeEnded,
     /// A snapshot of another server has replaced this server's state.
@@ -75,6 +77,9 @@ impl CloseReason {
             }
             CloseReason::NoLeader => {
                 "this server knows no leader of its ensemble; let the client connect to another server"
+            }
+            CloseReason::NotAMember => {
+                "this server was removed from its ensemble; let the client connect to another server"
             }
             CloseReason::ReadOnlyModeEnded => {
                 "its session was read-only, and this server knows a leader again; let the client connect again"

@@ -19,10 +19,10 @@ use crate::servers::probe::{self, Probe};
 /// Between two tries of a change.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Time that a change has at least to be answered.
+/// Time that a change, or a question to a server, has at least to be answered.
 const SHORTEST_CHANGE: Duration = Duration::from_secs(1);
 
-/// Kind of the failure that no server listens where the successor of another one should.
+/// Kind of the failure that no server listens where one that is to vote should.
 const NOT_WAITING: &str = "not_waiting";
 
 /// Changes of an ensemble's members.
@@ -61,7 +61,12 @@ impl<'a> Changes<'a> {
     }
 
     /// Adds servers, or changes their parts, all with one change.
+    ///
+    /// The servers would list a voter that does not run, as ZooKeeper does, and count it once it
+    /// has caught up. This waits for it: until it votes, one failure fewer may be tolerated than
+    /// the list says.
     pub(super) async fn add(&self, members: &[EnsembleMember]) -> Result<u8, Failure> {
+        let until = Instant::now() + self.wait;
         let ids: Vec<u64> = members.iter().map(|member| member.id).collect();
         refuse_named_twice(&ids)?;
         let before = self.ensemble.members().await?;
@@ -88,11 +93,21 @@ impl<'a> Changes<'a> {
             return Ok(exit::OK);
         }
         self.refuse_lost_majority(&before, &demoted).await?;
+        let voters = joining
+            .iter()
+            .filter(|it| it.role == MemberRole::Participant);
+        let voters = EnsembleConfig {
+            members: voters.cloned().collect(),
+            version: before.version,
+        };
+        self.await_listening(until, async || self.refuse_absent(&voters, until).await)
+            .await?;
         let change = MembershipChange::Incremental {
             joining,
             leaving: Vec::new(),
         };
-        let after = self.apply(&ids, &change, Quorum::Await).await?;
+        let after = self.apply(&ids, &change, Quorum::Await, until).await?;
+        self.await_votes(&voters, until).await?;
         self.advise(&after);
         self.show(&ids, "added", &after);
         Ok(exit::OK)
@@ -109,7 +124,8 @@ impl<'a> Changes<'a> {
             joining: Vec::new(),
             leaving: ids.to_vec(),
         };
-        let after = self.apply(ids, &change, Quorum::Require).await?;
+        let until = Instant::now() + self.wait;
+        let after = self.apply(ids, &change, Quorum::Require, until).await?;
         self.advise(&after);
         self.show(ids, "removed", &after);
         Ok(exit::OK)
@@ -121,7 +137,8 @@ impl<'a> Changes<'a> {
         let new = successor(known_member(&before, id)?, address)?;
         refuse_shared_address(&before.members, &new)?;
         let change = MembershipChange::add(new);
-        let after = self.apply(&[id], &change, Quorum::Require).await?;
+        let until = Instant::now() + self.wait;
+        let after = self.apply(&[id], &change, Quorum::Require, until).await?;
         self.note(format!(
             "the others look for server {id} at its new address, and at the old one until they have \
              reached it there: stop it, move its folder, and start it there with its new address in its list"
@@ -139,13 +156,18 @@ impl<'a> Changes<'a> {
             None => old.clone(),
         };
         refuse_shared_address(&before.members, &new)?;
-        self.await_waiting(&before, old, &new).await?;
+        let until = Instant::now() + self.wait;
+        let check = async || self.refuse_unless_waiting(&before, old, &new).await;
+        self.await_listening(until, check).await?;
         self.refuse_lost_majority(&before, &[old]).await?;
-        self.apply(&[id], &MembershipChange::remove(id), Quorum::Require)
+        // Each step has its time: the second one completes the first.
+        let until = Instant::now() + self.wait;
+        self.apply(&[id], &MembershipChange::remove(id), Quorum::Require, until)
             .await?;
         self.note(format!("server {id} is removed with the data that it had"));
         let change = MembershipChange::add(new.clone());
-        let joined = self.apply(&[id], &change, Quorum::Await).await;
+        let until = Instant::now() + self.wait;
+        let joined = self.apply(&[id], &change, Quorum::Await, until).await;
         let after = joined.map_err(|failure| Failure {
             text: format!(
                 "{}; server {id} is removed and not yet back: when the new one runs with an empty \
@@ -165,9 +187,9 @@ impl<'a> Changes<'a> {
         ids: &[u64],
         change: &MembershipChange,
         quorum: Quorum,
+        until: Instant,
     ) -> Result<EnsembleConfig, Failure> {
         let named = named(ids);
-        let until = Instant::now() + self.wait;
         let mut said = "";
         loop {
             let before = self.ensemble.members().await?;
@@ -292,20 +314,18 @@ impl<'a> Changes<'a> {
         ))
     }
 
-    /// Waits until the successor of a server listens.
+    /// Repeats `check` until the servers that it is about listen.
     ///
     /// # Errors
-    /// As of [`Self::refuse_unless_waiting`], where it does not listen in time.
-    async fn await_waiting(
+    /// Those of `check`; that a server does not listen only once `until` is over.
+    async fn await_listening(
         &self,
-        config: &EnsembleConfig,
-        old: &EnsembleMember,
-        new: &EnsembleMember,
+        until: Instant,
+        check: impl AsyncFn() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let until = Instant::now() + self.wait;
         let mut is_said = false;
         loop {
-            let refused = match self.refuse_unless_waiting(config, old, new).await {
+            let refused = match check().await {
                 Err(refused) if refused.kind == NOT_WAITING => refused,
                 outcome => return outcome,
             };
@@ -317,6 +337,59 @@ impl<'a> Changes<'a> {
                 is_said = true;
                 let left = duration::show(Duration::from_secs(left.as_secs().max(1)));
                 self.note(format!("{}; trying for {left} more", refused.text));
+            }
+            tokio::time::sleep(RETRY.min(left)).await;
+        }
+    }
+
+    /// Refuses voters of which one does not listen.
+    async fn refuse_absent(&self, voters: &EnsembleConfig, until: Instant) -> Result<(), Failure> {
+        let addresses =
+            probe::client_addresses(voters, &self.ensemble.known, self.ensemble.tls).await;
+        let probes = self.probes(&addresses, until).await;
+        let members = voters.members.iter().zip(addresses.iter().zip(&probes));
+        for (member, (address, probe)) in members {
+            if let (Some(address), Some(Probe::Unreachable(why))) = (address, probe) {
+                return Err(not_waiting(member.id, address, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the servers at these addresses are; one that does not say so in time is silent.
+    async fn probes(&self, addresses: &[Option<String>], until: Instant) -> Vec<Option<Probe>> {
+        let limit = until.max(Instant::now() + SHORTEST_CHANGE);
+        let probed = probe::probe_all(addresses, self.ensemble.tls);
+        let silent = |address: &Option<String>| address.is_some().then_some(Probe::Silent);
+        match tokio::time::timeout_at(limit, probed).await {
+            Ok(probes) => probes,
+            Err(_) => addresses.iter().map(silent).collect(),
+        }
+    }
+
+    /// Waits until these servers vote, as far as their lines say where to ask them.
+    async fn await_votes(&self, voters: &EnsembleConfig, until: Instant) -> Result<(), Failure> {
+        let addresses =
+            probe::client_addresses(voters, &self.ensemble.known, self.ensemble.tls).await;
+        loop {
+            let probes = self.probes(&addresses, until).await;
+            let late = voters.members.iter().zip(&probes);
+            let late = late.filter(|(_, probe)| probe.as_ref().is_some_and(|it| !it.votes()));
+            let late: Vec<u64> = late.map(|(member, _)| member.id).collect();
+            let left = until.saturating_duration_since(Instant::now());
+            if late.is_empty() {
+                return Ok(());
+            }
+            if left.is_zero() {
+                return Err(refused(
+                    "does_not_vote",
+                    format!(
+                        "{} listed and not voting within {}: a listed server votes once it has caught up; its log \
+                         says what it waits for, and baton server remove takes it off the list",
+                        named(&late),
+                        duration::show(self.wait)
+                    ),
+                ));
             }
             tokio::time::sleep(RETRY.min(left)).await;
         }
@@ -349,13 +422,9 @@ impl<'a> Changes<'a> {
             ));
         }
         match (probes.last(), addresses.last()) {
-            (Some(Some(Probe::Unreachable(why))), Some(Some(address))) => Err(refused(
-                NOT_WAITING,
-                format!(
-                    "no server waits at {address} ({why}); start server {id} there with an empty \
-                     folder and the list of all servers, then try again"
-                ),
-            )),
+            (Some(Some(Probe::Unreachable(why))), Some(Some(address))) => {
+                Err(not_waiting(id, address, why))
+            }
             (Some(None), _) => {
                 self.note(format!(
                     "whether the new server {id} waits cannot be seen: its line has no address for \
@@ -416,6 +485,17 @@ impl<'a> Changes<'a> {
 /// A refusal of this command: the servers were not asked.
 fn refused(kind: &'static str, text: String) -> Failure {
     Failure::new(exit::NOTHING, kind, text)
+}
+
+/// The refusal of a server that does not run where it is to vote.
+fn not_waiting(id: u64, address: &str, why: &str) -> Failure {
+    refused(
+        NOT_WAITING,
+        format!(
+            "no server waits at {address} ({why}); start server {id} there with an empty folder and the list of all \
+             servers, then try again: a listed voter that does not run is a failure that the others do not tolerate"
+        ),
+    )
 }
 
 /// `server 4`, or `servers 4, 5`.

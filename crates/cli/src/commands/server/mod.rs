@@ -66,6 +66,9 @@ enum Act {
     /// Print each member: id, role, mode, newest change, version, addresses.
     Ls,
     /// Add servers, or make observers vote, or voters observers.
+    ///
+    /// A server that is to vote has to run, and is waited for until it votes: the servers would
+    /// list one that is away, as ZooKeeper does, and go on without its vote until it has come.
     Add {
         /// Each server: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT.
         #[arg(value_name = "ID=ADDRESS", value_parser = member, required = true)]

@@ -123,10 +123,15 @@ impl Ensemble {
 
     /// Gives a further server an address, and says how `reconfig` names it.
     pub fn name(&mut self, id: u64, role: &str) -> String {
-        let address = self
-            .addresses
+        self.addresses
             .entry(id)
             .or_insert_with(|| free_address().to_string());
+        self.name_of(id, role)
+    }
+
+    /// Says how `reconfig` names a server that has an address.
+    pub fn name_of(&self, id: u64, role: &str) -> String {
+        let address = &self.addresses[&id];
         let port = address.rsplit_once(':').unwrap().1;
         format!("server.{id}={address}:{port}:{role};127.0.0.1:{port}")
     }
@@ -155,11 +160,27 @@ impl Ensemble {
         tokio::spawn(async move { Server::start(options).await.unwrap() })
     }
 
-    /// That server is admitted.
+    /// That server is admitted, and votes.
     pub async fn admitted(&mut self, id: u64, starting: JoinHandle<Server>) {
         let started = tokio::time::timeout(PATIENCE, starting).await;
         let server = started.expect("the server is admitted").unwrap();
         self.running.insert(id, server);
+        self.votes(id).await;
+    }
+
+    /// Waits until this server says that it votes.
+    pub async fn votes(&self, id: u64) {
+        let votes = async {
+            loop {
+                let shown = super::word(&self.address(id), "srvr").await;
+                if shown.contains("Mode: follower") || shown.contains("Mode: leader") {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let votes = tokio::time::timeout(PATIENCE, votes).await;
+        votes.expect("the server votes");
     }
 
     /// The settings of a server that is started.

@@ -2,7 +2,7 @@
 //! connections are closed, so that they look for another server (R08). From then on, where the
 //! settings allow it, the server is in read-only mode: sockets open sessions that can read and
 //! nothing else ([`net::read_only`](crate::net)). The core has no part in such a session but to
-//! close its connection.
+//! close its connection. Clients of a server that was removed are sent elsewhere at once.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,10 @@ impl CommitPipeline {
     /// known for long. Begins read-only mode with that.
     pub(crate) fn serve_leaderless(&mut self, now: Instant) {
         let member = &mut self.member;
+        if member.members.serves_nobody() {
+            self.close_clients(CloseReason::NotAMember);
+            return;
+        }
         let limit = member.stretched(LEADERLESS_LIMIT);
         let Some(since) = &mut member.leaderless_since else {
             return;
@@ -32,16 +36,22 @@ impl CommitPipeline {
         }
         // Before connections are closed: one that comes later finds the mode.
         self.begin_read_only_mode();
+        self.close_clients(CloseReason::NoLeader);
+    }
+
+    /// Ends the connections of all clients but those of read-only mode.
+    fn close_clients(&mut self, reason: CloseReason) {
         let mut open = self.state.all_connections();
-        open.retain(|conn| !conn.is_read_only());
+        open.retain(|conn| !conn.is_read_only() && !conn.is_closing());
         if !open.is_empty() {
             tracing::warn!(
                 connections = open.len(),
-                "no leader is known; clients are disconnected, so that they look for another server"
+                why = reason.text(),
+                "clients are disconnected, so that they look for another server"
             );
         }
         for conn in open {
-            conn.close(CloseReason::NoLeader, &mut self.applier.wake);
+            conn.close(reason, &mut self.applier.wake);
         }
     }
 

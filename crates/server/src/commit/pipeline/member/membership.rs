@@ -3,10 +3,11 @@
 //!
 //! A new voter is a learner until it has caught up. The list of `/zookeeper/config` and the voters
 //! change with one entry, at which every server decides alike whether the change is accepted; that
-//! answers the client. Whoever leads then leaves the joint configuration.
+//! answers the client. Whoever leads then leaves the joint configuration. Servers of the list that
+//! were away then join later, one after the other.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use baton_consensus::{
@@ -34,6 +35,8 @@ const WAITS_FOR: Duration = Duration::from_secs(5);
 /// How long a new voter may stay where it is while it catches up, and a change may wait for a first
 /// list of servers.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a change waits for a new voter that nobody has met: it may be starting.
+const START_LIMIT: Duration = Duration::from_secs(2);
 /// Longest time that a client waits for the answer to its change, whichever server leads.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How often the leader compares learners with the list.
@@ -50,6 +53,12 @@ const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Members {
     /// Servers that want to connect and are no members, or not with this data folder.
     waiting: BTreeMap<u64, Waiting>,
+    /// Members whose processes have certainly ended.
+    gone: BTreeSet<u64>,
+    /// When this server or another one became the leader.
+    led_since: Option<Instant>,
+    /// Whether this server has applied its own removal.
+    has_left: bool,
     /// The change that a client has asked for.
     underway: Option<Underway>,
     /// Changes that were asked for when that one was in the log already, with their batches.
@@ -120,11 +129,17 @@ impl Members {
     /// A member is connected.
     pub(crate) fn connected(&mut self, hello: &Hello) {
         self.waiting.remove(&hello.from);
+        self.gone.remove(&hello.from);
         if hello.to_incarnation != 0 {
             // It is admitted again, if it was removed.
             self.removed_by
                 .take_if(|index| hello.membership_index >= *index);
         }
+    }
+
+    /// The process of a member has certainly ended.
+    pub(super) fn gone(&mut self, id: u64) {
+        self.gone.insert(id);
     }
 
     /// The incarnation of a server that waits to be admitted and reads what this cluster writes.
@@ -136,9 +151,10 @@ impl Members {
     }
 
     /// Another leader or term: the server of a change sends it to the next leader.
-    pub(crate) fn role_changed(&mut self) {
+    pub(crate) fn role_changed(&mut self, now: Instant) {
         self.underway = None;
         self.next.clear();
+        self.led_since = Some(now);
     }
 
     /// Whether this connection waits for the answer to a change.
@@ -161,6 +177,11 @@ impl Members {
     /// Whether the cluster goes on without this server, though its log does not say so.
     pub(crate) fn is_removed(&self) -> bool {
         self.removed_by.is_some()
+    }
+
+    /// Whether this server serves no clients, since it is a member no more.
+    pub(super) fn serves_nobody(&self) -> bool {
+        self.has_left || self.is_removed()
     }
 
     /// The batch of this server is applied.
@@ -394,6 +415,7 @@ impl CommitPipeline {
             return refuse(ErrorCode::BadArguments, why);
         }
         let is_permitted = tree.may_reconfigure(identity);
+        let timeout_ms = tree.session(item.session).map_or(0, |it| it.timeout_ms);
         drop(tree);
         let level = self.applier.level;
         let waiting = |id| member.members.waiting(id, level, now);
@@ -401,13 +423,25 @@ impl CommitPipeline {
         // A voter that has lost its folder does not count, though it waits.
         let joins = |id: u64| waiting(id).is_some() && !membership.votes(id);
         let is_here = |id: u64| id == member.id || member.hears(id, now) || joins(id);
-        let unknown = changes.as_ref().map_or(&[][..], |it| &it.unknown_voters);
+        // A member that has just been lost may be back before its client gives up.
+        let limit = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        let lasts = |since: Instant| now.saturating_duration_since(since) < limit;
+        let returns = |id: u64| {
+            let heard = member.heard_at.get(&id).copied();
+            membership.contains(id)
+                && !member.members.gone.contains(&id)
+                && heard.max(member.members.led_since).is_some_and(lasts)
+        };
         let moved = changes.as_ref().map_or(&[][..], |it| &it.moved);
         let is_majority = |count: usize| count * 2 > voters(&next).count();
         let here = voters(&next).filter(|id| is_here(*id)).count();
-        if !is_majority(here) || !unknown.is_empty() {
-            let why = "a new voter has not asked to join, or most voters would be out of reach: start the new \
-                       servers with empty folders and the list of the members";
+        if !is_majority(here) {
+            let comes = voters(&next).filter(|id| is_here(*id) || returns(*id));
+            if is_permitted && lasts(underway.since) && is_majority(comes.count()) {
+                return Step::Wait;
+            }
+            let why = "most of those who would vote are out of reach: start the new servers with empty folders and \
+                       the list of the members";
             return refuse(ErrorCode::NewConfigNoQuorum, why);
         }
         // Nobody knows yet whether a server is reached at its new address.
@@ -425,6 +459,11 @@ impl CommitPipeline {
             Ok(changes) => changes,
             Err(why) => return refuse(ErrorCode::BadArguments, why),
         };
+        if !changes.unknown_voters.is_empty()
+            && now.saturating_duration_since(underway.since) < START_LIMIT
+        {
+            return Step::Wait;
+        }
         self.carry_out(underway, changes, &next, now)
     }
 
@@ -432,7 +471,7 @@ impl CommitPipeline {
     fn carry_out(
         &self,
         underway: &mut Underway,
-        changes: MemberChanges,
+        mut changes: MemberChanges,
         next: &ServerList,
         now: Instant,
     ) -> Step {
@@ -457,7 +496,8 @@ impl CommitPipeline {
         };
         let up = voters(next).filter(is_up).count();
         // Once the joint configuration is in force, nothing goes on without a majority of these.
-        if up * 2 <= voters(next).count() || !changes.promoted.iter().all(|id| has(*id)) {
+        let is_majority_up = up * 2 > voters(next).count();
+        if !is_majority_up || !changes.promoted.iter().all(|id| has(*id)) {
             let reached = voters(next).map(|id| matched(id).min(target)).sum();
             // A transfer has limits of its own.
             let receives = progress.iter().any(|peer| {
@@ -469,12 +509,17 @@ impl CommitPipeline {
                 underway.reached = reached;
                 underway.advanced_at = now;
             }
-            if now.saturating_duration_since(underway.advanced_at) > PATIENCE {
-                let why = "a new voter, or most of those who would vote, did not catch up: they are out of \
-                           reach, or their disks hang";
+            if now.saturating_duration_since(underway.advanced_at) <= PATIENCE {
+                return Step::Wait;
+            }
+            if !is_majority_up {
+                let why = "most of those who would vote did not catch up: they are out of reach, or their disks \
+                           hang";
                 return Step::Refuse(ErrorCode::NewConfigNoQuorum, why.into());
             }
-            return Step::Wait;
+            // They are listed, and vote once they have caught up.
+            let lags = |id: u64| changes.promoted.contains(&id) && !has(id);
+            changes.parts.retain(|part| !lags(part.id()));
         }
         if voters(next).any(|id| id == member.id) {
             return Step::Propose(changes.parts);
@@ -594,8 +639,8 @@ impl CommitPipeline {
         })
     }
 
-    /// Has learners follow the list: an observer becomes one when it is there, and one that is not
-    /// listed stays for a while only.
+    /// Has the members follow the list: a server becomes a learner when it is there, votes by the
+    /// list once it has caught up, and stays for a while only where it is not listed.
     fn follow_list(&mut self, now: Instant) {
         let level = self.applier.level;
         let member = &mut self.member;
@@ -615,29 +660,61 @@ impl CommitPipeline {
         let unlisted = membership.learners.iter().find(is_unlisted).copied();
         let since = unlisted.map(|_| *members.unlisted_since.get_or_insert(now));
         members.unlisted_since = since;
-        let new = list.servers.iter().find_map(|(id, listed)| {
-            let is_new = listed.is_observer && !membership.contains(*id);
-            let incarnation = members.waiting(*id, level, now).filter(|_| is_new)?;
-            Some(ClusterMember {
+        let mut new = list.servers.iter().filter_map(|(id, listed)| {
+            let incarnation = members.waiting(*id, level, now)?;
+            (!membership.contains(*id)).then(|| ClusterMember {
                 id: *id,
                 incarnation,
                 address: listed.address.clone(),
             })
         });
-        let change = match (new, unlisted, since) {
-            (Some(new), _, _) => Change::AddLearner(new),
-            (None, Some(id), Some(since))
-                if now.saturating_duration_since(since) > UNLISTED_LIMIT =>
-            {
-                Change::Remove(id)
-            }
-            _ => return,
+        let change = if let Some(new) = new.next() {
+            Change::AddLearner(new)
+        } else if let (Some(id), Some(since)) = (unlisted, since)
+            && now.saturating_duration_since(since) > UNLISTED_LIMIT
+        {
+            Change::Remove(id)
+        } else if let Some(change) = self.promotion(&list, now) {
+            change
+        } else {
+            return;
         };
         let id = change.id();
         match self.propose_members(vec![change], Bytes::new()) {
-            Ok(()) => tracing::info!(server = id, "a server that does not vote joins or leaves"),
+            Ok(()) => tracing::info!(server = id, "the members follow the list of servers"),
             Err(error) => tracing::debug!(server = id, "not proposed yet: {error}"),
         }
+    }
+
+    /// The change for a learner that votes by the list, and was away when it was listed.
+    fn promotion(&self, list: &ServerList, now: Instant) -> Option<Change> {
+        let member = &self.member;
+        let membership = self.consensus.membership();
+        let learners = || {
+            let listed = voters(list);
+            listed.filter(|id| membership.learners.contains(id))
+        };
+        if let Some(gone) = self.learner_without_folder(learners(), now) {
+            return Some(Change::Remove(gone));
+        }
+        let commit = self.consensus.commit_index();
+        let progress = self.consensus.progress();
+        let is_up = |id: u64| {
+            let mut progress = progress.iter();
+            let has_all = progress.any(|peer| peer.id == id && peer.matched >= commit);
+            id == member.id || (member.hears(id, now) && has_all)
+        };
+        let new = learners().find(|id| is_up(*id))?;
+        let count = membership.voters.len() + 1;
+        let up = membership.voters.iter().filter(|id| is_up(**id)).count() + 1;
+        let known = membership.members.iter().find(|known| known.id == new)?;
+        let address = list.servers.get(&new)?.address.clone();
+        (up * 2 > count).then(|| {
+            Change::AddVoter(ClusterMember {
+                address,
+                ..known.clone()
+            })
+        })
     }
 
     /// A configuration entry is applied: who belongs to the cluster changes, if its batch is
@@ -653,6 +730,9 @@ impl CommitPipeline {
             self.keep_answer(&change.context, outcome);
             is_done
         };
+        if is_accepted {
+            self.await_return(&change);
+        }
         self.consensus
             .apply_change(entry.index, &change, is_accepted)?;
         if is_accepted {
@@ -668,6 +748,27 @@ impl CommitPipeline {
         }
         self.answer_when_in_force();
         Ok(())
+    }
+
+    /// Keeps in mind servers that are connected and leave: they may be added again before they have
+    /// asked for that.
+    fn await_return(&mut self, change: &MembershipChange) {
+        let now = self.state.time.now();
+        let membership = self.consensus.membership();
+        let member = &mut self.member;
+        for part in &change.changes {
+            let known = membership.members.iter().find(|it| it.id == part.id());
+            if let (Change::Remove(id), Some(known)) = (part, known)
+                && member.connected.contains(id)
+            {
+                let waiting = Waiting {
+                    incarnation: known.incarnation,
+                    level: member.levels.get(id).copied().unwrap_or(0),
+                    at: now,
+                };
+                member.members.waiting.insert(*id, waiting);
+            }
+        }
     }
 
     /// Keeps the answer to a change that a client of this server has asked for.
@@ -713,12 +814,7 @@ impl CommitPipeline {
     fn answer_when_in_force(&mut self) {
         let membership = self.consensus.membership();
         let member = &mut self.member;
-        let stays = [
-            &membership.voters,
-            &membership.learners,
-            &membership.learners_next,
-        ];
-        if membership.is_joint() && stays.iter().any(|ids| ids.contains(&member.id)) {
+        if membership.is_joint() && membership.keeps(member.id) {
             return;
         }
         for (requested, outcome, _) in std::mem::take(&mut member.members.answers) {
@@ -737,13 +833,17 @@ impl CommitPipeline {
         member.links.wire.set_addresses(&addresses);
         member.next_announcement = now;
         member.is_status_due = true;
-        let is_leaving = !membership.contains(member.id) && !self.applier.is_recovering();
-        if is_leaving && member.role.role != Role::Leader {
+        let had_left = member.members.has_left;
+        member.members.has_left = !membership.keeps(member.id)
+            && !self.applier.is_recovering
+            && member.role.role != Role::Leader;
+        if member.members.has_left && !had_left {
             tracing::warn!(
                 server = member.id,
                 "this server is no member of its ensemble: it serves no clients; stop it, or add it again"
             );
-            // Clients are disconnected soon, as without a leader.
+        }
+        if member.members.has_left && !membership.contains(member.id) {
             self.consensus.forget_leader();
         }
     }

@@ -40,6 +40,9 @@ impl CommitPipeline {
             self.heard_hello(hello);
         }
         let member = &mut self.member;
+        if let PeerEvent::Gone { peer } = &event {
+            member.members.gone(*peer);
+        }
         if let Some(bootstrap) = &mut member.links.bootstrap {
             for (to, frame) in bootstrap.event(&event) {
                 // Whoever misses it reports again when it is connected.

@@ -357,7 +357,7 @@ impl CommitPipeline {
             synced.clear();
         }
         member.proposals.clear();
-        member.members.role_changed();
+        member.members.role_changed(now);
         if role.role == Role::Leader {
             if member.led_terms.len() == TERMS_KEPT {
                 member.led_terms.pop_front();
