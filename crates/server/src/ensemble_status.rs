@@ -82,6 +82,6 @@ impl EnsembleStatus {
 
     /// Whether this server receives every write and does not vote.
     pub(crate) fn is_observer(&self) -> bool {
-        self.learners.contains(&self.id) && !self.voters.contains(&self.id)
+        !self.voters.contains(&self.id)
     }
 }
