@@ -153,6 +153,16 @@ pub enum ServerError {
     /// Consensus refused.
     #[error("the server stopped: {0}; keep the data folder and report this")]
     Consensus(ConsensusError),
+    /// The data folder was removed or replaced while the server ran.
+    #[error(
+        "the server stopped: its data folder {folder} was removed or replaced while it ran, so no later start would find \
+         what it writes; put the folder back if it was moved, and start again; if it is lost, start a server of an ensemble \
+         with an empty folder and admit it with `baton server replace`, one that stands alone from a backup"
+    )]
+    FolderGone {
+        /// The folder.
+        folder: String,
+    },
     /// This server's log lacks entries that it has acknowledged.
     #[error("the server stopped: {0}")]
     LostLog(StepError),

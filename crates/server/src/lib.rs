@@ -24,6 +24,7 @@
 //! | `builder` | settings, one call each |
 //! | `pages` | pages that the program around the server adds to its HTTP, and who looks at them |
 //! | `server` | the start and the stop of a server |
+//! | `folder_watch` | a data folder that is removed or replaced while the server runs |
 //! | `start_line` | the line of the log that says which server serves what |
 //! | `offline` | a data folder while no server runs on it |
 //! | `restoring` | what becomes of a state from the past before it is served |
@@ -72,6 +73,7 @@ mod ensemble;
 mod ensemble_status;
 mod error;
 mod exposure;
+mod folder_watch;
 pub mod http;
 mod inherited;
 mod listener;

@@ -37,6 +37,7 @@ use crate::connections::registry::Connections;
 use crate::ensemble::Links;
 use crate::ensemble_status::EnsembleStatus;
 use crate::error::{ServerError, StartError};
+use crate::folder_watch;
 use crate::listener::{self, Listener};
 use crate::net::tls_handshake::PortTls;
 use crate::net::{accept, lag};
@@ -210,7 +211,7 @@ impl Server {
             // made.
             listener::check_unix(path)?;
         }
-        let held = Arc::clone(&storage);
+        let (held, watched) = (Arc::clone(&storage), Arc::clone(&storage));
         let hold = hold_of(Arc::clone(&storage)).await?;
         let (started, outcome) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
@@ -246,7 +247,9 @@ impl Server {
             ended,
         };
         let lag = lag::measure(Arc::clone(&server.state));
-        server.accepting.get_mut().spawn(lag);
+        let accepting = server.accepting.get_mut();
+        accepting.spawn(lag);
+        accepting.spawn(folder_watch::watch(Arc::clone(&server.state), watched));
         if let Some(hold) = hold {
             let held = hold_sessions(&server.state, hold, held);
             server.accepting.get_mut().spawn(held);

@@ -338,3 +338,39 @@ async fn clients_of_a_removed_server_see_the_new_list_and_are_sent_elsewhere_at_
     let why = "this server was removed from its ensemble; let the client connect to another server";
     assert_eq!(lines(why).len(), 1, "not because it knows no leader");
 }
+
+/// It has promised and acknowledged what it knows no more, so its vote is none until it is removed
+/// and added again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voter_that_waits_without_its_folder_is_none_that_a_change_can_count_on() {
+    LazyLock::force(&LOG);
+    let mut ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    ensemble.kill(others[0]).await;
+    ensemble.lose_folder(others[0]);
+    let waiting = ensemble.start_waiting(others[0]);
+    let refused = format!(
+        "server={leader} remote={} by=\"the other server\"",
+        ensemble.peer_address(leader)
+    );
+    let asked = async {
+        while lines(&refused).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let asked = tokio::time::timeout(support::PATIENCE, asked).await;
+    asked.expect("the leader refuses it");
+    // Its client may not change the members: NoAuth, if the others were enough.
+    let mut wire = ensemble.open(leader).await;
+    let id = others[1].to_string();
+    let remove = Request::Reconfig {
+        joining: None,
+        leaving: Some(&id),
+        new_members: None,
+        config_id: -1,
+    };
+    let code = wire.call(remove).await.unwrap_err();
+    assert_eq!(code, ErrorCode::NewConfigNoQuorum);
+    waiting.abort();
+}

@@ -70,6 +70,15 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// [`LockError::InUse`] when another holder has it, without waiting.
     fn lock(&self) -> Result<LockGuard, LockError>;
 
+    /// Device and inode of the file that [`lock`](Storage::lock) has taken, by its name: another
+    /// one, or none, tells that the folder was replaced or removed. `None`: nothing can replace it.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn inode(&self) -> io::Result<Option<(u64, u64)>> {
+        Ok(None)
+    }
+
     /// The name as a person finds it, for messages: with its folder.
     fn location(&self, name: &str) -> String;
 }

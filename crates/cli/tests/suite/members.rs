@@ -386,7 +386,15 @@ fn r17_a_server_that_has_lost_its_data_is_replaced_under_its_id() {
 fn a_voter_is_added_once_it_runs_and_within_the_time_that_is_given() {
     let mut servers = Servers::three_and(1);
     let line = servers.line(4, "participant");
-    let brief = ["server", "add", &line, "--wait", "1s", "--auth-file", "auth"];
+    let brief = [
+        "server",
+        "add",
+        &line,
+        "--wait",
+        "1s",
+        "--auth-file",
+        "auth",
+    ];
     let absent = servers.run(&brief);
     assert_eq!(absent.code, 1, "{absent:?}");
     assert!(absent.err.contains("no server waits at"), "{absent:?}");

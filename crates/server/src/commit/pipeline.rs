@@ -272,6 +272,9 @@ impl CommitPipeline {
             if self.state.inbox.is_aborted() {
                 return Ok(());
             }
+            if let Some(error) = self.state.inbox.take_failure() {
+                return Err(error);
+            }
             if self.log.is_inline()
                 && self.backlog.is_empty()
                 && let Some((groups, until)) =

@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::connections::conn::Conn;
+use crate::error::ServerError;
 use crate::time::ServerTime;
 use crate::traces::WriteOnItsWay;
 
@@ -259,6 +260,8 @@ struct State {
     closed: bool,
     stop: bool,
     abort: bool,
+    /// Why the core is to stop at once.
+    failure: Option<ServerError>,
     /// Whether the core is to wake though there is no work.
     nudged: bool,
     /// Sessions that the owner of the server asked to expire.
@@ -544,6 +547,20 @@ impl Inbox {
             state.abort = true;
         }
         self.ready.notify_one();
+    }
+
+    /// Has the core stop at once for this reason.
+    pub(crate) fn fail(&self, error: ServerError) {
+        {
+            let mut state = self.state.lock();
+            state.stop = true;
+            state.failure = Some(error);
+        }
+        self.ready.notify_one();
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<ServerError> {
+        self.state.lock().failure.take()
     }
 
     pub(crate) fn is_aborted(&self) -> bool {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use baton_proto::{ErrorCode, Request};
 
-use crate::reconfig::{SEQUENTIAL, asks_to_join, change, children, list_at, make, reconfig, superuser};
+use crate::reconfig::{
+    SEQUENTIAL, asks_to_join, change, children, list_at, make, reconfig, superuser,
+};
 use crate::support::PATIENCE;
 use crate::support::ensemble::{Ensemble, sync};
 

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::privacy::{self, FILE_MODE, FOLDER_MODE, FolderError};
@@ -152,6 +152,11 @@ impl Storage for DirStorage {
         file.rewind()?;
         writeln!(file, "{}", std::process::id())?;
         Ok(LockGuard::new(file))
+    }
+
+    fn inode(&self) -> io::Result<Option<(u64, u64)>> {
+        let lock = fs::metadata(self.path.join(LOCK_FILE))?;
+        Ok(Some((lock.dev(), lock.ino())))
     }
 
     fn location(&self, name: &str) -> String {

@@ -100,6 +100,40 @@ async fn r04_a_follower_with_a_full_disk_holds_nobody_up() {
     assert!(at_other.exists("/large-3").await);
 }
 
+/// Its open files take what is written, and no later start would find it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_folder_is_removed_or_replaced_stops_and_another_leads() {
+    let mut ensemble = Ensemble::start(3).await;
+    for is_replaced in [false, true] {
+        let (leader, other) = leader_and_other(&ensemble).await;
+        let mut wire = ensemble.open(other).await;
+        wire.create("/n-", b"", 2).await.unwrap();
+        let (folder, kept) = (ensemble.folder(leader), tempfile::tempdir().unwrap());
+        let aside = kept.path().join("aside");
+        std::fs::rename(&folder, &aside).unwrap();
+        if is_replaced {
+            std::fs::create_dir(&folder).unwrap();
+            for item in std::fs::read_dir(&aside).unwrap() {
+                let item = item.unwrap();
+                std::fs::copy(item.path(), folder.join(item.file_name())).unwrap();
+            }
+        }
+        let failed = tokio::time::timeout(PATIENCE, ensemble.server(leader).failed()).await;
+        let failed = failed
+            .expect("a server without its folder stops")
+            .to_string();
+        assert!(failed.contains("was removed or replaced"), "{failed}");
+        ensemble.kill(leader).await;
+        assert_ne!(ensemble.leader().await, leader);
+        // Put back, it is what it was.
+        if is_replaced {
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
+        std::fs::rename(&aside, &folder).unwrap();
+        ensemble.start_all(&[leader]).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn r04_a_leader_whose_disk_fails_stops_and_another_leads() {
     let (mut ensemble, disks) = on_fault_storages().await;
