@@ -174,6 +174,12 @@ impl Members {
         answers.map(|(requested, ..)| requested)
     }
 
+    /// This server has applied this entry. From there on its own membership says whether it is a
+    /// member: it may have been added again before a refusal came in.
+    pub(super) fn entry_applied(&mut self, index: u64) {
+        self.removed_by.take_if(|removed_by| index >= *removed_by);
+    }
+
     /// Whether the cluster goes on without this server, though its log does not say so.
     pub(crate) fn is_removed(&self) -> bool {
         self.removed_by.is_some()
@@ -835,7 +841,7 @@ impl CommitPipeline {
         member.is_status_due = true;
         let had_left = member.members.has_left;
         member.members.has_left = !membership.keeps(member.id)
-            && !self.applier.is_recovering
+            && !self.applier.is_recovering()
             && member.role.role != Role::Leader;
         if member.members.has_left && !had_left {
             tracing::warn!(

@@ -283,6 +283,7 @@ impl CommitPipeline {
         self.run_due_reads();
         self.note_digest(index);
         let member = &mut self.member;
+        member.members.entry_applied(index);
         if member.applied_term == term {
             return;
         }
