@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::exit::Failure;
 
@@ -81,11 +82,15 @@ fn home() -> Option<PathBuf> {
     of_user("HOME").or_else(of_system)
 }
 
-/// Whether the folder, or the first one above it that is there, is this user's.
+/// Whether the folder, or the first one above it that is there, is this user's, or one of the
+/// superuser's that this user may enter: `sudo -u USER -E` leaves `/root`.
 fn is_users(folder: &Path) -> bool {
     let mut there = folder.ancestors();
-    let about = there.find_map(|folder| std::fs::metadata(folder).ok());
-    about.is_none_or(|about| is_trusted(about.uid(), Uid::effective().as_raw()))
+    let about = there.find_map(|folder| Some((folder, std::fs::metadata(folder).ok()?)));
+    about.is_none_or(|(folder, about)| {
+        let may_enter = accessat(CWD, folder, Access::EXEC_OK, AtFlags::EACCESS).is_ok();
+        may_enter && is_trusted(about.uid(), Uid::effective().as_raw())
+    })
 }
 
 fn state_home() -> Result<PathBuf, Failure> {
@@ -104,6 +109,16 @@ mod tests {
         for (owner, user, expected) in [(7, 7, true), (0, 7, true), (7, 0, false), (8, 7, false)] {
             assert_eq!(is_trusted(owner, user), expected, "{owner} {user}");
         }
+    }
+
+    #[test]
+    fn a_home_that_this_user_may_not_enter_is_passed_over() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(is_users(home.path()) && is_users(&home.path().join("none/yet")));
+        // Not a folder: nobody may enter it, not even the superuser.
+        let file = home.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(!is_users(&file) && !is_users(&file.join("below")));
     }
 
     #[test]
