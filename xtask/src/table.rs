@@ -1,5 +1,7 @@
 //! Measurements from several rounds, and the tables made of them.
 
+use std::time::Duration;
+
 /// One measured quantity, a value for each round.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series(Vec<f64>);
@@ -21,6 +23,19 @@ impl Series {
             (None, _) => 0.0,
         }
     }
+}
+
+/// Count, quantiles and maximum of what took this long.
+pub(crate) fn latencies(mut took: Vec<Duration>) -> String {
+    took.sort_unstable();
+    let at = |part: usize| {
+        let place = (took.len() * part / 1000).min(took.len().saturating_sub(1));
+        took.get(place)
+            .map_or(0.0, |took| took.as_secs_f64() * 1000.0)
+    };
+    let (p50, p99, p999, most) = (at(500), at(990), at(999), at(1000));
+    let count = took.len();
+    format!("{count}, p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, longest {most:.1} ms")
 }
 
 /// A measurement for a table: thousands apart, three significant digits below 100.

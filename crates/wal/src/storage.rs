@@ -71,7 +71,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn lock(&self) -> Result<LockGuard, LockError>;
 
     /// Device and inode of the file that [`lock`](Storage::lock) has taken, by its name: another
-    /// one, or none, tells that the folder was replaced or removed. `None`: nothing can replace it.
+    /// one, or none, means that the folder was replaced or removed. `None`: nothing can replace it.
     ///
     /// # Errors
     /// Whatever the system says.

@@ -12,7 +12,8 @@
 //! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
 //! | `chaos` | faults of every kind in random order |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
-//! | `busy` | servers without a fault on a machine that has more to do than it can |
+//! | `busy` | elections without a fault: a busy machine, a client with large values |
+//! | `stale` | reads at one server right after a write at another, beside Apache ZooKeeper |
 //! | `members` | several servers that join and leave at once, while one is killed |
 //! | `folders` | servers that are started with an empty folder, or an older one |
 //! | `lock` | `baton lock` held, and handed on, through every fault |
@@ -39,6 +40,7 @@ mod lock;
 mod members;
 pub(crate) mod pods;
 mod stage;
+mod stale;
 mod throughput;
 pub(crate) mod upgrade;
 
@@ -57,7 +59,7 @@ use crate::{Result, table};
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do only these trials [default: all but busy-machine, figures and throughput].
+    /// Do only these trials [default: all but busy-machine, large-writes and comparisons].
     #[arg(value_enum)]
     trials: Vec<Trial>,
     /// Runs of each trial [default: 20; of chaos with --seconds, as many as begin in that time].
@@ -129,6 +131,9 @@ enum Trial {
     Members,
     /// No fault, on a busy machine, for ten minutes or --seconds: how many elections there are.
     BusyMachine,
+    /// No fault, one client that writes values of 1 MB without a pause, for ten minutes or
+    /// --seconds: how many elections there are, and how long another client's writes take.
+    LargeWrites,
     /// Servers are killed, paused, cut off, restarted, and started with an empty folder, in random
     /// order, for as long as --seconds says.
     Chaos,
@@ -136,6 +141,8 @@ enum Trial {
     Figures,
     /// Operations a second and their cost beside Apache ZooKeeper, for docs/benchmarks.md.
     Throughput,
+    /// Old values read at one server right after a write at another, beside Apache ZooKeeper.
+    StaleReads,
 }
 
 /// All but the one that takes long, and what is taken for the page. Those that only Baton can take
@@ -156,6 +163,8 @@ const ALL: [Trial; 11] = [
 
 /// Runs of a trial, where nothing else is asked for.
 const RUNS: usize = 20;
+/// Writes of each round of stale-reads.
+const STALE_WRITES: usize = 600;
 
 impl Trial {
     fn name(self) -> String {
@@ -172,6 +181,7 @@ impl Trial {
                 | Self::OlderFolder
                 | Self::Members
                 | Self::BusyMachine
+                | Self::LargeWrites
                 | Self::Chaos
         )
     }
@@ -188,7 +198,11 @@ impl Trial {
 
     /// The most elections that no fault calls for.
     fn most_elections(self) -> Option<u64> {
-        (self == Self::BusyMachine).then_some(1)
+        match self {
+            Self::BusyMachine => Some(1),
+            Self::LargeWrites => Some(0),
+            _ => None,
+        }
     }
 
     async fn run(self, settings: &Settings) -> Result<Report> {
@@ -204,9 +218,10 @@ impl Trial {
             Self::OlderFolder => folders::older_folder(settings).await,
             Self::Members => members::change_several(settings).await,
             Self::BusyMachine => busy::busy_machine(settings).await,
+            Self::LargeWrites => busy::large_writes(settings).await,
             Self::Chaos => chaos::faults_of_every_kind(settings).await,
-            Self::Figures | Self::Throughput => {
-                Err("what is taken for the page is no trial".into())
+            Self::Figures | Self::Throughput | Self::StaleReads => {
+                Err("a comparison with ZooKeeper is no trial".into())
             }
         }
     }
@@ -249,6 +264,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let (baton, rounds, seconds) = (settings.baton()?, args.rounds, args.window);
             let taken = throughput::take(&baton, rounds, seconds, args.rows.as_deref(), args.print);
             runtime.block_on(taken)?;
+            continue;
+        }
+        if trial == Trial::StaleReads {
+            runtime.block_on(stale::take(&settings.baton()?, args.rounds, STALE_WRITES))?;
             continue;
         }
         if target == Target::ZooKeeper && trial.is_for_baton_only() {

@@ -25,7 +25,7 @@ async fn passes(trial: Trial, runs: usize) {
         busy_threads: 2,
     };
     let settings = match trial {
-        Trial::BusyMachine => Settings {
+        Trial::BusyMachine | Trial::LargeWrites => Settings {
             limit: Some(Duration::from_secs(1)),
             ..settings
         },
@@ -93,4 +93,9 @@ async fn elections_on_a_busy_machine_are_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_lost_under_faults_of_every_kind_in_random_order() {
     passes(Trial::Chaos, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_large_values_is_counted_beside_small_writes() {
+    passes(Trial::LargeWrites, 1).await;
 }
