@@ -3,7 +3,7 @@
 //! Owns the rows that a page gets: `docs/internals/console.md` lists their fields. A row is short
 //! whatever the length of its queue; the whole of one recipe is asked for by its path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use baton::inspect::{LockNode, LockSnapshot, NodeInfo};
@@ -120,7 +120,8 @@ impl Scene {
         }
         let deadlocks = surveyor.deadlocks();
         let ids: Vec<_> = deadlocks.iter().map(|deadlock| deadlock.id()).collect();
-        self.retain(Kind::Deadlock, |id| ids.iter().any(|known| known == id));
+        let known: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+        self.retain(Kind::Deadlock, |id| known.contains(id));
         for (id, deadlock) in ids.iter().zip(deadlocks) {
             self.set(Kind::Deadlock, id, deadlock);
         }

@@ -142,6 +142,175 @@ struct Hop {
     to: usize,
 }
 
+/// The largest set of waits of which each waits for others of it, found by taking out what is not
+/// of it. Looks at each blocker of each wait a few times, however long the chains are.
+struct Stuck<'g> {
+    graph: &'g WaitGraph,
+    stuck: Vec<bool>,
+    /// The waits that each node blocks.
+    blocked_by: Vec<Vec<usize>>,
+    /// The nodes of each session that block a wait.
+    blockers_of: HashMap<i64, Vec<usize>>,
+    /// The stuck waits of each session, and of each session in each lock.
+    of_session: HashMap<i64, usize>,
+    in_lock: HashMap<(i64, usize), usize>,
+    /// The locks in which each session has stuck waits.
+    locks_of: HashMap<i64, usize>,
+    /// Blockers of each wait that are stuck.
+    stuck_blockers: Vec<usize>,
+    /// What is known of each node: whether its own wait is stuck, and whether its session has a
+    /// stuck wait in another lock.
+    nodes: Vec<(bool, bool)>,
+    /// Nodes that have been looked at.
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl<'g> Stuck<'g> {
+    fn of(graph: &'g WaitGraph) -> Self {
+        let mut this = Self {
+            graph,
+            stuck: vec![true; graph.edges.len()],
+            blocked_by: vec![Vec::new(); graph.nodes.len()],
+            blockers_of: HashMap::new(),
+            of_session: HashMap::new(),
+            in_lock: HashMap::new(),
+            locks_of: HashMap::new(),
+            stuck_blockers: vec![0; graph.edges.len()],
+            nodes: Vec::new(),
+            #[cfg(test)]
+            looks: 0,
+        };
+        for (at, edge) in graph.edges.iter().enumerate() {
+            let session = graph.session(edge.waiter);
+            *this.of_session.entry(session).or_default() += 1;
+            let here = this.in_lock.entry((session, edge.lock)).or_default();
+            *here += 1;
+            if *here == 1 {
+                *this.locks_of.entry(session).or_default() += 1;
+            }
+            for blocker in &edge.blockers {
+                if let Some(blocked) = this.blocked_by.get_mut(*blocker) {
+                    if blocked.is_empty() {
+                        let owner = graph.session(*blocker);
+                        this.blockers_of.entry(owner).or_default().push(*blocker);
+                    }
+                    blocked.push(at);
+                }
+            }
+        }
+        let nodes = (0..graph.nodes.len()).map(|node| this.look_at(node));
+        this.nodes = nodes.collect();
+        let mut over = Vec::new();
+        for (at, edge) in graph.edges.iter().enumerate() {
+            let session = graph.session(edge.waiter);
+            let blockers = edge.blockers.iter();
+            let stuck = blockers.filter(|node| this.blocks(**node, session)).count();
+            if let Some(count) = this.stuck_blockers.get_mut(at) {
+                *count = stuck;
+            }
+            if !stays(graph, &this.stuck_blockers, at) {
+                over.push(at);
+            }
+        }
+        while let Some(at) = over.pop() {
+            this.take_out(at, &mut over);
+        }
+        this
+    }
+
+    /// What is so of the node now.
+    fn look_at(&self, node: usize) -> (bool, bool) {
+        let Some(vertex) = self.graph.nodes.get(node) else {
+            return (false, false);
+        };
+        let waits = vertex.wait.and_then(|wait| self.stuck.get(wait));
+        let owner = vertex.node.session;
+        let all = self.of_session.get(&owner).copied().unwrap_or(0);
+        let here = self.in_lock.get(&(owner, vertex.lock)).copied();
+        (waits == Some(&true), all > here.unwrap_or(0))
+    }
+
+    /// Whether the node keeps a wait of this session stuck.
+    fn blocks(&self, node: usize, session: i64) -> bool {
+        let (waits, elsewhere) = self.nodes.get(node).copied().unwrap_or_default();
+        waits || elsewhere && self.graph.session(node) != session
+    }
+
+    /// Takes a wait out, and adds those to `over` that are not stuck without it.
+    fn take_out(&mut self, at: usize, over: &mut Vec<usize>) {
+        let Some(stuck) = self.stuck.get_mut(at) else {
+            return;
+        };
+        let Some(edge) = self.graph.edges.get(at).filter(|_| *stuck) else {
+            return;
+        };
+        *stuck = false;
+        let session = self.graph.session(edge.waiter);
+        if let Some(all) = self.of_session.get_mut(&session) {
+            *all = all.saturating_sub(1);
+        }
+        let here = self.in_lock.entry((session, edge.lock)).or_default();
+        *here = here.saturating_sub(1);
+        let is_left = *here > 0;
+        self.renew(edge.waiter, over);
+        if is_left {
+            return;
+        }
+        let locks = self.locks_of.entry(session).or_default();
+        *locks = locks.saturating_sub(1);
+        // Only where all that is left is in one lock, there is a lock whose nodes block no more.
+        if *locks <= 1 {
+            let nodes = self.blockers_of.get(&session).cloned();
+            for node in nodes.into_iter().flatten() {
+                self.renew(node, over);
+            }
+        }
+    }
+
+    /// Looks at a node again, and adds the waits to `over` that it kept stuck.
+    fn renew(&mut self, node: usize, over: &mut Vec<usize>) {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        let now = self.look_at(node);
+        let Some(known) = self.nodes.get_mut(node) else {
+            return;
+        };
+        let before = std::mem::replace(known, now);
+        if before == now {
+            return;
+        }
+        let owner = self.graph.session(node);
+        let blocks =
+            |(waits, elsewhere): (bool, bool), session| waits || elsewhere && owner != session;
+        let blocked = self.blocked_by.get(node).map_or(&[][..], Vec::as_slice);
+        for at in blocked {
+            let waiter = self.graph.edges.get(*at).map_or(0, |edge| edge.waiter);
+            let session = self.graph.session(waiter);
+            if !blocks(before, session) || blocks(now, session) {
+                continue;
+            }
+            if let Some(stuck) = self.stuck_blockers.get_mut(*at) {
+                *stuck = stuck.saturating_sub(1);
+            }
+            if !stays(self.graph, &self.stuck_blockers, *at) {
+                over.push(*at);
+            }
+        }
+    }
+}
+
+/// Whether the wait is stuck, by how many of its blockers are.
+fn stays(graph: &WaitGraph, stuck_blockers: &[usize], at: usize) -> bool {
+    let stuck = stuck_blockers.get(at).copied().unwrap_or(0);
+    graph.edges.get(at).is_some_and(|edge| match edge.any {
+        true => stuck == edge.blockers.len(),
+        false => stuck > 0,
+    })
+}
+
 impl WaitGraph {
     /// The graph of these recipes. `written` yields the change that last wrote the node at a path.
     #[must_use]
@@ -239,60 +408,7 @@ impl WaitGraph {
     /// Returns for each wait whether it ends only if one of others that do not end by themselves is
     /// ended: the largest set of waits of which each waits for others of it.
     fn stuck(&self) -> Vec<bool> {
-        let mut stuck = vec![true; self.edges.len()];
-        // The stuck waits of each session, and of each session in each lock.
-        let mut of_session: HashMap<i64, usize> = HashMap::new();
-        let mut in_lock: HashMap<(i64, usize), usize> = HashMap::new();
-        for edge in &self.edges {
-            let session = self.session(edge.waiter);
-            *of_session.entry(session).or_default() += 1;
-            *in_lock.entry((session, edge.lock)).or_default() += 1;
-        }
-        loop {
-            let mut changed = false;
-            for (at, edge) in self.edges.iter().enumerate() {
-                if stuck.get(at) != Some(&true) {
-                    continue;
-                }
-                let session = self.session(edge.waiter);
-                let is_stuck = |blocker: &usize| {
-                    let Some(vertex) = self.nodes.get(*blocker) else {
-                        return false;
-                    };
-                    let waits = vertex.wait.and_then(|wait| stuck.get(wait));
-                    if waits == Some(&true) {
-                        return true;
-                    }
-                    let owner = vertex.node.session;
-                    let all = of_session.get(&owner).copied().unwrap_or(0);
-                    let here = in_lock.get(&(owner, vertex.lock)).copied().unwrap_or(0);
-                    owner != session && all > here
-                };
-                let stays = match edge.any {
-                    true => edge.blockers.iter().all(is_stuck),
-                    false => edge.blockers.iter().any(is_stuck),
-                };
-                if stays {
-                    continue;
-                }
-                changed = true;
-                if let Some(stuck) = stuck.get_mut(at) {
-                    *stuck = false;
-                }
-                for count in [
-                    of_session.get_mut(&session),
-                    in_lock.get_mut(&(session, edge.lock)),
-                ]
-                .into_iter()
-                .flatten()
-                {
-                    *count = count.saturating_sub(1);
-                }
-            }
-            if !changed {
-                return stuck;
-            }
-        }
+        Stuck::of(self).stuck
     }
 
     /// The stuck waits by which a stuck wait goes on: those of its blockers, and those of the
@@ -619,4 +735,131 @@ pub async fn verified(
             })
     };
     Ok(cycles.into_iter().filter(is_there).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait: the lock, the session, the nodes that block it, and whether one of them is enough.
+    type Wait<'a> = (usize, i64, &'a [usize], bool);
+
+    /// A graph of these holders, each with its lock and session, and these waits. The node of a
+    /// wait comes behind the holders, at the place of the wait.
+    fn graph(holders: &[(usize, i64)], waits: &[Wait<'_>]) -> WaitGraph {
+        let mut graph = WaitGraph::default();
+        let vertex = |lock, session, wait: Option<usize>| Vertex {
+            node: WaitNode {
+                path: String::new(),
+                czxid: 0,
+                session,
+                process: None,
+                since_ms: 0,
+                is_reader: false,
+            },
+            lock,
+            holds: wait.is_none(),
+            wait,
+        };
+        for (lock, session) in holders {
+            graph.nodes.push(vertex(*lock, *session, None));
+        }
+        for (at, (lock, session, blockers, any)) in waits.iter().enumerate() {
+            graph.nodes.push(vertex(*lock, *session, Some(at)));
+            graph.of_session.entry(*session).or_default().push(at);
+            graph.edges.push(Edge {
+                lock: *lock,
+                waiter: holders.len() + at,
+                blockers: blockers.to_vec(),
+                any: *any,
+                permits: None,
+            });
+        }
+        graph
+    }
+
+    /// As the definition says it: until nothing changes, each wait that does not belong is left
+    /// out.
+    fn by_definition(graph: &WaitGraph) -> Vec<bool> {
+        let mut stuck = vec![true; graph.edges.len()];
+        loop {
+            let before = stuck.clone();
+            for (at, edge) in graph.edges.iter().enumerate() {
+                let session = graph.session(edge.waiter);
+                let is_stuck = |node: &usize| {
+                    let vertex = &graph.nodes[*node];
+                    let owner = vertex.node.session;
+                    let elsewhere = graph.edges.iter().zip(&before).any(|(other, stuck)| {
+                        let of_owner = graph.session(other.waiter) == owner;
+                        *stuck && of_owner && other.lock != vertex.lock
+                    });
+                    vertex.wait.is_some_and(|wait| before[wait]) || owner != session && elsewhere
+                };
+                stuck[at] &= match edge.any {
+                    true => edge.blockers.iter().all(is_stuck),
+                    false => edge.blockers.iter().any(is_stuck),
+                };
+            }
+            if stuck == before {
+                return stuck;
+            }
+        }
+    }
+
+    /// Session n holds lock n, and waits in the lock of the next one.
+    fn chain(length: usize, is_ring: bool) -> WaitGraph {
+        let holders: Vec<_> = (0..length).map(|n| (n, n as i64)).collect();
+        let blockers: Vec<_> = (1..=length).map(|next| [next % length]).collect();
+        let waits = blockers.iter().enumerate().map(|(n, blocker)| {
+            let wait: Wait<'_> = ((n + 1) % length, n as i64, blocker, false);
+            wait
+        });
+        let waits: Vec<_> = waits.take(length - usize::from(!is_ring)).collect();
+        graph(&holders, &waits)
+    }
+
+    #[test]
+    fn a_long_chain_of_waits_is_looked_at_a_few_times_however_its_waits_are_ordered() {
+        const LENGTH: usize = 20_000;
+        for (is_ring, expected) in [(false, false), (true, true)] {
+            let graph = chain(LENGTH, is_ring);
+            let found = Stuck::of(&graph);
+            assert!(found.stuck.iter().all(|stuck| *stuck == expected));
+            assert!(found.looks <= 4 * LENGTH, "{} looks", found.looks);
+        }
+    }
+
+    #[test]
+    fn what_is_stuck_is_what_the_definition_says() {
+        // A generator of numbers that is the same each time.
+        let mut state = 1_u64;
+        let mut draw = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        let mut both = [0, 0];
+        for _ in 0..3000 {
+            let holders: Vec<_> = (0..4).map(|_| (draw(4), draw(4) as i64)).collect();
+            let count = 1 + draw(7);
+            let blockers: Vec<Vec<usize>> = (0..count)
+                .map(|_| (0..=draw(2)).map(|_| draw(4 + count)).collect())
+                .collect();
+            let waits: Vec<Wait<'_>> = blockers
+                .iter()
+                .map(|blockers| {
+                    let any = draw(4) == 0;
+                    (draw(4), draw(4) as i64, blockers.as_slice(), any)
+                })
+                .collect();
+            let graph = graph(&holders, &waits);
+            let expected = by_definition(&graph);
+            assert_eq!(graph.stuck(), expected, "{graph:?}");
+            for stuck in expected {
+                both[usize::from(stuck)] += 1;
+            }
+        }
+        assert!(both.iter().all(|count| *count > 500), "{both:?}");
+    }
 }
