@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes};
 use crate::fields::{
     decode_bytes, owned_strings, put_path_and_version, put_path_and_watch, put_set_data,
 };
-use crate::wire::{put_bool, put_buffer, put_string, put_strings};
+use crate::wire::{put_bool, put_buffer, put_count, put_string};
 use crate::{Create, DecodeError, DecodeErrorKind, Decoder, ErrorCode, OpCode, Stat};
 
 /// Type of a result that is an error, and of the closing header.
@@ -223,7 +223,8 @@ impl MultiResult {
             .collect()
     }
 
-    fn encode(&self, out: &mut impl BufMut) {
+    /// Writes the result as a part of a chain.
+    pub fn encode(&self, out: &mut impl BufMut) {
         let mut header = |op: OpCode| put_header(out, op.code(), false, 0);
         match self {
             Self::Create { path } => {
@@ -241,14 +242,12 @@ impl MultiResult {
                 stat.encode(out);
             }
             Self::Check => header(OpCode::Check),
-            Self::Data { data, stat } => {
-                header(OpCode::GetData);
-                put_buffer(out, data.as_deref());
-                stat.encode(out);
-            }
+            Self::Data { data, stat } => Self::put_data(out, data.as_deref(), stat),
             Self::Children(names) => {
-                header(OpCode::GetChildren);
-                put_strings(out, names.iter().map(String::as_str));
+                Self::begin_children(out, names.len());
+                for name in names {
+                    put_string(out, name);
+                }
             }
             Self::Error(code) => {
                 put_header(out, TYPE_ERROR, false, code.code());
@@ -262,7 +261,25 @@ impl MultiResult {
         for result in results {
             result.encode(out);
         }
+        Self::end_chain(out);
+    }
+
+    /// Ends a chain whose results were written one by one.
+    pub fn end_chain(out: &mut impl BufMut) {
         put_header(out, TYPE_ERROR, true, -1);
+    }
+
+    /// Writes a result of [`MultiResult::Data`] from where the data lives.
+    pub fn put_data(out: &mut impl BufMut, data: Option<&[u8]>, stat: &Stat) {
+        put_header(out, OpCode::GetData.code(), false, 0);
+        put_buffer(out, data);
+        stat.encode(out);
+    }
+
+    /// Begins a result of [`MultiResult::Children`]: that many names follow.
+    pub fn begin_children(out: &mut impl BufMut, names: usize) {
+        put_header(out, OpCode::GetChildren.code(), false, 0);
+        put_count(out, names);
     }
 
     /// Reads the chain; `whole` is the buffer that `from` reads, so that data can be shared with

@@ -3,6 +3,7 @@
 //! Owns what takes several of these parts; each part by itself is in a module of its own.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -78,6 +79,11 @@ pub(crate) struct ServerState {
     pub(crate) ensemble: Option<Mutex<EnsembleStatus>>,
     #[cfg(feature = "simulation")]
     pub(crate) simulated: crate::simulated::Simulated,
+}
+
+/// A seed of the hash tables of a tree, which no client can know.
+pub(crate) fn hash_seed() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 impl ServerState {

@@ -6,7 +6,6 @@ use core::net::IpAddr;
 use std::borrow::Cow;
 
 use baton_proto::{Acl, Perms};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::identity::{Identity, Name, name_hash};
 
@@ -17,9 +16,7 @@ pub struct AclList {
     /// Permissions of everybody.
     world: Perms,
     names: Box<[NameRule]>,
-    ranges: Box<[RangeRule]>,
-    /// The distinct lengths of the prefixes in `ranges`.
-    widths: Box<[(bool, u32)]>,
+    addresses: Box<[AddressRule]>,
     hash: u64,
 }
 
@@ -32,19 +29,18 @@ struct NameRule {
     perms: Perms,
 }
 
-/// Permissions of a range of addresses. Sorted by `network`.
+/// Permissions of the addresses from this one up to that of the next rule. Sorted by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct RangeRule {
-    network: Network,
+struct AddressRule {
+    from: Address,
     perms: Perms,
 }
 
-/// The addresses that begin with a prefix: whether they are of IPv6, the bits of the prefix, and
-/// the prefix.
-type Network = (bool, u32, u128);
+/// An address, or the first one behind a range: whether it is of IPv6, and its number.
+type Address = (bool, u128);
 
 impl AclList {
-    /// A list of these entries, which have that [`content_hash`].
+    /// A list of these entries, whose content has that hash, which is the same on every replica.
     pub(crate) fn new(entries: Vec<Acl<'static>>, hash: u64) -> Self {
         // A list without entries allows everything.
         let mut world = Perms(if entries.is_empty() { -1 } else { 0 });
@@ -53,10 +49,10 @@ impl AclList {
         for (place, entry) in entries.iter().enumerate() {
             match entry.scheme.as_ref() {
                 "world" if entry.id == "anyone" => world = world | entry.perms,
-                "ip" => ranges.extend(parse_range(&entry.id).map(|(address, bits)| RangeRule {
-                    network: network_of(address, bits),
-                    perms: entry.perms,
-                })),
+                "ip" => ranges.extend(
+                    parse_range(&entry.id)
+                        .map(|(address, bits)| (range_of(address, bits), entry.perms)),
+                ),
                 scheme => names.push(NameRule {
                     hash: name_hash(scheme, &entry.id),
                     entry: place as u32,
@@ -73,22 +69,10 @@ impl AclList {
             }
             is_same
         });
-        ranges.sort_unstable_by_key(|rule| rule.network);
-        ranges.dedup_by(|later, kept| {
-            let is_same = later.network == kept.network;
-            if is_same {
-                kept.perms = kept.perms | later.perms;
-            }
-            is_same
-        });
-        let widths = ranges.iter().map(|rule| (rule.network.0, rule.network.1));
-        let mut widths: Vec<_> = widths.collect();
-        widths.dedup();
         Self {
             world,
             names: names.into(),
-            ranges: ranges.into(),
-            widths: widths.into(),
+            addresses: address_rules(ranges).into(),
             hash,
             entries: entries.into(),
         }
@@ -100,7 +84,7 @@ impl AclList {
         self.world.intersects(wanted)
             || identity.is_super()
             || self.permits_name(identity.names(), wanted)
-            || (!self.ranges.is_empty() && self.permits_address(identity, wanted))
+            || (!self.addresses.is_empty() && self.permits_address(identity, wanted))
     }
 
     fn permits_name(&self, names: &[Name], wanted: Perms) -> bool {
@@ -146,21 +130,29 @@ impl AclList {
 
     fn permits_address(&self, identity: &Identity, wanted: Perms) -> bool {
         let permits = |address: IpAddr| {
-            self.widths.iter().any(|(is_ipv6, bits)| {
-                if *is_ipv6 != address.is_ipv6() {
-                    return false;
-                }
-                let network = network_of(address, *bits);
-                let place = self.ranges.binary_search_by(|rule| {
-                    comparisons::count();
-                    rule.network.cmp(&network)
-                });
-                let rule = place.ok().and_then(|place| self.ranges.get(place));
-                rule.is_some_and(|rule| rule.perms.intersects(wanted))
-            })
+            let address = number_of(address);
+            let after = self.addresses.partition_point(|rule| {
+                comparisons::count();
+                rule.from <= address
+            });
+            let rule = after.checked_sub(1).and_then(|at| self.addresses.get(at));
+            rule.is_some_and(|rule| rule.perms.intersects(wanted))
         };
         let mut addresses = identity.names().iter().filter_map(Name::address);
         addresses.any(permits)
+    }
+
+    /// The most comparisons that a check of this list makes for `identity`.
+    #[must_use]
+    pub fn most_comparisons(&self, identity: &Identity) -> usize {
+        let search = |rules: usize| rules.checked_ilog2().map_or(0, |log| log as usize + 2);
+        let names = identity.names();
+        let of_names = names.len() * search(self.names.len());
+        if self.addresses.is_empty() {
+            return of_names;
+        }
+        let addresses = names.iter().filter_map(Name::address).count();
+        of_names + addresses * search(self.addresses.len())
     }
 
     /// The entries, in the order in which they were set.
@@ -182,17 +174,10 @@ impl AclList {
         self.entries.iter().map(masked).collect()
     }
 
-    /// [`content_hash`] of the entries.
+    /// Hash of the content, the same on every replica.
     pub(crate) const fn content_hash(&self) -> u64 {
         self.hash
     }
-}
-
-/// A hash of the content, the same on every replica.
-pub(crate) fn content_hash(entries: &[Acl<'static>]) -> u64 {
-    let mut bytes = Vec::new();
-    Acl::encode_list(Some(entries), &mut bytes);
-    xxh3_64(&bytes)
 }
 
 fn text_of<'a>(entries: &'a [Acl<'static>], rule: &NameRule) -> (&'a str, &'a str) {
@@ -215,14 +200,64 @@ pub(crate) fn parse_range(text: &str) -> Option<(IpAddr, u32)> {
     Some((address, bits))
 }
 
-/// The addresses that share the first `bits` bits with this one.
-fn network_of(address: IpAddr, bits: u32) -> Network {
-    let (width, value) = match address {
-        IpAddr::V4(address) => (32, address.to_bits().into()),
-        IpAddr::V6(address) => (128, address.to_bits()),
+fn number_of(address: IpAddr) -> Address {
+    match address {
+        IpAddr::V4(address) => (false, address.to_bits().into()),
+        IpAddr::V6(address) => (true, address.to_bits()),
+    }
+}
+
+/// The first and the last of the addresses that share the first `bits` bits with this one.
+fn range_of(address: IpAddr, bits: u32) -> (Address, Address) {
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    let others = u128::MAX.checked_shl(width - bits.min(width)).unwrap_or(0);
+    let (is_ipv6, number) = number_of(address);
+    let last = match is_ipv6 {
+        true => number | !others,
+        false => number | (!others & u128::from(u32::MAX)),
     };
-    let prefix = value.checked_shr(width - bits.min(width)).unwrap_or(0);
-    (address.is_ipv6(), bits, prefix)
+    ((is_ipv6, number & others), (is_ipv6, last))
+}
+
+/// The rules for ranges, of which each two are disjoint or one within the other: what several allow
+/// adds up.
+fn address_rules(mut ranges: Vec<((Address, Address), Perms)>) -> Vec<AddressRule> {
+    // A range comes before those within it.
+    ranges.sort_unstable_by_key(|((first, last), _)| (*first, std::cmp::Reverse(*last)));
+    let mut rules = Vec::new();
+    let mut open: Vec<(Address, Perms)> = Vec::new();
+    for ((first, last), perms) in ranges {
+        end_ranges(&mut open, Some(first), &mut rules);
+        let above = open.last().map_or(Perms(0), |(_, perms)| *perms);
+        open.push((last, perms | above));
+        begin_rule(first, perms | above, &mut rules);
+    }
+    end_ranges(&mut open, None, &mut rules);
+    rules
+}
+
+/// Ends the open ranges that end before this address, or all.
+fn end_ranges(
+    open: &mut Vec<(Address, Perms)>,
+    before: Option<Address>,
+    rules: &mut Vec<AddressRule>,
+) {
+    while let Some(((is_ipv6, last), _)) =
+        open.pop_if(|(last, _)| before.is_none_or(|first| *last < first))
+    {
+        let left = open.last().map_or(Perms(0), |(_, perms)| *perms);
+        // Nothing comes behind the last address of all.
+        if let Some(next) = last.checked_add(1) {
+            begin_rule((is_ipv6, next), left, rules);
+        }
+    }
+}
+
+fn begin_rule(from: Address, perms: Perms, rules: &mut Vec<AddressRule>) {
+    match rules.last_mut() {
+        Some(last) if last.from == from => last.perms = perms,
+        _ => rules.push(AddressRule { from, perms }),
+    }
 }
 
 /// Comparisons of entries, counted for tests of what a list costs.
@@ -256,8 +291,7 @@ mod tests {
     }
 
     fn listed(entries: Vec<Acl<'static>>) -> AclList {
-        let hash = content_hash(&entries);
-        AclList::new(entries, hash)
+        AclList::new(entries, 0)
     }
 
     fn permits(list: &[Acl<'static>], identity: &Identity, wanted: Perms) -> bool {
@@ -313,6 +347,64 @@ mod tests {
     }
 
     #[test]
+    fn ranges_within_ranges_add_up_and_end_where_they_end() {
+        let range = |perms, id: &'static str| Acl::new(perms, "ip", id);
+        let list = listed(vec![
+            range(Perms::READ, "10.0.0.0/8"),
+            range(Perms::WRITE, "10.1.0.0/16"),
+            range(Perms::CREATE, "10.1.0.0/24"),
+            range(Perms::DELETE, "10.1.0.0/24"),
+            range(Perms::ADMIN, "255.255.255.255"),
+            range(Perms::WRITE, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            range(Perms::READ, "ffff::/16"),
+        ]);
+        let all = [
+            Perms::READ,
+            Perms::WRITE,
+            Perms::CREATE,
+            Perms::DELETE,
+            Perms::ADMIN,
+        ];
+        for (address, expected) in [
+            ("9.255.255.255", &[][..]),
+            ("10.0.0.0", &all[..1]),
+            ("10.1.0.0", &all[..4]),
+            ("10.1.0.255", &all[..4]),
+            ("10.1.1.0", &all[..2]),
+            ("10.1.255.255", &all[..2]),
+            ("10.2.0.0", &all[..1]),
+            ("10.255.255.255", &all[..1]),
+            ("11.0.0.0", &[]),
+            ("255.255.255.254", &[]),
+            ("255.255.255.255", &all[4..]),
+            ("::ffff", &[]),
+            ("ffff::1", &all[..1]),
+            ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", &all[..2]),
+        ] {
+            let identity = Identity::from_ip(address.parse().unwrap());
+            let permitted = all.iter().filter(|perms| list.permits(&identity, **perms));
+            let permitted: Vec<_> = permitted.copied().collect();
+            assert_eq!(permitted, expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_check_costs_one_search_for_addresses_however_many_lengths_their_prefixes_have() {
+        let mut entries = Vec::new();
+        for bits in 0..=128 {
+            entries.push(Acl::new(Perms::WRITE, "ip", format!("8000::1/{bits}")));
+            let bits = bits.min(32);
+            entries.push(Acl::new(Perms::WRITE, "ip", format!("200.0.0.1/{bits}")));
+        }
+        let list = listed(entries);
+        let identity = Identity::from_ip("200.0.0.1".parse().unwrap());
+        let most = list.most_comparisons(&identity);
+        assert!(most <= 12, "{most}");
+        let made = comparisons::of(|| assert!(!list.permits(&identity, Perms::READ)));
+        assert!(made <= most, "{made} of {most}");
+    }
+
+    #[test]
     fn permissions_not_named_are_not_given() {
         let list = [Acl::read_unsafe()];
         assert!(permits(&list, &someone(), Perms::READ));
@@ -364,6 +456,7 @@ mod tests {
         }
         let made = comparisons::of(|| assert!(!list.permits(&identity, Perms::READ)));
         assert!(made <= 65 * 14, "{made} comparisons");
+        assert!(made <= list.most_comparisons(&identity), "{made}");
         let one = listed(vec![acl("digest", "user:x")]);
         let mut user = Identity::anonymous();
         user.add("digest", "user:x");

@@ -3,8 +3,9 @@
 
 use baton_proto::Acl;
 use hashbrown::HashTable;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::acl_list::{AclList, content_hash};
+use crate::acl_list::AclList;
 
 /// The number of a list in the table.
 pub(crate) type AclId = u32;
@@ -15,6 +16,8 @@ pub(crate) const OPEN: AclId = 0;
 #[derive(Debug)]
 struct Slot {
     list: AclList,
+    /// Hash of its content, by which this table finds it.
+    key: u64,
     users: u32,
 }
 
@@ -24,6 +27,8 @@ pub(crate) struct AclTable {
     slots: Vec<Option<Slot>>,
     free: Vec<AclId>,
     by_content: HashTable<AclId>,
+    /// Seed of the keys: lists of equal keys, which clients would seek, are as good as unknown.
+    seed: u64,
     /// While a snapshot is under way no number may change its meaning: what becomes unused waits
     /// here.
     held: Option<Vec<AclId>>,
@@ -31,11 +36,12 @@ pub(crate) struct AclTable {
 
 impl AclTable {
     /// A table that holds the open list only.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut table = Self {
             slots: Vec::new(),
             free: Vec::new(),
             by_content: HashTable::new(),
+            seed,
             held: None,
         };
         table.acquire(vec![Acl::open_unsafe()]);
@@ -44,17 +50,22 @@ impl AclTable {
 
     /// The number of this list, with one more user.
     pub(crate) fn acquire(&mut self, entries: Vec<Acl<'static>>) -> AclId {
-        let hash = content_hash(&entries);
+        let mut content = Vec::new();
+        Acl::encode_list(Some(&entries), &mut content);
+        let key = xxh3_64_with_seed(&content, self.seed);
         let slots = &self.slots;
-        let found = self.by_content.find(hash, |id| {
+        let found = self.by_content.find(key, |id| {
             slot(slots, *id).is_some_and(|slot| slot.list.entries() == entries)
         });
         if let Some(id) = found.copied() {
             self.share(id);
             return id;
         }
-        let list = AclList::new(entries, hash);
-        let new = Some(Slot { list, users: 1 });
+        let new = Some(Slot {
+            list: AclList::new(entries, xxh3_64(&content)),
+            key,
+            users: 1,
+        });
         let id = match self.free.pop() {
             Some(id) => {
                 if let Some(place) = self.slots.get_mut(id as usize) {
@@ -68,9 +79,8 @@ impl AclTable {
             }
         };
         let slots = &self.slots;
-        self.by_content.insert_unique(hash, id, |id| {
-            slot(slots, *id).map_or(0, |slot| slot.list.content_hash())
-        });
+        self.by_content
+            .insert_unique(key, id, |id| slot(slots, *id).map_or(0, |slot| slot.key));
         id
     }
 
@@ -102,10 +112,7 @@ impl AclTable {
         let Some(slot) = slot(&self.slots, id).filter(|slot| slot.users == 0) else {
             return;
         };
-        if let Ok(entry) = self
-            .by_content
-            .find_entry(slot.list.content_hash(), |other| *other == id)
-        {
+        if let Ok(entry) = self.by_content.find_entry(slot.key, |other| *other == id) {
             entry.remove();
         }
         if let Some(place) = self.slots.get_mut(id as usize) {
@@ -160,7 +167,7 @@ mod tests {
 
     #[test]
     fn equal_lists_share_a_number_until_the_last_user_goes() {
-        let mut table = AclTable::new();
+        let mut table = AclTable::new(7);
         let first = table.acquire(reader("a"));
         assert_eq!(table.acquire(reader("a")), first);
         assert_ne!(table.acquire(reader("b")), first);
@@ -174,7 +181,7 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_meaning_while_held() {
-        let mut table = AclTable::new();
+        let mut table = AclTable::new(7);
         let first = table.acquire(reader("a"));
         table.hold();
         table.release(first);
@@ -186,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_list_released_twice_while_held_is_freed_once() {
-        let mut table = AclTable::new();
+        let mut table = AclTable::new(7);
         let first = table.acquire(reader("a"));
         table.hold();
         table.release(first);

@@ -15,6 +15,7 @@ use crate::effects::{Effects, Outcome};
 use crate::identity::{AuthId, Identity};
 use crate::kind::is_session_id;
 use crate::level::{FormatLevel, MOST_DELETED_AT_ONCE, MOST_DELETED_BYTES};
+use crate::multi::MultiBounds;
 use crate::recorder::{Context, Direct};
 use crate::server_list::{ListChange, ServerList};
 use crate::sessions::{CERTIFICATE, SASL};
@@ -430,6 +431,12 @@ impl Tree {
             Request::SetAcl { path, acl, version } => self
                 .set_acl(context, path, acl.as_deref(), version)
                 .map(Response::Stat),
+            Request::Multi(ops)
+                if self.level >= FormatLevel::BoundedMultis
+                    && !MultiBounds::admit(ops.len(), context.identity) =>
+            {
+                Err(ErrorCode::BadArguments)
+            }
             Request::Multi(ops) => Ok(Response::Multi(self.multi(context, &ops, effects))),
             // Its place in the log is all that a sync asks for.
             Request::Sync { path } => Ok(Response::Path(path.to_owned())),

@@ -4,13 +4,16 @@
 //! replies may depend on them.
 //!
 //! A leaf takes 96 bytes in the slab, about 10 in the index, and one heap block for name and data
-//! together. What only parents need (list of children, count of creates, pzxid) is a record of its
-//! own, made at the first child.
+//! together. What only parents need (list of children, count of creates, pzxid, what is below) is a
+//! record of its own, made at the first child. The names of many children are kept in blocks, too.
+
+use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::acl_table::AclId;
+use crate::child_names::{ChildListing, NameBlocks, Sibling};
 
 /// The number of a znode.
 pub(crate) type NodeId = u32;
@@ -24,8 +27,9 @@ pub(crate) const ROOT: NodeId = 0;
 /// The index is split so that growing it never moves more than a small part at once.
 const SHARDS: usize = 64;
 
-/// Seed of the index; it is never iterated, so replicas could differ in it.
-const INDEX_SEED: u64 = 0x6261_746f_6e5f_6964;
+/// Children from which on a znode has [`NameBlocks`], and below which it has none any more.
+pub(crate) const MANY_CHILDREN: u32 = 4096;
+const FEW_CHILDREN: u32 = MANY_CHILDREN / 2;
 
 /// Set in `name_len` if the data is null rather than empty.
 const NULL_DATA: u32 = 1 << 31;
@@ -65,6 +69,38 @@ pub(crate) struct Family {
     /// Children ever created: ZooKeeper's internal cversion, in 64 bits.
     pub(crate) creates: i64,
     pub(crate) pzxid: i64,
+    /// All descendants.
+    pub(crate) below: Total,
+}
+
+/// A number of znodes, and the bytes of their data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Total {
+    pub(crate) nodes: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Total {
+    const fn of(node: &Node) -> Self {
+        Self {
+            nodes: 1,
+            bytes: node.data_len() as u64,
+        }
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.wrapping_add(other.nodes),
+            bytes: self.bytes.wrapping_add(other.bytes),
+        }
+    }
+
+    const fn minus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.wrapping_sub(other.nodes),
+            bytes: self.bytes.wrapping_sub(other.bytes),
+        }
+    }
 }
 
 /// A znode before it has a place.
@@ -89,7 +125,7 @@ pub(crate) struct OldPayload {
 }
 
 impl Node {
-    fn name_len(&self) -> usize {
+    const fn name_len(&self) -> usize {
         (self.name_len & !NULL_DATA) as usize
     }
 
@@ -105,12 +141,19 @@ impl Node {
         }
     }
 
-    pub(crate) fn data_len(&self) -> usize {
+    pub(crate) const fn data_len(&self) -> usize {
         self.payload.len() - self.name_len()
     }
 
     pub(crate) const fn parent(&self) -> NodeId {
         self.parent
+    }
+
+    const fn sibling(&self, id: NodeId) -> Sibling {
+        Sibling {
+            id,
+            order: (self.czxid, self.birth),
+        }
     }
 }
 
@@ -131,25 +174,31 @@ pub(crate) struct Arena {
     families: Vec<Family>,
     free_families: Vec<u32>,
     index: Box<[HashTable<NodeId>; SHARDS]>,
+    /// Seed of the index, which is never iterated: replicas differ in it.
+    seed: u64,
+    /// The names of the children of znodes that have many.
+    names: BTreeMap<NodeId, NameBlocks>,
     payload_bytes: usize,
 }
 
 impl Arena {
     /// An arena with `/` in it.
-    pub(crate) fn new(root: NewNode, data: Option<&[u8]>) -> Self {
-        let mut arena = Self::vacant();
+    pub(crate) fn new(root: NewNode, data: Option<&[u8]>, seed: u64) -> Self {
+        let mut arena = Self::vacant(seed);
         arena.place(root, NONE, b"", data);
         arena
     }
 
     /// An arena without anything, to be filled by [`Arena::place`], `/` first.
-    pub(crate) fn vacant() -> Self {
+    pub(crate) fn vacant(seed: u64) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
             families: Vec::new(),
             free_families: Vec::new(),
             index: Box::new([const { HashTable::new() }; SHARDS]),
+            seed,
+            names: BTreeMap::new(),
             payload_bytes: 0,
         }
     }
@@ -206,7 +255,7 @@ impl Arena {
     }
 
     /// Puts a stored znode under a parent, after its other children. The parent has none of this
-    /// name.
+    /// name. The totals and the names of the parent are left to [`Arena::complete`].
     pub(crate) fn adopt(&mut self, parent: NodeId, id: NodeId) {
         let family = self.family_mut(parent);
         let last = family.last;
@@ -234,7 +283,76 @@ impl Arena {
     ) -> NodeId {
         let id = self.place(new, parent, name, data);
         self.adopt(parent, id);
+        let own = Total::of(self.node(id));
+        self.change_above(id, |below| below.plus(own));
+        let many = self.family(self.node(parent)).num_children >= MANY_CHILDREN;
+        match self.names.get_mut(&parent) {
+            Some(names) => {
+                let sibling = self.slots.get(id as usize).and_then(Option::as_ref);
+                if let Some(node) = sibling {
+                    names.push(node.sibling(id), node.name());
+                }
+            }
+            None if many => self.collect_names(parent),
+            None => {}
+        }
         id
+    }
+
+    /// Changes the totals of all znodes above this one.
+    fn change_above(&mut self, id: NodeId, change: impl Fn(Total) -> Total) {
+        let mut at = id;
+        while at != ROOT {
+            at = self.node(at).parent;
+            let family = self.family_mut(at);
+            family.below = change(family.below);
+        }
+    }
+
+    /// Sums up what is below each znode, and collects the names of the children of those that have
+    /// many, once all znodes are linked and sorted.
+    pub(crate) fn complete(&mut self) {
+        let mut order = vec![ROOT];
+        let mut place = 0;
+        while let Some(id) = order.get(place).copied() {
+            place += 1;
+            let node = self.node(id);
+            order.extend(self.children(node).map(|(child, _)| child));
+            let family = self.family(node);
+            if family.num_children > 0 {
+                self.family_mut(id).below = Total::default();
+            }
+            if family.num_children >= MANY_CHILDREN {
+                self.collect_names(id);
+            }
+        }
+        // Children before their parents.
+        for id in order.into_iter().skip(1).rev() {
+            let node = self.node(id);
+            let (parent, own) = (node.parent, Total::of(node));
+            let whole = own.plus(self.family(node).below);
+            let above = self.family_mut(parent);
+            above.below = above.below.plus(whole);
+        }
+    }
+
+    fn collect_names(&mut self, parent: NodeId) {
+        let mut names = NameBlocks::default();
+        for (id, node) in self.children(self.node(parent)) {
+            names.push(node.sibling(id), node.name());
+        }
+        self.names.insert(parent, names);
+    }
+
+    /// The names of the children of a znode that has many.
+    pub(crate) fn listing(&self, id: NodeId) -> Option<ChildListing> {
+        self.names.get(&id).map(NameBlocks::listing)
+    }
+
+    /// The znode and all that is below it.
+    pub(crate) fn total(&self, id: NodeId) -> Total {
+        let node = self.node(id);
+        Total::of(node).plus(self.family(node).below)
     }
 
     /// Takes a znode out. Its family record stays with it, for [`Arena::put_back`] or
@@ -242,12 +360,15 @@ impl Arena {
     #[allow(clippy::expect_used, reason = "callers hold the number of a znode")]
     pub(crate) fn take_out(&mut self, id: NodeId) -> Node {
         self.leave(id);
+        let own = Total::of(self.node(id));
+        self.change_above(id, |below| below.minus(own));
         let slot = self.slots.get_mut(id as usize);
         let node = slot.and_then(Option::take).expect("a live znode");
         self.free.push(id);
         self.payload_bytes -= node.payload.len();
         let family = self.family_mut(node.parent);
         family.num_children -= 1;
+        let are_few = family.num_children < FEW_CHILDREN;
         if node.prev == NONE {
             family.first = node.next;
         }
@@ -259,6 +380,11 @@ impl Arena {
         }
         if node.next != NONE {
             self.node_mut(node.next).prev = node.prev;
+        }
+        if let Some(names) = self.names.get_mut(&node.parent)
+            && (are_few || !names.remove(node.sibling(id)))
+        {
+            self.names.remove(&node.parent);
         }
         node
     }
@@ -284,6 +410,16 @@ impl Arena {
             self.node_mut(next).prev = id;
         }
         self.enter(id);
+        let own = Total::of(self.node(id));
+        self.change_above(id, |below| below.plus(own));
+        let (slots, names) = (&self.slots, self.names.get_mut(&parent));
+        if let (Some(Some(node)), Some(names)) = (slots.get(id as usize), names) {
+            let order_of = |id: NodeId| match slots.get(id as usize) {
+                Some(Some(node)) => (node.czxid, node.birth),
+                _ => (0, 0),
+            };
+            names.put_back(node.sibling(id), prev, node.name(), order_of);
+        }
         id
     }
 
@@ -319,8 +455,20 @@ impl Arena {
             payload: std::mem::replace(&mut node.payload, payload),
             name_len: std::mem::replace(&mut node.name_len, name_len),
         };
-        self.payload_bytes = self.payload_bytes + new_len - old.payload.len();
+        self.count_resized(id, old.payload.len(), new_len);
         old
+    }
+
+    /// Counts a payload that has another length now.
+    fn count_resized(&mut self, id: NodeId, before: usize, after: usize) {
+        self.payload_bytes = self.payload_bytes + after - before;
+        let (less, more) = (before as u64, after as u64);
+        if less != more {
+            self.change_above(id, |below| Total {
+                bytes: below.bytes.wrapping_add(more).wrapping_sub(less),
+                ..below
+            });
+        }
     }
 
     /// Undoes [`Arena::swap_data`].
@@ -330,7 +478,7 @@ impl Arena {
         let old_len = old.payload.len();
         node.payload = old.payload;
         node.name_len = old.name_len;
-        self.payload_bytes = self.payload_bytes + old_len - new_len;
+        self.count_resized(id, new_len, old_len);
     }
 
     #[allow(
@@ -371,6 +519,7 @@ impl Arena {
                 num_children: 0,
                 creates: 0,
                 pzxid: node.czxid,
+                below: Total::default(),
             })
     }
 
@@ -396,7 +545,7 @@ impl Arena {
 
     /// The child with this name.
     pub(crate) fn child(&self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
-        let hash = hash_of(parent, name);
+        let hash = hash_of(self.seed, parent, name);
         self.index
             .get(shard_of(hash))?
             .find(hash, |id| {
@@ -483,12 +632,13 @@ impl Arena {
 
     fn enter(&mut self, id: NodeId) {
         let node = self.node(id);
-        let hash = hash_of(node.parent, node.name());
+        let seed = self.seed;
+        let hash = hash_of(seed, node.parent, node.name());
         let slots = &self.slots;
         if let Some(shard) = self.index.get_mut(shard_of(hash)) {
             shard.insert_unique(hash, id, |other| {
                 match slots.get(*other as usize).and_then(Option::as_ref) {
-                    Some(other) => hash_of(other.parent, other.name()),
+                    Some(other) => hash_of(seed, other.parent, other.name()),
                     None => 0,
                 }
             });
@@ -497,7 +647,7 @@ impl Arena {
 
     fn leave(&mut self, id: NodeId) {
         let node = self.node(id);
-        let hash = hash_of(node.parent, node.name());
+        let hash = hash_of(self.seed, node.parent, node.name());
         if let Some(shard) = self.index.get_mut(shard_of(hash))
             && let Ok(entry) = shard.find_entry(hash, |other| *other == id)
         {
@@ -532,8 +682,8 @@ impl<'a> Iterator for Children<'a> {
 
 impl ExactSizeIterator for Children<'_> {}
 
-fn hash_of(parent: NodeId, name: &[u8]) -> u64 {
-    xxh3_64_with_seed(name, INDEX_SEED ^ u64::from(parent))
+fn hash_of(seed: u64, parent: NodeId, name: &[u8]) -> u64 {
+    xxh3_64_with_seed(name, seed ^ u64::from(parent))
 }
 
 /// The table uses the lowest and the highest bits, so the shard comes from between.
@@ -548,6 +698,6 @@ mod tests {
     #[test]
     fn a_znode_record_takes_96_bytes() {
         assert_eq!(size_of::<Option<Node>>(), 96);
-        assert_eq!(size_of::<Family>(), 32);
+        assert_eq!(size_of::<Family>(), 48);
     }
 }

@@ -130,8 +130,8 @@ impl Assembly {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            arena: Arena::vacant(),
-            acls: AclTable::new(),
+            arena: Arena::vacant(0),
+            acls: AclTable::new(0),
             sessions: Sessions::default(),
             disordered: BTreeSet::new(),
         }
@@ -210,7 +210,9 @@ impl Assembly {
                 if last.is_some_and(|last| last.czxid > znode.czxid) {
                     self.disordered.insert(parent);
                 }
-                self.arena.insert(new, parent, name, znode.data)
+                let id = self.arena.place(new, parent, name, znode.data);
+                self.arena.adopt(parent, id);
+                id
             }
             None => self.arena.place(new, ROOT, b"", znode.data),
         };
@@ -261,6 +263,7 @@ impl Assembly {
         for parent in std::mem::take(&mut self.disordered) {
             self.arena.sort_children(parent);
         }
+        self.arena.complete();
         let quotas = quota_root(&self.arena).map_err(AssembleError::Inconsistent)?;
         let mut tree = Tree::of_parts(self.arena, self.acls, self.sessions, quotas, zxid);
         tree.recount_quotas();

@@ -26,6 +26,9 @@ pub enum FormatLevel {
     /// Level 6: snapshots of version 4. A session stores a long identity of its connection once,
     /// and log entries refer to it. A command may set the time back. A server may join as `N=…`.
     SessionIdentities,
+    /// Level 7: a multi has no more operations than [`MultiBounds`](crate::MultiBounds) say, and a
+    /// long text of a quota says nothing. The formats are those of level 6.
+    BoundedMultis,
 }
 
 /// Ephemerals that one command deletes whose session has ended, from
@@ -37,7 +40,7 @@ pub(crate) const MOST_DELETED_BYTES: usize = 256 << 10;
 
 impl FormatLevel {
     /// The highest level that this version can read and write.
-    pub const NEWEST: Self = Self::SessionIdentities;
+    pub const NEWEST: Self = Self::BoundedMultis;
 
     /// Its number, as it is stored.
     #[must_use]
@@ -49,6 +52,7 @@ impl FormatLevel {
             Self::BoundSessions => 4,
             Self::BoundedCommands => 5,
             Self::SessionIdentities => 6,
+            Self::BoundedMultis => 7,
         }
     }
 
@@ -60,7 +64,8 @@ impl FormatLevel {
             | Self::Members
             | Self::BoundSessions
             | Self::BoundedCommands
-            | Self::SessionIdentities => 2,
+            | Self::SessionIdentities
+            | Self::BoundedMultis => 2,
         }
     }
 
@@ -70,7 +75,7 @@ impl FormatLevel {
             Self::Initial => 1,
             Self::Attachments | Self::Members => 2,
             Self::BoundSessions | Self::BoundedCommands => 3,
-            Self::SessionIdentities => 4,
+            Self::SessionIdentities | Self::BoundedMultis => 4,
         }
     }
 
@@ -84,6 +89,7 @@ impl FormatLevel {
             4 => Some(Self::BoundSessions),
             5 => Some(Self::BoundedCommands),
             6 => Some(Self::SessionIdentities),
+            7 => Some(Self::BoundedMultis),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `exchange` | a tree from and to a list of znodes, for imports |
 //! | `apply` | the commands of the log: sessions, the zxid, which write is run |
-//! | `multi` | several writes, all or none |
+//! | `multi` | several writes, all or none, and their bounds |
 //! | `write` | create, delete, set, check, reconfigure; **the number of a sequential znode** |
 //! | `restore` | a tree from a snapshot's chunks |
 //! | `quota`, `reap`, `read` | quotas; which containers and TTL znodes are due; reads |
@@ -25,6 +25,7 @@
 //! | `digest` | the digest of the whole tree |
 //! | `effects` | what a command reports |
 //! | `arena`, `acl_table` | znodes in memory; ACLs stored once each |
+//! | `child_names` | the names of many children, which a listing shares |
 //! | `acl_rules` | **which ACLs may be stored**, and their bounds |
 //! | `acl_list`, `identity` | what an ACL lets whom do; the identities of a client |
 //! | `server_list` | the servers of an ensemble, as `/zookeeper/config` lists them |
@@ -40,6 +41,7 @@ mod arena;
 mod attachment;
 mod batch;
 mod change;
+mod child_names;
 mod digest;
 mod effects;
 mod exchange;
@@ -67,10 +69,12 @@ pub use attachment::{Stamp, Unapplied};
 pub use batch::{
     BATCH_VERSION, Batch, BatchBuilder, BatchError, BatchItem, CloseReason, Command, Origin,
 };
+pub use child_names::ChildListing;
 pub use effects::{Change, ChangeKind, Effects, Outcome, OverQuota, QuotaOf};
 pub use exchange::{AssembleError, Assembly, Znode};
 pub use identity::{AuthId, Identity, digest_id};
 pub use level::{FormatLevel, MOST_DELETED_AT_ONCE};
+pub use multi::MultiBounds;
 pub use quota::QuotaState;
 pub use read::{ChildNames, PeekedChild};
 pub use reap::{ReapCandidate, ReapCursor};

@@ -1,6 +1,8 @@
 //! Several writes, all or none (protocol.md §1.9). Owns the way back: every operation is applied as
 //! it comes, so that the next one sees it, and is taken back in reverse order if a later one fails.
-//! Watchers receive nothing until all have succeeded.
+//! Watchers receive nothing until all have succeeded. Owns the bound on the number of operations,
+//! which the server of the client applies before a request goes into the log, and the tree from
+//! level 7 on.
 
 use std::ops::Range;
 
@@ -8,9 +10,38 @@ use baton_proto::{ErrorCode, MultiOp, MultiResult, OpCode};
 
 use crate::acl_table::{AclId, AclTable};
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
+use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::recorder::{Context, Noted, Recorder, Undo};
 use crate::tree::Tree;
+
+/// Bounds of one multi, whose operations happen in one step.
+#[derive(Debug)]
+pub struct MultiBounds;
+
+impl MultiBounds {
+    /// Most operations.
+    pub const OPERATIONS: usize = 10_000;
+    /// Most operations times identities of the client, each of which an ACL may be asked for.
+    pub const CHECKS: usize = 65_536;
+    /// The fewest bytes that an operation takes in a request.
+    const MIN_BYTES: usize = 17;
+
+    /// Whether a multi of this length could be over the bounds. Looks at nothing but the length and
+    /// the number of identities.
+    #[must_use]
+    pub fn could_be_exceeded(request_bytes: usize, identity: &Identity) -> bool {
+        !Self::admit(request_bytes / Self::MIN_BYTES, identity)
+    }
+
+    /// Whether a multi of that number of operations, of a client of this identity, is within the
+    /// bounds.
+    #[must_use]
+    pub fn admit(operations: usize, identity: &Identity) -> bool {
+        let checks = operations.saturating_mul(identity.names().len());
+        operations <= Self::OPERATIONS && checks <= Self::CHECKS
+    }
+}
 
 /// Effects of the operations so far.
 #[derive(Debug, Default)]

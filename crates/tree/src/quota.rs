@@ -9,8 +9,9 @@
 
 use baton_proto::{ErrorCode, path};
 
-use crate::arena::NodeId;
+use crate::arena::{NodeId, Total};
 use crate::effects::{OverQuota, QuotaOf};
+use crate::level::FormatLevel;
 use crate::recorder::Recorder;
 use crate::tree::Tree;
 
@@ -18,6 +19,13 @@ use crate::tree::Tree;
 pub(crate) const QUOTA_PATH: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
+
+/// A longer text of a quota says nothing, from level 7 on: it is read at each write below.
+const MOST_TEXT_BYTES: usize = 1 << 10;
+
+/// Znodes below [`QUOTA_PATH`] that a list of all quotas looks at, and bytes of their paths.
+const MOST_LISTED: usize = 4096;
+const MOST_LISTED_BYTES: usize = 256 << 10;
 
 /// Values in the text of a quota's znode; -1 means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,35 +98,48 @@ pub(crate) struct Growth {
 }
 
 impl Tree {
-    /// Every quota, in no order. Walks over them.
+    /// The quotas, in no order. Where very many znodes are below `/zookeeper/quota`, some are left
+    /// out.
     #[must_use]
     pub fn quota_states(&self) -> Vec<QuotaState> {
         let limit = |hard: i64, soft| if hard > -1 { hard } else { soft };
-        let all = self.quota_nodes().into_iter();
-        all.map(|(path, limits, stats)| {
-            let limits = QuotaText::read(self.arena.node(limits).data());
-            let used = QuotaText::read(self.arena.node(stats).data());
-            QuotaState {
-                path,
-                count_limit: limit(limits.count_hard, limits.count),
-                bytes_limit: limit(limits.bytes_hard, limits.bytes),
-                count: used.count,
-                bytes: used.bytes,
-            }
-        })
-        .collect()
+        let shown = self.quota_nodes(MOST_LISTED, MOST_LISTED_BYTES).into_iter();
+        shown
+            .map(|(path, limits, stats)| {
+                let limits = self.quota_text(limits);
+                let used = self.quota_text(stats);
+                QuotaState {
+                    path,
+                    count_limit: limit(limits.count_hard, limits.count),
+                    bytes_limit: limit(limits.bytes_hard, limits.bytes),
+                    count: used.count,
+                    bytes: used.bytes,
+                }
+            })
+            .collect()
     }
 
-    /// The path of every quota, and the two znodes that are it.
-    fn quota_nodes(&self) -> Vec<(String, NodeId, NodeId)> {
+    fn quota_text(&self, id: NodeId) -> QuotaText {
+        let is_bounded = self.level >= FormatLevel::BoundedMultis;
+        let data = self.arena.node(id).data();
+        QuotaText::read(data.filter(|text| !is_bounded || text.len() <= MOST_TEXT_BYTES))
+    }
+
+    /// The paths of quotas, and the two znodes that each of them is. Looks at `most` znodes at
+    /// most, and at no more once the paths have `most_bytes`.
+    fn quota_nodes(&self, most: usize, most_bytes: usize) -> Vec<(String, NodeId, NodeId)> {
         let mut found = Vec::new();
+        let (mut left, mut bytes) = (most, 0);
         let mut pending = vec![self.quotas];
-        while let Some(id) = pending.pop() {
-            let below = self.arena.children(self.arena.node(id));
-            pending.extend(below.map(|(child, _)| child));
+        while let Some(id) = pending.pop().filter(|_| bytes < most_bytes) {
+            for (child, _) in self.arena.children(self.arena.node(id)).take(left) {
+                pending.push(child);
+                left -= 1;
+            }
             let part = |name: &str| self.arena.child(id, name.as_bytes());
             if let (Some(limits), Some(stats)) = (part(LIMITS), part(STATS)) {
                 let path = self.arena.path_of(id);
+                bytes += path.len();
                 let of = path.strip_prefix(QUOTA_PATH).unwrap_or_default();
                 found.push((of.to_owned(), limits, stats));
             }
@@ -129,7 +150,7 @@ impl Tree {
     /// Counts the usage of all quotas anew, in a tree that has no digest yet: ZooKeeper does not
     /// log them.
     pub(crate) fn recount_quotas(&mut self) {
-        for (path, _, stats) in self.quota_nodes() {
+        for (path, _, stats) in self.quota_nodes(usize::MAX, usize::MAX) {
             let (count, bytes) = self.weigh(&path);
             let text = stats_text(count, bytes);
             self.arena.set_data(stats, Some(text.as_bytes()));
@@ -174,8 +195,8 @@ impl Tree {
         let Some(quota) = quota else {
             return Ok(());
         };
-        let limits = QuotaText::read(self.arena.node(quota.limits).data());
-        let used = QuotaText::read(self.arena.node(quota.stats).data());
+        let limits = self.quota_text(quota.limits);
+        let used = self.quota_text(quota.stats);
         for (of, grows, used, hard, soft) in [
             (
                 QuotaOf::Count,
@@ -222,7 +243,7 @@ impl Tree {
         let Some(quota) = quota else {
             return;
         };
-        let used = QuotaText::read(self.arena.node(quota.stats).data());
+        let used = self.quota_text(quota.stats);
         let text = stats_text(
             used.count.saturating_add(growth.count),
             used.bytes.saturating_add(growth.bytes),
@@ -248,15 +269,9 @@ impl Tree {
 
     /// Znodes at and below a path, and the bytes of their data.
     fn weigh(&self, path: &str) -> (i64, i64) {
-        let (mut count, mut bytes) = (0, 0);
-        let mut pending: Vec<NodeId> = self.arena.lookup(path).into_iter().collect();
-        while let Some(id) = pending.pop() {
-            let node = self.arena.node(id);
-            count += 1;
-            bytes += node.data_len() as i64;
-            pending.extend(self.arena.children(node).map(|(child, _)| child));
-        }
-        (count, bytes)
+        let found = self.arena.lookup(path);
+        let total = found.map_or_else(Total::default, |id| self.arena.total(id));
+        (total.nodes as i64, total.bytes as i64)
     }
 
     /// Writes the usage, as no client did: no version, no zxid and no event goes with it.

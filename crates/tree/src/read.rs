@@ -3,11 +3,11 @@
 
 use std::ops::Bound;
 
-use baton_proto::{Acl, ErrorCode, MultiOp, MultiResult, PASSWORD_BYTES, Perms, Stat};
-use bytes::Bytes;
+use baton_proto::{Acl, ErrorCode, PASSWORD_BYTES, Perms, Stat};
 
 use crate::acl_list::AclList;
 use crate::arena::{Children, Node};
+use crate::child_names::ChildListing;
 use crate::identity::{AuthId, Identity};
 use crate::sessions::{EphemeralCursor, SessionInfo};
 use crate::tree::Tree;
@@ -112,18 +112,37 @@ impl Tree {
         Ok((shown, self.stat_of(node)))
     }
 
+    /// Shows the paths of further ephemerals of a session to `visit`, in the order of their
+    /// creation, as long as that returns `true`. `false`: there are no more. For a walk in slices,
+    /// as [`Tree::next_ephemerals`].
+    pub fn ephemerals_after(
+        &self,
+        session: i64,
+        cursor: &mut EphemeralCursor,
+        mut visit: impl FnMut(&str) -> bool,
+    ) -> bool {
+        let Some(of) = self.sessions.get(session) else {
+            return false;
+        };
+        let last = cursor.last.and_then(|(_, last)| last);
+        let above = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut left = of.ephemerals.range((above, Bound::Unbounded));
+        left.any(|ephemeral| {
+            cursor.last = Some((session, Some(*ephemeral)));
+            !visit(&self.arena.path_of(ephemeral.node))
+        })
+    }
+
     /// Paths of the session's ephemerals that begin with these characters, sorted.
     #[must_use]
     pub fn ephemerals(&self, session: i64, prefix: &str) -> Vec<String> {
-        let Some(session) = self.sessions.get(session) else {
-            return Vec::new();
-        };
-        let mut paths: Vec<String> = session
-            .ephemerals
-            .iter()
-            .map(|ephemeral| self.arena.path_of(ephemeral.node))
-            .filter(|path| path.starts_with(prefix))
-            .collect();
+        let mut paths = Vec::new();
+        self.ephemerals_after(session, &mut EphemeralCursor::default(), |path| {
+            if path.starts_with(prefix) {
+                paths.push(path.to_owned());
+            }
+            true
+        });
         paths.sort_unstable();
         paths
     }
@@ -139,71 +158,34 @@ impl Tree {
             .collect()
     }
 
-    /// Number of all descendants. Walks over them.
+    /// Number of all descendants.
     ///
     /// # Errors
     /// `NoNode`; `NoAuth` without READ.
     pub fn count_descendants(&self, path: &str, identity: &Identity) -> Result<i32, ErrorCode> {
         let node = self.readable(path, identity, Perms::READ)?;
-        if path == "/" {
-            return Ok(i32::try_from(self.node_count() - 1).unwrap_or(i32::MAX));
-        }
-        let mut count = 0_i32;
-        let mut pending = vec![self.arena.children(node)];
-        while let Some(children) = pending.last_mut() {
-            match children.next() {
-                Some((_, child)) => {
-                    count = count.saturating_add(1);
-                    if self.arena.family(child).num_children > 0 {
-                        pending.push(self.arena.children(child));
-                    }
-                }
-                None => {
-                    pending.pop();
-                }
-            }
-        }
-        Ok(count)
+        let count = self.arena.family(node).below.nodes;
+        Ok(i32::try_from(count).unwrap_or(i32::MAX))
     }
 
-    /// Several reads, each with its own outcome (protocol.md §1.9). `None`: their data and names
-    /// take more than `max_bytes`; a request can ask for a thousand times its own size.
+    /// The names of the children at one moment, to be handed out in slices; `None` where they are
+    /// few. Without a check, which [`Tree::get_children`] makes.
     #[must_use]
-    pub fn multi_read(
-        &self,
-        ops: &[MultiOp<'_>],
-        identity: &Identity,
-        max_bytes: usize,
-    ) -> Option<Vec<MultiResult>> {
-        let mut bytes = 0_usize;
-        let mut read = |op: &MultiOp<'_>| match op {
-            MultiOp::GetData { path, .. } => {
-                let (data, stat) = self.get_data(path, identity)?;
-                bytes += data.map_or(0, <[u8]>::len);
-                if bytes > max_bytes {
-                    return Ok(None);
-                }
-                let data = data.map(Bytes::copy_from_slice);
-                Ok(Some(MultiResult::Data { data, stat }))
-            }
-            MultiOp::GetChildren { path, .. } => {
-                let (names, _) = self.get_children(path, identity)?;
-                let mut children = Vec::new();
-                for name in names {
-                    // Each has its length before it.
-                    bytes += 4 + name.len();
-                    if bytes > max_bytes {
-                        return Ok(None);
-                    }
-                    children.push(name.to_owned());
-                }
-                Ok(Some(MultiResult::Children(children)))
-            }
-            _ => Err(ErrorCode::Unimplemented),
-        };
-        ops.iter()
-            .map(|op| read(op).unwrap_or_else(|code| Some(MultiResult::Error(code))))
-            .collect()
+    pub fn listing(&self, path: &str) -> Option<ChildListing> {
+        self.arena.listing(self.arena.lookup(path)?)
+    }
+
+    /// The most steps that a read of this path costs a client of this identity: names of the path
+    /// and entries of the ACL that are looked at.
+    #[must_use]
+    pub fn read_steps(&self, path: &str, identity: &Identity) -> usize {
+        let names = path.bytes().filter(|byte| *byte == b'/').count();
+        let found = self.arena.lookup(path);
+        let entries = found.map_or(0, |id| {
+            let acl = self.arena.node(id).acl;
+            self.acls.get(acl).most_comparisons(identity)
+        });
+        names + entries
     }
 
     /// Stat and ACL, without a check: for re-arming watches and for filtering events.

@@ -105,13 +105,19 @@ impl Restore {
     /// A restore that has no chunk yet.
     #[must_use]
     pub fn new() -> Self {
+        Self::seeded(0)
+    }
+
+    /// As [`Restore::new`], of a tree with this seed; see [`Tree::seeded`].
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
         Self {
             head: None,
             chunk: 0,
             ended: false,
-            arena: Arena::vacant(),
+            arena: Arena::vacant(seed),
             renumbered: Vec::new(),
-            acls: AclTable::new(),
+            acls: AclTable::new(seed),
             acl_numbers: BTreeMap::from([(OPEN, OPEN)]),
             sessions: Sessions::default(),
         }
@@ -350,6 +356,7 @@ impl Restore {
             return Err(RestoreError::Inconsistent("not all sessions are there"));
         }
         self.link_children()?;
+        self.arena.complete();
         self.renumber_acls()?;
         let quotas = quota_root(&self.arena)?;
         let mut tree = Tree::of_parts(self.arena, self.acls, self.sessions, quotas, head.zxid);

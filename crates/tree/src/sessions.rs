@@ -227,7 +227,7 @@ impl Session {
             FormatLevel::BoundSessions | FormatLevel::BoundedCommands => self
                 .digest_term(id, FormatLevel::Attachments)
                 .wrapping_add(digest::binding_term(id, &self.bound_to)),
-            FormatLevel::SessionIdentities => {
+            FormatLevel::SessionIdentities | FormatLevel::BoundedMultis => {
                 let identity = self.identity.as_deref();
                 let identity_term = identity.map_or(0, |own| digest::identity_term(id, own));
                 let of_earlier = self.digest_term(id, FormatLevel::BoundedCommands);

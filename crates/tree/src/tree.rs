@@ -37,6 +37,9 @@ pub struct Tree {
     /// Counts snapshots: a znode with an older epoch is as it was when the current snapshot began.
     pub(crate) epoch: u32,
     pub(crate) walk: Option<Walk>,
+    /// Znodes changed or checked, and entries of ACLs looked at, by commands; not a part of the
+    /// state.
+    pub(crate) steps: usize,
 }
 
 impl Default for Tree {
@@ -50,7 +53,14 @@ impl Tree {
     /// `/zookeeper/config`, and no session.
     #[must_use]
     pub fn new() -> Self {
-        let mut acls = AclTable::new();
+        Self::seeded(0)
+    }
+
+    /// As [`Tree::new`], with a seed of its hash tables. Nothing that the tree shows depends on it;
+    /// a client that does not know it cannot seek names that the tables find slowly.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let mut acls = AclTable::new(seed);
         let readable = acls.acquire(vec![Acl::read_unsafe()]);
         let initial = |birth, acl, aversion| NewNode {
             czxid: 0,
@@ -64,7 +74,7 @@ impl Tree {
             birth,
             epoch: 0,
         };
-        let mut arena = Arena::new(initial(0, OPEN, 0), Some(b""));
+        let mut arena = Arena::new(initial(0, OPEN, 0), Some(b""), seed);
         let system = arena.insert(initial(1, OPEN, 0), ROOT, b"zookeeper", Some(b""));
         let quotas = arena.insert(initial(2, OPEN, 0), system, b"quota", Some(b""));
         arena.insert(initial(3, readable, -1), system, b"config", Some(b""));
@@ -98,6 +108,7 @@ impl Tree {
             digest: Digest::default(),
             epoch: 0,
             walk: None,
+            steps: 0,
         }
     }
 
@@ -141,6 +152,18 @@ impl Tree {
     /// Whether `identity` has some permission of `wanted` on this znode.
     pub(crate) fn permits(&self, node: &Node, identity: &Identity, wanted: Perms) -> bool {
         node.acl == OPEN || self.acls.get(node.acl).permits(identity, wanted)
+    }
+
+    /// Counts what a check of this znode's ACL costs at most.
+    pub(crate) fn count_check(&mut self, id: NodeId, identity: &Identity) {
+        let acl = self.arena.node(id).acl;
+        self.steps += 1 + self.acls.get(acl).most_comparisons(identity);
+    }
+
+    /// Returns what commands have cost since the last call: znodes that they changed or checked,
+    /// and entries of ACLs that they looked at.
+    pub fn take_steps(&mut self) -> usize {
+        std::mem::take(&mut self.steps)
     }
 
     /// The stat as clients see it (protocol.md §1.6).

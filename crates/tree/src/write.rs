@@ -71,6 +71,7 @@ impl Tree {
         let (parent_path, name_start) = split_parent(request.path)?;
         let acl = acl_rules::checked(request.acl.as_deref(), context.identity, context.acls)?;
         let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
+        self.count_check(parent_id, context.identity);
         let parent = self.arena.node(parent_id);
         if !self.permits(parent, context.identity, Perms::CREATE) {
             return Err(ErrorCode::NoAuth);
@@ -151,6 +152,7 @@ impl Tree {
         }
         let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
         let name = path.get(name_start..).unwrap_or_default();
+        self.count_check(parent_id, context.identity);
         // Asked before whether the znode exists, so that a client that may not delete is not shown
         // that.
         let parent = self.arena.node(parent_id);
@@ -207,6 +209,7 @@ impl Tree {
         id: NodeId,
         recorder: &mut impl Recorder,
     ) {
+        self.steps += 1;
         let parent_path = path::parent(path);
         let node = self.arena.node(id);
         let parent_id = node.parent();
@@ -249,6 +252,7 @@ impl Tree {
     ) -> Result<Stat, ErrorCode> {
         path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
         let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        self.count_check(id, context.identity);
         let node = self.arena.node(id);
         if !self.permits(node, context.identity, Perms::WRITE) {
             return Err(ErrorCode::NoAuth);
@@ -344,6 +348,7 @@ impl Tree {
         path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
         let acl = acl_rules::checked(acl, context.identity, context.acls)?;
         let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        self.count_check(id, context.identity);
         let node = self.arena.node(id);
         if !self.permits(node, context.identity, Perms::ADMIN) {
             return Err(ErrorCode::NoAuth);
@@ -361,13 +366,14 @@ impl Tree {
 
     /// The check of a multi.
     pub(crate) fn check(
-        &self,
+        &mut self,
         context: &Context<'_>,
         path: &str,
         version: i32,
     ) -> Result<(), ErrorCode> {
         path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
         let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        self.count_check(id, context.identity);
         let node = self.arena.node(id);
         if !self.permits(node, context.identity, Perms::READ) {
             return Err(ErrorCode::NoAuth);

@@ -24,7 +24,8 @@ use crate::connections::inbox::{Group, Kind, Queued, Work};
 use crate::connections::touch::Touch;
 use crate::observer::{ChangeObserver, ChangedBy, ObservedChange};
 use crate::progress::Progress;
-use crate::read::answer::{self, Asked, Flow, WatchAccess};
+use crate::read::answer::{self, Asked, Flow};
+use crate::read::sliced::{SliceOutcome, SliceSource};
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
 use crate::session::clocks::SessionClocks;
@@ -33,6 +34,7 @@ use crate::stats::counters::Stats;
 use crate::stats::requests::Tally;
 use crate::time::micros;
 use crate::traces::TracedWrite;
+use crate::watch::access::WatchAccess;
 use crate::watch::event_run::EventRun;
 use crate::watch::table::{Fired, WatchTable};
 
@@ -42,6 +44,15 @@ const STEPS_PER_LOCK: usize = 128;
 /// Changes, and watchers that they are shown to, under one hold of the lock. One command may exceed
 /// it.
 const WORK_PER_LOCK: usize = 4096;
+
+/// Connections that are asked for their permission, or receive events, for one command, and
+/// watchers that are found for it, of which this number costs as much as one of those. A connection
+/// that is to receive more ends: its client connects again, and receives what it has missed when it
+/// sets its watches again. Events that few receive are handed out all the same, so that a waiter of
+/// a lock has its event.
+const MOST_RECEIVERS: usize = 200_000;
+const WATCHERS_PER_RECEIVER: usize = 16;
+const FEW_RECEIVERS: usize = 8;
 
 /// Bytes of answers to reads under one hold of the lock; then tasks that wait for it go first.
 const READ_BYTES_PER_LOCK: usize = 256 << 10;
@@ -130,6 +141,10 @@ impl Effects for Deliver<'_> {
             _ => &self.stats.children_watches,
         };
         watchers.record(self.watches.hits().len() as u64);
+        let cost = self.run.work() + self.watches.work() / WATCHERS_PER_RECEIVER;
+        if cost > MOST_RECEIVERS && self.watches.hits().len() > FEW_RECEIVERS {
+            return self.end_watchers();
+        }
         self.run.add(
             (self.watches, fired),
             change.acl,
@@ -168,6 +183,21 @@ impl Effects for Deliver<'_> {
                 over.limit,
             ),
         );
+    }
+}
+
+impl Deliver<'_> {
+    /// Ends the connections that watch the last event, behind what they have received before.
+    fn end_watchers(&mut self) {
+        self.run.end(self.watches, self.stats, self.wake);
+        for id in self.watches.hits() {
+            if let Some(conn) = self.watches.conn(*id)
+                && conn.close(CloseReason::TooManyEvents, self.wake)
+            {
+                self.stats.event_floods_closed.fetch_add(1, Relaxed);
+            }
+        }
+        self.watches.remove_hit();
     }
 }
 
@@ -327,7 +357,7 @@ impl Applier {
                     if state.outbound.needs_relief(&mut self.relief) {
                         state.relieve(&mut self.wake);
                     }
-                    work_done += watches.take_work() + self.run.take_work();
+                    work_done += tree.take_steps() + watches.take_work() + self.run.take_work();
                     // After the events, so that a client that sees this zxid finds them in its
                     // outbox; before the reply that carries it.
                     state.last_zxid.store(tree.zxid(), Release);
@@ -706,12 +736,12 @@ impl Applier {
         watches: &mut WatchTable,
         asked: &InTurn<'_>,
     ) -> usize {
-        let mut flow = Flow::Continue;
+        let mut closes = false;
         let mut bytes = 0;
         let tally = &mut self.tally;
         asked
             .conn
-            .push(1, &mut self.wake, |out| match asked.request.kind {
+            .push_answer(&mut self.wake, |out| match asked.request.kind {
                 Kind::Read(op) => {
                     let read = Asked {
                         conn: asked.conn,
@@ -721,22 +751,48 @@ impl Applier {
                         body: asked.body,
                     };
                     let before = out.len();
-                    flow = answer::answer_read(tree, state, WatchAccess::Held(watches), &read, out);
+                    let access = WatchAccess::Held(watches);
+                    let flow = answer::answer_read(tree, state, access, &read, out);
+                    let listing = match flow {
+                        Flow::Listing(listing) => Some(listing),
+                        Flow::Continue => None,
+                        Flow::Close => {
+                            closes = true;
+                            None
+                        }
+                        // The task of the connection keeps these for itself.
+                        Flow::Sliced(mut read) => {
+                            let source = SliceSource {
+                                tree,
+                                state,
+                                conn: asked.conn,
+                                identity: asked.identity,
+                            };
+                            let mut access = WatchAccess::Held(watches);
+                            let ended = std::iter::repeat_with(|| {
+                                let (_, progress) = read.slice(&source, &mut access, out);
+                                progress
+                            })
+                            .find(|progress| *progress != SliceOutcome::More);
+                            closes = ended == Some(SliceOutcome::Close);
+                            None
+                        }
+                    };
                     bytes = out.len() - before;
-                    tally.answer(bytes);
+                    tally.answer(bytes + listing.as_ref().map_or(0, |listing| listing.left()));
+                    listing
                 }
                 Kind::Ready { close_after } => {
                     write_ready(out, asked.body, tree.zxid());
-                    if close_after {
-                        flow = Flow::Close;
-                    }
+                    closes = close_after;
+                    None
                 }
-                _ => {}
+                _ => None,
             });
         if state.outbound.needs_relief(&mut self.relief) {
             state.relieve(&mut self.wake);
         }
-        if flow == Flow::Close {
+        if closes {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
         }
         bytes

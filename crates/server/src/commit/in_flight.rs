@@ -38,11 +38,11 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    /// Whether this connection has asked for any of it.
-    pub(crate) fn concerns(&self, conn: u32) -> bool {
+    /// The connections that have asked for it.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = u32> {
         let steps = self.steps.iter();
-        let mut groups = steps.filter_map(|step| self.work.groups.get(step.group?));
-        groups.any(|group| group.conn.id == conn)
+        let groups = steps.filter_map(|step| self.work.groups.get(step.group?));
+        groups.map(|group| group.conn.id)
     }
 
     /// Those of its writes that their clients trace have reached this step.

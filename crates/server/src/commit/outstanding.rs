@@ -2,7 +2,7 @@
 //! which of it has been sent to the leader, and what is sent again after a leader or a connection
 //! was lost (R27).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -234,15 +234,16 @@ impl Outstanding {
         !self.apart.is_empty()
     }
 
-    /// Whether this connection has asked for something that is set apart: what it asks for next
-    /// has to wait.
-    pub(crate) fn is_set_apart(&self, conn: u32) -> bool {
-        self.apart.iter().any(|it| it.requested.concerns(conn))
+    /// The connections that have asked for something that is set apart: what they ask for next has
+    /// to wait.
+    pub(crate) fn set_apart(&self) -> impl Iterator<Item = u32> {
+        self.apart.iter().flat_map(|it| it.requested.connections())
     }
 
-    /// Whether anything of this connection is not applied.
-    pub(crate) fn has(&self, conn: u32) -> bool {
-        self.items.iter().any(|it| it.requested.concerns(conn))
+    /// The connections of which anything is not applied.
+    pub(crate) fn connections(&self) -> BTreeSet<u32> {
+        let requested = self.items.iter().map(|it| &it.requested);
+        requested.flat_map(Requested::connections).collect()
     }
 
     /// Forgets everything: the state that the requests were about is gone.
@@ -377,7 +378,8 @@ mod tests {
         let overdue = outstanding.take_overdue(limit, start + limit);
         assert_eq!(overdue.iter().map(id).collect::<Vec<u32>>(), [2]);
         assert!(outstanding.take(2).is_none());
-        assert!(outstanding.is_set_apart(3) && outstanding.has(1));
+        assert_eq!(outstanding.set_apart().collect::<Vec<_>>(), [3]);
+        assert!(outstanding.connections().contains(&1));
     }
 
     #[test]

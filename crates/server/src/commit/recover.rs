@@ -15,6 +15,7 @@ use baton_wal::{
 
 use crate::commit::starting::{Stage, Starting};
 use crate::error::ServerError;
+use crate::state::hash_seed;
 
 /// This node's number in the group of one.
 pub(crate) const NODE_ID: u64 = 1;
@@ -152,7 +153,7 @@ impl Content {
         starting: &Starting,
     ) -> Result<Self, ServerError> {
         let mut snapshot = None;
-        let mut tree = Tree::new();
+        let mut tree = Tree::seeded(hash_seed());
         if let Some(info) = found {
             starting.load(info.content_bytes);
             let reader = open(&info.name)?;
@@ -219,7 +220,7 @@ fn restored_tree(
     name: &str,
     starting: &Starting,
 ) -> Result<Tree, ServerError> {
-    let mut restore = Restore::new();
+    let mut restore = Restore::seeded(hash_seed());
     let refused = |source| ServerError::Snapshot {
         name: name.to_owned(),
         source,

@@ -4,6 +4,9 @@
 //! task takes. Only while the task waits for input with nothing left to write does the core write a
 //! small answer itself, through [`Outlet`], which spares two changes of thread.
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -19,6 +22,7 @@ use baton_tree::{BatchBuilder, FormatLevel, Identity, Stamp};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::connections::listing_reply::ListingReply;
 use crate::connections::outbound::Outbound;
 use crate::connections::peer::Peer;
 use crate::connections::touch::Touch;
@@ -49,6 +53,8 @@ pub(crate) enum CloseReason {
     TooSlow,
     /// The client reads too slowly, and all clients together have more waiting than they may.
     AllTooSlow,
+    /// One change caused more events than are handed out at once.
+    TooManyEvents,
     /// It holds unfinished or waiting requests, and all together hold more of them than they may.
     Unfinished,
     /// It asked for a session, and the limit on sessions is reached.
@@ -92,6 +98,9 @@ impl CloseReason {
             }
             CloseReason::AllTooSlow => {
                 "it reads too slowly, and the unread bytes of all clients exceed their limit; let clients read faster or raise max_outbound_bytes_in_all"
+            }
+            CloseReason::TooManyEvents => {
+                "one change caused more events than are handed out at once; let the client connect again and set its watches again, or watch fewer znodes one by one"
             }
             CloseReason::Unfinished => {
                 "it holds unfinished or waiting requests, and those of all clients exceed their limit; send whole requests or raise max_unfinished_bytes"
@@ -200,12 +209,33 @@ const LISTED_IDENTITY_BYTES: usize = 128;
 /// and counts what the socket leaves.
 const COUNTED_BYTES: usize = DIRECT_BYTES;
 
+/// The most of a listing that is encoded at once.
+const LISTING_BYTES: usize = 64 << 10;
+
+/// Output that is not a part of [`Outbox::bytes`].
+enum Piece {
+    Bytes(Bytes),
+    /// A reply that is encoded as its client reads it.
+    Listing(Box<ListingReply>),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Piece::Bytes(bytes) => bytes.len(),
+            Piece::Listing(reply) => reply.left(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Outbox {
-    /// Output that precedes `bytes`: long runs of events, which connections share, and what came
-    /// before them.
-    before: VecDeque<Bytes>,
+    /// Output that precedes `bytes`: long runs of events, which connections share, long listings,
+    /// and what came before them.
+    before: VecDeque<Piece>,
     before_bytes: usize,
+    /// Listings among that.
+    listings: usize,
     bytes: Vec<u8>,
     /// Number of them that are counted.
     counted: usize,
@@ -237,14 +267,22 @@ impl Outbox {
         self.before_bytes + self.bytes.len()
     }
 
-    fn push_before(&mut self, bytes: Bytes) {
-        self.before_bytes += bytes.len();
-        self.before.push_back(bytes);
+    /// Puts a piece behind all that waits.
+    fn push_piece(&mut self, piece: Piece) {
+        if !self.bytes.is_empty() {
+            let before = std::mem::take(&mut self.bytes);
+            self.before_bytes += before.len();
+            self.before.push_back(Piece::Bytes(before.into()));
+        }
+        self.before_bytes += piece.len();
+        self.listings += usize::from(matches!(piece, Piece::Listing(_)));
+        self.before.push_back(piece);
     }
 
     fn clear(&mut self) {
         self.before = VecDeque::new();
         self.before_bytes = 0;
+        self.listings = 0;
         self.bytes = Vec::new();
     }
 
@@ -271,13 +309,26 @@ impl Outbox {
     /// Moves what waits to the end of `out`, all of it if `out` stays below `room` bytes until the
     /// last piece. What is left is taken later.
     fn take(&mut self, out: &mut Vec<u8>, room: usize) -> Taken {
-        while let Some(first) = self.before.front() {
+        while let Some(first) = self.before.front_mut() {
             if out.len() >= room {
                 return Taken::default();
             }
-            out.extend_from_slice(first);
-            self.before_bytes -= first.len();
-            self.before.pop_front();
+            let before = out.len();
+            let is_whole = match first {
+                Piece::Bytes(bytes) => {
+                    out.extend_from_slice(bytes);
+                    true
+                }
+                Piece::Listing(reply) => {
+                    reply.write(LISTING_BYTES, out);
+                    self.listings -= usize::from(reply.left() == 0);
+                    reply.left() == 0
+                }
+            };
+            self.before_bytes -= out.len() - before;
+            if is_whole {
+                self.before.pop_front();
+            }
         }
         self.replies = 0;
         if out.is_empty() {
@@ -506,11 +557,29 @@ impl Conn {
         if outbox.closing.is_some() {
             return;
         }
-        if !outbox.bytes.is_empty() {
-            let before = std::mem::take(&mut outbox.bytes);
-            outbox.push_before(before.into());
+        outbox.push_piece(Piece::Bytes(frames.clone()));
+        outbox.end_if_too_slow(&self.outbound);
+        outbox.count(&self.outbound);
+        self.list(&mut outbox, wake);
+    }
+
+    /// Appends the answer to a request that `write` writes, or the listing that it returns instead.
+    /// Otherwise as [`Conn::push`].
+    pub(crate) fn push_answer(
+        self: &Arc<Self>,
+        wake: &mut Vec<Arc<Conn>>,
+        write: impl FnOnce(&mut Vec<u8>) -> Option<Box<ListingReply>>,
+    ) {
+        let mut outbox = self.outbox.lock();
+        if outbox.closing.is_some() {
+            return;
         }
-        outbox.push_before(frames.clone());
+        let before = outbox.len();
+        if let Some(listing) = write(&mut outbox.bytes) {
+            outbox.push_piece(Piece::Listing(listing));
+        }
+        outbox.replies += outbox.len() - before;
+        outbox.answered = outbox.answered.wrapping_add(1);
         outbox.end_if_too_slow(&self.outbound);
         outbox.count(&self.outbound);
         self.list(&mut outbox, wake);
@@ -634,17 +703,21 @@ impl Conn {
     }
 
     /// Moves all that waits, and asks for the zxid before more can come: every event up to it is
-    /// among what is taken, and no reply beyond it.
+    /// among what is taken, and no reply beyond it. `None`: a long listing waits, which is taken
+    /// piece by piece before.
     pub(crate) fn take_with_zxid(
         &self,
         out: &mut Vec<u8>,
         zxid: impl FnOnce() -> i64,
-    ) -> (Taken, i64) {
+    ) -> Option<(Taken, i64)> {
         let mut outbox = self.outbox.lock();
+        if outbox.listings > 0 && outbox.closing.is_none() {
+            return None;
+        }
         outbox.idle = None;
         let taken = outbox.take(out, usize::MAX);
         outbox.count(&self.outbound);
-        (taken, zxid())
+        Some((taken, zxid()))
     }
 
     /// Asks to be woken when there is something to take. `false`: there is something already. With
@@ -693,277 +766,5 @@ impl Conn {
     pub(crate) fn waiting_bytes(&self) -> u64 {
         let here = self.outbox.lock().len() as u64;
         here + self.stats.unwritten.load(Relaxed)
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::options::Options;
-
-    pub(crate) fn outbound(max_outbound_bytes: usize) -> Arc<Outbound> {
-        Outbound::new(&Options {
-            max_outbound_bytes,
-            ..Options::default()
-        })
-    }
-
-    pub(crate) fn conn(id: u32) -> Arc<Conn> {
-        Conn::new(id, Peer::Local, Identity::default(), 0, &outbound(4))
-    }
-
-    #[test]
-    fn answers_to_pings_are_counted_by_themselves() {
-        let conn = conn(1);
-        let mut wake = Vec::new();
-        conn.push(1, &mut wake, |out| out.extend_from_slice(b"one"));
-        conn.push_pongs(2, 9, &mut wake);
-        let mut out = Vec::new();
-        let taken = conn.take(&mut out, usize::MAX);
-        assert_eq!((taken.answered, taken.pongs), (3, 2));
-        let mut pong = Vec::new();
-        frame::write_reply(
-            &mut pong,
-            ReplyHeader {
-                xid: -2,
-                zxid: 9,
-                err: 0,
-            },
-            None,
-        );
-        assert_eq!(out, [b"one".as_slice(), &pong, &pong].concat());
-        assert_eq!(conn.take(&mut out, usize::MAX).pongs, 0);
-    }
-
-    #[test]
-    fn frames_leave_in_the_order_in_which_they_came() {
-        let conn = conn(1);
-        let mut wake = Vec::new();
-        conn.push(1, &mut wake, |out| out.extend_from_slice(b"one"));
-        conn.push(1, &mut wake, |out| out.extend_from_slice(b"two"));
-        assert_eq!(wake.len(), 1, "a connection is woken once");
-        let mut out = b"zero".to_vec();
-        let taken = conn.take(&mut out, usize::MAX);
-        assert_eq!(out, b"zeroonetwo");
-        assert_eq!(taken.answered, 2);
-        assert!(taken.closing.is_none());
-    }
-
-    /// Takes a number of bytes, then no more.
-    struct Pipe {
-        room: usize,
-        got: Mutex<Vec<u8>>,
-    }
-
-    impl Outlet for Pipe {
-        fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-            let mut got = self.got.lock();
-            let taken = bytes.len().min(self.room - got.len());
-            if taken == 0 {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            got.extend_from_slice(&bytes[..taken]);
-            Ok(taken)
-        }
-
-        fn unread_bytes(&self) -> u64 {
-            0
-        }
-    }
-
-    struct Woken(AtomicBool);
-
-    impl std::task::Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Relaxed);
-        }
-    }
-
-    /// Pushes `bytes` to a connection whose task waits with an outlet of that room; what the outlet
-    /// got, what is left to the task, and whether it was woken.
-    fn answered_while_idle(room: usize, bytes: &[u8], direct: bool) -> (Vec<u8>, Vec<u8>, bool) {
-        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
-        let pipe = Arc::new(Pipe {
-            room,
-            got: Mutex::default(),
-        });
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
-        assert!(conn.wait(
-            &Waker::from(Arc::clone(&woken)),
-            false,
-            Some(Arc::clone(&pipe) as Arc<dyn Outlet>)
-        ));
-        let mut wake = Vec::new();
-        conn.push(1, &mut wake, |out| out.extend_from_slice(bytes));
-        conn.wake(direct);
-        let mut left = Vec::new();
-        assert_eq!(conn.take(&mut left, usize::MAX).answered, 1);
-        let got = std::mem::take(&mut *pipe.got.lock());
-        (got, left, woken.0.load(Relaxed))
-    }
-
-    #[test]
-    fn a_small_answer_to_an_idle_connection_is_written_at_once() {
-        let nothing = Vec::new();
-        assert_eq!(
-            answered_while_idle(10, b"answer", true),
-            (b"answer".to_vec(), nothing.clone(), false)
-        );
-        assert_eq!(
-            answered_while_idle(3, b"answer", true),
-            (b"ans".to_vec(), b"wer".to_vec(), true),
-            "what the socket does not take is the task's"
-        );
-        assert_eq!(
-            answered_while_idle(0, b"answer", true),
-            (nothing.clone(), b"answer".to_vec(), true)
-        );
-        assert_eq!(
-            answered_while_idle(10, b"answer", false),
-            (nothing.clone(), b"answer".to_vec(), true)
-        );
-        let long = vec![7; DIRECT_BYTES + 1];
-        assert_eq!(
-            answered_while_idle(usize::MAX, &long, true),
-            (nothing, long, true)
-        );
-    }
-
-    #[test]
-    fn nothing_is_written_behind_the_back_of_a_task_that_is_awake_or_closing() {
-        for closing in [false, true] {
-            let conn = conn(1);
-            let pipe = Arc::new(Pipe {
-                room: 100,
-                got: Mutex::default(),
-            });
-            let mut wake = Vec::new();
-            let outlet = Arc::clone(&pipe) as Arc<dyn Outlet>;
-            assert!(conn.wait(Waker::noop(), false, Some(outlet)));
-            if closing {
-                conn.close(CloseReason::SessionClosed, &mut wake);
-            } else {
-                conn.take(&mut Vec::new(), usize::MAX);
-                conn.push(1, &mut wake, |out| out.extend_from_slice(b"answer"));
-            }
-            conn.wake(true);
-            assert!(pipe.got.lock().is_empty());
-            assert_eq!(Arc::strong_count(&pipe), 1, "the socket is let go of");
-        }
-    }
-
-    #[test]
-    fn a_client_that_does_not_read_is_closed_not_buffered_for() {
-        let conn = conn(1);
-        let mut wake = Vec::new();
-        for _ in 0..10 {
-            conn.push(0, &mut wake, |out| out.extend_from_slice(&[0; 30]));
-        }
-        let mut out = Vec::new();
-        assert_eq!(
-            conn.take(&mut out, usize::MAX).closing,
-            Some(CloseReason::TooSlow)
-        );
-        assert!(out.is_empty());
-    }
-
-    #[test]
-    fn a_task_sleeps_only_where_nothing_has_come_for_it_since_it_looked() {
-        let new = || Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
-        let waits = |conn: &Conn, full| conn.wait(Waker::noop(), full, None);
-        let mut wake = Vec::new();
-        let notified = new();
-        assert!(waits(&notified, false));
-        notified.push(0, &mut wake, |out| out.extend_from_slice(b"event"));
-        assert!(!waits(&notified, false));
-        assert!(waits(&notified, true), "it has no room for more");
-        notified.close(CloseReason::SessionClosed, &mut wake);
-        assert!(!waits(&notified, true));
-        let answered = new();
-        let pipe = Arc::new(Pipe {
-            room: 100,
-            got: Mutex::default(),
-        });
-        assert!(answered.wait(Waker::noop(), false, Some(pipe)));
-        answered.push(1, &mut wake, |out| out.extend_from_slice(b"answer"));
-        answered.wake(true);
-        assert_eq!(answered.waiting_bytes(), 0);
-        assert!(!waits(&answered, false), "one request fewer is in flight");
-    }
-
-    #[test]
-    fn a_burst_s_memory_is_given_back_and_what_waits_is_kept() {
-        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
-        conn.push(1, &mut Vec::new(), |out| {
-            out.extend_from_slice(&[7; 1000]);
-        });
-        conn.shrink(100);
-        assert_eq!(conn.waiting_bytes(), 1000);
-        // The task has something already, so that the memory stays here.
-        let mut out = vec![0];
-        conn.take(&mut out, usize::MAX);
-        assert_eq!(out.len(), 1001);
-        let capacity = || conn.outbox.lock().bytes.capacity();
-        let burst = capacity();
-        conn.shrink(burst);
-        assert_eq!(capacity(), burst);
-        conn.shrink(100);
-        assert_eq!(capacity(), 0);
-    }
-
-    #[test]
-    fn a_client_that_reads_waits_anew_each_time_and_one_that_does_not_waits_on() {
-        let conn = conn(1);
-        assert_eq!(conn.waits_ms(500), 0);
-        conn.set_unwritten(100, || 1000);
-        assert_eq!(conn.waits_ms(1500), 500);
-        conn.set_unwritten(150, || 2000);
-        assert_eq!(conn.waits_ms(2500), 1500, "it has read nothing");
-        conn.stats.bytes_out.store(99, Relaxed);
-        conn.set_unwritten(51, || 3000);
-        assert_eq!(conn.waits_ms(3500), 2500, "nor all that waited first");
-        conn.stats.bytes_out.store(100, Relaxed);
-        conn.set_unwritten(50, || 4000);
-        assert_eq!(conn.waits_ms(4500), 500);
-        conn.set_unwritten(0, || 5000);
-        assert_eq!(conn.waits_ms(5500), 0);
-        assert_eq!(conn.outbound.held_bytes(), 0);
-    }
-
-    #[test]
-    fn runs_of_events_keep_their_place_are_not_copied_and_leave_as_far_as_there_is_room() {
-        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
-        let mut wake = Vec::new();
-        let run = Bytes::from_static(b"events;");
-        conn.push(1, &mut wake, |out| out.extend_from_slice(b"reply;"));
-        conn.push_shared(&run, &mut wake);
-        conn.push_shared(&run, &mut wake);
-        conn.push(1, &mut wake, |out| out.extend_from_slice(b"last"));
-        assert_eq!(conn.waiting_bytes(), 24);
-        assert!(conn.outbox.lock().before.contains(&run));
-        let shared = conn.outbox.lock().before[1].as_ptr();
-        assert_eq!(shared, run.as_ptr());
-        let mut out = Vec::new();
-        let taken = conn.take(&mut out, 10);
-        assert_eq!((out.as_slice(), taken.answered), (&b"reply;events;"[..], 0));
-        assert_eq!(conn.take(&mut out, 10).answered, 0);
-        out.clear();
-        assert_eq!(conn.take(&mut out, usize::MAX).answered, 2);
-        assert_eq!(out, b"events;last");
-        assert_eq!(conn.waiting_bytes(), 0);
-    }
-
-    #[test]
-    fn a_client_that_does_not_read_runs_of_events_is_closed() {
-        let conn = conn(1);
-        let mut wake = Vec::new();
-        let run = Bytes::from_static(&[0; 30]);
-        for _ in 0..10 {
-            conn.push_shared(&run, &mut wake);
-        }
-        let mut out = Vec::new();
-        let closing = conn.take(&mut out, usize::MAX).closing;
-        assert_eq!(closing, Some(CloseReason::TooSlow));
-        assert_eq!((out.len(), conn.waiting_bytes()), (0, 0));
     }
 }

@@ -8,6 +8,7 @@
 //! | `inbound` | the bound on unfinished and waiting requests over all connections |
 //! | `relief` | which connections end when such a bound is exceeded |
 //! | `conn` | one connection: its outbound FIFO, its session, why it is closed |
+//! | `listing_reply` | the reply that lists many children, encoded piece by piece |
 //! | `outbound` | the bound on unread replies and events over all connections |
 //! | `counts` | how many connections or sessions each client has |
 //! | `touch` | the time of the last packet of a session |
@@ -17,6 +18,7 @@ pub(crate) mod conn;
 pub(crate) mod counts;
 pub(crate) mod inbound;
 pub(crate) mod inbox;
+pub(crate) mod listing_reply;
 pub(crate) mod outbound;
 pub(crate) mod peer;
 pub(crate) mod registry;

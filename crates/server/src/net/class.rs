@@ -98,16 +98,14 @@ pub(crate) fn proof(op: i32) -> Option<OpCode> {
     }
 }
 
-/// Whether a read may take long though its answer is short.
-pub(crate) fn may_be_costly(op: OpCode) -> bool {
-    matches!(
-        op,
-        OpCode::GetAllChildrenNumber
-            | OpCode::GetEphemerals
-            | OpCode::MultiRead
-            | OpCode::SetWatches
-            | OpCode::SetWatches2
-    )
+/// Whether a read is answered in slices, by the connection's task alone: it may cost far more than
+/// it has bytes.
+pub(crate) fn is_sliced(op: i32) -> bool {
+    const MULTI_READ: i32 = OpCode::MultiRead as i32;
+    const SET_WATCHES: i32 = OpCode::SetWatches as i32;
+    const SET_WATCHES2: i32 = OpCode::SetWatches2 as i32;
+    const EPHEMERALS: i32 = OpCode::GetEphemerals as i32;
+    matches!(op, MULTI_READ | SET_WATCHES | SET_WATCHES2 | EPHEMERALS)
 }
 
 #[cfg(test)]

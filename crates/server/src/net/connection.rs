@@ -3,6 +3,7 @@
 //! a watch event before the first reply that shows its state. Never waits for another connection;
 //! what it holds in memory has a bound (see [`Options`](crate::Options)).
 
+mod costly;
 mod identity;
 #[cfg(test)]
 mod tests;
@@ -37,12 +38,14 @@ use crate::net::share::QueueShare;
 use crate::net::stream::{Input, Output, Stream};
 use crate::net::turn::{Turn, give_way};
 use crate::net::word_reply;
-use crate::read::answer::{self, Flow, WatchAccess};
+use crate::read::answer::{self, Flow};
+use crate::read::sliced::SlicedRead;
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 use crate::stats::requests::Tally;
 use crate::time::micros;
 use crate::traces::WriteOnItsWay;
+use crate::watch::access::WatchAccess;
 
 /// Bytes that one read asks the socket for.
 const READ_BYTES: usize = 16 << 10;
@@ -86,6 +89,8 @@ enum Need {
     Turn,
     /// Room in the queue of the core.
     Queue,
+    /// The core's answers to all that was asked before.
+    Answers,
 }
 
 /// The task of one connection.
@@ -113,6 +118,8 @@ pub(crate) struct Connection {
     queue_share: QueueShare,
     /// Reads among them, since there were none last.
     reads_behind: usize,
+    /// The request that is being answered in slices. None behind it is taken on meanwhile.
+    sliced: Option<Box<SlicedRead>>,
     work: Work,
     /// Bytes of a request over the limit that are still to come.
     discard: usize,
@@ -164,6 +171,7 @@ impl Connection {
             pings: 0,
             queue_share: QueueShare::default(),
             reads_behind: 0,
+            sliced: None,
             work: Work::default(),
             discard: 0,
             pause: None,
@@ -260,7 +268,9 @@ impl Connection {
             let pressure = self.relieve();
             // One byte more than the share makes it full.
             let room = (self.written + self.share).saturating_add(1);
+            let before = self.out.len();
             let taken = self.conn.take(&mut self.out, room);
+            self.turn.count(self.out.len() - before);
             self.answered(taken);
             if self.phase == Phase::Attaching && self.conn.attached().is_some() {
                 self.phase = Phase::Open;
@@ -327,7 +337,7 @@ impl Connection {
                     }
                 } else if need == Need::Queue {
                     progress = !self.state.inbox.wait_for_room(cx.waker());
-                } else if self.has_room() && self.phase != Phase::Attaching {
+                } else if need == Need::Room && self.has_room() && self.phase != Phase::Attaching {
                     progress = true;
                 }
             }
@@ -503,7 +513,7 @@ impl Connection {
         let discarded = self.discard.min(self.input.len());
         self.input.advance(discarded);
         self.discard -= discarded;
-        if self.input.is_empty() {
+        if self.input.is_empty() && self.sliced.is_none() {
             return Ok(Need::Input);
         }
         let input = std::mem::take(&mut self.input);
@@ -550,6 +560,17 @@ impl Connection {
             if self.close_after.is_some() || !self.has_room() {
                 break Ok(Need::Room);
             }
+            if self.sliced.is_some() {
+                tree = None;
+                match self.next_slice(&identity, &mut tally) {
+                    None => continue,
+                    Some(Need::Input) => {
+                        answered += 1;
+                        continue;
+                    }
+                    Some(need) => break Ok(need),
+                }
+            }
             let (head, after) = match next_request(rest, state.limits.max_frame_bytes) {
                 Ok(NextRequest::Whole(split)) => split,
                 Ok(NextRequest::Incomplete) => break Ok(Need::Input),
@@ -584,6 +605,12 @@ impl Connection {
                 Ok(header) => header,
                 Err(error) => break Err(End::Refused(Notice::BadFrame, error.to_string())),
             };
+            if class::is_sliced(header.op) && !self.may_answer() {
+                // Its place is behind all that was asked before, but not in the core.
+                *rest = unread;
+                received -= 1;
+                break Ok(Need::Answers);
+            }
             let body = decoder.rest();
             let mut claim = None;
             if let Some(proof) = class::proof(header.op) {
@@ -629,7 +656,12 @@ impl Connection {
                 }
                 Class::Ping => {
                     // protocol.md §3, watches; and zxids never fall from one reply to the next.
-                    let (taken, zxid) = conn.take_with_zxid(&mut self.out, || state.zxid());
+                    let now = conn.take_with_zxid(&mut self.out, || state.zxid());
+                    let Some((taken, zxid)) = now else {
+                        *rest = unread;
+                        received -= 1;
+                        break Ok(Need::Room);
+                    };
                     self.answered(taken);
                     if taken.closing.is_some() {
                         break Ok(Need::Room);
@@ -644,7 +676,10 @@ impl Connection {
                             let guard = tree.insert(state.tree.read());
                             // Events up to the state that this read is about to show; some may be
                             // missing from a connection that is to end.
-                            if conn.take(&mut self.out, usize::MAX).closing.is_some() {
+                            let taken = conn.take(&mut self.out, usize::MAX);
+                            // Pongs may be among it.
+                            self.answered(taken);
+                            if taken.closing.is_some() {
                                 break Ok(Need::Room);
                             }
                             guard
@@ -661,16 +696,32 @@ impl Connection {
                     let before = self.out.len();
                     let flow = answer::answer_read(guard, &state, watches, &request, &mut self.out);
                     let bytes = self.out.len() - before;
-                    tally.answer(bytes);
                     match flow {
                         Flow::Continue => {}
                         Flow::Close => self.close_after = Some(CloseReason::BadRequest),
+                        Flow::Listing(listing) => {
+                            tally.answer(listing.left());
+                            answered += 1;
+                            // It waits where the core's answers wait, as one of them.
+                            self.in_flight += 1;
+                            self.queue_share.add(1, 0);
+                            let mut wake = Vec::new();
+                            conn.push_answer(&mut wake, |_| Some(listing));
+                            for conn in wake {
+                                conn.wake(false);
+                            }
+                            break Ok(Need::Room);
+                        }
+                        Flow::Sliced(read) => {
+                            self.sliced = Some(read);
+                            continue;
+                        }
                     }
+                    tally.answer(bytes);
                     answered += 1;
                     under_lock += 1;
                     self.turn.count(bytes);
-                    let costly = bytes > COSTLY_ANSWER_BYTES || class::may_be_costly(op);
-                    if costly || under_lock % READS_PER_LOCK == 0 {
+                    if bytes > COSTLY_ANSWER_BYTES || under_lock % READS_PER_LOCK == 0 {
                         tree = None;
                         if self.turn.is_over(state.time.now()) {
                             break Ok(Need::Turn);
@@ -679,6 +730,10 @@ impl Connection {
                     continue;
                 }
                 Class::Read(op) => self.queue(header.xid, Kind::Read(op), body, &identity),
+                Class::Write(OpCode::Multi) if self.is_over_bounds(body, &identity) => {
+                    let (zxid, code) = (state.zxid(), ErrorCode::BadArguments);
+                    answered += self.in_turn(header.xid, zxid, code, false, &identity);
+                }
                 Class::Write(op) => {
                     let (limits, options) = (&state.limits, &state.options);
                     let changed = with_refusals(op, body, &identity, limits, options);

@@ -7,42 +7,33 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_proto::wire::{put_buffer, put_strings};
 use baton_proto::{
-    AddWatchMode, ClientInfo, ErrorCode, EventKind, OpCode, ReplyHeader, Request, Response, Stat,
+    AddWatchMode, ClientInfo, ErrorCode, EventKind, OpCode, ReplyHeader, Request, Response,
     WatcherKind, frame,
 };
 use baton_tree::{Identity, Tree};
-use parking_lot::Mutex;
 
 use crate::connections::conn::Conn;
+use crate::connections::listing_reply::ListingReply;
 use crate::read::baton_node::{self, Counted};
+use crate::read::sliced::SlicedRead;
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
 #[cfg(feature = "simulation")]
 use crate::simulated::Mistake;
 use crate::state::ServerState;
-use crate::watch::table::{Kinds, TooManyWatches, WatchTable};
+use crate::watch::access::WatchAccess;
+use crate::watch::table::Kinds;
 
-/// Whether the connection goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the connection goes on.
+#[derive(Debug)]
 pub(crate) enum Flow {
     Continue,
     /// Close it once the reply is written (protocol.md §1.4).
     Close,
-}
-
-/// The watch table, which the core has locked and a socket has not.
-pub(crate) enum WatchAccess<'a> {
-    Lock(&'a Mutex<WatchTable>),
-    Held(&'a mut WatchTable),
-}
-
-impl WatchAccess<'_> {
-    fn with<R>(&mut self, change: impl FnOnce(&mut WatchTable) -> R) -> R {
-        match self {
-            WatchAccess::Lock(table) => change(&mut table.lock()),
-            WatchAccess::Held(table) => change(table),
-        }
-    }
+    /// The reply is this one, which is encoded as the client reads it.
+    Listing(Box<ListingReply>),
+    /// The reply is made in slices, of which none is made yet.
+    Sliced(Box<SlicedRead>),
 }
 
 /// A read.
@@ -54,7 +45,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Appends the reply, and before it the events that `setWatches` owes.
+/// Appends the reply, unless it is a long one.
 pub(crate) fn answer_read(
     tree: &Tree,
     state: &ServerState,
@@ -128,6 +119,12 @@ pub(crate) fn answer_read(
                         refuse(out, header, ErrorCode::BadArguments);
                         return Flow::Continue;
                     }
+                    if let Some(listing) = tree.listing(path) {
+                        state.stats.steps_under_lock(listing.blocks());
+                        let stat = (asked.op == OpCode::GetChildren2).then_some(&stat);
+                        return Flow::Listing(Box::new(ListingReply::new(header, listing, stat)));
+                    }
+                    state.stats.steps_under_lock(children.len());
                     frame_with(out, header, |out| {
                         put_strings(out, children);
                         if asked.op == OpCode::GetChildren2 {
@@ -143,23 +140,6 @@ pub(crate) fn answer_read(
             .get_acl(path, identity)
             .map(|(acl, stat)| Response::Acl { acl, stat }),
         Request::Sync { path } => Ok(Response::Path((*path).to_owned())),
-        Request::MultiRead(ops) => {
-            let max_bytes = state.outbound.too_slow_bytes();
-            let results = tree.multi_read(ops, identity, max_bytes);
-            if results.is_none() {
-                let stats = &state.stats;
-                stats.large_answers_refused.fetch_add(1, Relaxed);
-                let what = format_args!(
-                    "refused multiRead of {} parts: its answer would have over {max_bytes} bytes; ask for less at a time",
-                    ops.len()
-                );
-                state.notice(Notice::LargeRequest, Some(&asked.conn.peer), what);
-            }
-            results.map(Response::Multi).ok_or(ErrorCode::BadArguments)
-        }
-        Request::GetEphemerals { prefix } => Ok(Response::Strings(
-            tree.ephemerals(asked.conn.session(), prefix),
-        )),
         Request::GetAllChildrenNumber { path } => {
             tree.count_descendants(path, identity).map(Response::Count)
         }
@@ -196,41 +176,11 @@ pub(crate) fn answer_read(
                 Err(ErrorCode::NoWatcher)
             }
         }),
-        Request::SetWatches {
-            relative_zxid,
-            data,
-            exist,
-            child,
-        } => {
-            let all_set = watches.with(|table| {
-                let mut again = SetAgain::new(tree, table, asked, *relative_zxid, out);
-                again.one_shot(data, exist, child);
-                again.outcome
-            });
-            if let Err(why) = all_set {
-                return not_set_again(state, asked, why, header, out);
-            }
-            Ok(Response::Empty)
-        }
-        Request::SetWatches2 {
-            relative_zxid,
-            data,
-            exist,
-            child,
-            persistent,
-            persistent_recursive,
-        } => {
-            let all_set = watches.with(|table| {
-                let mut again = SetAgain::new(tree, table, asked, *relative_zxid, out);
-                again.one_shot(data, exist, child);
-                again.lasting(persistent, Kinds::PERSISTENT);
-                again.lasting(persistent_recursive, Kinds::RECURSIVE);
-                again.outcome
-            });
-            if let Err(why) = all_set {
-                return not_set_again(state, asked, why, header, out);
-            }
-            Ok(Response::Empty)
+        Request::MultiRead(_)
+        | Request::GetEphemerals { .. }
+        | Request::SetWatches { .. }
+        | Request::SetWatches2 { .. } => {
+            return Flow::Sliced(Box::new(SlicedRead::new(asked.xid, &request)));
         }
         _ => {
             refuse(
@@ -285,22 +235,6 @@ fn set_watch(
     outcome.is_ok()
 }
 
-/// Ends the connection: a client does not look at what setWatches is answered with, and would wait
-/// for events that never come.
-fn not_set_again(
-    state: &ServerState,
-    asked: &Asked<'_>,
-    why: TooManyWatches,
-    header: ReplyHeader,
-    out: &mut Vec<u8>,
-) -> Flow {
-    state.stats.watches_refused.fetch_add(1, Relaxed);
-    let what = format_args!("connection closed: its watches cannot be set again: {why}");
-    state.notice(Notice::Watches, Some(&asked.conn.peer), what);
-    refuse(out, header, ErrorCode::BadArguments);
-    Flow::Close
-}
-
 fn refuse(out: &mut Vec<u8>, header: ReplyHeader, code: ErrorCode) {
     frame::write_reply(
         out,
@@ -346,82 +280,4 @@ fn who(identity: &Identity) -> Vec<ClientInfo> {
                 .to_owned(),
         })
         .collect()
-}
-
-/// Sets watches again after a reconnect (protocol.md §1.8).
-struct SetAgain<'a> {
-    tree: &'a Tree,
-    table: &'a mut WatchTable,
-    asked: &'a Asked<'a>,
-    relative_zxid: i64,
-    out: &'a mut Vec<u8>,
-    /// The first refusal.
-    outcome: Result<(), TooManyWatches>,
-}
-
-impl<'a> SetAgain<'a> {
-    fn new(
-        tree: &'a Tree,
-        table: &'a mut WatchTable,
-        asked: &'a Asked<'a>,
-        relative_zxid: i64,
-        out: &'a mut Vec<u8>,
-    ) -> Self {
-        Self {
-            tree,
-            table,
-            asked,
-            relative_zxid,
-            out,
-            outcome: Ok(()),
-        }
-    }
-
-    fn set(&mut self, path: &str, kinds: Kinds) {
-        if self.outcome.is_ok() {
-            self.outcome = self.table.add(self.asked.conn, path, kinds);
-        }
-    }
-
-    fn lasting(&mut self, paths: &[&str], kinds: Kinds) {
-        for path in paths {
-            self.set(path, kinds);
-        }
-    }
-
-    fn one_shot(&mut self, data: &[&str], exist: &[&str], child: &[&str]) {
-        for path in data {
-            let missed = self.missed(path, EventKind::NodeDataChanged, |stat| stat.mzxid);
-            self.fire_or_set(path, missed, Kinds::DATA);
-        }
-        for path in exist {
-            let exists = self.tree.exists(path, self.asked.identity).is_ok();
-            self.fire_or_set(path, exists.then_some(EventKind::NodeCreated), Kinds::DATA);
-        }
-        for path in child {
-            let missed = self.missed(path, EventKind::NodeChildrenChanged, |stat| stat.pzxid);
-            self.fire_or_set(path, missed, Kinds::CHILD);
-        }
-    }
-
-    fn missed(
-        &self,
-        path: &str,
-        changed: EventKind,
-        zxid: impl Fn(&Stat) -> i64,
-    ) -> Option<EventKind> {
-        match self.tree.exists(path, self.asked.identity) {
-            Err(ErrorCode::NoNode) => Some(EventKind::NodeDeleted),
-            Ok(stat) if zxid(&stat) > self.relative_zxid => Some(changed),
-            // A client gets no event of what it may not read (protocol.md §10, no. 3).
-            _ => None,
-        }
-    }
-
-    fn fire_or_set(&mut self, path: &str, missed: Option<EventKind>, kinds: Kinds) {
-        match missed {
-            Some(kind) => event(self.out, -1, kind, path),
-            None => self.set(path, kinds),
-        }
-    }
 }

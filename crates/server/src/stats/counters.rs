@@ -28,6 +28,7 @@ pub(crate) struct Stats {
     pub(crate) tls_handshakes_failed: AtomicU64,
     pub(crate) slow_readers_closed: AtomicU64,
     pub(crate) all_too_slow_closed: AtomicU64,
+    pub(crate) event_floods_closed: AtomicU64,
     pub(crate) connections_shed: AtomicU64,
     pub(crate) large_requests: AtomicU64,
     pub(crate) sessions_reattached: AtomicU64,
@@ -109,6 +110,7 @@ impl Stats {
             tls_handshakes_failed: zero(),
             slow_readers_closed: zero(),
             all_too_slow_closed: zero(),
+            event_floods_closed: zero(),
             connections_shed: zero(),
             large_requests: zero(),
             sessions_reattached: zero(),
@@ -165,7 +167,6 @@ impl Stats {
         self.reads.spread().and(&self.updates.spread())
     }
 
-    /// Forgets what `srst` forgets.
     /// Notes how many steps were made under one hold of the tree's lock.
     pub(crate) fn steps_under_lock(&self, steps: usize) {
         let steps = steps as u64;
@@ -174,6 +175,7 @@ impl Stats {
         }
     }
 
+    /// Forgets what `srst` forgets.
     pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);
@@ -298,6 +300,7 @@ impl ConnStats {
         )
     }
 
+    /// Forgets what `srst` forgets.
     pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);

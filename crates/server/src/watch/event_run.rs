@@ -91,6 +91,11 @@ impl EventRun {
         self.frames.clear();
     }
 
+    /// Connections that were asked or received something since [`EventRun::take_work`].
+    pub(crate) const fn work(&self) -> usize {
+        self.work
+    }
+
     /// Returns the connections that were asked or received something since the last call.
     pub(crate) fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)

@@ -1,5 +1,6 @@
 //! Watches of all connections: `table` has every one of them, and the bounds on their number and
-//! memory; `event_run` hands the events to those that watch.
+//! memory; `access` is how a read gets to it; `event_run` hands the events to those that watch.
 
+pub(crate) mod access;
 pub(crate) mod event_run;
 pub(crate) mod table;

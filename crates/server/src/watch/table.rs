@@ -250,6 +250,7 @@ pub(crate) struct WatchTable {
     /// Sources of the watches that made [`WatchTable::hits`].
     fired: Sources,
     hits: Vec<u32>,
+    next_hits: Vec<u32>,
     /// Watchers and names of paths that were looked at.
     work: usize,
 }
@@ -268,6 +269,7 @@ impl WatchTable {
             version: 0,
             fired: Sources::default(),
             hits: Vec::new(),
+            next_hits: Vec::new(),
             work: 0,
         }
     }
@@ -549,7 +551,7 @@ impl WatchTable {
         if sources == self.fired {
             return Fired::Same;
         }
-        let mut hits = std::mem::take(&mut self.hits);
+        let mut hits = std::mem::take(&mut self.next_hits);
         hits.clear();
         if let Some(watched) = own.and_then(|slot| self.at(slot)) {
             hits.extend(watched.conns(kinds));
@@ -562,12 +564,27 @@ impl WatchTable {
         self.work += hits.len();
         hits.sort_unstable();
         hits.dedup();
-        self.hits = hits;
+        let are_same = hits == self.hits;
+        self.next_hits = std::mem::replace(&mut self.hits, hits);
         self.fired = sources;
         if let Some(slot) = own {
             self.remove_all(slot, Kinds(kinds.0 & Kinds::ONE_SHOT.0));
         }
-        Fired::Others
+        match are_same {
+            true => Fired::Same,
+            false => Fired::Others,
+        }
+    }
+
+    /// Removes the watches by which the connections of [`WatchTable::hits`] were found.
+    pub(crate) fn remove_hit(&mut self) {
+        let fired = std::mem::take(&mut self.fired);
+        if let Some((slot, kinds)) = fired.own {
+            self.remove_all(slot, Kinds(kinds));
+        }
+        for slot in fired.above {
+            self.remove_all(slot, Kinds::RECURSIVE);
+        }
     }
 
     /// Finds the paths above this one that have recursive watches; how many paths were looked at.
@@ -598,6 +615,11 @@ impl WatchTable {
     /// The connections that watched the last event that somebody watched, in order.
     pub(crate) fn hits(&self) -> &[u32] {
         &self.hits
+    }
+
+    /// Watchers and names of paths that were looked at since [`WatchTable::take_work`].
+    pub(crate) const fn work(&self) -> usize {
+        self.work
     }
 
     /// Returns the watchers and names of paths that were looked at since the last call.

@@ -70,12 +70,16 @@ async fn ten_thousand_parts_of_a_multi_happen_together_or_not_at_all() {
         _ => unreachable!(),
     };
     let mut parts: Vec<_> = paths.iter().map(|path| part(path)).collect();
-    parts.push(part("/0"));
+    parts[PARTS - 1] = part("/0");
     let Ok(Response::Multi(failed)) = wire.call(Request::Multi(parts.clone())).await else {
         panic!("a multi that fails is answered part by part");
     };
-    assert_eq!(failed[PARTS], MultiResult::Error(ErrorCode::NodeExists));
-    assert!(!wire.exists("/9999").await);
+    assert_eq!(failed[PARTS - 1], MultiResult::Error(ErrorCode::NodeExists));
+    assert!(!wire.exists("/9998").await);
+    parts[PARTS - 1] = part("/9999");
+    parts.push(part("/one-too-many"));
+    let refused = wire.call(Request::Multi(parts.clone())).await;
+    assert_eq!(refused, Err(ErrorCode::BadArguments));
     parts.pop();
     let Ok(Response::Multi(done)) = wire.call(Request::Multi(parts)).await else {
         panic!("it is not too long");

@@ -1,8 +1,8 @@
 //! Requests and their order, over loopback, frame by frame.
 
-use baton_proto::{ErrorCode, EventKind, OpCode, Request, Response};
+use baton_proto::{ErrorCode, EventKind, MultiOp, OpCode, Request, Response};
 
-use crate::support::{Frame, Wire, decode, get, set, start, watched};
+use crate::support::{Frame, Wire, create, decode, get, set, start, watched};
 
 #[tokio::test]
 async fn a_znode_is_created_read_written_and_deleted() {
@@ -216,4 +216,86 @@ async fn no_reply_has_a_lower_zxid_than_the_one_before_it() {
         client.await.unwrap();
     }
     server.shutdown().await.unwrap();
+}
+
+/// A listing of many children is encoded while its client reads it; its place among the replies and
+/// events is that of the moment which it shows.
+#[tokio::test]
+async fn a_long_listing_keeps_its_place_among_replies_and_events() {
+    const CHILDREN: usize = 9000;
+    let server = start().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    wire.create("/many", b"", 0).await.unwrap();
+    let paths: Vec<String> = (0..CHILDREN)
+        .map(|n| format!("/many/with-a-name-of-some-length-{n}"))
+        .collect();
+    let part = |path| match create(path, b"", 0) {
+        Request::Create(create) => MultiOp::Create(create),
+        _ => unreachable!(),
+    };
+    let parts = paths.iter().map(|path| part(path)).collect();
+    wire.call(Request::Multi(parts)).await.unwrap();
+    let list = |watch| Request::GetChildren2 {
+        path: "/many",
+        watch,
+    };
+    let reads = Request::MultiRead(vec![MultiOp::GetChildren {
+        path: "/many",
+        watch: false,
+    }]);
+    // The first listing comes at once, the second behind a write, in the core.
+    let requests = [
+        list(true),
+        get("/many"),
+        Request::Ping,
+        create("/many/later", b"", 0),
+        list(true),
+        set("/many", b"x"),
+        reads,
+        create("/many/last", b"", 0),
+        Request::Ping,
+        get("/many"),
+        list(false),
+    ];
+    let first = wire.send(&requests).await;
+    let names = |response| match response {
+        Ok(Response::Children2 { children, stat }) => {
+            assert_eq!(stat.num_children as usize, children.len());
+            children.len()
+        }
+        Ok(Response::Multi(results)) => match &results[..] {
+            [baton_proto::MultiResult::Children(names)] => names.len(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let mut listed = Vec::new();
+    let (mut events, mut pongs, mut next) = (0, 0, first);
+    while next < first + 9 {
+        let (header, body) = match wire.next().await {
+            Some(Frame::Event(_, event)) => {
+                assert_eq!(event.kind, EventKind::NodeChildrenChanged);
+                assert_eq!(listed.len(), [1, 3][events], "behind what set its watch");
+                events += 1;
+                continue;
+            }
+            Some(Frame::Reply(header, _)) if header.xid == baton_proto::xid::PING => {
+                pongs += 1;
+                continue;
+            }
+            Some(Frame::Reply(header, body)) => (header, body),
+            None => panic!("the connection is closed"),
+        };
+        assert_eq!((header.xid, header.err), (next, 0));
+        match next - first {
+            0 | 3 | 8 => listed.push(names(decode(OpCode::GetChildren2, header, &body))),
+            5 => listed.push(names(decode(OpCode::MultiRead, header, &body))),
+            _ => {}
+        }
+        next += 1;
+    }
+    let expected = [CHILDREN, CHILDREN + 1, CHILDREN + 1, CHILDREN + 2];
+    assert_eq!(listed, expected);
+    assert_eq!((events, pongs), (2, 2));
+    assert!(wire.exists("/many").await);
 }

@@ -13,6 +13,7 @@ mod as_zookeeper;
 mod attachments;
 mod batch;
 mod common;
+mod costs;
 mod fuzz_smoke;
 mod hazards;
 mod quota;

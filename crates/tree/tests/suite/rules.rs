@@ -681,36 +681,6 @@ fn children_are_listed_in_the_order_of_their_creation() {
     assert_eq!(driver.children("/"), ["zookeeper", "c", "b", "a"]);
 }
 
-#[test]
-fn several_reads_answer_each_for_itself() {
-    let mut driver = Driver::new();
-    driver.create("/a", CreateMode::Persistent).unwrap();
-    let reads = [
-        MultiOp::GetData {
-            path: "/a",
-            watch: false,
-        },
-        MultiOp::GetChildren {
-            path: "/x",
-            watch: false,
-        },
-        MultiOp::GetChildren {
-            path: "/",
-            watch: false,
-        },
-    ];
-    // One byte of data, and two names with their lengths.
-    let bytes = 1 + 4 + 9 + 4 + 1;
-    let read = |bytes| driver.tree.multi_read(&reads, &driver.identity, bytes);
-    assert_eq!(read(bytes - 1), None);
-    assert_eq!(read(0), None);
-    let results = read(bytes).unwrap();
-    assert!(matches!(&results[0], MultiResult::Data { data: Some(data), .. } if data == "x"));
-    assert_eq!(results[1], MultiResult::Error(ErrorCode::NoNode));
-    let names = vec!["zookeeper".to_owned(), "a".to_owned()];
-    assert_eq!(results[2], MultiResult::Children(names));
-}
-
 /// An event shows the ACL that was in force, a deleted znode's own.
 #[test]
 fn changes_carry_the_acl_that_filters_their_events() {

@@ -598,8 +598,13 @@ static TABLE: &[Metric] = &[
         |s| Value::Count(s.stats.all_too_slow_closed.load(Relaxed)),
     ),
     counter(
+        "baton_event_floods_closed",
+        "Connections closed because one change caused more events than are handed out at once.",
+        |s| Value::Count(s.stats.event_floods_closed.load(Relaxed)),
+    ),
+    counter(
         "baton_large_answers_refused",
-        "multiReads refused because their answer would be too long.",
+        "multiReads and getEphemerals refused because their answer would be too long.",
         |s| Value::Count(s.stats.large_answers_refused.load(Relaxed)),
     ),
     gauge(

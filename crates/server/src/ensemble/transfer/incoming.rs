@@ -18,6 +18,7 @@ use bytes::Bytes;
 
 use crate::ensemble::transfer::disk_worker::{DiskWorker, Progress, Task};
 use crate::ensemble::transfer::limits::TransferLimits;
+use crate::state::hash_seed;
 
 /// Jobs that may wait for the disk before an offer is refused: each offer makes up to two.
 const JOBS_WAITING: usize = 8;
@@ -623,7 +624,7 @@ fn check(
     stop: Arc<AtomicBool>,
 ) -> impl FnOnce() -> Result<Received, Refusal> + Send {
     move || {
-        let mut restore = Restore::new();
+        let mut restore = Restore::seeded(hash_seed());
         let info = file.finish(|chunk| {
             if stop.load(Relaxed) {
                 let why = "it is not needed any more";

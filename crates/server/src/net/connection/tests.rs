@@ -26,12 +26,16 @@ struct Stage {
 impl Stage {
     /// With its session attached.
     async fn new() -> Self {
-        let mut state = crate::state::tests::state(Options::default());
-        let options = EnsembleOptions {
+        Self::with(Options::default()).await
+    }
+
+    async fn with(options: Options) -> Self {
+        let mut state = crate::state::tests::state(options);
+        let ensemble = EnsembleOptions {
             servers: BTreeMap::from([(1, "localhost:1".to_owned())]),
             ..EnsembleOptions::default()
         };
-        let status = EnsembleStatus::new(1, &options);
+        let status = EnsembleStatus::new(1, &ensemble);
         Arc::get_mut(&mut state).unwrap().ensemble = Some(Mutex::new(status));
         let conn = state.open(Peer::Local).unwrap();
         let (client, server) = UnixStream::pair().unwrap();
@@ -180,6 +184,72 @@ async fn a_read_behind_a_write_waits_for_it_though_a_ping_is_answered_before() {
     }
     stage.ask(4, &READ).await;
     assert_eq!(stage.reply().await.xid, 4, "nothing is in flight");
+}
+
+/// The core answers a ping after the task has looked for answers, and before a read is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::await_holding_lock, reason = "the task is to wait for it")]
+async fn a_pong_that_arrives_while_a_read_is_answered_is_not_in_flight_any_more() {
+    const MOST: i32 = 3;
+    let mut stage = Stage::with(Options {
+        max_requests_in_flight: MOST as usize,
+        ..Options::default()
+    })
+    .await;
+    for xid in 1..MOST {
+        stage.ask(xid::PING, &Request::Ping).await;
+        assert_eq!(stage.handed_in(1).await, [Kind::Ping]);
+        let state = Arc::clone(&stage.state);
+        let tree = state.tree.write();
+        stage.ask(xid, &READ).await;
+        // It has taken the read on, and waits for the tree.
+        while stage.conn.stats.last_cxid.load(Relaxed) != xid as u64 {
+            tokio::task::yield_now().await;
+        }
+        stage.answer(|conn, wake| conn.push_pongs(1, 0, wake));
+        drop(tree);
+        assert_eq!(stage.reply().await.xid, xid::PING);
+        assert_eq!(stage.reply().await.xid, xid);
+    }
+    // Both pongs have arrived: there is room for a ping and a read.
+    stage.ask(xid::PING, &Request::Ping).await;
+    assert_eq!(stage.handed_in(1).await, [Kind::Ping]);
+    stage.ask(MOST, &READ).await;
+    let reply = tokio::time::timeout(std::time::Duration::from_secs(60), stage.reply());
+    let reply = reply.await.expect("the read does not wait for the ping");
+    assert_eq!(reply.xid, MOST);
+}
+
+#[tokio::test]
+async fn a_read_in_slices_waits_for_earlier_requests_in_the_task_and_not_in_the_core() {
+    let mut stage = Stage::new().await;
+    let read = baton_proto::MultiOp::GetData {
+        path: "/",
+        watch: false,
+    };
+    let reads = Request::MultiRead(vec![read; 3]);
+    stage.ask(1, &Request::Sync { path: "/" }).await;
+    stage.ask(2, &reads).await;
+    stage.ask(3, &READ).await;
+    assert_eq!(stage.handed_in(1).await, [Kind::Write(OpCode::Sync)]);
+    let reply = ReplyHeader {
+        xid: 1,
+        zxid: 0,
+        err: 0,
+    };
+    stage.answer(|conn, wake| {
+        conn.push(1, wake, |out| {
+            frame::write_reply(out, reply, Some(&Response::Path("/".to_owned())));
+        });
+    });
+    for xid in [1, 2, 3] {
+        assert_eq!(stage.reply().await.xid, xid);
+    }
+    assert_eq!(
+        stage.handed_in(0).await,
+        [],
+        "nothing else came to the core"
+    );
 }
 
 #[tokio::test]

@@ -236,7 +236,10 @@ pub fn dump(tree: &Tree) -> Vec<String> {
         let (names, _) = tree.get_children(&path, &all).unwrap();
         let names: Vec<&str> = names.collect();
         assert_eq!(names.len(), stat.num_children as usize, "{path}");
-        lines.push(format!("{path} {data:?} {stat:?} {acl:?} {names:?}"));
+        let below = tree.count_descendants(&path, &all);
+        lines.push(format!(
+            "{path} {data:?} {stat:?} {acl:?} {names:?} {below:?}"
+        ));
         pending.extend(
             names
                 .iter()

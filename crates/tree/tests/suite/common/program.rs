@@ -276,6 +276,7 @@ pub fn level() -> impl Strategy<Value = FormatLevel> {
         FormatLevel::BoundSessions,
         FormatLevel::BoundedCommands,
         FormatLevel::SessionIdentities,
+        FormatLevel::BoundedMultis,
     ])
 }
 

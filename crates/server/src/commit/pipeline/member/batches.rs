@@ -1,6 +1,7 @@
 //! Batches of requests: those of this server's clients on their way to the leader, and on a leader
 //! those of all servers on their way into the log.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -107,8 +108,13 @@ impl CommitPipeline {
         let mut rest = Work::default();
         let mut apart = Vec::new();
         // Connections whose next requests wait.
-        let mut blocked: Vec<u32> = Vec::new();
-        blocked.extend(member.held.groups.iter().map(|group| group.conn.id));
+        let held = member.held.groups.iter().map(|group| group.conn.id);
+        let waiting = held.chain(member.outstanding.set_apart());
+        let waiting = waiting.chain(member.members.awaited_by());
+        let mut blocked: BTreeSet<u32> = waiting.collect();
+        // Connections of which something is in `rest`, or not applied.
+        let mut in_rest = BTreeSet::new();
+        let mut unapplied = None;
         let mut first = 0;
         for (place, group) in work.groups.iter().enumerate() {
             let requests = work.requests.get(first..first + group.len);
@@ -116,21 +122,24 @@ impl CommitPipeline {
             let (begin, end) = (first, first + group.len);
             first = end;
             let conn = group.conn.id;
-            let waits = blocked.contains(&conn)
-                || member.outstanding.is_set_apart(conn)
-                || member.members.is_awaited_by(conn);
+            let waits = blocked.contains(&conn);
             let at = match waits {
                 true => Some(0),
                 false => requests.iter().position(is_reconfigure),
             };
-            let is_first = at == Some(0)
-                && !rest.groups.iter().any(|group| group.conn.id == conn)
-                && !member.outstanding.has(conn);
+            let mut is_unapplied = || {
+                let all = unapplied.get_or_insert_with(|| member.outstanding.connections());
+                all.contains(&conn)
+            };
+            let is_first = at == Some(0) && !in_rest.contains(&conn) && !is_unapplied();
             let is_ready = !waits && is_first;
             if at.is_some() {
-                blocked.push(conn);
+                blocked.insert(conn);
             }
             let at = at.map_or(end, |at| begin + at);
+            if at > begin {
+                in_rest.insert(conn);
+            }
             let behind = at + usize::from(is_ready);
             let mut work_apart = Work::default();
             for (into, range) in [

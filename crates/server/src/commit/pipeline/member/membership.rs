@@ -157,13 +157,13 @@ impl Members {
         self.led_since = Some(now);
     }
 
-    /// Whether this connection waits for the answer to a change.
-    pub(crate) fn is_awaited_by(&self, conn: u32) -> bool {
-        let mut waiting = self.answers.iter();
-        waiting.any(|(requested, ..)| requested.concerns(conn))
+    /// The connections that wait for a change of the members.
+    pub(crate) fn awaited_by(&self) -> impl Iterator<Item = u32> {
+        let answers = self.answers.iter();
+        answers.flat_map(|(requested, ..)| requested.connections())
     }
 
-    /// Whether any connection does.
+    /// Whether any connection waits for one.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.answers.is_empty()
     }

@@ -197,3 +197,111 @@ fn many_watchers_of_a_sessions_end_receive_each_event_once_at_the_cost_of_one_st
     let most = driven.state.stats.most_steps.load(Relaxed) as usize;
     assert!(most <= 6 * MOST_DELETED_AT_ONCE + 6 * WATCHERS, "{most}");
 }
+
+/// Frames of events in these bytes.
+fn events(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
+    while let Some((length, after)) = bytes.split_first_chunk() {
+        bytes = &after[u32::from_be_bytes(*length) as usize..];
+        count += 1;
+    }
+    count
+}
+
+fn multi(ops: Vec<baton_proto::MultiOp<'_>>) -> (Kind, Vec<u8>) {
+    let mut body = Vec::new();
+    Request::Multi(ops).encode(&mut body);
+    (Kind::Write(OpCode::Multi), body)
+}
+
+/// Of changes in turns of two znodes, each with its own watchers, no two events go to the same
+/// connections.
+#[test]
+fn a_multi_with_more_events_than_are_handed_out_at_once_ends_the_watchers_and_not_the_turn() {
+    const WATCHERS: usize = 200;
+    const SETS: usize = 3000;
+    let mut driven = DrivenCore::new(&FaultStorage::new());
+    let writer = driven.open();
+    for path in ["/one", "/other", "/quiet"] {
+        let (kind, body) = create(path, 1);
+        driven.turn(&[(&writer, kind, &body)]);
+    }
+    taken(&writer);
+    let quiet = driven.open();
+    let mut watchers = Vec::new();
+    for n in 0..2 * WATCHERS {
+        let watcher = driven.open();
+        let path = if n % 2 == 0 { "/one" } else { "/other" };
+        let mut watches = driven.state.watches.lock();
+        watches.add(&watcher, path, Kinds::PERSISTENT).unwrap();
+        watches.add(&quiet, "/quiet", Kinds::PERSISTENT).unwrap();
+        drop(watches);
+        watchers.push(watcher);
+    }
+    driven.state.stats.most_steps.store(0, Relaxed);
+    let set = |path| baton_proto::MultiOp::SetData {
+        path,
+        data: None,
+        version: -1,
+    };
+    let mut ops: Vec<_> = (0..SETS)
+        .map(|n| set(if n % 2 == 0 { "/one" } else { "/other" }))
+        .collect();
+    ops.push(set("/quiet"));
+    let (kind, body) = multi(ops);
+    driven.turn(&[(&writer, kind, &body)]);
+    let (reply, closing) = taken(&writer);
+    assert!(!reply.is_empty() && closing.is_none(), "it is answered");
+    let most = driven.state.stats.most_steps.load(Relaxed) as usize;
+    assert!(
+        most < 2 * WATCHERS * SETS / 2,
+        "{most} steps, which is each event and each watcher"
+    );
+    let mut received = Vec::new();
+    for watcher in &watchers {
+        let (out, closing) = taken(watcher);
+        assert_eq!(closing, Some(CloseReason::TooManyEvents));
+        received.push(events(&out));
+    }
+    assert!(received[0] > 0 && received[0] < SETS / 2, "{received:?}");
+    let (of_one, of_other) = (received[0], received[1]);
+    assert!(received.chunks(2).all(|pair| pair == [of_one, of_other]));
+    // Whoever receives what few others do has its event all the same.
+    let (out, closing) = taken(&quiet);
+    assert_eq!((events(&out), closing), (1, None));
+}
+
+#[test]
+fn znodes_that_the_same_connections_watch_one_by_one_cost_one_step_each() {
+    const WATCHERS: usize = 300;
+    const ZNODES: usize = 100;
+    let mut driven = DrivenCore::new(&FaultStorage::new());
+    let writer = driven.open();
+    let paths: Vec<String> = (0..ZNODES).map(|n| format!("/{n}")).collect();
+    for path in &paths {
+        let (kind, body) = create(path, 1);
+        driven.turn(&[(&writer, kind, &body)]);
+    }
+    let watchers: Vec<_> = (0..WATCHERS).map(|_| driven.open()).collect();
+    for watcher in &watchers {
+        let mut watches = driven.state.watches.lock();
+        for path in &paths {
+            watches.add(watcher, path, Kinds::DATA).unwrap();
+        }
+    }
+    driven.state.stats.most_steps.store(0, Relaxed);
+    let set = |path| baton_proto::MultiOp::SetData {
+        path,
+        data: None,
+        version: -1,
+    };
+    let (kind, body) = multi(paths.iter().map(|path| set(path.as_str())).collect());
+    driven.turn(&[(&writer, kind, &body)]);
+    for watcher in &watchers {
+        let (out, closing) = taken(watcher);
+        assert_eq!((events(&out), closing), (ZNODES, None));
+    }
+    // Each watch is found once; whom that is handed to is asked and woken once.
+    let most = driven.state.stats.most_steps.load(Relaxed) as usize;
+    assert!(most <= WATCHERS * (ZNODES + 4) + 4 * ZNODES, "{most}");
+}

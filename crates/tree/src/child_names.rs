@@ -1,0 +1,284 @@
+//! The names of the children of a znode that has many, in blocks that a listing shares: a reader
+//! gets all names of one moment at the cost of a reference for each block, and encodes them without
+//! the tree's lock. Owns the blocks; knows neither znodes nor their data. A write copies a block at
+//! most, and only while a listing has it.
+
+use std::sync::Arc;
+
+/// Names in one block.
+const BLOCK_NAMES: usize = 256;
+
+/// A child, and its place among its siblings: when it was created.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sibling {
+    /// The znode's number.
+    pub(crate) id: u32,
+    pub(crate) order: (i64, u32),
+}
+
+#[derive(Debug, Clone)]
+struct Block {
+    /// No child of the block comes before that, and all of the blocks before it do.
+    from: (i64, u32),
+    ids: Vec<u32>,
+    /// Where each name ends in `text`.
+    ends: Vec<u32>,
+    text: Vec<u8>,
+}
+
+impl Block {
+    fn start_of(&self, place: usize) -> u32 {
+        let before = place.checked_sub(1).and_then(|place| self.ends.get(place));
+        before.copied().unwrap_or(0)
+    }
+
+    fn name(&self, place: usize) -> Option<&str> {
+        let end = *self.ends.get(place)? as usize;
+        let name = self.text.get(self.start_of(place) as usize..end)?;
+        std::str::from_utf8(name).ok()
+    }
+
+    fn insert(&mut self, place: usize, child: Sibling, name: &[u8]) {
+        let start = self.start_of(place);
+        let length = name.len() as u32;
+        let at = start as usize;
+        self.text.splice(at..at, name.iter().copied());
+        self.ids.insert(place, child.id);
+        self.ends.insert(place, start);
+        for end in self.ends.iter_mut().skip(place) {
+            *end += length;
+        }
+        self.from = self.from.min(child.order);
+    }
+
+    fn remove(&mut self, place: usize) {
+        let start = self.start_of(place);
+        let end = self.ends.remove(place);
+        self.ids.remove(place);
+        self.text.drain(start as usize..end as usize);
+        for later in self.ends.iter_mut().skip(place) {
+            *later -= end - start;
+        }
+    }
+
+    /// Takes the second half out.
+    fn split_off(&mut self, order_of: impl Fn(u32) -> (i64, u32)) -> Option<Self> {
+        let half = self.ids.len() / 2;
+        let start = self.start_of(half);
+        let from = order_of(*self.ids.get(half)?);
+        let ends = self.ends.split_off(half);
+        Some(Self {
+            from,
+            ids: self.ids.split_off(half),
+            ends: ends.into_iter().map(|end| end - start).collect(),
+            text: self.text.split_off(start as usize),
+        })
+    }
+}
+
+/// The names, in the order of their creation.
+#[derive(Debug, Default)]
+pub(crate) struct NameBlocks {
+    blocks: Vec<Arc<Block>>,
+    names: usize,
+    bytes: usize,
+}
+
+impl NameBlocks {
+    /// Adds the child that was created last.
+    pub(crate) fn push(&mut self, child: Sibling, name: &[u8]) {
+        let is_full = |last: &Arc<Block>| last.ids.len() >= BLOCK_NAMES;
+        if self.blocks.last().is_none_or(is_full) {
+            self.blocks.push(Arc::new(Block {
+                from: child.order,
+                ids: Vec::with_capacity(BLOCK_NAMES),
+                ends: Vec::with_capacity(BLOCK_NAMES),
+                text: Vec::new(),
+            }));
+        }
+        self.names += 1;
+        self.bytes += name.len();
+        if let Some(last) = self.blocks.last_mut() {
+            let last = Arc::make_mut(last);
+            last.insert(last.ids.len(), child, name);
+        }
+    }
+
+    /// Adds a child again that was removed, behind the sibling `prev`. `order_of` says when a child
+    /// was created.
+    pub(crate) fn put_back(
+        &mut self,
+        child: Sibling,
+        prev: u32,
+        name: &[u8],
+        order_of: impl Fn(u32) -> (i64, u32),
+    ) {
+        let at = self.block_of(child);
+        let Some(block) = self.blocks.get_mut(at) else {
+            return self.push(child, name);
+        };
+        let block = Arc::make_mut(block);
+        let before = block.ids.iter().position(|id| *id == prev);
+        block.insert(before.map_or(0, |place| place + 1), child, name);
+        self.names += 1;
+        self.bytes += name.len();
+        // Where a block that became empty was removed, another one gets its children.
+        if block.ids.len() > 2 * BLOCK_NAMES
+            && let Some(half) = block.split_off(order_of)
+        {
+            self.blocks.insert(at + 1, Arc::new(half));
+        }
+    }
+
+    /// Removes a child. `false`: it is not where it should be.
+    pub(crate) fn remove(&mut self, child: Sibling) -> bool {
+        let at = self.block_of(child);
+        let Some(block) = self.blocks.get_mut(at) else {
+            return false;
+        };
+        let Some(place) = block.ids.iter().position(|id| *id == child.id) else {
+            return false;
+        };
+        let block = Arc::make_mut(block);
+        let before = block.text.len();
+        block.remove(place);
+        self.names -= 1;
+        self.bytes -= before - block.text.len();
+        if block.ids.is_empty() {
+            self.blocks.remove(at);
+        }
+        true
+    }
+
+    fn block_of(&self, child: Sibling) -> usize {
+        let after = self
+            .blocks
+            .partition_point(|block| block.from <= child.order);
+        after.saturating_sub(1)
+    }
+
+    /// The names as they are now.
+    pub(crate) fn listing(&self) -> ChildListing {
+        ChildListing {
+            blocks: self.blocks.clone(),
+            names: self.names,
+            bytes: self.bytes,
+            next: (0, 0),
+        }
+    }
+}
+
+/// The names of all children of a znode at one moment, handed out in slices: what changes in the
+/// tree meanwhile does not change them.
+#[derive(Debug, Clone)]
+pub struct ChildListing {
+    blocks: Vec<Arc<Block>>,
+    names: usize,
+    bytes: usize,
+    /// The block and the place in it of the next name.
+    next: (usize, usize),
+}
+
+impl ChildListing {
+    /// Number of all names.
+    #[must_use]
+    pub const fn names(&self) -> usize {
+        self.names
+    }
+
+    /// Bytes of all names.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Number of blocks that the names are in.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+}
+
+impl Iterator for ChildListing {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut name = String::new();
+        self.next_name(|next| next.clone_into(&mut name))
+            .then_some(name)
+    }
+}
+
+impl ChildListing {
+    /// Shows the next name to `visit`. `false`: there are no more.
+    pub fn next_name(&mut self, visit: impl FnOnce(&str)) -> bool {
+        let (block, place) = self.next;
+        if let Some(name) = self.blocks.get(block).and_then(|it| it.name(place)) {
+            visit(name);
+            self.next = (block, place + 1);
+            return true;
+        }
+        self.next = (block + 1, 0);
+        block + 1 < self.blocks.len() && self.next_name(visit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn child(n: u32) -> Sibling {
+        Sibling {
+            id: n,
+            order: (i64::from(n / 3), n % 3),
+        }
+    }
+
+    fn name(n: u32) -> String {
+        format!("{n}{}", "x".repeat(n as usize % 7))
+    }
+
+    fn all(names: &NameBlocks) -> Vec<String> {
+        let listing = names.listing();
+        assert_eq!(listing.names(), listing.clone().count());
+        let bytes: usize = listing.clone().map(|name| name.len()).sum();
+        assert_eq!(listing.bytes(), bytes);
+        listing.collect()
+    }
+
+    #[test]
+    fn names_stay_in_order_whatever_is_removed_and_put_back() {
+        const ALL: u32 = 6 * BLOCK_NAMES as u32 + 7;
+        let mut names = NameBlocks::default();
+        for n in 0..ALL {
+            names.push(child(n), name(n).as_bytes());
+        }
+        let listed = names.listing();
+        let expected: Vec<String> = (0..ALL).map(name).collect();
+        for removed in [0..ALL / 2, 5..6, ALL - 9..ALL] {
+            for n in removed.clone() {
+                assert!(names.remove(child(n)), "{n}");
+                assert!(!names.remove(child(n)), "{n}");
+            }
+            let left: Vec<String> = (0..ALL)
+                .filter(|n| !removed.contains(n))
+                .map(name)
+                .collect();
+            assert_eq!(all(&names), left);
+            for n in removed.clone().rev() {
+                // As in the tree, a sibling that is there.
+                let prev = (0..n).rev().find(|prev| !removed.contains(prev));
+                let prev = prev.unwrap_or(u32::MAX);
+                names.put_back(child(n), prev, name(n).as_bytes(), |id| child(id).order);
+            }
+            assert!(
+                names
+                    .blocks
+                    .iter()
+                    .all(|it| it.ids.len() <= 2 * BLOCK_NAMES)
+            );
+            assert_eq!(all(&names), expected);
+        }
+        assert_eq!(listed.collect::<Vec<_>>(), expected, "as it was");
+    }
+}
