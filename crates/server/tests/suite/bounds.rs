@@ -54,7 +54,9 @@ fn probes() -> BTreeMap<&'static str, Probe> {
         "requests in one log entry" => requests_in_one_entry,
         "answers and events that one client does not read" => one_who_does_not_read,
         "answers and events that all clients do not read" => many_who_do_not_read,
-        "bytes of one multiRead's answer" => bytes_of_one_answer,
+        "bytes of the answer to one multiRead or getEphemerals" => bytes_of_one_answer,
+        "operations of one multi" => operations_of_one_multi,
+        "events of one change" => events_of_one_change,
         "time of the threads that serve sockets" => time_of_threads,
         "watches of one connection" => watches_of_one_connection,
         "watches of all connections" => watches_of_all_connections,
@@ -464,6 +466,48 @@ async fn bytes_of_one_answer() -> Attacked {
     assert_eq!(refused, Err(ErrorCode::BadArguments));
     assert!(wire.exists("/a").await);
     attacked(server, ())
+}
+
+async fn operations_of_one_multi() -> Attacked {
+    let (server, to) = serve(|_| {}).await;
+    let mut wire = Wire::open(&to).await;
+    let check = MultiOp::Check {
+        path: "/",
+        version: -1,
+    };
+    let refused = wire.call(Request::Multi(vec![check.clone(); 10_001])).await;
+    assert_eq!(refused, Err(ErrorCode::BadArguments));
+    let taken = wire.call(Request::Multi(vec![check; 10_000])).await;
+    assert!(taken.is_ok(), "{taken:?}");
+    attacked(server, wire)
+}
+
+async fn events_of_one_change() -> Attacked {
+    const WATCHERS: usize = 25;
+    let (server, to) = serve(|_| {}).await;
+    let mut writer = Wire::open(&to).await;
+    let paths = ["/a", "/b"];
+    for path in paths {
+        writer.create(path, b"", 0).await.unwrap();
+    }
+    let mut watchers = Vec::new();
+    for path in paths.repeat(WATCHERS) {
+        let mut watcher = Wire::open(&to).await;
+        let watch = Request::AddWatch { path, mode: 0 };
+        watcher.call(watch).await.unwrap();
+        watchers.push(watcher);
+    }
+    let set = |path| MultiOp::SetData {
+        path,
+        data: None,
+        version: -1,
+    };
+    let parts: Vec<_> = (0..10_000).map(|n| set(paths[n % 2])).collect();
+    writer.call(Request::Multi(parts)).await.unwrap();
+    for mut watcher in watchers {
+        assert!(!watcher.rest().await.is_empty(), "events, and then the end");
+    }
+    attacked(server, writer)
 }
 
 async fn time_of_threads() -> Attacked {

@@ -21,6 +21,7 @@ mod http;
 mod limits;
 mod listings;
 mod operations;
+mod products;
 mod reconfig;
 mod reconfig_several;
 mod requests;
