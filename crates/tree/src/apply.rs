@@ -378,6 +378,7 @@ impl Tree {
                 new_members,
                 config_id,
                 takes_bare_ids: self.level >= FormatLevel::SessionIdentities,
+                is_bounded: self.level >= FormatLevel::BoundedMultis,
             }),
             _ => Err(ErrorCode::MarshallingError),
         }

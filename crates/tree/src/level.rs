@@ -26,8 +26,9 @@ pub enum FormatLevel {
     /// Level 6: snapshots of version 4. A session stores a long identity of its connection once,
     /// and log entries refer to it. A command may set the time back. A server may join as `N=…`.
     SessionIdentities,
-    /// Level 7: a multi has no more operations than [`MultiBounds`](crate::MultiBounds) say, and a
-    /// long text of a quota says nothing. The formats are those of level 6.
+    /// Level 7: a multi has no more operations than [`MultiBounds`](crate::MultiBounds) say, a
+    /// `reconfig` names a bounded number of servers, and a long text of a quota says nothing. The
+    /// formats are those of level 6.
     BoundedMultis,
 }
 

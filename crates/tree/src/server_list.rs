@@ -10,6 +10,10 @@ use baton_proto::{ClientAddress, EnsembleMember, ErrorCode, MemberError, MemberR
 /// Servers that a list may have: more than an ensemble can.
 const MAX_SERVERS: usize = 255;
 
+/// Servers that a change may name, from level 7 on: all of one list leave, and those of another
+/// join.
+const MAX_NAMED: usize = 2 * MAX_SERVERS;
+
 /// One server of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedServer {
@@ -48,6 +52,10 @@ pub struct ListChange<'a> {
     ///
     /// [`FormatLevel::SessionIdentities`]: crate::FormatLevel::SessionIdentities
     pub takes_bare_ids: bool,
+    /// Whether it may name a bounded number of servers: from [`FormatLevel::BoundedMultis`] on.
+    ///
+    /// [`FormatLevel::BoundedMultis`]: crate::FormatLevel::BoundedMultis
+    pub is_bounded: bool,
 }
 
 impl ListChange<'_> {
@@ -68,6 +76,17 @@ impl ListChange<'_> {
         let (key, value) = line.split_once('=').ok_or(MemberError::NoId)?;
         let number = key.rsplit('.').next().unwrap_or_default();
         format!("server.{}={value}", number.trim()).parse()
+    }
+
+    /// Whether it names more servers than a change may.
+    fn names_too_many(&self) -> bool {
+        let texts = match self.new_members {
+            Some(whole) => [Some(whole), None],
+            None => [self.joining, self.leaving],
+        };
+        let texts = texts.into_iter().flatten();
+        let lines = texts.flat_map(|text| parts(text, &['\n', ',']));
+        self.is_bounded && lines.take(MAX_NAMED + 1).count() > MAX_NAMED
     }
 
     /// Whether one server is to join twice, so that the later line would silently replace the
@@ -98,27 +117,17 @@ impl ListedServer {
         })
     }
 
-    /// Whether both have one address of servers, or one of clients that means one machine.
-    fn collides(&self, other: &Self) -> bool {
-        let host = |at: &str| {
-            at.rsplit_once(':')
-                .map_or(String::new(), |(host, _)| host.into())
-        };
-        let addresses = |of: &Self| {
-            let election = format!("{}:{}", host(&of.address), of.election_port);
-            let client = of.client.as_ref();
-            let client = client.filter(|at| !at.is_every_address());
-            let client = client.map(ClientAddress::to_string);
-            [Some(of.address.clone()), Some(election), client]
-        };
-        let theirs = addresses(other);
-        let mut own = addresses(self).into_iter().flatten();
-        own.any(|at| {
-            theirs
-                .iter()
-                .flatten()
-                .any(|it| it.eq_ignore_ascii_case(&at))
-        })
+    /// The addresses that no other server may have: those of servers, and that of clients where it
+    /// means one machine.
+    fn addresses(&self) -> impl Iterator<Item = String> {
+        let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
+        let election = format!("{host}:{}", self.election_port);
+        let client = self.client.as_ref().filter(|at| !at.is_every_address());
+        let client = client.map(ClientAddress::to_string);
+        let all = [Some(self.address.clone()), Some(election), client];
+        all.into_iter()
+            .flatten()
+            .map(|address| address.to_ascii_lowercase())
     }
 }
 
@@ -156,8 +165,9 @@ impl ServerList {
             version: i64::from_str_radix(version, 16).ok()?,
             ..Self::default()
         };
+        let mut taken = Addresses::default();
         for line in servers.split('\n') {
-            list.put(line.parse()).ok()?;
+            list.put(line.parse(), &mut taken).ok()?;
         }
         Some(list)
     }
@@ -172,21 +182,28 @@ impl ServerList {
         if change.config_id != -1 && change.config_id != self.version {
             return Err(ErrorCode::BadVersion);
         }
+        if change.names_too_many() {
+            return Err(ErrorCode::BadArguments);
+        }
         let mut next = self.clone();
+        let mut taken = Addresses::default();
         if let Some(whole) = change.new_members {
             next.servers.clear();
             for line in parts(whole, &['\n', ',']) {
                 // The text of a list is accepted as it is shown.
                 if !line.starts_with("version=") {
-                    next.put(change.member(line))?;
+                    next.put(change.member(line), &mut taken)?;
                 }
             }
         } else {
             for id in parts(change.leaving.unwrap_or_default(), &[',']) {
                 next.servers.remove(&read_id(id)?);
             }
+            for (id, server) in &next.servers {
+                taken.extend(server.addresses().map(|address| (address, *id)));
+            }
             for line in parts(change.joining.unwrap_or_default(), &[',']) {
-                let id = next.put(change.member(line))?;
+                let id = next.put(change.member(line), &mut taken)?;
                 let named = next.servers.get(&id);
                 if named.is_none_or(|server| server.client.is_none()) {
                     return Err(ErrorCode::BadArguments);
@@ -200,21 +217,34 @@ impl ServerList {
     }
 
     /// Takes a member into the list, in the place of what it has under that id.
-    fn put(&mut self, member: Result<EnsembleMember, MemberError>) -> Result<u64, ErrorCode> {
+    fn put(
+        &mut self,
+        member: Result<EnsembleMember, MemberError>,
+        taken: &mut Addresses,
+    ) -> Result<u64, ErrorCode> {
         let member = member.map_err(|_| ErrorCode::BadArguments)?;
         let id = member.id;
         let server = ListedServer::of(member).ok_or(ErrorCode::BadArguments)?;
-        let mut others = self.servers.iter().filter(|(other, _)| **other != id);
-        if others.any(|(_, other)| server.collides(other)) {
+        let own: Vec<String> = server.addresses().collect();
+        let is_others = |address| taken.get(address).is_some_and(|other| *other != id);
+        if own.iter().any(is_others) {
             return Err(ErrorCode::BadArguments);
         }
-        self.servers.insert(id, server);
+        if let Some(before) = self.servers.insert(id, server) {
+            for address in before.addresses() {
+                taken.remove(&address);
+            }
+        }
+        taken.extend(own.into_iter().map(|address| (address, id)));
         if self.servers.len() > MAX_SERVERS {
             return Err(ErrorCode::BadArguments);
         }
         Ok(id)
     }
 }
+
+/// The addresses of the servers of a list, each with the server that has it.
+type Addresses = BTreeMap<String, u64>;
 
 /// The parts of a text between separators, without space around them; those that are empty are
 /// left out.
@@ -304,6 +334,44 @@ mod tests {
         let next = ServerList::default().after(&whole).unwrap();
         assert_eq!(next.servers, three().servers);
         assert_eq!(next.version, 0, "that of before");
+    }
+
+    #[test]
+    fn a_change_names_a_bounded_number_of_servers_where_the_level_has_the_bound() {
+        let lines = |count: usize| vec!["server.4=d:2888:3888;2184"; count].join(",");
+        for (count, is_bounded, is_taken) in [
+            (MAX_NAMED, true, true),
+            (MAX_NAMED + 1, true, false),
+            (MAX_NAMED + 1, false, true),
+        ] {
+            let text = lines(count);
+            let change = ListChange {
+                is_bounded,
+                ..joining(&text)
+            };
+            let next = three().after(&change);
+            assert_eq!(next.is_ok(), is_taken, "{count}");
+            let (text, leaving) = (lines(count - 1), "9");
+            let change = ListChange {
+                leaving: Some(leaving),
+                joining: Some(&text),
+                ..change
+            };
+            assert_eq!(three().after(&change).is_ok(), is_taken, "{count}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_a_server_has_given_up_is_free_and_one_that_it_has_is_not() {
+        let after = |text: &str| three().after(&joining(text)).map(|_| ());
+        let moved = "server.1=x:2888:3888;2181";
+        assert_eq!(after(&format!("{moved},server.4=a:2888:3888;1")), Ok(()));
+        for taken in ["A:2888:1;1", "a:1:3888;1", "y:1:2;127.0.0.1:2182"] {
+            let refused = after(&format!("server.4={taken}"));
+            assert_eq!(refused, Err(ErrorCode::BadArguments), "{taken}");
+        }
+        let back = format!("{moved},server.4=x:2888:3888;1");
+        assert_eq!(after(&back), Err(ErrorCode::BadArguments));
     }
 
     #[test]

@@ -194,6 +194,7 @@ proptest! {
                     new_members,
                     config_id: -1,
                     takes_bare_ids: true,
+                    is_bounded: true,
                 };
                 if let Ok(next) = list.after(&change) {
                     prop_assert_eq!(ServerList::read(&next.to_string()), Some(next));
