@@ -23,11 +23,13 @@ pub enum SeededBug {
     B19,
     /// A restart brings entries back that were truncated.
     B20,
+    /// Handshakes do not show what was committed and acknowledged.
+    B21,
 }
 
 impl SeededBug {
     /// Every seeded bug.
-    pub const ALL: [SeededBug; 8] = [
+    pub const ALL: [SeededBug; 9] = [
         SeededBug::B01,
         SeededBug::B02,
         SeededBug::B03,
@@ -36,5 +38,6 @@ impl SeededBug {
         SeededBug::B18,
         SeededBug::B19,
         SeededBug::B20,
+        SeededBug::B21,
     ];
 }

@@ -43,6 +43,7 @@ impl World {
     }
 
     fn take(&mut self, id: u64, effects: Effects) {
+        self.note_votes(id, &effects.send_after_sync);
         let Some(mut process) = self.node(id).process.take() else {
             return;
         };
@@ -102,7 +103,7 @@ impl World {
         if effects.must_sync || !is_idle {
             let hint = process.commit_hint.take();
             process.queue.push_back(Batch {
-                token: effects.token,
+                token: Some(effects.token),
                 append: effects.append,
                 hard_state,
                 commit: effects.commit.or(hint),
@@ -398,6 +399,7 @@ impl World {
             process.observed = now;
             process.compared = compared.max(commit);
         }
+        self.end_rollback_when_filled(id);
         if status.role == Role::Leader {
             self.check_leader(id, status.term);
         }
@@ -425,14 +427,9 @@ impl World {
             // until then (R02): a crash makes it as if it had not led.
             return;
         }
-        if node.is_forgetful {
-            // It votes alone in the membership that it has gone back to, so it asks nobody.
-            self.mark(Mark::OldCopyLetIn);
-            self.is_beyond = true;
-            return;
-        }
-        match self.truth.leads(term, id) {
-            Err(what) => self.broken(what),
+        let life = node.life;
+        match self.truth.leads(term, id, life) {
+            Err(what) => self.elected_wrongly(id, term, 0, what),
             Ok(false) => {}
             Ok(true) => {
                 if self.handing_to.take() == Some(id) {
@@ -447,9 +444,9 @@ impl World {
                     })
                 });
                 if let Some(index) = lacking {
-                    self.broken(format!(
-                        "node {id} leads term {term} without committed entry {index}"
-                    ));
+                    let what =
+                        format!("node {id} leads term {term} without committed entry {index}");
+                    self.elected_wrongly(id, term, index, what);
                 }
                 let leads = |node: &&super::node::Node| {
                     let status = node.process.as_ref().map(|p| p.consensus.status());
@@ -497,9 +494,11 @@ impl World {
         };
         if let Some(node) = self.nodes.values().find(lacks) {
             let leader = node.id;
-            self.broken(format!(
+            let newer = node.process.as_ref().map(|it| it.consensus.status().term);
+            let what = format!(
                 "node {id} counts entry {index} as committed, which node {leader}, a newer leader, lacks"
-            ));
+            );
+            self.elected_wrongly(leader, newer.unwrap_or(0), index, what);
         }
         self.truth.commit_next(entry, term);
     }
@@ -596,7 +595,9 @@ impl World {
             let Some(process) = self.process(id) else {
                 return;
             };
-            process.consensus.persisted(batch.token);
+            if let Some(token) = batch.token {
+                process.consensus.persisted(token);
+            }
             if let Some(received) = batch.install {
                 self.install(id, *received);
             }

@@ -26,9 +26,13 @@ impl World {
             // What was on its way has brought a membership that needs others of them.
             self.note(|_| "everybody is needed".to_owned());
             core = self.heal_the_rest();
-            // Most of its voters may have lost their folders: then nobody could decide in it.
-            self.is_beyond = !self.can_decide(|_| true);
             self.run_for(PATIENCE_US);
+            // Most of its voters may have lost their folders, or what these had acknowledged: then
+            // nobody can decide in it.
+            if !self.can_decide(|_| true) {
+                self.check_gaps_are_shown();
+                self.is_beyond = true;
+            }
         }
         if !self.is_judged() {
             return;
@@ -67,29 +71,34 @@ impl World {
             }
         }
         for id in self.ids() {
-            let pause = self.node(id).pauses;
-            self.resume(id, pause);
-            let node = self.node(id);
-            node.disk.set_capacity(None);
-            node.disk.clear_fault();
-            node.stalled_until_us = 0;
-            node.disk_breaks = false;
-            if !core.contains(&id) {
+            if core.contains(&id) {
+                self.mend(id);
+            } else {
                 self.stop(id, End::PowerLoss);
                 self.node(id).stays_down = true;
-                continue;
-            }
-            let life = self.node(id).life;
-            let is_stalled = self.process(id).is_some_and(|p| !p.in_flight.is_empty());
-            if is_stalled {
-                // The sync that was slow is complete now; its own event then finds nothing to do.
-                self.synced(id);
-            }
-            if self.alive(id, life).is_none() {
-                self.start_later(id, 1);
             }
         }
         core
+    }
+
+    /// A node has no faults any more, and runs.
+    pub(crate) fn mend(&mut self, id: u64) {
+        let pause = self.node(id).pauses;
+        self.resume(id, pause);
+        let node = self.node(id);
+        node.disk.set_capacity(None);
+        node.disk.clear_fault();
+        node.stalled_until_us = 0;
+        node.disk_breaks = false;
+        let life = node.life;
+        let is_stalled = self.process(id).is_some_and(|p| !p.in_flight.is_empty());
+        if is_stalled {
+            // The sync that was slow is complete now; its own event then finds nothing to do.
+            self.synced(id);
+        }
+        if self.alive(id, life).is_none() {
+            self.start_later(id, 1);
+        }
     }
 
     /// Those that stayed down come back, too.
@@ -113,6 +122,16 @@ impl World {
         let membership = process.consensus.membership();
         let counts = |id: &u64| membership.contains(*id) && self.is_intact(membership, *id);
         core.iter().copied().filter(counts).collect()
+    }
+
+    /// Whether a leader has a node as a member, with the folder that it has.
+    fn is_its_member(&self, leader: u64, id: u64) -> bool {
+        let process = |id| self.nodes.get(&id)?.process.as_ref();
+        let incarnation = self.nodes.get(&id).map(|node| node.incarnation);
+        process(leader).is_some_and(|process| {
+            let mut members = process.consensus.membership().members.iter();
+            members.any(|it| it.id == id && Some(it.incarnation) == incarnation)
+        })
     }
 
     fn check_rest(&mut self, core: &BTreeSet<u64>) -> Option<u64> {
@@ -141,6 +160,16 @@ impl World {
             ))
         };
         let wanted = index(leader);
+        for id in core {
+            let node = self.nodes.get(id);
+            if node.is_some_and(|node| node.forgotten.is_some() && node.stopped.is_none())
+                && self.is_its_member(leader, *id)
+            {
+                wrong.push(format!(
+                    "node {id} has not received what its folder had lost"
+                ));
+            }
+        }
         for id in self.members_of(leader, core) {
             let found = index(id);
             if found != wanted || found.is_none_or(|(_, joint, _)| joint) {

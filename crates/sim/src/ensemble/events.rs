@@ -116,6 +116,7 @@ impl World {
             process.missed_ticks += 1;
         } else {
             process.consensus.tick();
+            self.announce_when_due(id);
             self.settle(id);
         }
     }

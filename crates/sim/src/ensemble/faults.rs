@@ -74,7 +74,7 @@ impl World {
             }
             FaultKind::LostFolder => self.lose_folder(id),
             FaultKind::Copy => self.copy(id),
-            FaultKind::OldCopy => self.put_copy_back(id),
+            FaultKind::OldCopy => self.put_copies_back(),
             FaultKind::HandOver => self.hand_over(other),
         }
     }
@@ -152,7 +152,7 @@ impl World {
     fn copy(&mut self, id: u64) {
         let node = self.node(id);
         // What a stopped process left half-written is known only to its next start.
-        if node.process.is_some() && !node.is_forgetful {
+        if node.process.is_some() {
             node.copy = Some(FolderCopy {
                 disk: node.disk.crash(Loss::Everything),
                 image: node.image.clone(),
@@ -161,38 +161,58 @@ impl World {
         }
     }
 
-    /// Puts the copy in the place of the folder, if the others can go on without this node.
-    fn put_copy_back(&mut self, id: u64) {
-        if !self.can_decide(|other| other != id) || self.node(id).stopped.is_some() {
+    /// Puts copies in the place of the folders: of one node, if the others can go on without it, of
+    /// two, or of all.
+    fn put_copies_back(&mut self) {
+        let mut ids = self.ids();
+        ids.retain(|id| {
+            let node = self.node(*id);
+            let copy = node.copy.as_ref();
+            node.stopped.is_none() && copy.is_some_and(|it| it.incarnation == node.incarnation)
+        });
+        self.rng.shuffle(&mut ids);
+        ids.truncate(one_of(&mut self.rng, (1, 2, usize::MAX)));
+        let [id] = ids[..] else {
+            if !ids.is_empty() {
+                self.mark(Mark::SeveralOldCopies);
+            }
+            // A machine's snapshot takes all of them down before any starts again.
+            for id in ids {
+                self.put_copy_back(id);
+            }
             return;
+        };
+        if self.can_decide(|other| other != id) {
+            self.put_copy_back(id);
         }
+    }
+
+    fn put_copy_back(&mut self, id: u64) {
         let Some(copy) = self.node(id).copy.take() else {
             return;
         };
-        if copy.incarnation != self.node(id).incarnation || self.node(id).is_forgetful {
-            return;
-        }
         self.stop(id, End::PowerLoss);
         let node = self.node(id);
         // A write that was cut off may have reached the disk that is gone.
         let is_same = node.candidates.is_empty() && copy.image == node.image;
-        node.lost
-            .push(std::mem::replace(&mut node.image, copy.image));
+        let former = std::mem::replace(&mut node.image, copy.image);
         node.candidates.clear();
         node.disk = copy.disk;
+        node.lost.push(former.clone());
         if is_same {
             self.mark(Mark::OldCopyHarmless);
         } else {
-            let node = self.node(id);
-            node.is_forgetful = true;
+            let (term, last) = former.position();
+            if !node.image.has(last, term) || node.image.last() < last {
+                node.forgotten = node.forgotten.max(Some(last));
+            }
+            node.forgotten_term = node.forgotten_term.max(former.term);
             node.acknowledged.clear();
             node.promised = (0, 0);
         }
-        self.note(|_| {
-            format!(
-                "{id}: its folder is an older copy, {}",
-                if is_same { "the same" } else { "forgetful" }
-            )
+        self.note(|world| {
+            let forgotten = world.nodes.get(&id).and_then(|node| node.forgotten);
+            format!("{id}: its folder is an older copy, which lacks entries up to {forgotten:?}")
         });
         self.start_later(id, 300 * MS_US);
     }

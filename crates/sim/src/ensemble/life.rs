@@ -184,7 +184,7 @@ impl World {
                 membership: believed.unwrap_or(stored),
             });
         }
-        let consensus = Consensus::new(
+        let mut consensus = Consensus::new(
             &config,
             Recovered {
                 snapshot,
@@ -197,6 +197,7 @@ impl World {
             },
         )
         .map_err(|error| NoStart::Broken(error.to_string()))?;
+        let proofs = self.begin_with_acknowledged(id, &mut consensus, &wal)?;
         let digest = tree.digest();
         for entry in &entries {
             let before = log.term_at(entry.index - 1).unwrap_or(log.base_term);
@@ -232,7 +233,7 @@ impl World {
             own_snapshot: None,
             snapshot_index: base,
             wants_snapshot: false,
-            seen: BTreeMap::new(),
+            proofs,
             shipping: BTreeMap::new(),
             heard: BTreeMap::new(),
             reads: BTreeMap::new(),
@@ -364,7 +365,7 @@ impl World {
         node.last_membership = Membership::default();
         node.last_applied = 0;
         node.last_snapshot = 0;
-        node.is_forgetful = false;
+        (node.forgotten, node.forgotten_term) = (None, 0);
         node.stopped = None;
         node.copy = None;
         node.belief = None;

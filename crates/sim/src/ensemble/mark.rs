@@ -32,12 +32,18 @@ pub enum Mark {
     FolderReplaced,
     /// An empty folder was refused by a member.
     EmptyFolderRefused,
-    /// An older copy of a folder was refused where it had forgotten a promise.
+    /// An older copy of a folder was refused where it had forgotten what it had acknowledged.
     OldCopyRefused,
     /// An older copy that had forgotten nothing went on.
     OldCopyHarmless,
-    /// An older copy that had forgotten a promise was let in: nobody there knew of the promise.
+    /// Older copies elected a leader without a committed entry: nobody there could know of it.
     OldCopyLetIn,
+    /// An older copy received again what it had forgotten.
+    OldCopyFilled,
+    /// Two folders or more were replaced by older copies at once.
+    SeveralOldCopies,
+    /// A leader without a committed entry was refused by a node that has it.
+    LeaderRefused,
     /// An entry of an older term was replaced.
     OlderTermReplaced,
     /// An entry of an older term was committed by a leader of a newer one.
@@ -78,7 +84,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Mark; 35] = [
+    pub const ALL: [Mark; 38] = [
         Mark::SnapshotInstalled,
         Mark::SnapshotLost,
         Mark::CrashInReceive,
@@ -96,6 +102,9 @@ impl Mark {
         Mark::OldCopyRefused,
         Mark::OldCopyHarmless,
         Mark::OldCopyLetIn,
+        Mark::OldCopyFilled,
+        Mark::SeveralOldCopies,
+        Mark::LeaderRefused,
         Mark::OlderTermReplaced,
         Mark::OlderTermCommitted,
         Mark::TwoLeaders,

@@ -20,10 +20,12 @@
 //! | `wire` | messages and connections between nodes: hello, delay, cuts, late bytes |
 //! | `drive` | one node acts on what its consensus hands out |
 //! | `early` | seeded bugs that go around the engine |
+//! | `rollback` | handshakes that show which folder was rolled back; who such folders elect |
 //! | `life` | a node starts, stops, crashes |
 //! | `world` | the state of a run, and what every part of it uses |
 //! | `scene` | how far the steps of `figure_eight` are |
 //! | `node` | one node: its disk, and the process while it runs |
+//! | `proofs` | what a node knows of entries that others have committed and acknowledged |
 //! | `folder` | what a folder holds besides the log; how every log here is kept |
 //! | `truth` | what must hold of all nodes after each event |
 //! | `network` | connections, their generations, cuts |
@@ -50,6 +52,8 @@ mod members;
 mod network;
 mod node;
 mod operator;
+mod proofs;
+mod rollback;
 mod run;
 mod scene;
 mod swarm;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use baton_consensus::{MessageKind, PeerMessage};
+use baton_consensus::{MessageKind, PeerMessage, Position};
 use baton_wal::SnapshotMeta;
 use bytes::Bytes;
 
@@ -17,10 +17,14 @@ pub(crate) struct Hello {
     pub(crate) applied: u64,
     /// Whether it is a member in its own membership.
     pub(crate) is_member: bool,
-    /// Its durable term.
-    pub(crate) term: u64,
-    /// Term and index of its last durable entry.
-    pub(crate) position: (u64, u64),
+    /// Names its process.
+    pub(crate) run: u64,
+    /// Its last durable entry.
+    pub(crate) last: u64,
+    /// The newest entry that it knows to be committed.
+    pub(crate) commit: Position,
+    /// The newest entry that it knows to have acknowledged and lost; 0 for none.
+    pub(crate) lost: u64,
 }
 
 /// A snapshot as it travels.

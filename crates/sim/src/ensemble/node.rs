@@ -11,14 +11,13 @@ use baton_wal::{Record, SnapshotInfo, Wal, WalError};
 
 use super::image::{LogImage, Written, content_of};
 use super::network::Envelope;
+use super::proofs::NodeProofs;
 
 /// Why a node waits for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// It is no member any more.
     Removed,
-    /// Its folder is an older copy.
-    OldCopy,
     /// It was informed that entries of its log are lost.
     LostLog,
 }
@@ -55,8 +54,11 @@ pub(crate) struct Node {
     pub(crate) acknowledged: BTreeMap<u64, u64>,
     /// Term, and vote in it, that others know of.
     pub(crate) promised: (u64, u64),
-    /// Whether its folder is older than its promises.
-    pub(crate) is_forgetful: bool,
+    /// The newest committed entry that it had before its folder was rolled back, until it has
+    /// received that again.
+    pub(crate) forgotten: Option<u64>,
+    /// Up to this term it may have given votes that its folder does not have.
+    pub(crate) forgotten_term: u64,
     pub(crate) stopped: Option<Stopped>,
     /// Whether it is not needed at the end of the run.
     pub(crate) stays_down: bool,
@@ -85,7 +87,8 @@ pub(crate) struct Node {
 /// What one drain has handed out to be stored, and what follows from it.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    pub(crate) token: PersistToken,
+    /// `None`: nothing waits for it.
+    pub(crate) token: Option<PersistToken>,
     pub(crate) append: Vec<Entry>,
     pub(crate) hard_state: Option<HardState>,
     pub(crate) commit: Option<u64>,
@@ -110,16 +113,6 @@ pub(crate) struct OwnSnapshot {
     pub(crate) chunks: Vec<Vec<u8>>,
 }
 
-/// What a node knows of another one's promises, while its own process runs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
-    pub(crate) term: u64,
-    /// Term and index of its last entry, as far as its messages of `position_term` have shown it.
-    /// In a newer term its log may be shorter.
-    pub(crate) position: (u64, u64),
-    pub(crate) position_term: u64,
-}
-
 /// A running process.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -141,8 +134,8 @@ pub(crate) struct Process {
     pub(crate) own_snapshot: Option<OwnSnapshot>,
     pub(crate) snapshot_index: u64,
     pub(crate) wants_snapshot: bool,
-    /// Promises of others, by id and incarnation.
-    pub(crate) seen: BTreeMap<(u64, u128), Seen>,
+    /// Knowledge of what was acknowledged and committed elsewhere.
+    pub(crate) proofs: NodeProofs,
     /// Snapshots on their way, by receiver, and the connection that carries each.
     pub(crate) shipping: BTreeMap<u64, u64>,
     /// The newest connection from which a message of each peer has come.
@@ -164,7 +157,27 @@ pub(crate) struct Process {
     pub(crate) missed_ticks: u32,
 }
 
+impl Node {
+    /// Whether its folder may lack entries, or votes of this term, that others rely on.
+    pub(crate) fn forgets(&self, term: u64) -> bool {
+        self.forgotten.is_some() || term <= self.forgotten_term
+    }
+}
+
 impl Batch {
+    /// A commit index that no entry comes with.
+    pub(crate) fn of_commit(index: u64) -> Batch {
+        Batch {
+            token: None,
+            append: Vec::new(),
+            hard_state: None,
+            commit: Some(index),
+            install: None,
+            send: Vec::new(),
+            is_appended: false,
+        }
+    }
+
     /// The changes of the log in it, for a log that is as `image` says.
     pub(crate) fn written(&self, image: &LogImage) -> Vec<Written> {
         let mut written = Vec::new();

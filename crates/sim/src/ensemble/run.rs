@@ -55,7 +55,9 @@ pub fn run(settings: &Settings) -> EnsembleReport {
     if let Err(panic) = outcome {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        world.broken(format!("a panic: {}", text.unwrap_or_default()));
+        let what = format!("a panic: {}", text.unwrap_or_default());
+        world.note(|_| what.clone());
+        world.violation.get_or_insert(what);
     }
     EnsembleReport {
         violation: world.violation,
@@ -74,6 +76,9 @@ impl World {
         if Swarm::has_large_changes(settings.seed) {
             swarm.suit_large_changes();
         }
+        if Swarm::has_rollbacks(settings.seed) {
+            swarm.suit_rollbacks(&mut rng);
+        }
         if has_scene {
             swarm.suit_scene();
         }
@@ -91,6 +96,7 @@ impl World {
             is_recording: settings.is_recording,
             violation: None,
             is_beyond: false,
+            votes: BTreeMap::new(),
             is_calm: false,
             proposals: 0,
             handing_to: None,
@@ -115,6 +121,9 @@ impl World {
         self.run_until(active_us);
         if self.is_judged() {
             self.end();
+        }
+        if self.violation.is_none() && self.marks.contains(&Mark::OldCopyLetIn) {
+            self.follow_fork();
         }
     }
 
@@ -174,7 +183,8 @@ fn new_node(id: u64, incarnation: u128, rate_ppm: i64) -> Node {
         lost: Vec::new(),
         acknowledged: BTreeMap::new(),
         promised: (0, 0),
-        is_forgetful: false,
+        forgotten: None,
+        forgotten_term: 0,
         stopped: None,
         stays_down: false,
         rate_ppm,

@@ -9,6 +9,8 @@ use super::timeline::MS_US;
 
 /// One of this many seeds plays the scene.
 const SCENE_SHARE: u8 = 12;
+/// In one of this many seeds folders are rolled back often, and little else goes wrong.
+const ROLLBACK_SHARE: u8 = 5;
 /// In one of this many seeds several members change at once.
 const LARGE_CHANGE_SHARE: u8 = 4;
 
@@ -151,6 +153,33 @@ impl Swarm {
         Rng::with_seed(seed ^ 0x5e4e_4a11).u8(..LARGE_CHANGE_SHARE) == 0
     }
 
+    /// Whether folders are rolled back often in this seed.
+    pub(crate) fn has_rollbacks(seed: u64) -> bool {
+        Rng::with_seed(seed ^ 0x0a11_bac4).u8(..ROLLBACK_SHARE) == 0
+    }
+
+    /// Copies of folders come back at any moment: of a start, a hand-over, an installation or a
+    /// change of the members. What would keep nodes from having a leader comes rarely.
+    pub(crate) fn suit_rollbacks(&mut self, rng: &mut Rng) {
+        self.voters = self.voters.max(3);
+        self.nodes = self.nodes.max(self.voters);
+        let beside = [
+            FaultKind::Isolate,
+            FaultKind::Reset,
+            FaultKind::Pause,
+            FaultKind::Crash,
+            FaultKind::HandOver,
+        ];
+        self.faults.retain(|(kind, _)| beside.contains(kind));
+        for (_, mean_us) in &mut self.faults {
+            *mean_us = (*mean_us).max(1_000 * MS_US);
+        }
+        let copies = one_of(rng, (150, 400, 1_200)) * MS_US;
+        self.faults.push((FaultKind::Copy, copies));
+        let returns = one_of(rng, (900, 1_800, 3_500)) * MS_US;
+        self.faults.push((FaultKind::OldCopy, returns));
+    }
+
     /// Several that come or go need some that are no members yet.
     pub(crate) fn suit_large_changes(&mut self) {
         self.changes_several = true;
@@ -182,6 +211,7 @@ impl Swarm {
                 self.nodes = self.nodes.max(5);
                 self.operate_us.get_or_insert(200 * MS_US);
             }
+            Some(SeededBug::B21) => self.suit_rollbacks(&mut Rng::with_seed(21)),
             Some(SeededBug::B19) => {
                 self.voters = self.voters.max(3);
                 self.nodes = self.nodes.max(self.voters);

@@ -9,8 +9,8 @@ use crate::birth::BORN_INDEX;
 /// What is known of the whole cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
-    /// Who led each term.
-    leaders: BTreeMap<u64, u64>,
+    /// Node that led each term, and the life of it that did.
+    leaders: BTreeMap<u64, (u64, u64)>,
     /// Content of the entry at an index in a term, and the term of the entry before it.
     entries: BTreeMap<(u64, u64), (u32, u64)>,
     /// Term and content of each committed entry after the birth.
@@ -27,14 +27,14 @@ type Holds = Result<(), String>;
 
 impl Truth {
     /// A node leads; whether that is new.
-    pub(crate) fn leads(&mut self, term: u64, id: u64) -> Result<bool, String> {
+    pub(crate) fn leads(&mut self, term: u64, id: u64, life: u64) -> Result<bool, String> {
         match self.leaders.get(&term) {
-            Some(known) if *known != id => Err(format!(
-                "two leaders in term {term}: node {known} and node {id}"
+            Some((known, of)) if (*known, *of) != (id, life) => Err(format!(
+                "two leaders in term {term}: node {known} and node {id}, in lives {of} and {life}"
             )),
             Some(_) => Ok(false),
             None => {
-                self.leaders.insert(term, id);
+                self.leaders.insert(term, (id, life));
                 Ok(true)
             }
         }
@@ -159,10 +159,11 @@ mod tests {
     fn each_rule_is_broken_by_what_breaks_it() {
         let mut truth = Truth::default();
         assert_eq!(
-            (truth.leads(3, 1), truth.leads(3, 1)),
+            (truth.leads(3, 1, 1), truth.leads(3, 1, 1)),
             (Ok(true), Ok(false))
         );
-        assert!(truth.leads(3, 2).is_err() && truth.leads(4, 2).is_ok());
+        assert!(truth.leads(3, 2, 1).is_err() && truth.leads(4, 2, 1).is_ok());
+        assert!(truth.leads(3, 1, 2).is_err());
         truth.appended(1, (2, 3), 7, 1).unwrap();
         truth.appended(2, (2, 3), 7, 1).unwrap();
         assert!(truth.appended(2, (2, 3), 8, 1).is_err());

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use baton_consensus::{MessageKind, PeerMessage, Role, StepError};
+use baton_consensus::{MessageKind, PeerMessage, StepError};
 
 use super::bug::SeededBug;
 use super::folder::{tree_of, write_received};
@@ -22,8 +22,10 @@ enum Answer {
     NoMember,
     /// The other has the id of a member, and another folder.
     OtherFolder,
-    /// The other has forgotten what it promised this node.
-    WentBack,
+    /// The other's log ends before this entry, which it has acknowledged to this node.
+    OlderCopy {
+        acknowledged: u64,
+    },
 }
 
 impl World {
@@ -145,7 +147,6 @@ impl World {
             }
             return;
         }
-        self.remember(to, &envelope);
         if envelope.content.is_some() {
             self.receive(to, envelope);
         } else {
@@ -156,38 +157,6 @@ impl World {
     /// Whether a node knows by now that the sender's folder is not the member's.
     fn is_of_another_folder(&mut self, id: u64, hello: &Hello) -> bool {
         !self.has_bug(SeededBug::B19) && self.membership_answer(id, hello) == Answer::OtherFolder
-    }
-
-    /// Term and log that a message shows the sender to have.
-    fn remember(&mut self, id: u64, envelope: &Envelope) {
-        let message = &envelope.message;
-        let key = (message.from, envelope.hello.incarnation);
-        let Some(process) = self.process(id) else {
-            return;
-        };
-        let status = process.consensus.status();
-        let counts = status.role == Role::Leader && status.term == message.term;
-        let position = match message.kind {
-            MessageKind::Vote => (message.log_term, message.index),
-            MessageKind::AppendResponse if !message.reject && counts => {
-                let term = process.log.term_at(message.index).unwrap_or(0);
-                (term, message.index)
-            }
-            _ => (0, 0),
-        };
-        let seen = process.seen.entry(key).or_default();
-        if message.term > seen.position_term && position != (0, 0) {
-            (seen.position_term, seen.position) = (message.term, position);
-        } else if message.term == seen.position_term {
-            seen.position = seen.position.max(position);
-        }
-        // A pre-vote names a term that nobody has taken on.
-        if !matches!(
-            message.kind,
-            MessageKind::PreVote | MessageKind::PreVoteResponse
-        ) {
-            seen.term = seen.term.max(message.term);
-        }
     }
 
     pub(crate) fn step(&mut self, id: u64, message: PeerMessage) {
@@ -201,6 +170,10 @@ impl World {
         }
         match outcome {
             Ok(()) | Err(StepError::UnknownSender { .. }) => self.settle(id),
+            Err(StepError::LeaderLacks { .. }) => {
+                self.mark(Mark::LeaderRefused);
+                self.settle(id);
+            }
             Err(error @ StepError::LostLog { .. }) => {
                 if self.bug.is_none() {
                     self.broken(format!(
@@ -300,7 +273,7 @@ impl World {
             return;
         }
         let is_cut = self.network.is_cut(one, other) || self.network.is_cut(other, one);
-        let (Some(hello), Some(answer)) = (self.hello(one), self.hello(other)) else {
+        let (Some(hello), Some(their)) = (self.hello(one), self.hello(other)) else {
             // A start dials again.
             return;
         };
@@ -310,23 +283,24 @@ impl World {
         }
         let answers = [
             (one, self.answer(other, &hello)),
-            (other, self.answer(one, &answer)),
+            (other, self.answer(one, &their)),
         ];
-        for (id, answer) in answers {
+        for ((id, answer), hello) in answers.into_iter().zip([&hello, &their]) {
             self.act_on(id, answer);
+            if matches!(answer, Answer::OlderCopy { .. }) {
+                let by = if id == one { other } else { one };
+                self.hear_hello(by, hello);
+            }
         }
         let welcome = |answer| {
             answer == Answer::Welcome
                 || (answer == Answer::OtherFolder && self.has_bug(SeededBug::B19))
         };
         if answers.into_iter().all(|(_, answer)| welcome(answer)) {
-            let is_forgetful = |id| self.nodes.get(&id).is_some_and(|node| node.is_forgetful);
-            if is_forgetful(one) || is_forgetful(other) {
-                self.mark(Mark::OldCopyLetIn);
-                self.is_beyond = true;
-            }
-            self.network.connect(hello, answer);
             self.note(|_| format!("{one} and {other} connect"));
+            self.network.connect(hello, their);
+            self.hear_hello(other, &hello);
+            self.hear_hello(one, &their);
         } else {
             self.dial_later(one, other, (100, 500));
         }
@@ -338,30 +312,24 @@ impl World {
         Some(Hello {
             id,
             incarnation: node.incarnation,
+            run: node.life,
             applied: process.applied,
             is_member: process.consensus.membership().contains(id),
-            term: node.image.term,
-            position: node.image.position(),
+            last: node.image.last(),
+            commit: process.consensus.commit_position(),
+            lost: process.consensus.lost_acknowledgement().unwrap_or(0),
         })
     }
 
     /// What a member says to a hello.
     fn answer(&self, id: u64, hello: &Hello) -> Answer {
         match self.membership_answer(id, hello) {
-            Answer::Welcome if self.has_gone_back(id, hello) => Answer::WentBack,
+            Answer::Welcome => match self.unmet_acknowledgement(id, hello) {
+                Some(acknowledged) => Answer::OlderCopy { acknowledged },
+                None => Answer::Welcome,
+            },
             answer => answer,
         }
-    }
-
-    /// Whether the other has forgotten what its messages have shown this node.
-    fn has_gone_back(&self, id: u64, hello: &Hello) -> bool {
-        let process = self.nodes.get(&id).and_then(|node| node.process.as_ref());
-        let key = (hello.id, hello.incarnation);
-        let seen = process.and_then(|process| process.seen.get(&key));
-        seen.is_some_and(|seen| {
-            hello.term < seen.term
-                || (hello.term == seen.position_term && hello.position < seen.position)
-        })
     }
 
     /// Whoever has applied as much or more knows as new a membership or a newer one, and judges.
@@ -396,13 +364,7 @@ impl World {
             }
             Answer::Welcome | Answer::NoMember => {}
             Answer::OtherFolder => self.mark(Mark::EmptyFolderRefused),
-            Answer::WentBack if self.node(id).is_forgetful => {
-                self.mark(Mark::OldCopyRefused);
-                self.give_up(id, Stopped::OldCopy);
-            }
-            Answer::WentBack => {
-                self.broken(format!("node {id} has forgotten what it promised a peer"));
-            }
+            Answer::OlderCopy { acknowledged } => self.refused_as_older_copy(id, acknowledged),
         }
     }
 

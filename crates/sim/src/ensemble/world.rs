@@ -11,6 +11,7 @@ use super::mark::Mark;
 use super::members;
 use super::network::{Envelope, Network};
 use super::node::{Node, Process};
+use super::proofs::CastVote;
 use super::scene::Scene;
 use super::swarm::{FaultKind, Swarm};
 use super::timeline::Timeline;
@@ -71,8 +72,11 @@ pub(crate) struct World {
     pub(crate) transcript: Vec<String>,
     pub(crate) is_recording: bool,
     pub(crate) violation: Option<String>,
-    /// An older copy of a folder takes part, and nobody could know: what follows is not judged.
+    /// Rolled-back folders have elected a leader, and nobody there could know: what follows is not
+    /// judged.
     pub(crate) is_beyond: bool,
+    /// Votes by term and candidate.
+    pub(crate) votes: BTreeMap<(u64, u64), Vec<CastVote>>,
     /// No faults come any more.
     pub(crate) is_calm: bool,
     pub(crate) proposals: u64,
@@ -191,7 +195,7 @@ impl World {
         self.nodes.get(&id).is_some_and(|node| {
             known.is_none_or(|member| member.incarnation == node.incarnation)
                 && node.stopped.is_none()
-                && !node.is_forgetful
+                && node.forgotten.is_none()
         })
     }
 
