@@ -2,6 +2,7 @@
 //! engine's types and ours. Never a clock, a file, a socket; never a type of the engine in a
 //! signature.
 
+mod proofs;
 mod rollback;
 
 use std::collections::VecDeque;
@@ -12,7 +13,8 @@ use raft::eraftpb::{
 };
 use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 
-use self::rollback::Proofs;
+use self::proofs::Proofs;
+use self::rollback::RefusedLeader;
 use crate::entry::{Entry, EntryKind, engine_change, from_raft, to_raft};
 use crate::error::{ChangeError, ConsensusError, ProposeError, ReadError, StepError};
 use crate::log::MemoryLog;
@@ -59,6 +61,8 @@ pub struct Consensus {
     acknowledged: Option<(u64, u64, u64)>,
     next_read_id: u64,
     proofs: Proofs,
+    /// A leader that is not followed.
+    refused_leader: Option<RefusedLeader>,
     stored: HardState,
     reported_commit: u64,
     reported_role: Option<RoleChange>,
@@ -178,6 +182,7 @@ impl Consensus {
             acknowledged: None,
             next_read_id: 1,
             proofs: Proofs::default(),
+            refused_leader: None,
             stored: recovered.hard_state,
             reported_commit: recovered.commit,
             reported_role: None,
@@ -188,7 +193,7 @@ impl Consensus {
 
     /// Time has moved on by one tick. How long a tick is, the caller decides.
     pub fn tick(&mut self) {
-        self.pass_held_tick();
+        self.proofs.pass_tick();
         if self.must_sync_before_campaign() {
             // The engine would campaign over entries that are not durable, and panic.
             return;
@@ -299,6 +304,15 @@ impl Consensus {
             return Ok(());
         }
         self.check_proofs(&mut message)?;
+        if self.refuses_vote(&message) {
+            if last == 0 {
+                // To the engine no log is older than an empty one.
+                return Ok(());
+            }
+            // The engine refuses a log that ends before its first entry, and says what is
+            // committed.
+            (message.index, message.log_term) = (0, 0);
+        }
         if message.kind == MessageKind::PreVoteResponse && message.reject {
             // A node of an older term refuses in that term, and the engine would not listen: but
             // what it says is committed is so in every term (R44).

@@ -1,6 +1,8 @@
 //! Nodes whose disks go back to an earlier state, as a restored snapshot of a machine does (R19).
 
-use baton_consensus::{ConsensusError, LogGap, MessageKind, PeerMessage, Position, StepError};
+use baton_consensus::{
+    ConsensusError, HardState, LogGap, MessageKind, PeerMessage, Position, StepError,
+};
 
 use crate::cluster::{Cluster, Disk, message};
 use crate::several_voters::three;
@@ -182,4 +184,57 @@ fn r19_a_node_that_has_more_committed_follows_no_leader_that_has_less() {
         .iter()
         .filter(|it| it.from == 3 && it.kind == MessageKind::AppendResponse && !it.reject);
     assert_eq!(acknowledged.count(), 0);
+}
+
+/// Whether a node gives the vote that this message asks for.
+fn gives_vote(cluster: &mut Cluster, request: PeerMessage) -> bool {
+    let voter = &mut cluster.node(request.to).consensus;
+    voter.step(request).unwrap();
+    let effects = std::iter::from_fn(|| voter.drain());
+    let sent = effects.flat_map(|it| it.send_now.into_iter().chain(it.send_after_sync));
+    sent.filter(|it| it.kind == MessageKind::VoteResponse)
+        .any(|it| !it.reject)
+}
+
+/// A candidate of this term, whose log has everything.
+fn candidate(cluster: &mut Cluster, from: u64, to: u64, term: u64) -> PeerMessage {
+    let commit = cluster.node(1).consensus.commit_position();
+    PeerMessage {
+        index: commit.index,
+        log_term: commit.term,
+        ..message(MessageKind::Vote, from, to, term)
+    }
+}
+
+/// To an empty log every candidate's log is as new as its own.
+#[test]
+fn r19_a_node_whose_whole_log_was_rolled_back_gives_no_vote() {
+    let (mut cluster, _) = three_and_earlier_disks();
+    let newest = cluster.node(1).consensus.commit_index();
+    roll_back(&mut cluster, 2, &Disk::default());
+    cluster.node(2).consensus.release_votes();
+    let request = candidate(&mut cluster, 3, 2, 9);
+    cluster.node(2).consensus.note_acknowledged(newest);
+    assert!(!gives_vote(&mut cluster, request));
+}
+
+/// The vote that its folder has forgotten made another one the leader of that term.
+#[test]
+fn r19_a_node_gives_no_vote_in_a_term_that_others_had_reached_before_its_start() {
+    let (mut cluster, earlier) = three_and_earlier_disks();
+    let term = cluster.node(1).consensus.status().term;
+    let before_its_vote = Disk {
+        entries: Vec::new(),
+        hard_state: HardState::default(),
+        commit: 1,
+        ..earlier[1].clone()
+    };
+    for (asked, is_given) in [(term, false), (term + 1, true)] {
+        roll_back(&mut cluster, 2, &before_its_vote);
+        let node = &mut cluster.node(2).consensus;
+        node.note_term(term);
+        node.release_votes();
+        let request = candidate(&mut cluster, 3, 2, asked);
+        assert_eq!(gives_vote(&mut cluster, request), is_given, "{asked}");
+    }
 }

@@ -399,7 +399,6 @@ impl World {
             process.observed = now;
             process.compared = compared.max(commit);
         }
-        self.end_rollback_when_filled(id);
         if status.role == Role::Leader {
             self.check_leader(id, status.term);
         }
@@ -412,6 +411,7 @@ impl World {
                 )),
             }
         }
+        self.end_rollback_when_filled(id);
     }
 
     fn check_leader(&mut self, id: u64, term: u64) {

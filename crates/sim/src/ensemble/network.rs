@@ -19,6 +19,8 @@ pub(crate) struct Hello {
     pub(crate) is_member: bool,
     /// Names its process.
     pub(crate) run: u64,
+    /// Its durable term.
+    pub(crate) term: u64,
     /// Its last durable entry.
     pub(crate) last: u64,
     /// The newest entry that it knows to be committed.

@@ -19,6 +19,8 @@ pub(crate) struct NodeProofs {
     pub(crate) ticks: u64,
     /// For the judgement: the newest entry that a node had committed when it connected.
     pub(crate) shown: u64,
+    /// For the judgement: the newest term that a node was in when it connected.
+    pub(crate) shown_term: u64,
     /// For the judgement: the newest entry for which this node was refused as an older copy.
     pub(crate) named: u64,
 }
@@ -28,6 +30,8 @@ pub(crate) struct NodeProofs {
 pub(crate) struct CastVote {
     /// The newest committed entry that the voter had been shown.
     pub(crate) shown: u64,
+    /// The newest term that the voter had been shown.
+    pub(crate) shown_term: u64,
     /// Whether the voter's folder lacked entries or votes of before.
     pub(crate) is_forgetful: bool,
 }

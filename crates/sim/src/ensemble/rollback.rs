@@ -92,7 +92,9 @@ impl World {
             consensus.log_restarted(hello.id, hello.last);
         }
         proofs.shown = proofs.shown.max(hello.commit.index);
+        proofs.shown_term = proofs.shown_term.max(hello.term);
         if is_heeded {
+            consensus.note_term(hello.term);
             if hello.commit.index != 0 {
                 consensus.note_commit(hello.id, hello.commit);
             }
@@ -155,14 +157,10 @@ impl World {
             let Some(process) = node.process.as_ref() else {
                 return;
             };
-            let shown = process.proofs.shown;
             let named = process.proofs.named;
             let knows = process.consensus.lost_acknowledgement().is_some()
                 || process.consensus.commit_index() < named;
-            let cast = CastVote {
-                shown,
-                is_forgetful,
-            };
+            let cast = process.proofs.vote(is_forgetful);
             let cast_votes = self.votes.entry((vote.term, vote.to)).or_default();
             cast_votes.push(cast);
             if knows {
@@ -180,14 +178,16 @@ impl World {
     pub(crate) fn elected_wrongly(&mut self, id: u64, term: u64, index: u64, what: String) {
         let own = |node: &Node| {
             let process = node.process.as_ref()?;
-            Some(CastVote {
-                shown: process.proofs.shown,
-                is_forgetful: node.forgets(term),
-            })
+            Some(process.proofs.vote(node.forgets(term)))
         };
         let own = self.nodes.get(&id).and_then(own);
-        let given = self.votes.get(&(term, id)).into_iter().flatten().copied();
-        let knew = index > 0 && given.chain(own).any(|vote| vote.shown >= index);
+        let given = self.votes.range((term, 0)..=(term, u64::MAX));
+        let given = given.filter(|((_, to), _)| index == 0 || *to == id);
+        let given = given.flat_map(|(_, votes)| votes).copied();
+        let knew = given.chain(own).any(|vote| match index {
+            0 => vote.is_forgetful && vote.shown_term >= term,
+            _ => vote.shown >= index,
+        });
         // A leader before this one may have been elected so, and this one has its log.
         let since = match self.truth.committed(index) {
             Some((since, _)) => since + 1,
@@ -223,24 +223,18 @@ impl World {
         }
     }
 
-    /// Without a leader, who lacks a committed entry of a node that it reaches says so.
+    /// Without a leader, whoever was shown a committed entry that it lacks says so.
     pub(crate) fn check_gaps_are_shown(&mut self) {
         if self.leader().is_some() {
             return;
         }
-        let processes = || {
-            let nodes = self.nodes.values();
-            nodes.filter_map(|node| Some((node.id, node.process.as_deref()?)))
+        let is_silent = |node: &&Node| {
+            node.process.as_ref().is_some_and(|process| {
+                let known = process.proofs.shown.max(process.proofs.named);
+                process.consensus.last_index() < known && process.consensus.log_gap().is_none()
+            })
         };
-        let is_silent = |(id, process): &(u64, &Process)| {
-            let last = process.consensus.last_index();
-            let knows = |(other, known): (u64, &Process)| {
-                known.consensus.commit_index() > last
-                    && self.network.generation(*id, other).is_some()
-            };
-            processes().any(knows) && process.consensus.log_gap().is_none()
-        };
-        if let Some((id, _)) = processes().find(is_silent) {
+        if let Some(id) = self.nodes.values().find(is_silent).map(|node| node.id) {
             self.broken(format!(
                 "node {id} lacks entries that another node has committed, and does not say so"
             ));
@@ -293,6 +287,14 @@ fn release_votes_when_all_are_heard(own: u64, consensus: &mut Consensus, proofs:
 }
 
 impl NodeProofs {
+    fn vote(&self, is_forgetful: bool) -> CastVote {
+        CastVote {
+            shown: self.shown,
+            shown_term: self.shown_term,
+            is_forgetful,
+        }
+    }
+
     fn members(&self) -> Vec<(u64, u128, u64)> {
         let known = self.acknowledged.iter().filter(|(_, index)| **index > 0);
         known.map(|((id, of), index)| (*id, *of, *index)).collect()

@@ -315,6 +315,7 @@ impl World {
             run: node.life,
             applied: process.applied,
             is_member: process.consensus.membership().contains(id),
+            term: node.image.term,
             last: node.image.last(),
             commit: process.consensus.commit_position(),
             lost: process.consensus.lost_acknowledgement().unwrap_or(0),

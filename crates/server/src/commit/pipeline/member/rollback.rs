@@ -90,6 +90,9 @@ impl CommitPipeline {
         {
             self.consensus.log_restarted(hello.from, hello.last_index);
         }
+        if hello.cluster != 0 {
+            self.consensus.note_term(hello.term);
+        }
         if hello.cluster != 0 && hello.proof.commit_index != 0 {
             let commit = Position {
                 index: hello.proof.commit_index,
