@@ -47,6 +47,8 @@ pub(crate) struct EnsembleStatus {
     pub(crate) levels: BTreeMap<u64, u32>,
     /// Committed entries that its log lacks, or that of a leader which it does not follow.
     pub(crate) log_gap: Option<String>,
+    /// How many committed entries its folder has lost that it had acknowledged.
+    pub(crate) lost_entries: u64,
 }
 
 impl EnsembleStatus {
@@ -77,6 +79,7 @@ impl EnsembleStatus {
             clock_offsets_ms: Vec::new(),
             levels: BTreeMap::new(),
             log_gap: None,
+            lost_entries: 0,
         }
     }
 

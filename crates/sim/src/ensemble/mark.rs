@@ -42,8 +42,6 @@ pub enum Mark {
     OldCopyFilled,
     /// Two folders or more were replaced by older copies at once.
     SeveralOldCopies,
-    /// A leader without a committed entry was refused by a node that has it.
-    LeaderRefused,
     /// An entry of an older term was replaced.
     OlderTermReplaced,
     /// An entry of an older term was committed by a leader of a newer one.
@@ -84,7 +82,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Mark; 38] = [
+    pub const ALL: [Mark; 37] = [
         Mark::SnapshotInstalled,
         Mark::SnapshotLost,
         Mark::CrashInReceive,
@@ -104,7 +102,6 @@ impl Mark {
         Mark::OldCopyLetIn,
         Mark::OldCopyFilled,
         Mark::SeveralOldCopies,
-        Mark::LeaderRefused,
         Mark::OlderTermReplaced,
         Mark::OlderTermCommitted,
         Mark::TwoLeaders,

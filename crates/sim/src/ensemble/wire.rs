@@ -169,9 +169,7 @@ impl World {
             self.mark(Mark::StaleReject);
         }
         match outcome {
-            Ok(()) | Err(StepError::UnknownSender { .. }) => self.settle(id),
-            Err(StepError::LeaderLacks { .. }) => {
-                self.mark(Mark::LeaderRefused);
+            Ok(()) | Err(StepError::UnknownSender { .. } | StepError::LeaderLacks { .. }) => {
                 self.settle(id);
             }
             Err(error @ StepError::LostLog { .. }) => {

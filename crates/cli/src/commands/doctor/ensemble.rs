@@ -27,6 +27,7 @@ pub(super) fn judge(servers: &[Server]) -> Vec<Finding> {
     findings.extend(leader(servers));
     findings.extend(term(servers));
     findings.extend(lag(servers));
+    findings.extend(log(servers));
     findings.extend(members(servers));
     findings.extend(versions(servers));
     findings.extend(time(servers));
@@ -311,6 +312,55 @@ fn id_by_address(server: &Server, servers: &[Server]) -> Option<u64> {
         addresses.any(|address| address.to_string() == server.place)
     });
     found.map(|member| member.id)
+}
+
+/// Whether a server lacks entries that are committed, because its folder was rolled back or others
+/// were.
+fn log(servers: &[Server]) -> Vec<Finding> {
+    const CHECK: &str = "log";
+    let is_led = !with_mode(servers, "leader").is_empty();
+    let mut findings = Vec::new();
+    for server in servers {
+        let number = |key| server.monitor.number(key).unwrap_or(0.0);
+        let lost = number("zk_baton_lost_entries");
+        let (text, advice) = if lost > 0.0 {
+            let remedy = match is_led {
+                true => "leave it running: the leader sends what it lacks, and then it votes again",
+                false => {
+                    "start all servers, and wait. If none is elected, keep the folder of the server with the newest entries, \
+                     and make a new cluster of that one: baton server recover"
+                }
+            };
+            (
+                format!(
+                    "its data folder was rolled back: it lacks {lost} entries that it had acknowledged"
+                ),
+                Advice::new(
+                    "its machine or its disk was set back to a snapshot, or its folder to an older copy",
+                    "it neither votes nor leads until a leader has sent them; fewer of the others may fail meanwhile",
+                    remedy,
+                ),
+            )
+        } else if number("zk_baton_log_gap") > 0.0 {
+            (
+                "committed entries are missing, in its log or at a leader that it does not follow"
+                    .to_owned(),
+                Advice::new(
+                    "data folders of servers were rolled back",
+                    "it does not take part until entries and leader agree",
+                    "do what its /readyz says, and change no folder before: it names the server whose folder to keep",
+                ),
+            )
+        } else {
+            continue;
+        };
+        let severity = match is_led && lost > 0.0 {
+            true => Severity::Warning,
+            false => Severity::Error,
+        };
+        findings.push(Finding::new(severity, CHECK, &server.place, text, advice));
+    }
+    findings
 }
 
 /// Whether all have the same version.

@@ -493,6 +493,20 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
             "is 2h ahead of the clocks",
         ),
         (
+            Box::new(|servers| {
+                servers[1].monitor = monitor(&[("zk_baton_lost_entries", "12")]);
+            }),
+            "warning log",
+            "it lacks 12 entries that it had acknowledged",
+        ),
+        (
+            Box::new(|servers| {
+                servers[1].monitor = monitor(&[("zk_baton_log_gap", "1")]);
+            }),
+            "error log",
+            "at a leader that it does not follow",
+        ),
+        (
             Box::new(|servers| servers[2].conf = conf(3, 300, 1000)),
             "warning settings",
             "tickTime 200 or 300",

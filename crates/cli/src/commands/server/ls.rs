@@ -29,6 +29,8 @@ struct Shown {
     format_level: Option<u64>,
     /// The newest format level that it can read.
     newest_format_level: Option<u64>,
+    /// How many entries it lacks because its data folder was rolled back.
+    lost_entries: Option<u64>,
     /// Why it does not answer.
     why: Option<String>,
     /// The position of the newest change of members in the order of all changes.
@@ -66,6 +68,7 @@ impl Shown {
             built,
             format_level: number(monitor, "zk_baton_format_level"),
             newest_format_level: number(monitor, "zk_baton_format_level_newest"),
+            lost_entries: number(monitor, "zk_baton_lost_entries"),
             why,
             members_version: format!("0x{:x}", config.version),
         }
@@ -82,7 +85,10 @@ impl Shown {
         [
             self.id.map_or("-".to_owned(), |id| id.to_string()),
             or_none(self.role),
-            self.mode.as_deref().unwrap_or(silent).to_owned(),
+            match self.lost_entries {
+                Some(1..) => "rolled back".to_owned(),
+                _ => self.mode.as_deref().unwrap_or(silent).to_owned(),
+            },
             or_none(self.zxid.as_deref()),
             or_none(self.version.as_deref()),
             match (self.format_level, self.newest_format_level) {
@@ -118,6 +124,19 @@ fn mixed_builds(all: &[Shown]) -> Option<String> {
     })
 }
 
+/// Note on servers whose data folders were rolled back. It names no folder to be emptied.
+fn rolled_back(all: &[Shown]) -> Vec<String> {
+    let lacking = all.iter().filter_map(|shown| {
+        let lost = shown.lost_entries.filter(|lost| *lost > 0)?;
+        let id = shown.id.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        Some(format!(
+            "the data folder of server {id} was rolled back: it lacks {lost} entries, and neither votes nor leads until a \
+             leader has sent them; see baton doctor"
+        ))
+    });
+    lacking.collect()
+}
+
 /// Prints every member; exit code 1 if one of them does not answer.
 pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
     let config = ensemble.members_if_any().await?;
@@ -131,6 +150,9 @@ pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
     let rows = all.iter().map(|shown| (shown, tone(shown), shown.cells()));
     output.table(TITLES, rows);
     if let Some(note) = mixed_builds(&all) {
+        output.note(note);
+    }
+    for note in rolled_back(&all) {
         output.note(note);
     }
     for shown in &all {
@@ -204,6 +226,32 @@ mod tests {
         assert_eq!(away, ["not serving", "-"]);
         assert_eq!(mode(Some(Probe::Silent)), ["no answer", "-"]);
         assert_eq!(mode(None), ["no answer", "-"]);
+    }
+
+    #[test]
+    fn a_server_whose_folder_was_rolled_back_is_shown_as_that() {
+        let config = EnsembleConfig::default();
+        let shown = |lost: u64| {
+            let monitor = format!("zk_baton_lost_entries\t{lost}\n");
+            let probe = Probe::Answered(Summary {
+                mode: Some("follower".to_owned()),
+                ..Summary::default()
+            });
+            Shown {
+                id: Some(lost),
+                ..Shown::new(Some(probe), Some(&monitor), &config)
+            }
+        };
+        let all = [shown(0), shown(12)];
+        let modes = all.each_ref().map(|shown| shown.cells()[2].clone());
+        assert_eq!(modes, ["follower", "rolled back"]);
+        let notes = rolled_back(&all);
+        assert_eq!(notes.len(), 1);
+        let note = &notes[0];
+        assert!(
+            note.contains("server 12") && note.contains("lacks 12 entries"),
+            "{note}"
+        );
     }
 
     #[test]

@@ -142,6 +142,7 @@ pub(crate) struct Member {
     may_store_acknowledged_at: Instant,
     /// Entries that this server's log lacks, as operators see it.
     log_gap: Option<String>,
+    lost_entries: u64,
     /// Snapshots to other servers, and from them.
     outgoing: Outgoing,
     incoming: Incoming,
@@ -215,6 +216,7 @@ impl Member {
             acknowledged: Acknowledged::default(),
             may_store_acknowledged_at: now,
             log_gap: None,
+            lost_entries: 0,
             touches: TouchRounds::new(run),
             digests: Digests::default(),
             next_digest: now + DIGEST_INTERVAL,

@@ -1,5 +1,5 @@
-//! Metrics of what the servers of an ensemble have to agree on: what time it is, and which formats
-//! all of them can read.
+//! Metrics of what the servers of an ensemble have to agree on: what time it is, which formats all
+//! of them can read, and which entries of the log they have.
 
 use baton_tree::FormatLevel;
 
@@ -47,6 +47,16 @@ pub(super) static TABLE: &[Metric] = &[
         "baton_server_format_level_newest",
         "Of an ensemble: the newest format level that each other server has said that it can read.",
         |s| s.member(levels),
+    ),
+    gauge(
+        "baton_lost_entries",
+        "Of an ensemble: how many committed entries this server had acknowledged and lacks because its data folder was rolled back; 0 once a leader has sent them.",
+        |s| s.member(|status| Value::Count(status.lost_entries)),
+    ),
+    gauge(
+        "baton_log_gap",
+        "Of an ensemble: 1 while committed entries are missing in this server's log, or at a leader that it therefore does not follow, else 0; /readyz says which.",
+        |s| s.member(|status| Value::Count(status.log_gap.is_some().into())),
     ),
 ];
 

@@ -125,12 +125,20 @@ impl CommitPipeline {
     /// Has operators see which entries are missing, and a line of the log at each change.
     pub(crate) fn show_log_gap(&mut self, now: Instant) {
         let gap = self.consensus.log_gap();
+        let lost = self.consensus.lost_acknowledgement().unwrap_or(0);
+        let lost_entries = lost.saturating_sub(self.consensus.commit_index());
         let member = &mut self.member;
         // A server that lags behind its leader receives what it lacks.
         let gap = gap.filter(|gap| {
             !matches!(gap, LogGap::Lacks { .. }) || member.is_long_without_leader(now)
         });
         let text = gap.map(|gap| text_of(gap, member.id));
+        if member.lost_entries != lost_entries {
+            member.lost_entries = lost_entries;
+            if let Some(shown) = &self.state.ensemble {
+                shown.lock().lost_entries = lost_entries;
+            }
+        }
         if member.log_gap == text {
             return;
         }
