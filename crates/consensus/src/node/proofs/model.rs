@@ -473,10 +473,8 @@ impl Model {
 impl Node {
     fn hear(&mut self, from: usize, said: &Folder, setting: &Setting) {
         let is_new = !std::mem::replace(&mut self.heard[from], true);
-        if is_new {
-            if !setting.has(Mistake::CountsFormerRun) {
-                self.matched[from] = self.matched[from].min(length(&said.log));
-            }
+        if is_new && !setting.has(Mistake::CountsFormerRun) {
+            self.matched[from] = self.matched[from].min(length(&said.log));
         }
         // As `Consensus::note_term` does.
         let (term, vote) = (self.folder.term, self.folder.vote);
