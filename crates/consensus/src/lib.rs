@@ -19,7 +19,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `node` | one node: the engine, and what may be asked of it when; `rollback`: lost entries, by the decisions of `proofs` |
+//! | `node` | one node: the engine, and what may be asked of it when; lost entries (`proofs`) |
 //! | `log` | the entries in memory, as the engine reads them |
 //! | `types` | what goes into a node and comes out of it |
 //! | `message` | what nodes send to each other |

@@ -602,9 +602,8 @@ const IMPATIENT: Setting = Setting {
 
 #[track_caller]
 fn sound(setting: Setting) {
-    let begun = std::time::Instant::now();
     match explore(&setting) {
-        Ok(states) => println!("{states} states of {setting:?} in {:?}", begun.elapsed()),
+        Ok(states) => println!("{states} states of {setting:?}"),
         Err(what) => panic!("{setting:?}: {what}"),
     }
 }
