@@ -58,20 +58,20 @@ impl Consensus {
         self.proofs.is_held()
     }
 
-    /// Another node has reached this term. A node that has just started may have voted in it, for a
-    /// leader whose entries others have, and its folder may have forgotten that: it gives no vote
-    /// in that term, and leads in a later one only.
+    /// Another node has reached this term. This node may have voted in it, for a leader whose
+    /// entries others have, and its folder may have forgotten that. So while it follows nobody, it
+    /// goes on to that term and gives no vote there.
     pub fn note_term(&mut self, term: u64) {
         let raft = &mut self.node.raft;
         let may_have_voted =
             term > raft.term || (term == raft.term && raft.vote == raft::INVALID_ID);
-        if !self.proofs.is_held() || !may_have_voted {
+        if raft.leader_id != raft::INVALID_ID || !may_have_voted {
             return;
         }
         if term > raft.term {
             raft.become_follower(term, raft::INVALID_ID);
         }
-        // A vote for itself, which asks for no other, is the one that nobody counts.
+        // A vote for itself that asks for no other one counts for nobody.
         raft.vote = self.node_id;
         self.put_timeout(false);
     }

@@ -42,7 +42,7 @@ enum Mistake {
     NameNotStored,
     /// A node that was named as rolled back votes for nodes that have everything.
     NamedVotes,
-    /// A node that has started votes in terms that others have reached.
+    /// A node votes in terms that others have shown.
     TermNotNoted,
     /// A node follows every leader of a newer term.
     FollowsEveryLeader,
@@ -479,7 +479,7 @@ impl Node {
         // As `Consensus::note_term` does.
         let (term, vote) = (self.folder.term, self.folder.vote);
         let may_have_voted = said.term > term || (said.term == term && vote.is_none());
-        if self.proofs.is_held() && may_have_voted && !setting.has(Mistake::TermNotNoted) {
+        if !self.leads && may_have_voted && !setting.has(Mistake::TermNotNoted) {
             (self.folder.term, self.folder.vote) = (said.term, Some(u8::MAX));
         }
         if !setting.has(Mistake::CommitNotShown) {
