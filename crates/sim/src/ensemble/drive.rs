@@ -469,9 +469,10 @@ impl World {
         term: u64,
         membership: &Membership,
     ) {
-        let outcome = self.truth.agrees(id, index, entry);
-        self.hold(outcome);
-        if index <= self.truth.commit() || self.violation.is_some() {
+        if let Err(what) = self.truth.agrees(id, index, entry) {
+            self.elected_wrongly(id, term, index, what);
+        }
+        if index <= self.truth.commit() || !self.is_judged() {
             return;
         }
         if !members::is_quorum(membership, |node| self.is_durable_at(node, index, entry.0)) {

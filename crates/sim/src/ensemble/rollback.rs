@@ -190,7 +190,8 @@ impl World {
         });
         // A leader before this one may have been elected so, and this one has its log.
         let since = match self.truth.committed(index) {
-            Some((since, _)) => since + 1,
+            // Terms are forgotten, too.
+            Some((since, _)) => term.min(since + 1),
             None => term,
         };
         let votes = self.votes.range((since, 0)..=(term, u64::MAX));
