@@ -88,6 +88,16 @@ final class Program {
         }
     }
 
+    private void act() throws Exception {
+        Path log = Path.of(text("log"));
+        byte[] line = ("java " + guard().token() + "\n").getBytes(StandardCharsets.UTF_8);
+        try (var file = Files.newOutputStream(log, StandardOpenOption.APPEND)) {
+            for (; guard().isHeld(); Thread.sleep(5)) {
+                file.write(line);
+            }
+        }
+    }
+
     private void carryOut() throws Exception {
         Object result = null;
         switch (text("do")) {
@@ -127,6 +137,7 @@ final class Program {
                 }
             }
             case "cycle" -> cycle();
+            case "act" -> act();
             case "many" -> {
                 for (long count = 0; count < number("count"); count++) {
                     HELD.put(id + count, agent.lock(path + "/" + count).acquire());

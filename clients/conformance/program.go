@@ -99,6 +99,15 @@ func cycle(c command) error {
 	return err
 }
 
+func act(c command) error {
+	file, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_APPEND, 0)
+	for guard := of[*baton.Guard](c); err == nil && guard.Check() == nil; {
+		_, err = fmt.Fprintf(file, "go %d\n", guard.Token)
+		time.Sleep(5 * time.Millisecond)
+	}
+	return err
+}
+
 func carryOut(c command) (err error) {
 	var result any
 	switch c.Do {
@@ -161,6 +170,8 @@ func carryOut(c command) (err error) {
 		})
 	case "cycle":
 		err = cycle(c)
+	case "act":
+		err = act(c)
 	case "many":
 		for number := 0; number < c.Count && err == nil; number++ {
 			var guard *baton.Guard

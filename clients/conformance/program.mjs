@@ -2,6 +2,7 @@
 
 import fs from "node:fs";
 import { createInterface } from "node:readline";
+import { setTimeout } from "node:timers/promises";
 
 import * as baton from "../node/lib/index.js";
 
@@ -28,6 +29,13 @@ async function cycle({ path, count, log }) {
     guard.check();
     fs.writeSync(file, `end node ${guard.token}\n`);
     await guard.release();
+  }
+}
+
+async function act({ id, log }) {
+  const file = fs.openSync(log, "a");
+  for (const guard = held.get(id); isHeld(guard); await setTimeout(5)) {
+    fs.writeSync(file, `node ${guard.token}\n`);
   }
 }
 
@@ -68,6 +76,7 @@ const ACTIONS = {
   current: ({ path, token }) => agent.tokenIsCurrent(path, token),
   members,
   cycle,
+  act,
   many,
 };
 

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 
@@ -46,6 +47,13 @@ def cycle(path, count, log):
             os.write(file, b"begin python %d\n" % guard.token)
             guard.check()
             os.write(file, b"end python %d\n" % guard.token)
+
+
+def act(found, log):
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    while is_held(found):
+        os.write(file, b"python %d\n" % found.token)
+        time.sleep(0.005)
 
 
 def is_held(found):
@@ -96,6 +104,8 @@ def carry_out(command):
             views.close()
         elif do == "cycle":
             cycle(path, command["count"], command["log"])
+        elif do == "act":
+            act(held[id], command["log"])
         elif do == "many":
             for number in range(command["count"]):
                 held[f"{id}{number}"] = agent.lock(f"{path}/{number}").acquire()

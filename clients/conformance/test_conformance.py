@@ -59,16 +59,19 @@ class Build:
 class Agent:
     """An agent with a server of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, servers=None, timeout_ms=TIMEOUT_MS):
         self.folder, self.socket = folder, os.path.join(folder, "agent.sock")
         self.data = os.path.join(folder, "data")
-        self.servers = f"unix:{self.data}/baton.sock"
+        self.servers = servers or f"unix:{self.data}/baton.sock"
         self.command = os.path.abspath(os.environ["BATON"])
+        self.arguments = ["--session-timeout", f"{timeout_ms}ms"]
+        if servers:
+            self.arguments += ["--servers", servers]
         self.start()
 
     def start(self):
         start = [self.command, "--data-dir", self.data, "agent", "--socket", self.socket,
-                 "--session-timeout", f"{TIMEOUT_MS}ms"]
+                 *self.arguments]
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=log)
         # It prints one line once it listens.
