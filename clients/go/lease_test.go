@@ -246,6 +246,19 @@ func TestAWallClockThatIsSetEndsNoLeaseAndExtendsNone(t *testing.T) {
 	}
 }
 
+func TestAStreamThatFailsWithoutACauseEndsTheGuard(t *testing.T) {
+	for _, event := range []map[string]any{
+		{"event": "error", "thing": "/a"}, {"event": "lost", "reason": ""},
+	} {
+		l := newLab(t)
+		guard := l.lock()
+		l.send(chunk(event))
+		<-guard.done
+		expect(t, guard.Check(), ErrLost)
+		expect(t, context.Cause(guard.Context()), ErrLost)
+	}
+}
+
 func TestAReleaseEndsTheLeaseBeforeItIsSent(t *testing.T) {
 	l := newLab(t)
 	guard := l.lock()

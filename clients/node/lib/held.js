@@ -17,8 +17,9 @@ const FOREVER = { mono: Infinity, wall: Infinity, boot: Infinity, hasBoot: false
 export const clocks = {
   /** A monotonic clock, which may stand still while the machine sleeps. */
   mono: () => performance.now(),
-  /** The wall clock, which goes on then, but may be set. */
+  /** The wall clock, which goes on then, but may be set; rounded down to `wallGrain`. */
   wall: () => Date.now(),
+  wallGrain: 1,
   /** A clock that goes on then and cannot be set, rounded down to `grain`; undefined if none. */
   boot() {
     try {
@@ -50,7 +51,8 @@ function plus({ mono, wall, boot, hasBoot }, left) {
 
 /** A machine that has slept has moved its wall clock on. */
 function isAhead(end) {
-  return end !== undefined && clocks.mono() < end.mono && clocks.wall() < end.wall;
+  if (end === undefined || clocks.mono() >= end.mono) return false;
+  return clocks.wall() + clocks.wallGrain < end.wall;
 }
 
 /** Returns the same end by the clocks of now: the wall clock may have been set, and the monotonic
@@ -119,7 +121,7 @@ export class Held {
       // A lease that has ended stays ended, also if an older message brings a later end.
       if (this.#end === undefined) this.#endFor(LEASE_ENDED);
     }
-    return this.#reason && new Lost(this.path, this.#reason, NEXT_STEP);
+    return this.#reason === undefined ? undefined : new Lost(this.path, this.#reason, NEXT_STEP);
   }
 
   /** Throws `Lost` unless it is held now, without waiting for anything. */
@@ -168,7 +170,7 @@ export class Held {
         await this._handle(event);
       }
     } catch (error) {
-      if (!this.lost) this.#endFor(error.cause);
+      if (!this.lost) this.#endFor(error.cause ?? String(error));
     } finally {
       this._link.close();
     }

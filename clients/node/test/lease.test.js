@@ -1,6 +1,7 @@
 // The lease on this process's clocks, with a scripted agent and clocks that the tests set.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
 
 import { BatonError, Lost, Refused, Unavailable, Unknown } from "../lib/index.js";
@@ -37,7 +38,7 @@ class Lab {
     clocks.mono = () => lab.now.mono;
     clocks.wall = () => lab.now.wall;
     clocks.boot = () => lab.now.boot;
-    clocks.grain = 0;
+    clocks.grain = clocks.wallGrain = 0;
     clocks.bootId = () => lab.bootIdHere;
     lab.hasBoot = settings.hasBoot ?? true;
     if (!lab.hasBoot) clocks.boot = () => undefined;
@@ -205,6 +206,27 @@ test("a coarse clock costs the lease its grain", async (t) => {
   guard.check();
   lab.advance(18);
   assert.throws(() => guard.check(), Lost);
+});
+
+test("a coarse wall clock costs a machine that slept its grain", async (t) => {
+  const lab = await Lab.start(t, { hasBoot: false });
+  clocks.wallGrain = 1;
+  const guard = await lab.lock();
+  lab.sleep(9898);
+  guard.check();
+  lab.sleep(1);
+  assert.throws(() => guard.check(), Lost);
+});
+
+test("a stream that fails without a cause ends the guard", async (t) => {
+  for (const event of [{ event: "error", thing: "/a" }, { event: "lost", reason: "" }]) {
+    const lab = await Lab.start(t);
+    const guard = await lab.lock();
+    const lost = once(guard.signal, "abort");
+    lab.send(event);
+    await lost;
+    assert.throws(() => guard.check(), Lost);
+  }
 });
 
 test("a release ends the lease before it is sent", async (t) => {

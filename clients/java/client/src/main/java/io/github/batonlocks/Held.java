@@ -135,9 +135,9 @@ public abstract class Held implements AutoCloseable {
             while (true) {
                 handle(link.receive(null));
             }
-        } catch (BatonException error) {
+        } catch (RuntimeException error) {
             if (isHeld()) {
-                endFor(error.reason());
+                endFor(error instanceof BatonException it ? it.reason() : error.toString());
             }
         } catch (InterruptedException error) {
             endFor(error.getMessage());

@@ -18,9 +18,13 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
             return System.nanoTime();
         }
 
-        /** The wall clock, which goes on then, but may be set. */
+        /** The wall clock, which goes on then, but may be set; rounded down to its grain. */
         long wall() {
             return System.currentTimeMillis() * 1_000_000;
+        }
+
+        long wallGrain() {
+            return 1_000_000;
         }
 
         /** A clock that goes on then and cannot be set, rounded down to the grain; -1 if none. */
@@ -59,7 +63,8 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
 
     /** A machine that has slept has moved its wall clock on. */
     boolean isAhead(Clocks clocks) {
-        return this == NONE || clocks.mono() - mono < 0 && clocks.wall() < wall;
+        return this == NONE
+                || clocks.mono() - mono < 0 && clocks.wall() + clocks.wallGrain() < wall;
     }
 
     /**

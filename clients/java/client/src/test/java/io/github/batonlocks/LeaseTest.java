@@ -52,6 +52,11 @@ public final class LeaseTest {
         }
 
         @Override
+        long wallGrain() {
+            return hasBoot ? 0 : grain / 10;
+        }
+
+        @Override
         String bootId() {
             return bootIdHere;
         }
@@ -241,6 +246,28 @@ public final class LeaseTest {
         guard.check();
         lab.advance(18_000_000);
         Check.fails(Lost.class, guard::check);
+    }
+
+    public static void aCoarseWallClockCostsAMachineThatSleptItsGrain() throws Exception {
+        var lab = new Lab();
+        lab.grain = 10_000_000;
+        lab.hasBoot = false;
+        Guard guard = lab.lock();
+        lab.sleep(9_898_000_000L);
+        guard.check();
+        lab.sleep(1_000_000);
+        Check.fails(Lost.class, guard::check);
+    }
+
+    public static void aStreamThatFailsWithoutACauseEndsTheGuard() throws Exception {
+        for (var event : List.of(Map.of("event", "error", "thing", "/a"),
+                Map.of("event", "lost", "reason", ""))) {
+            var lab = new Lab();
+            Guard guard = lab.lock();
+            lab.sender.send(ScriptedAgent.chunk(event));
+            guard.lost().get(60, TimeUnit.SECONDS);
+            Check.fails(Lost.class, guard::check);
+        }
     }
 
     public static void aReleaseEndsTheLeaseBeforeItIsSent() throws Exception {
