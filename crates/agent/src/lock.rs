@@ -122,7 +122,7 @@ pub(crate) async fn acquire(
             let mut mutex = Mutex::new(client, path).map_err(refused)?;
             mutex = mutex.name(&name).pid(pid).progress(progress);
             if let Some(delay) = delay {
-                mutex = mutex.lock_delay(delay).map_err(refused)?;
+                mutex = mutex.lock_delay(delay);
             }
             let acquired = within(
                 wait_ms,

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_tls::ClientTls;
 use tokio::runtime::Handle;
 
 use crate::clock::{Clock, SystemClock};
-use crate::error::ConnectError;
+use crate::error::{ConfigError, ConnectError};
 use crate::lease::{LeaseMode, LeaseOptions};
 use crate::runtime;
+use crate::tls::ClientTls;
 use crate::transport::{Host, SocketTransport, Transport};
 
 /// The port that a server list means when it names none.
@@ -22,33 +22,6 @@ pub const DEFAULT_PORT: u16 = 2181;
 
 /// Prefix of a server list whose servers are reached with TLS.
 const TLS_MARK: &str = "tls://";
-
-/// A connect string that cannot be understood.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// No host in the list.
-    #[error(
-        "server list `{0}` names no server: write HOST:PORT[,HOST:PORT...][/chroot] or unix:/path/to.sock"
-    )]
-    NoHosts(String),
-    /// One entry is not `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `unix:/path`.
-    #[error("server `{0}` is not HOST, HOST:PORT, [IPV6]:PORT or unix:/path: correct it")]
-    BadHost(String),
-    /// `tls://` stands before an entry, and not before the first TCP entry of the list.
-    #[error(
-        "`{0}` asks for TLS, the server before it does not: write tls:// before the first server, where it counts for all"
-    )]
-    TlsNotFirst(String),
-    /// The part from the first `/` on is not a legal path.
-    #[error("chroot `{path}` is not a legal path ({why}): correct it or leave it out")]
-    BadChroot {
-        /// The chroot as given.
-        path: String,
-        /// The error.
-        why: String,
-    },
-}
 
 /// Credentials to present on every connection.
 #[derive(Clone, PartialEq, Eq)]
@@ -59,6 +32,9 @@ pub(crate) struct AuthInfo {
 
 /// Servers of a session, and its behaviour: made by [`Config::new`], changed by its builder
 /// methods, cheap to clone.
+///
+/// The builder methods refuse nothing. What no session can be opened with is refused when one is
+/// opened: [`ConnectError::BadConfig`](crate::ConnectError::BadConfig).
 #[derive(Clone)]
 pub struct Config {
     pub(crate) hosts: Vec<Host>,
@@ -74,6 +50,7 @@ pub struct Config {
     pub(crate) new_session_within: Option<Duration>,
     pub(crate) auth: Vec<AuthInfo>,
     /// User that authenticates by SASL.
+    #[cfg(feature = "sasl")]
     pub(crate) sasl: Option<baton_sasl::Client>,
     pub(crate) lease: LeaseOptions,
     pub(crate) max_pending: usize,
@@ -123,6 +100,7 @@ impl Config {
             connect_within: Duration::from_secs(15),
             new_session_within: None,
             auth: Vec::new(),
+            #[cfg(feature = "sasl")]
             sasl: None,
             lease: LeaseOptions::default(),
             max_pending: 16_384,
@@ -134,7 +112,51 @@ impl Config {
             clock: Arc::new(SystemClock),
             transport: Arc::new(SocketTransport),
         };
-        config.chroot(chroot)
+        let config = config.chroot(chroot);
+        match config.problem() {
+            Some(problem) => Err(problem),
+            None => Ok(config),
+        }
+    }
+
+    /// What no session can be opened with, if there is anything.
+    pub(crate) fn problem(&self) -> Option<ConfigError> {
+        if !self.chroot.is_empty()
+            && let Err(error) = baton_proto::path::validate(&self.chroot)
+        {
+            return Some(ConfigError::BadChroot {
+                path: self.chroot.clone(),
+                why: error.to_string(),
+            });
+        }
+        let no_time = "no attempt can succeed without time";
+        let no_answer = "nothing can be sent or received";
+        let no_room = "no operation has room";
+        let options = [
+            ("session_timeout", self.session_timeout.is_zero(), no_time),
+            (
+                "connect_timeout",
+                self.connect_timeout == Some(Duration::ZERO),
+                no_time,
+            ),
+            ("connect_within", self.connect_within.is_zero(), no_time),
+            (
+                "new_session_within",
+                self.new_session_within == Some(Duration::ZERO),
+                no_time,
+            ),
+            ("max_pending", self.max_pending == 0, no_room),
+            ("max_pending", self.max_pending_bytes == 0, no_room),
+            ("max_request_bytes", self.max_request_bytes == 0, no_answer),
+            ("max_reply_bytes", self.max_reply_bytes == 0, no_answer),
+            (
+                "watch_capacity",
+                self.watch_capacity == 0,
+                "every event would be a Resync",
+            ),
+        ];
+        let (option, _, why) = options.into_iter().find(|(_, is_zero, _)| *is_zero)?;
+        Some(ConfigError::BadOption { option, why })
     }
 
     /// The session timeout to ask for (10 s); the server may clamp it, and
@@ -175,23 +197,16 @@ impl Config {
 
     /// Prefixes every path with `chroot`, and hides it in every path that comes back. `""` and
     /// `"/"` mean none.
-    ///
-    /// # Errors
-    /// [`ConfigError::BadChroot`] when it is not a legal path.
-    pub fn chroot(mut self, chroot: &str) -> Result<Self, ConfigError> {
+    #[must_use]
+    pub fn chroot(mut self, chroot: &str) -> Self {
         let chroot = chroot.strip_suffix('/').unwrap_or(chroot);
-        if !chroot.is_empty() {
-            baton_proto::path::validate(chroot).map_err(|e| ConfigError::BadChroot {
-                path: chroot.to_owned(),
-                why: e.to_string(),
-            })?;
-        }
         chroot.clone_into(&mut self.chroot);
-        Ok(self)
+        self
     }
 
     /// Uses TLS to every TCP server of the list, whether the list says `tls://` or not. Unix
     /// sockets stay as they are.
+    #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
@@ -231,6 +246,7 @@ impl Config {
     ///
     /// The password itself is not sent, but whoever records the exchange can try passwords at
     /// leisure: use TLS too ([`Config::tls`]).
+    #[cfg(feature = "sasl")]
     #[must_use]
     pub fn sasl(mut self, user: &str, password: &str) -> Self {
         self.sasl = Some(baton_sasl::Client::of_zookeeper(user, password));
@@ -294,7 +310,7 @@ impl Config {
     /// them by one [`Resync`](crate::PersistentEvent::Resync).
     #[must_use]
     pub fn watch_capacity(mut self, events: usize) -> Self {
-        self.watch_capacity = events.max(1);
+        self.watch_capacity = events;
         self
     }
 
@@ -374,13 +390,15 @@ impl Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
+        let mut shown = f.debug_struct("Config");
+        shown
             .field("servers", &self.servers())
             .field("chroot", &self.chroot)
             .field("session_timeout", &self.session_timeout)
-            .field("credentials", &self.auth.len())
-            .field("sasl", &self.sasl)
-            .finish_non_exhaustive()
+            .field("credentials", &self.auth.len());
+        #[cfg(feature = "sasl")]
+        shown.field("sasl", &self.sasl);
+        shown.finish_non_exhaustive()
     }
 }
 

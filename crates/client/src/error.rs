@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use baton_proto::{EnsembleConfig, ErrorCode, OpCode};
+#[cfg(feature = "tls")]
 use baton_tls::TlsFailure;
 
 use crate::state::EndReason;
@@ -325,6 +326,7 @@ pub enum ConnectError {
     },
     /// A server was reached, and no connection with TLS could be made to it, or none without: the
     /// failure of the last attempt.
+    #[cfg(feature = "tls")]
     #[error("no server of {servers} could be used within {waited:.1?}; {server}: {failure}")]
     Tls {
         /// The server list.
@@ -336,10 +338,11 @@ pub enum ConnectError {
         /// Why that one failed. Boxed so that other errors stay small.
         failure: Box<TlsFailure>,
     },
+    /// An option cannot be. No server was asked.
+    #[error(transparent)]
+    BadConfig(ConfigError),
     /// The server list says `tls://`, and [`Config::tls`](crate::Config::tls) was not called.
-    #[error(
-        "{servers} asks for TLS, and nothing says which authorities to trust; name the file of their certificates (Config::tls)"
-    )]
+    #[error("{servers} asks for TLS, and {}", crate::tls::NOT_CONFIGURED)]
     TlsNotConfigured {
         /// The server list.
         servers: String,
@@ -402,6 +405,41 @@ fn chroot_remedy(chroot: &str) -> &'static str {
         true => "write the chroot once, behind the last server: HOST:PORT,HOST:PORT/chroot",
         false => "create it, or correct the list",
     }
+}
+
+/// A connect string that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No host in the list.
+    #[error(
+        "server list `{0}` names no server: write HOST:PORT[,HOST:PORT...][/chroot] or unix:/path/to.sock"
+    )]
+    NoHosts(String),
+    /// One entry is not `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `unix:/path`.
+    #[error("server `{0}` is not HOST, HOST:PORT, [IPV6]:PORT or unix:/path: correct it")]
+    BadHost(String),
+    /// `tls://` stands before an entry, and not before the first TCP entry of the list.
+    #[error(
+        "`{0}` asks for TLS, the server before it does not: write tls:// before the first server, where it counts for all"
+    )]
+    TlsNotFirst(String),
+    /// An option cannot be zero.
+    #[error("{option} cannot be zero: {why}")]
+    BadOption {
+        /// The method of [`Config`].
+        option: &'static str,
+        /// What would come of it.
+        why: &'static str,
+    },
+    /// The part from the first `/` on is not a legal path.
+    #[error("chroot `{path}` is not a legal path ({why}): correct it or leave it out")]
+    BadChroot {
+        /// The chroot as given.
+        path: String,
+        /// The error.
+        why: String,
+    },
 }
 
 /// Why SASL failed on a server.

@@ -21,6 +21,7 @@
 //! | `error` | how operations fail |
 //! | `state` | every change of state, to every listener, in order |
 //! | `testing` | helpers for tests of users of this crate |
+//! | `tls` | TLS, or none of it without the feature |
 //! | `transport`, `values` | sockets; what operations take and yield |
 //! | `traces` | the trace that a write belongs to |
 //! | `clock` | the clock that also runs while the machine sleeps |
@@ -37,6 +38,7 @@ mod runtime;
 mod session;
 mod state;
 mod supervisor;
+mod tls;
 mod traces;
 mod transport;
 mod values;
@@ -46,11 +48,13 @@ pub use baton_proto::{
     EnsembleMember, ErrorCode, EventKind, MemberError, MemberRole, OpCode, PeerAddress, Perms,
     Stat, TraceContext, path,
 };
+#[cfg(feature = "tls")]
 pub use baton_tls::{ClientTls, TlsError, TlsFailure};
 pub use clock::{BootInstant, BoxFuture, Clock, SystemClock};
-pub use config::{Config, ConfigError, DEFAULT_PORT};
+pub use config::{Config, DEFAULT_PORT};
 pub use error::{
-    CloseError, ConnectError, Error, LeaseError, Reason, ReconfigError, SaslFailure, SessionLost,
+    CloseError, ConfigError, ConnectError, Error, LeaseError, Reason, ReconfigError, SaslFailure,
+    SessionLost,
 };
 pub use lease::{LeaseMode, LeaseOptions};
 pub use runtime::block_on;

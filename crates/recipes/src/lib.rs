@@ -39,6 +39,8 @@
 //!
 //! # Features
 //!
+//! - `tls`, `sasl`: `Config::tls` and `tls://` in server lists, and `Config::sasl`. On by default;
+//!   without them the library needs half as many crates.
 //! - `embedded`: a server in this process, for tests of programs and for trials. Off by default. A
 //!   test can expire sessions of it, pause it, and restart it: `baton::embedded`.
 //!
@@ -68,6 +70,7 @@
 // | `acquire` | one lock acquisition, from its parameters to a guard; its errors and its progress |
 // | `guard` | the proof of holding: when it ends, releases, transactions |
 // | `wait_queue` | waiter nodes: created, ordered, waited for, deleted; the release marker |
+// | `kind` | the recipe that a folder belongs to, where it is not the own one |
 // | `naming` | naming schemes: the names of lock nodes of every library |
 // | `receipt` | the outcome of a change whose answer was lost |
 // | `server_clock` | the server's wall clock |
@@ -104,6 +107,7 @@ pub mod fence;
 pub mod guard;
 pub mod guide;
 pub mod inspect;
+mod kind;
 pub mod lease;
 pub mod lock;
 mod lost_reason;

@@ -23,10 +23,13 @@
 
 #[doc(inline)]
 pub use baton_client::{
-    BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientAddress, ClientInfo, ClientTls,
-    CloseError, Config, ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint,
-    EnsembleConfig, EnsembleConfigError, EnsembleMember, Error, Host, MemberError, MemberRole,
-    MembershipChange, PeerAddress, Pending, PendingApplied, Reason, ReconfigError, SaslFailure,
-    Session, SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, TlsError,
-    TlsFailure, TraceContext, TraceSource, Transport, set_trace_source,
+    BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientAddress, ClientInfo, CloseError,
+    Config, ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint, EnsembleConfig,
+    EnsembleConfigError, EnsembleMember, Error, Host, MemberError, MemberRole, MembershipChange,
+    PeerAddress, Pending, PendingApplied, Reason, ReconfigError, SaslFailure, Session,
+    SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, TraceContext,
+    TraceSource, Transport, set_trace_source,
 };
+#[cfg(feature = "tls")]
+#[doc(inline)]
+pub use baton_client::{ClientTls, TlsError, TlsFailure};

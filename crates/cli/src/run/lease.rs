@@ -90,6 +90,7 @@ pub(crate) fn not_acquired(error: &LockError) -> Failure {
         error @ LockError::TimedOut { .. } => {
             Failure::new(exit::BATON, "connection", error.to_string())
         }
+        LockError::LockDelay { .. } => Failure::usage(error.to_string()),
         error => Failure::baton(error.to_string()),
     }
 }

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use baton_proto::{MultiOp, Request, frame, xid};
-use baton_tls::TlsFailure;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
@@ -21,6 +20,7 @@ use crate::session::entry::{Done, Resend};
 use crate::session::outcome::Effects;
 use crate::session::replies::Broken;
 use crate::state::EndReason;
+use crate::tls::TlsFailure;
 use crate::transport::BoxStream;
 
 const READ_CHUNK_BYTES: usize = 16 * 1024;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{Request, frame};
-use baton_tls::TlsFailure;
 use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
 
@@ -18,6 +17,7 @@ use crate::session::core::{Closing, Core, Phase};
 use crate::session::handshake::{Attached, Attempt, handshake, write_whole};
 use crate::session::replies::Broken;
 use crate::state::EndReason;
+use crate::tls::TlsFailure;
 
 /// The longest pause between two rounds through the server list; never more than a tenth of the
 /// timeout (`hazards.md` G12).
@@ -83,6 +83,7 @@ impl LastFailure {
 
     /// Returns the error for the one who gives up.
     fn into_error(self, servers: String, waited: Duration) -> ConnectError {
+        #[cfg(feature = "tls")]
         if let Some((server, failure)) = self.tls {
             return ConnectError::Tls {
                 servers,
@@ -253,6 +254,7 @@ async fn establish(
             });
             Err(ConnectError::Expired { id, servers })
         }
+        #[cfg(feature = "sasl")]
         Some(Attempt::Refused { server, failure }) => {
             tracing::warn!(%server, %failure, "SASL failed");
             core.end(EndReason::AuthFailed);

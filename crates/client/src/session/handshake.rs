@@ -7,22 +7,17 @@
 use std::fmt;
 use std::io;
 
-use baton_proto::{
-    ConnectRequest, ConnectResponse, Decoder, ErrorCode, Limits, OpCode, ReplyHeader, Request,
-    Response,
-    frame::{self, FrameError},
-};
-use baton_tls::{ReloadOutcome, TlsFailure};
-use bytes::{Buf, Bytes, BytesMut};
+use baton_proto::frame::{self, FrameError};
+use baton_proto::{ConnectRequest, ConnectResponse, Limits};
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::clock::BootInstant;
+#[cfg(feature = "sasl")]
 use crate::error::SaslFailure;
 use crate::session::core::Core;
+use crate::tls::{self, ReloadOutcome, TlsFailure};
 use crate::transport::{BoxStream, Host};
-
-/// Random bytes of a client's nonce, which is hexadecimal.
-const NONCE_BYTES: usize = 16;
 
 /// A handshake that a server accepted.
 pub(crate) struct Attached {
@@ -42,6 +37,7 @@ pub(crate) enum Attempt {
     /// The server knows the session no more.
     Gone,
     /// The session is open, and SASL failed on this server.
+    #[cfg(feature = "sasl")]
     Refused {
         server: String,
         failure: SaslFailure,
@@ -127,8 +123,8 @@ pub(crate) async fn handshake(
     host: &Host,
     mut stream: BoxStream,
 ) -> io::Result<Attempt> {
-    let tls = core.config.tls_of(host);
-    if let Some((tls, name)) = tls {
+    let secured = core.config.tls_of(host);
+    if let Some((tls, name)) = secured {
         if let ReloadOutcome::Kept(error) = tls.reload() {
             tracing::warn!(%error, "changed files of TLS are not used");
         }
@@ -150,7 +146,7 @@ pub(crate) async fn handshake(
     frame::write_connect_request(&mut hello, &request);
     let sent = core.now();
     if let Err(error) = write_whole(&mut stream, &hello).await {
-        let said = match tls {
+        let said = match secured {
             Some(_) => refusal_of_tls(&mut stream).await,
             None => None,
         };
@@ -158,8 +154,8 @@ pub(crate) async fn handshake(
     }
     let mut incoming = BytesMut::with_capacity(4096);
     let answer = next_frame(&mut stream, &mut incoming).await;
-    if tls.is_none() && is_tls(&incoming) {
-        return Err(TlsFailure::TlsOnly.into());
+    if secured.is_none() && is_tls(&incoming) {
+        return Err(tls::tls_only());
     }
     let answer = match answer {
         Err(error)
@@ -179,8 +175,9 @@ pub(crate) async fn handshake(
     if response.is_refused() || response.session_id == 0 {
         return Err(invalid(&"the server refused to open a session"));
     }
+    #[cfg(feature = "sasl")]
     if let Some(user) = &core.config.sasl
-        && let Err(failure) = authenticate(&mut stream, &mut incoming, user).await?
+        && let Err(failure) = sasl::authenticate(&mut stream, &mut incoming, user).await?
     {
         let server = core.config.shown(host);
         return Ok(Attempt::Refused { server, failure });
@@ -188,74 +185,90 @@ pub(crate) async fn handshake(
     Ok(Attempt::Attached(Box::new(Attached {
         stream,
         incoming,
-        encrypted: tls.is_some(),
+        encrypted: secured.is_some(),
         response,
         sent,
     })))
 }
 
-/// Proves who the user is, and has the server prove that it knows the password too. A connection
-/// that is lost says nothing of the credentials.
-async fn authenticate(
-    stream: &mut BoxStream,
-    incoming: &mut BytesMut,
-    user: &baton_sasl::Client,
-) -> io::Result<Result<(), SaslFailure>> {
-    let mut random = [0; NONCE_BYTES];
-    getrandom::fill(&mut random).map_err(|error| invalid(&error))?;
-    let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let challenge = match step(stream, incoming, 1, &[]).await? {
-        Ok(token) if !token.is_empty() => token,
-        // A ZooKeeper without SASL answers with no token.
-        Ok(_) | Err(ErrorCode::AuthFailed | ErrorCode::Unimplemented) => {
-            return Ok(Err(SaslFailure::NotOffered));
-        }
-        Err(code) => return Ok(Err(SaslFailure::Refused(code))),
-    };
-    let (response, proof) = match user.respond(&challenge, &nonce) {
-        Ok(both) => both,
-        Err(error) => return Ok(Err(SaslFailure::BadChallenge(error.to_string()))),
-    };
-    Ok(match step(stream, incoming, 2, &response).await? {
-        Ok(token) => proof
-            .verify(&token)
-            .map_err(|_| SaslFailure::ServerUnproven),
-        Err(ErrorCode::AuthFailed) => Err(SaslFailure::WrongPassword),
-        Err(code) => Err(SaslFailure::Refused(code)),
-    })
-}
+/// SASL, by which both sides prove that they know the password.
+#[cfg(feature = "sasl")]
+mod sasl {
+    use std::io;
 
-/// Sends a token and returns what the server answers.
-async fn step(
-    stream: &mut BoxStream,
-    incoming: &mut BytesMut,
-    xid: i32,
-    token: &[u8],
-) -> io::Result<Result<Bytes, ErrorCode>> {
-    let mut out = Vec::with_capacity(64 + token.len());
-    frame::write_request(&mut out, xid, &Request::Sasl { token: Some(token) });
-    write_whole(stream, &out).await?;
-    let Some(mut frame) = next_frame(stream, incoming).await? else {
-        return Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the server closed the connection during SASL",
-        ));
-    };
-    let limits = Limits::default();
-    let header =
-        ReplyHeader::decode(&mut Decoder::new(&frame, &limits)).map_err(|e| invalid(&e))?;
-    if header.xid != xid {
-        let (due, got) = (xid, header.xid);
-        return Err(invalid(&format_args!(
-            "reply with xid {got} where {due} of SASL was due"
-        )));
+    use baton_proto::{Decoder, ErrorCode, Limits, OpCode, ReplyHeader, Request, Response, frame};
+    use bytes::{Buf, Bytes, BytesMut};
+
+    use super::{invalid, next_frame, write_whole};
+    use crate::error::SaslFailure;
+    use crate::transport::BoxStream;
+
+    /// Random bytes of a client's nonce, which is hexadecimal.
+    const NONCE_BYTES: usize = 16;
+
+    /// Proves who the user is, and has the server prove that it knows the password too. A
+    /// connection that is lost says nothing of the credentials.
+    pub(super) async fn authenticate(
+        stream: &mut BoxStream,
+        incoming: &mut BytesMut,
+        user: &baton_sasl::Client,
+    ) -> io::Result<Result<(), SaslFailure>> {
+        let mut random = [0; NONCE_BYTES];
+        getrandom::fill(&mut random).map_err(|error| invalid(&error))?;
+        let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let challenge = match step(stream, incoming, 1, &[]).await? {
+            Ok(token) if !token.is_empty() => token,
+            // A ZooKeeper without SASL answers with no token.
+            Ok(_) | Err(ErrorCode::AuthFailed | ErrorCode::Unimplemented) => {
+                return Ok(Err(SaslFailure::NotOffered));
+            }
+            Err(code) => return Ok(Err(SaslFailure::Refused(code))),
+        };
+        let (response, proof) = match user.respond(&challenge, &nonce) {
+            Ok(both) => both,
+            Err(error) => return Ok(Err(SaslFailure::BadChallenge(error.to_string()))),
+        };
+        Ok(match step(stream, incoming, 2, &response).await? {
+            Ok(token) => proof
+                .verify(&token)
+                .map_err(|_| SaslFailure::ServerUnproven),
+            Err(ErrorCode::AuthFailed) => Err(SaslFailure::WrongPassword),
+            Err(code) => Err(SaslFailure::Refused(code)),
+        })
     }
-    if header.err != 0 {
-        return Ok(Err(header.error()));
-    }
-    frame.advance(ReplyHeader::BYTES);
-    match Response::decode(OpCode::Sasl, &frame, &limits).map_err(|e| invalid(&e))? {
-        Response::Sasl(token) => Ok(Ok(token.unwrap_or_default())),
-        _ => Err(invalid(&"no answer of SASL")),
+
+    /// Sends a token and returns what the server answers.
+    async fn step(
+        stream: &mut BoxStream,
+        incoming: &mut BytesMut,
+        xid: i32,
+        token: &[u8],
+    ) -> io::Result<Result<Bytes, ErrorCode>> {
+        let mut out = Vec::with_capacity(64 + token.len());
+        frame::write_request(&mut out, xid, &Request::Sasl { token: Some(token) });
+        write_whole(stream, &out).await?;
+        let Some(mut frame) = next_frame(stream, incoming).await? else {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the server closed the connection during SASL",
+            ));
+        };
+        let limits = Limits::default();
+        let header =
+            ReplyHeader::decode(&mut Decoder::new(&frame, &limits)).map_err(|e| invalid(&e))?;
+        if header.xid != xid {
+            let (due, got) = (xid, header.xid);
+            return Err(invalid(&format_args!(
+                "reply with xid {got} where {due} of SASL was due"
+            )));
+        }
+        if header.err != 0 {
+            return Ok(Err(header.error()));
+        }
+        frame.advance(ReplyHeader::BYTES);
+        match Response::decode(OpCode::Sasl, &frame, &limits).map_err(|e| invalid(&e))? {
+            Response::Sasl(token) => Ok(Ok(token.unwrap_or_default())),
+            _ => Err(invalid(&"no answer of SASL")),
+        }
     }
 }

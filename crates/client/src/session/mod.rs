@@ -230,6 +230,9 @@ impl Session {
         identity: Identity,
         last_zxid: i64,
     ) -> Result<Self, ConnectError> {
+        if let Some(problem) = config.problem() {
+            return Err(ConnectError::BadConfig(problem));
+        }
         if config.lacks_tls() {
             return Err(ConnectError::TlsNotConfigured {
                 servers: config.servers(),

@@ -67,7 +67,7 @@ async fn a_change_names_its_servers_and_its_version_and_yields_the_members_after
 #[tokio::test(start_paused = true)]
 async fn the_members_are_read_whatever_the_chroot_is() {
     let mut world = World::new();
-    let config = world.config().chroot("/app").unwrap();
+    let config = world.config().chroot("/app");
     let connecting = tokio::spawn(Session::connect(config));
     let mut peer = world.accept(SESSION).await;
     let asked = peer.expect(OpCode::Exists).await;

@@ -17,7 +17,7 @@ use crate::background;
 use crate::guard::Guard;
 use crate::naming::{Dialect, LockMode, NamingScheme};
 use crate::recipe_path;
-use crate::record::{self, Record};
+use crate::record::{self, LONGEST_LOCK_DELAY, Record};
 use crate::spans;
 use crate::wait_queue::{
     self, AcquireError, Contention, DelayedUntil, GrantedNode, OwnNodeWatch, Position, Step,
@@ -405,6 +405,13 @@ impl Acquisition {
 
     /// The client's live session.
     pub(crate) async fn session(&self) -> Result<Session, LockError> {
+        if self.lock_delay > LONGEST_LOCK_DELAY {
+            return Err(LockError::LockDelay {
+                path: self.path.to_string(),
+                asked: self.lock_delay,
+                longest: LONGEST_LOCK_DELAY,
+            });
+        }
         let session = self.client.session().await;
         session.map_err(|source| LockError::Connect {
             path: self.path.to_string(),

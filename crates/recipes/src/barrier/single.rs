@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, CleanupError, Client, CreateMode, Op, Session};
+use baton_client::{Acl, CleanupError, Client, CreateMode, Data, Op, Session};
 use bytes::Bytes;
 
 use super::BarrierError;
 use super::context::{BarrierContext, Halt};
+use crate::kind::Kind;
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
@@ -82,7 +83,13 @@ impl Barrier {
                     match self.receipts.apply(&session, path, vec![gate]).await {
                         Outcome::Applied => return Ok(()),
                         Outcome::NotApplied => {}
-                        Outcome::Refused(error) if error.is_node_exists() => return Ok(()),
+                        Outcome::Refused(error) if error.is_node_exists() => {
+                            match self.context.read(&session, path).await? {
+                                Some(node) => return Ok(self.refuse_others(&node)?),
+                                // Opened meanwhile.
+                                None => continue,
+                            }
+                        }
                         Outcome::Refused(error) if error.is_no_node() => {
                             let above = baton_proto::path::parent(path);
                             let made = ensure_parents(&session, above, Parents::Container).await;
@@ -116,6 +123,7 @@ impl Barrier {
                 let Some(seen) = self.context.read(&session, self.path()).await? else {
                     return Ok(());
                 };
+                self.refuse_others(&seen)?;
                 // Bound to the node that was seen: a lost answer never makes it open a gate that
                 // was closed anew.
                 match session
@@ -140,7 +148,13 @@ impl Barrier {
     /// [`BarrierError`] where it cannot be found out.
     pub async fn is_closed(&self) -> Result<bool, BarrierError> {
         self.context
-            .run(|session| async move { Ok(self.context.read(&session, self.path()).await?.is_some()) })
+            .run(|session| async move {
+                let Some(node) = self.context.read(&session, self.path()).await? else {
+                    return Ok(false);
+                };
+                self.refuse_others(&node)?;
+                Ok(true)
+            })
             .await
     }
 
@@ -158,13 +172,26 @@ impl Barrier {
                     let watched = |session: &Session| session.get_data_watch(self.path());
                     match session.read_latest(self.path(), watched).await {
                         // Whatever it reports, the next read decides.
-                        Ok((_, watch)) => drop(watch.await),
+                        Ok((node, watch)) => {
+                            self.refuse_others(&node)?;
+                            drop(watch.await);
+                        }
                         Err(error) if error.is_no_node() => return Ok(()),
                         Err(error) => self.context.after(&session, error).await?,
                     }
                 }
             })
             .await
+    }
+
+    /// Refuses a node that is no gate: gates have no children, nor the data of another recipe.
+    fn refuse_others(&self, node: &Data) -> Result<(), BarrierError> {
+        let what = match Kind::of_folder(&node.data, &[]) {
+            Some(kind) if kind != Kind::Node => format!("it is {kind}"),
+            _ if node.stat.num_children > 0 => "it has children, as no barrier has".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(self.context.foreign(&what))
     }
 
     /// Like [`Barrier::wait`], for at most `limit`, over all events and reconnects.

@@ -13,6 +13,18 @@ recipe_error! {
             Client,
         }
 
+        /// An option of the cache cannot be. Nothing was started.
+        #[error("{path}: {option} cannot be {value}; use 1 to {most}")]
+        BadOption {
+            /// Root of the subtree.
+            path: String,
+            /// Its name.
+            option: &'static str,
+            /// What it was set to.
+            value: usize,
+            /// The most that it can be.
+            most: usize,
+        },
         /// The subtree is larger than the limits allow. The view stays as it was before.
         #[error(
             "{path}: the subtree has more than {max_nodes} nodes or {max_bytes} bytes; raise the cache's limits, or cache a smaller part"

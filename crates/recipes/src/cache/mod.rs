@@ -89,6 +89,9 @@ pub struct TreeCacheBuilder {
     backlog: usize,
 }
 
+/// The most steps that are kept for the slowest listener.
+const MAX_BACKLOG: usize = 1 << 20;
+
 impl TreeCacheBuilder {
     /// Limits the depth below the root: 0 for the root alone, 1 for its children too. Default: all.
     pub fn max_depth(mut self, levels: usize) -> Self {
@@ -118,17 +121,26 @@ impl TreeCacheBuilder {
     }
 
     /// Sets the number of steps that a listener may be behind before it gets the whole view
-    /// instead; this number is kept for the slowest. Default: 256; at least 1.
+    /// instead; this number is kept for the slowest. Default: 256; from 1 to 1,048,576.
     pub fn backlog(mut self, steps: usize) -> Self {
-        self.backlog = steps.clamp(1, 1 << 20);
+        self.backlog = steps;
         self
     }
 
     /// Starts to read and to watch, in the background.
     ///
     /// # Errors
-    /// [`CacheError::Connect`] where the client's thread cannot be started.
+    /// [`CacheError::Connect`] where the client's thread cannot be started;
+    /// [`CacheError::BadOption`].
     pub fn start(self) -> Result<TreeCache, CacheError> {
+        if !(1..=MAX_BACKLOG).contains(&self.backlog) {
+            return Err(CacheError::BadOption {
+                path: self.path.to_string(),
+                option: "backlog",
+                value: self.backlog,
+                most: MAX_BACKLOG,
+            });
+        }
         let runtime = self
             .client
             .runtime()

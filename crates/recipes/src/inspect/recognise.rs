@@ -12,18 +12,17 @@ use super::lock::{KAZOO_WAITERS, permits_in};
 use super::node_info::NodeInfo;
 use crate::barrier::{Count, Newest, READY};
 use crate::election::Term;
+use crate::kind::LOCKING_QUEUE;
 use crate::membership::GroupLayout;
 use crate::naming::{self, Child, NamingScheme, is_kazoo_lease};
-use crate::queue::{QueueKind, QueueLayout};
+use crate::queue::QueueLayout;
 use crate::receipt::RECEIPTS_SUFFIX;
 use crate::record::Record;
 use crate::semaphore::LEASES;
 use crate::work_queue::outside;
 
-/// The children by which kazoo's locking queue is known: items, and claims on them.
-const KAZOO_LOCKING_QUEUE: [&str; 2] = ["entries", KAZOO_CLAIMS];
-/// The folder of its claims.
-pub(super) const KAZOO_CLAIMS: &str = "taken";
+/// The folder of the claims of kazoo's locking queue.
+pub(super) const KAZOO_CLAIMS: &str = LOCKING_QUEUE[1];
 
 /// Kind of a folder of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +73,7 @@ pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<Shape> {
     if has(LEASES) {
         return Some(Shape::Semaphore);
     }
-    if KAZOO_LOCKING_QUEUE.into_iter().all(has) {
+    if LOCKING_QUEUE.into_iter().all(has) {
         return Some(Shape::LockingQueue);
     }
     let is_owned = |data: &Data| data.stat.ephemeral_owner != 0;
@@ -90,7 +89,10 @@ pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<Shape> {
     if permits_in(data).is_some() && children.iter().any(|(name, _)| is_kazoo_lease(name)) {
         return Some(Shape::KazooSemaphore);
     }
-    if let Some(layout) = children.iter().find_map(|(name, _)| queue_layout(name)) {
+    if let Some(layout) = children
+        .iter()
+        .find_map(|(name, _)| QueueLayout::of_item(name))
+    {
         return Some(Shape::Queue(layout));
     }
     if children.iter().any(|(_, data)| is_owned(data)) {
@@ -105,25 +107,12 @@ pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<Shape> {
     (children.is_empty() && Record::from_bytes(data).is_some()).then_some(Shape::Gate)
 }
 
-/// The library whose queue has an item of this name.
-pub(super) fn queue_layout(name: &str) -> Option<QueueLayout> {
-    let kinds = [
-        (QueueKind::Recipes, QueueLayout::Recipes),
-        (QueueKind::Kazoo, QueueLayout::Kazoo),
-        (QueueKind::CuratorPriority, QueueLayout::Curator),
-        (QueueKind::CuratorDelay, QueueLayout::Curator),
-        (QueueKind::CuratorId, QueueLayout::Curator),
-    ];
-    let of = |(kind, layout): (QueueKind, _)| kind.key(name).map(|_| layout);
-    kinds.into_iter().find_map(of)
-}
-
 /// The number by which items of one folder are ordered by age.
 fn age(name: &str) -> Option<i64> {
     if let Some(age) = outside::item_age(name) {
         return Some(age);
     }
-    queue_layout(name)?;
+    QueueLayout::of_item(name)?;
     naming::trailing_number(name)
 }
 
@@ -136,7 +125,7 @@ pub fn sequence_number(name: &str) -> Option<i64> {
     }
     naming::lease_number(name)
         .or_else(|| outside::item_number(name))
-        .or_else(|| queue_layout(name).and_then(|_| naming::trailing_number(name)))
+        .or_else(|| QueueLayout::of_item(name).and_then(|_| naming::trailing_number(name)))
 }
 
 /// Returns the oldest `most` names of a folder of items, oldest first. `None` where most of the
@@ -161,13 +150,13 @@ pub fn oldest_items(names: &[String], most: usize) -> Option<Vec<String>> {
 /// Whether a node of this name may be a part of kazoo's locking queue.
 #[must_use]
 pub fn is_part_of_locking_queue(name: &str) -> bool {
-    KAZOO_LOCKING_QUEUE.contains(&name)
+    LOCKING_QUEUE.contains(&name)
 }
 
 /// The folders of items and of claims of kazoo's locking queue at `path`.
 #[must_use]
 pub fn locking_queue_folders(path: &str) -> [String; 2] {
-    KAZOO_LOCKING_QUEUE.map(|name| baton_proto::path::join(path, name))
+    LOCKING_QUEUE.map(|name| baton_proto::path::join(path, name))
 }
 
 /// Whether `path` is a folder in which recipes of Baton keep the receipts of their changes.

@@ -6,8 +6,9 @@
 use baton_proto::path::{name as name_of, parent};
 
 use super::children::{NodeMode, SIMPLE, Scheme};
-use super::recognise::{KAZOO_CLAIMS, queue_layout};
+use super::recognise::KAZOO_CLAIMS;
 use crate::naming::{self, Child, LockMode, NamingScheme};
+use crate::queue::QueueLayout;
 use crate::semaphore::LEASES;
 use crate::work_queue::outside::{Part, part_of_queue};
 
@@ -76,7 +77,7 @@ pub fn role(path: &str, is_owned: bool) -> Option<NodeRole<'_>> {
         return match part_of_queue(path, false) {
             Some((Part::Item, queue)) => Some(NodeRole::WorkItem { queue }),
             Some((Part::DeadLetter, queue)) => Some(NodeRole::DeadLetter { queue }),
-            _ => queue_layout(name).map(|_| NodeRole::QueueItem {
+            _ => QueueLayout::of_item(name).map(|_| NodeRole::QueueItem {
                 queue: parent(path),
             }),
         };
@@ -96,7 +97,7 @@ pub fn role(path: &str, is_owned: bool) -> Option<NodeRole<'_>> {
         return None;
     }
     let lock = parent(path);
-    if name_of(lock) == KAZOO_CLAIMS && queue_layout(name).is_some() {
+    if name_of(lock) == KAZOO_CLAIMS && QueueLayout::of_item(name).is_some() {
         return Some(NodeRole::QueueClaim {
             queue: parent(lock),
         });

@@ -111,23 +111,16 @@ impl Mutex {
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     ///
-    /// let mutex = baton::Mutex::new(&client, "/deploy")?.lock_delay(Duration::from_secs(15))?;
+    /// let mutex = baton::Mutex::new(&client, "/deploy")?.lock_delay(Duration::from_secs(15));
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// # Errors
-    /// [`LockError::LockDelay`] for more than a minute.
-    pub fn lock_delay(mut self, delay: Duration) -> Result<Self, LockError> {
-        if delay > LONGEST_LOCK_DELAY {
-            return Err(LockError::LockDelay {
-                path: self.path().to_owned(),
-                asked: delay,
-                longest: LONGEST_LOCK_DELAY,
-            });
-        }
+    /// For more than a minute each acquire is refused: [`LockError::LockDelay`].
+    #[must_use]
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.acquisition.lock_delay = delay;
-        Ok(self)
+        self
     }
 
     /// The lock's path.

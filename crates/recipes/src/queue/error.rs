@@ -21,6 +21,15 @@ recipe_error! {
             Client,
         }
 
+        /// Something else is at the path: a queue of another layout, or another recipe. Nothing was
+        /// changed.
+        #[error("{path}: refused: {what} is there; use its own recipe and layout, or another path")]
+        Foreign {
+            /// The queue's path.
+            path: String,
+            /// What is there.
+            what: String,
+        },
         /// There is no item, and the operation requires one.
         #[error("{path}: the queue is empty; offer an item, or use peek, poll or take")]
         Empty {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use baton_client::{Client, CreateMode, Error, Op, Session, Watch};
@@ -13,7 +14,8 @@ use bytes::Bytes;
 
 use super::error::QueueError;
 use super::folder_state::{FolderState, Item, Relist, Returned};
-use super::layout::{Key, QueueKind};
+use super::layout::{Key, QueueKind, QueueLayout};
+use crate::kind::{FolderMarks, Kind};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, folder_of_receipts};
 use crate::recipe_path;
@@ -31,6 +33,10 @@ pub(super) struct Folder {
     pub(super) client: Client,
     path: Arc<str>,
     format: QueueKind,
+    /// The queue's own path, where that is above the folder.
+    above: Option<Arc<str>>,
+    /// Why the options of this handle cannot be.
+    refusal: Option<Arc<QueueError>>,
     state: Arc<FolderState>,
     clock: Arc<ServerClock>,
 }
@@ -49,6 +55,8 @@ impl Folder {
             client: client.clone(),
             path: Arc::from(path),
             format,
+            above: None,
+            refusal: None,
             state: Arc::default(),
             clock: Arc::default(),
         })
@@ -66,7 +74,25 @@ impl Folder {
         Self {
             path: Arc::clone(path),
             format,
+            above: None,
+            refusal: None,
             state: Arc::default(),
+            ..self
+        }
+    }
+
+    /// The same folder, whose operations are refused.
+    pub(super) fn refusing(self, refusal: QueueError) -> Self {
+        Self {
+            refusal: Some(Arc::new(refusal)),
+            ..self
+        }
+    }
+
+    /// The same folder, as one below the queue's own path.
+    pub(super) fn below(self, above: &str) -> Self {
+        Self {
+            above: Some(Arc::from(above)),
             ..self
         }
     }
@@ -81,6 +107,7 @@ impl Folder {
 
     /// Creates one node for each of `nodes` (the start of its name, and its data), all or none.
     pub(super) async fn offer(&self, nodes: &[(String, Bytes)]) -> Result<(), QueueError> {
+        self.refuse_offer_to_others().await?;
         loop {
             let session = self.session().await?;
             let create = |(stem, data): &(String, Bytes)| {
@@ -150,7 +177,11 @@ impl Folder {
                     }
                 }
             }
-            return unreadable.map_or(Ok(None), Err);
+            if let Some(error) = unreadable {
+                return Err(error);
+            }
+            self.refuse_others().await?;
+            return Ok(None);
         }
     }
 
@@ -159,7 +190,10 @@ impl Folder {
         match self.search().await? {
             Found::Item(item) => Ok(Some(item)),
             Found::Nothing(unreadable) => match unreadable.into_iter().min() {
-                None => Ok(None),
+                None => {
+                    self.refuse_others().await?;
+                    Ok(None)
+                }
                 Some((name, why)) => Err(QueueError::Undecodable {
                     node: baton_proto::path::join(&self.path, &name),
                     why,
@@ -175,6 +209,7 @@ impl Folder {
                 Found::Item(item) => return Ok(item),
                 Found::Nothing(passed) => passed,
             };
+            self.refuse_others().await?;
             let session = self.session().await?;
             let (children, watch) = match session.children_watch(&self.path).await {
                 Ok(read) => read,
@@ -331,6 +366,9 @@ impl Folder {
     }
 
     pub(super) async fn session(&self) -> Result<Session, QueueError> {
+        if let Some(refusal) = &self.refusal {
+            return Err((**refusal).clone());
+        }
         self.client
             .session()
             .await
@@ -370,6 +408,7 @@ impl Folder {
 
     /// Makes the folder.
     pub(super) async fn make(&self, session: &Session) -> Result<(), QueueError> {
+        self.refuse_others_above().await?;
         let made = ensure_parents(session, &self.path, Parents::Persistent).await;
         self.or_retry(session, made).await.map(drop)
     }
@@ -378,9 +417,20 @@ impl Folder {
     pub(super) async fn list(&self, session: &Session) -> Result<Vec<(String, Key)>, Error> {
         let children = match session.children(&self.path).await {
             Ok(children) => children.names,
-            Err(error) if error.is_no_node() => return Ok(Vec::new()),
+            Err(error) if error.is_no_node() => {
+                self.state.known().strangers = None;
+                return Ok(Vec::new());
+            }
             Err(error) => return Err(error),
         };
+        let has_items = children.iter().any(|name| self.format.key(name).is_some());
+        if has_items {
+            self.state.is_own.store(true, Ordering::Relaxed);
+        }
+        self.state.known().strangers = Some(match has_items {
+            true => Vec::new(),
+            false => children.clone(),
+        });
         let mut classes: BTreeMap<i64, Vec<SequentialChild>> = BTreeMap::new();
         for name in children {
             match self.format.key(&name) {
@@ -407,6 +457,84 @@ impl Folder {
             }));
         }
         Ok(items)
+    }
+
+    /// Refuses a folder that was just listed and whose children are another recipe's, which a
+    /// reader would take for an empty queue. One that has had items of this queue is not refused:
+    /// other children are skipped there.
+    ///
+    /// # Errors
+    /// [`QueueError::Foreign`].
+    pub(super) async fn refuse_others(&self) -> Result<(), QueueError> {
+        if self.state.is_own.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let strangers = self.state.known().strangers.clone();
+        let Some(strangers) = strangers else {
+            return self.refuse_others_above().await;
+        };
+        if strangers.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let session = self.session().await?;
+            let data = match session.get_data(&self.path).await {
+                Ok(read) => read.data,
+                Err(error) if error.is_no_node() => return Ok(()),
+                Err(error) => {
+                    self.or_retry(&session, Err::<(), _>(error)).await?;
+                    continue;
+                }
+            };
+            return self.refuse_marks(&self.path, &data, &strangers);
+        }
+    }
+
+    /// Refuses the first offer of a handle to a folder that is another recipe's.
+    async fn refuse_offer_to_others(&self) -> Result<(), QueueError> {
+        if self.state.is_own.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.refuse_if_others(&self.path).await?;
+        self.state.is_own.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same for the queue's own path, where the folder below it is missing.
+    async fn refuse_others_above(&self) -> Result<(), QueueError> {
+        match &self.above {
+            Some(above) => self.refuse_if_others(above).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the folder at `path`, and refuses one that is another recipe's.
+    async fn refuse_if_others(&self, path: &str) -> Result<(), QueueError> {
+        loop {
+            let session = self.session().await?;
+            let marks = FolderMarks::read(&session, path).await;
+            if let Some(FolderMarks { data, names }) = self.or_retry(&session, marks).await? {
+                return self.refuse_marks(path, &data, &names);
+            }
+        }
+    }
+
+    fn refuse_marks(&self, path: &str, data: &[u8], names: &[String]) -> Result<(), QueueError> {
+        if names.iter().any(|name| self.format.key(name).is_some()) && path == self.path() {
+            return Ok(());
+        }
+        let what = match names.iter().find_map(|name| QueueLayout::of_item(name)) {
+            Some(layout) => format!("a queue in the layout {layout}"),
+            None => match Kind::of_folder(data, names) {
+                Some(Kind::LockingQueue) if self.above.is_some() => return Ok(()),
+                Some(kind) => kind.to_string(),
+                None => return Ok(()),
+            },
+        };
+        Err(QueueError::Foreign {
+            path: path.to_owned(),
+            what,
+        })
     }
 
     /// The server's time where the format needs it.

@@ -5,7 +5,7 @@
 //! item that was deleted from the tree (H65).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_client::{Error, Op, Session};
@@ -31,6 +31,8 @@ pub(super) struct FolderState {
     /// Number of takes under way. `take_ended` is notified at the end of each.
     takes_under_way: AtomicUsize,
     take_ended: Notify,
+    /// Whether the folder is this queue's: it had items, or an offer has found nothing else there.
+    pub(super) is_own: AtomicBool,
 }
 
 /// An item that was taken from the tree for a cancelled caller.
@@ -47,6 +49,9 @@ pub(super) struct Known {
     /// The first names of the queue as it was listed last. In a first-in-first-out queue, items
     /// that are offered later come behind them.
     pub heads: VecDeque<String>,
+    /// The children as they were listed last, where none of them is an item; `None` where there was
+    /// no folder.
+    pub strangers: Option<Vec<String>>,
 }
 
 impl FolderState {

@@ -26,6 +26,20 @@ pub enum QueueLayout {
 }
 
 impl QueueLayout {
+    /// The library whose queue has an item of this name.
+    pub(crate) fn of_item(name: &str) -> Option<Self> {
+        let kinds = [
+            QueueKind::Recipes,
+            QueueKind::Kazoo,
+            QueueKind::CuratorPriority,
+            QueueKind::CuratorDelay,
+            QueueKind::CuratorId,
+        ];
+        let mut kinds = kinds.into_iter();
+        let kind = kinds.find(|kind| kind.key(name).is_some())?;
+        Some(kind.layout())
+    }
+
     /// The layout's name as messages and options spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {

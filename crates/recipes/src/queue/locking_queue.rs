@@ -53,7 +53,7 @@ pub struct LockingQueue {
 
 /// Outcome of a search for a free item.
 enum Found {
-    Item(LockedItem),
+    Item(Box<LockedItem>),
     /// No item can be locked now. The names of items that cannot be read, with the reason.
     Nothing(HashMap<String, String>),
 }
@@ -69,7 +69,7 @@ impl LockingQueue {
         let folder = Folder::new(client, &format!("{path}/entries"), QueueKind::Kazoo)?;
         Ok(Self {
             path: Arc::from(path),
-            folder,
+            folder: folder.below(path),
             claims: Arc::from(format!("{path}/taken")),
         })
     }
@@ -77,21 +77,26 @@ impl LockingQueue {
     /// Uses the names and bytes of Curator's `DistributedQueue` with this lock path: items are the
     /// children of the queue's path, claims are below `lock_path`.
     ///
-    /// # Errors
-    /// [`QueueError::BadPath`] for a bad lock path, and where it is the queue's own path.
-    pub fn curator_layout(self, lock_path: &str) -> Result<Self, QueueError> {
-        check_path(lock_path)?;
-        if self.path() == lock_path {
-            return Err(QueueError::BadPath {
+    /// With a bad lock path, or the queue's own, each operation is refused:
+    /// [`QueueError::BadPath`].
+    #[must_use]
+    pub fn curator_layout(self, lock_path: &str) -> Self {
+        let fits = check_path(lock_path).and_then(|()| match self.path() == lock_path {
+            true => Err(QueueError::BadPath {
                 path: lock_path.to_owned(),
                 why: "items and claims need a node each; name another lock path".to_owned(),
-            });
-        }
-        Ok(Self {
-            folder: self.folder.moved(&self.path, QueueKind::Curator),
+            }),
+            false => Ok(()),
+        });
+        let folder = self.folder.moved(&self.path, QueueKind::Curator);
+        Self {
+            folder: match fits {
+                Ok(()) => folder,
+                Err(refusal) => folder.refusing(refusal),
+            },
             claims: Arc::from(lock_path),
             path: self.path,
-        })
+        }
     }
 
     /// The ACL of every node that this handle creates, missing parents included. Default: open to
@@ -196,9 +201,12 @@ impl LockingQueue {
     /// locked.
     pub async fn poll(&self) -> Result<Option<LockedItem>, QueueError> {
         match self.search().await? {
-            Found::Item(item) => Ok(Some(item)),
+            Found::Item(item) => Ok(Some(*item)),
             Found::Nothing(unreadable) => match unreadable.into_iter().min() {
-                None => Ok(None),
+                None => {
+                    self.folder.refuse_others().await?;
+                    Ok(None)
+                }
                 Some((name, why)) => Err(QueueError::Undecodable {
                     node: baton_proto::path::join(self.items_path(), &name),
                     why,
@@ -215,9 +223,10 @@ impl LockingQueue {
     pub async fn take(&self) -> Result<LockedItem, QueueError> {
         loop {
             let passed = match self.search().await? {
-                Found::Item(item) => return Ok(item),
+                Found::Item(item) => return Ok(*item),
                 Found::Nothing(passed) => passed,
             };
+            self.folder.refuse_others().await?;
             let session = self.folder.session().await?;
             let claims = session.children_watch(&self.claims);
             let items = session.children_watch(self.items_path());
@@ -325,7 +334,7 @@ impl LockingQueue {
                 match self.lock(&session, &name, &lease).await? {
                     ClaimOutcome::Claimed(claimed) => {
                         let item = LockedItem::new(&self.folder, &name, claimed);
-                        return Ok(Found::Item(item));
+                        return Ok(Found::Item(Box::new(item)));
                     }
                     // The next one, without waiting (H70).
                     ClaimOutcome::Taken => {}

@@ -46,23 +46,27 @@ impl PriorityQueue {
     /// Uses the names and bytes of another library: [`QueueLayout::Kazoo`] has priorities from 0 to
     /// 999.
     ///
-    /// # Errors
-    /// [`QueueError::BadArgument`] for [`QueueLayout::Recipes`], whose names hold no priority.
-    pub fn layout(self, layout: QueueLayout) -> Result<Self, QueueError> {
+    /// With [`QueueLayout::Recipes`], whose names hold no priority, each operation is refused:
+    /// [`QueueError::BadArgument`].
+    #[must_use]
+    pub fn layout(self, layout: QueueLayout) -> Self {
         let format = match layout {
             QueueLayout::Curator => QueueKind::CuratorPriority,
             QueueLayout::Kazoo => QueueKind::Kazoo,
             QueueLayout::Recipes => {
-                return Err(QueueError::BadArgument {
+                let refusal = QueueError::BadArgument {
                     path: self.path().to_owned(),
                     why: format!(
                         "names of the layout {layout} hold no priority; use curator or kazoo"
                     ),
-                });
+                };
+                let folder = self.folder.refusing(refusal);
+                return Self { folder };
             }
         };
-        let folder = self.folder.with_format(format);
-        Ok(Self { folder })
+        Self {
+            folder: self.folder.with_format(format),
+        }
     }
 
     /// The ACL of every node that this handle creates, missing parents included. Default: open to

@@ -67,6 +67,14 @@ pub enum SemaphoreError {
         /// The data's beginning, as text.
         data: String,
     },
+    /// Another recipe is at the path. Nothing was changed.
+    #[error("{path}: refused: {what} is there; use another path")]
+    OtherRecipe {
+        /// The semaphore's path.
+        path: String,
+        /// What is there.
+        what: String,
+    },
     /// A child of the path belongs to a semaphore of another kind, which does not count ours.
     #[error(
         "{path}: refused, because of its child {child:?}: it is {whose}, which does not count ours; use another path"

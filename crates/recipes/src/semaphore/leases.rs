@@ -11,8 +11,6 @@ use crate::naming::{self, Child, Dialect};
 use crate::wait_queue::WaiterNode;
 use crate::wait_queue::order::{self, SequentialChild};
 
-/// The folder of a semaphore's permits.
-pub(crate) const LEASES: &str = "leases";
 /// The folder of those who wait for permits.
 pub(crate) const LOCKS: &str = "locks";
 

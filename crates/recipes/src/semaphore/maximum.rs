@@ -11,6 +11,7 @@ use baton_proto::Stat;
 
 use super::SemaphoreError;
 use crate::acquire::LockError;
+use crate::kind::{FolderMarks, Kind};
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
 
@@ -118,6 +119,15 @@ impl Maximum {
                 // Made by a library that keeps no number there, or as the parent of something.
                 Ok(node) if node.data.is_empty() => {
                     let ours = self.ours()?;
+                    if node.stat.num_children > 0 {
+                        match FolderMarks::read(session, &self.path).await {
+                            Ok(marks) => self.refuse_others(&marks)?,
+                            Err(error) => {
+                                self.passes(session, error).await?;
+                                continue;
+                            }
+                        }
+                    }
                     let set = session.set_data(&self.path, &ours, Some(node.stat.version));
                     set.await.map(drop)
                 }
@@ -132,6 +142,16 @@ impl Maximum {
                 Err(error) => self.passes(session, error).await?,
                 Ok(()) => {}
             }
+        }
+    }
+
+    fn refuse_others(&self, marks: &FolderMarks) -> Result<(), SemaphoreError> {
+        match marks.kind() {
+            None | Some(Kind::Semaphore) => Ok(()),
+            Some(kind) => Err(SemaphoreError::OtherRecipe {
+                path: self.path.to_string(),
+                what: kind.to_string(),
+            }),
         }
     }
 

@@ -29,8 +29,10 @@ use crate::retry;
 use crate::spans;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
+pub(crate) use leases::LOCKS;
 use leases::LeaseStatus;
-pub(crate) use leases::{LEASES, LOCKS};
+
+pub(crate) use crate::kind::LEASES;
 use maximum::{Agreed, Maximum};
 
 /// The most permits that one acquire can have: each is a node, and all are created in one multi.

@@ -5,11 +5,13 @@
 //! (H77, H78). Must never write twice for one call.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_client::{Client, CreateMode, Data, Error, Op, Session, path};
 use bytes::Bytes;
 
 use super::error::ValueError;
+use crate::kind::FolderMarks;
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::recipe_path;
@@ -20,6 +22,8 @@ pub(super) struct Cell {
     pub(super) client: Client,
     pub(super) path: Arc<str>,
     receipts: Arc<Receipts>,
+    /// Whether a write has found no other recipe at the path.
+    is_own: Arc<AtomicBool>,
 }
 
 /// State that a node must have for a write to it to count.
@@ -40,6 +44,7 @@ impl Cell {
             client: client.clone(),
             path: Arc::from(path),
             receipts: Arc::default(),
+            is_own: Arc::default(),
         })
     }
 
@@ -63,6 +68,16 @@ impl Cell {
         let mut absent = expected == Expected::Absent;
         loop {
             let session = self.session().await?;
+            if !self.is_own.load(Ordering::Relaxed) {
+                match FolderMarks::read(&session, &self.path).await {
+                    Ok(marks) => self.refuse_others(&marks)?,
+                    Err(error) => {
+                        self.after(&session, error).await?;
+                        continue;
+                    }
+                }
+                self.is_own.store(true, Ordering::Relaxed);
+            }
             let parts = if absent {
                 vec![Op::create(
                     &*self.path,
@@ -99,6 +114,16 @@ impl Cell {
                     });
                 }
             }
+        }
+    }
+
+    fn refuse_others(&self, marks: &FolderMarks) -> Result<(), ValueError> {
+        match marks.kind() {
+            None => Ok(()),
+            Some(kind) => Err(ValueError::Foreign {
+                path: self.path.to_string(),
+                what: kind.to_string(),
+            }),
         }
     }
 

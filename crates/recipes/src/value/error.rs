@@ -18,6 +18,14 @@ recipe_error! {
             Client,
         }
 
+        /// Another recipe is at the path, which counts on what is there. Nothing was changed.
+        #[error("{path}: refused: {what} is there; use another path")]
+        Foreign {
+            /// Path of the value.
+            path: String,
+            /// What is there.
+            what: String,
+        },
         /// The session ended before it was known whether the write was applied. It was not tried
         /// twice.
         #[error(

@@ -9,7 +9,7 @@ use baton_client::{Op, Session};
 use super::capacity_counter::{CapacityCounter, LockedCounter};
 use super::context::{QueueContext, Terms};
 use super::error::{StepError, WorkError};
-use super::queue::WorkQueue;
+use super::queue::{NO_CAPACITY, WorkQueue};
 use crate::retry;
 
 impl WorkQueue {
@@ -17,9 +17,12 @@ impl WorkQueue {
     /// even if they are more.
     ///
     /// # Errors
-    /// [`WorkError`].
+    /// [`WorkError::BadOption`] for 0; else [`WorkError`].
     pub async fn set_capacity(&self, capacity: Option<u64>) -> Result<(), WorkError> {
         let context = &self.context;
+        if capacity == Some(0) {
+            return Err(context.bad_option("capacity", 0, NO_CAPACITY));
+        }
         loop {
             let session = context.session().await?;
             context.known().agreed = None;

@@ -3,7 +3,8 @@
 //! Owns the queue's own node and its form, and what this process knows of the queue. Must never
 //! write below a node that is not a work queue.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +81,8 @@ pub(super) struct QueueContext {
     /// The capacity counter of a bounded queue as this process wrote it last. The lock makes the
     /// puts of this process go one after the other.
     pub counter: Arc<tokio::sync::Mutex<Option<CapacityCounter>>>,
+    /// The options of this handle that cannot be, with the refusal of each.
+    pub bad_options: BTreeMap<&'static str, WorkError>,
     known: Mutex<Known>,
 }
 
@@ -112,7 +115,31 @@ impl QueueContext {
             claimed_without_turn: tokio::sync::Notify::new(),
             waiting: AtomicUsize::new(0),
             counter: Arc::default(),
+            bad_options: BTreeMap::new(),
             known: Mutex::default(),
+        }
+    }
+
+    /// The context of a handle with these options that cannot be.
+    pub(super) fn with_bad_options(self, bad_options: BTreeMap<&'static str, WorkError>) -> Self {
+        Self {
+            bad_options,
+            ..self
+        }
+    }
+
+    /// The refusal of an option or an argument.
+    pub(super) fn bad_option(
+        &self,
+        option: &'static str,
+        value: impl fmt::Debug,
+        why: &'static str,
+    ) -> WorkError {
+        WorkError::BadOption {
+            path: self.path(),
+            option,
+            value: format!("{value:?}"),
+            why,
         }
     }
 
@@ -133,6 +160,9 @@ impl QueueContext {
     }
 
     pub(super) async fn session(&self) -> Result<Session, WorkError> {
+        if let Some(refusal) = self.bad_options.values().next() {
+            return Err(refusal.clone());
+        }
         self.client
             .session()
             .await

@@ -23,6 +23,18 @@ recipe_error! {
             Client,
         }
 
+        /// An option of the handle, or an argument, cannot be. Nothing was sent.
+        #[error("{path}: {option} cannot be {value}: {why}")]
+        BadOption {
+            /// The queue's path.
+            path: String,
+            /// Its name.
+            option: &'static str,
+            /// What it was set to.
+            value: String,
+            /// What is wrong, and what is right.
+            why: &'static str,
+        },
         /// An item cannot be queued as it is. Nothing was sent.
         #[error("{path}: the item cannot be queued: {why}")]
         BadItem {

@@ -2,6 +2,7 @@
 //!
 //! Owns [`WorkQueue`] and the options of its claims. The operations are in the modules above.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,10 @@ pub struct WorkQueue {
     pub(super) prefetch: usize,
 }
 
+/// Why a queue cannot have room for no item.
+pub(super) const NO_CAPACITY: &str =
+    "a queue without room takes no item; allow at least one, or leave the capacity out";
+
 impl WorkQueue {
     /// A queue at `path`. Nothing is sent; the first operation makes the queue if it does not
     /// exist.
@@ -95,6 +100,8 @@ impl WorkQueue {
 
     /// The most items that the queue holds. Claimed and delayed items count, dead letters do not.
     ///
+    /// At least one: with 0, each operation is refused ([`WorkError::BadOption`]).
+    ///
     /// The capacity is written to the tree when the queue is made. A handle that asks for another
     /// one gets [`WorkError::CapacityDiffers`]; a handle that does not call this uses the capacity
     /// in the tree. No offer and no replay takes the queue over its capacity, even where several
@@ -102,7 +109,7 @@ impl WorkQueue {
     #[must_use]
     pub fn capacity(mut self, items: u64) -> Self {
         self.capacity = Some(items);
-        self
+        self.checked("capacity", items, items > 0, NO_CAPACITY)
     }
 
     /// The visibility timeout: how long a claim of this handle lasts unless it is extended.
@@ -113,19 +120,23 @@ impl WorkQueue {
     ///
     /// Choose it many times longer than a write takes. A claim whose timeout is over when the
     /// server's answer comes is not handed out but given back, which uses no attempt; the next one
-    /// comes after a growing pause of up to ten seconds.
+    /// comes after a growing pause of up to ten seconds. With none, each operation is refused
+    /// ([`WorkError::BadOption`]).
     #[must_use]
     pub fn visibility(mut self, timeout: Duration) -> Self {
         self.options.visibility = Some(timeout);
-        self
+        let why = "a claim would be over before it is handed out; leave it out, or give it time";
+        self.checked("visibility", timeout, !timeout.is_zero(), why)
     }
 
     /// Sets the number of times that an item may be claimed before it becomes a dead letter.
-    /// Default: 10. An item's own limit comes first.
+    /// Default: 10. An item's own limit comes first. With 0, each operation is refused
+    /// ([`WorkError::BadOption`]).
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.options.max_attempts = attempts.max(1);
-        self
+        self.options.max_attempts = attempts;
+        let why = "an item that nobody may claim is never worked on; allow at least one";
+        self.checked("max_attempts", attempts, attempts > 0, why)
     }
 
     /// Delay of an item after its first failed attempt, doubled with each further one up to `most`.
@@ -136,14 +147,16 @@ impl WorkQueue {
         self
     }
 
-    /// Sets the number of items to claim at once. Default: 1, at most 64.
+    /// Sets the number of items to claim at once. Default: 1, at most 64. With 0 or more than 64,
+    /// each operation is refused ([`WorkError::BadOption`]).
     ///
     /// Items that are claimed ahead wait in this process until they are taken; their attempt and
     /// their visibility timeout have begun. [`WorkQueue::give_back`] releases them.
     #[must_use]
     pub fn prefetch(mut self, items: usize) -> Self {
-        self.prefetch = items.clamp(1, MAX_CLAIMS);
-        self
+        self.prefetch = items;
+        let fits = (1..=MAX_CLAIMS).contains(&items);
+        self.checked("prefetch", items, fits, "use 1 to 64")
     }
 
     /// The name of this consumer, as others see it in its claims.
@@ -167,7 +180,34 @@ impl WorkQueue {
     #[must_use]
     pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
         let client = self.context.client.with_acl(acl);
-        self.context = Arc::new(QueueContext::new(&client, &self.context.path()));
+        let context = QueueContext::new(&client, &self.context.path());
+        let bad_options = self.context.bad_options.clone();
+        self.context = Arc::new(context.with_bad_options(bad_options));
+        self
+    }
+
+    /// The same handle, which refuses its operations where an option does not fit.
+    fn checked(
+        mut self,
+        option: &'static str,
+        value: impl fmt::Debug,
+        fits: bool,
+        why: &'static str,
+    ) -> Self {
+        let context = &self.context;
+        if fits && !context.bad_options.contains_key(option) {
+            return self;
+        }
+        let mut bad_options = context.bad_options.clone();
+        match fits {
+            true => drop(bad_options.remove(option)),
+            false => {
+                let refusal = context.bad_option(option, value, why);
+                bad_options.insert(option, refusal);
+            }
+        }
+        let context = QueueContext::new(&context.client, &context.path());
+        self.context = Arc::new(context.with_bad_options(bad_options));
         self
     }
 

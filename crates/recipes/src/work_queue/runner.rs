@@ -100,7 +100,10 @@ impl WorkQueue {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Display + Send + 'static,
     {
-        let handlers = handlers.max(1);
+        if handlers == 0 {
+            let why = "no item would be worked on; run at least one";
+            return Err(self.context.bad_option("handlers", handlers, why));
+        }
         let mut stop = pin!(stop);
         let mut summary = RunSummary::default();
         let mut running = JoinSet::new();

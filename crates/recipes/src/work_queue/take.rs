@@ -94,7 +94,11 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError`]: nothing was claimed.
     pub async fn take_many(&self, most: usize) -> Result<Vec<Claim>, WorkError> {
-        self.take_up_to(most.max(1), true).await
+        if most == 0 {
+            let why = "the wait would be for nothing; ask for at least one";
+            return Err(self.context.bad_option("take_many", most, why));
+        }
+        self.take_up_to(most, true).await
     }
 
     /// Releases the items that were claimed ahead and not taken; those attempts do not count. For

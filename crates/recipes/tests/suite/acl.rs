@@ -165,7 +165,7 @@ async fn run_everything(
 
     let kazoo = with!(LockingQueue::new(client, &at("locking")));
     let curator = with!(LockingQueue::new(client, &at("locking-curator")));
-    let curator = curator.curator_layout(&at("locking-claims")).unwrap();
+    let curator = curator.curator_layout(&at("locking-claims"));
     for queue in [kazoo, curator] {
         within(queue.offer(b"item")).await.unwrap();
         let item = within(queue.take()).await.unwrap();

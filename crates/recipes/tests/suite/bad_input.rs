@@ -39,6 +39,8 @@ async fn a_path_that_breaks_the_rules_is_refused_by_every_recipe_before_anything
     let client = &stage.client().await;
     for bad in ["", "relative", "/a//b", "/a/", "/a/./b", "/a/../b", "/a\0b"] {
         let of_two = [stage.path.as_str(), bad];
+        let of_curator = LockingQueue::new(client, "/items").unwrap();
+        let of_curator = of_curator.curator_layout(bad);
         let refusals = [
             refusal(baton::Mutex::new(client, bad)),
             refusal(SimpleMutex::new(client, bad)),
@@ -54,11 +56,7 @@ async fn a_path_that_breaks_the_rules_is_refused_by_every_recipe_before_anything
             refusal(IdQueue::new(client, bad)),
             refusal(LockingQueue::new(client, bad)),
             refusal(LockingQueue::new(client, bad)),
-            refusal(
-                LockingQueue::new(client, "/items")
-                    .unwrap()
-                    .curator_layout(bad),
-            ),
+            refusal(within(of_curator.offer(b"item")).await),
             refusal(WorkQueue::new(client, bad)),
             refusal(Barrier::new(client, bad)),
             refusal(DoubleBarrier::new(client, bad, 2)),

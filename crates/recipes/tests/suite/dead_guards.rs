@@ -121,9 +121,7 @@ async fn h92_a_dead_guard_of_any_kind_gives_its_node_away_while_its_session_live
 async fn h92_a_dead_guard_deletes_its_node_once_and_signals_no_release() {
     let stage = Stage::new("h92b").await;
     let (client, proxy) = lapsing(&stage).await;
-    let delayed = mutex(&client, &stage.path)
-        .lock_delay(Duration::from_millis(300))
-        .unwrap();
+    let delayed = mutex(&client, &stage.path).lock_delay(Duration::from_millis(300));
     let guard = within(delayed.acquire()).await.unwrap();
     let other = mutex(&stage.client().await, &stage.path);
     let next = tokio::spawn(async move { other.acquire().await.unwrap() });
@@ -215,7 +213,7 @@ async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_signalled_release()
         let first = within(awaited.acquire()).await.unwrap();
         let (first, second) = behind(first, awaited).await;
         let delayed = mutex(&client, &at("delayed")).lock_delay(Duration::from_secs(60));
-        let delayed = within(delayed.unwrap().acquire()).await.unwrap();
+        let delayed = within(delayed.acquire()).await.unwrap();
         let election = LeaderElection::new(&client, &at("election")).unwrap();
         let leader = within(election.campaign()).await.unwrap();
         within(first.release()).await.unwrap();

@@ -22,7 +22,7 @@ const BRIEF: Duration = Duration::from_millis(1200);
 const ENDLESS: Duration = Duration::from_secs(60);
 
 fn delaying(client: &Client, path: &str, delay: Duration) -> Mutex {
-    mutex(client, path).lock_delay(delay).unwrap()
+    mutex(client, path).lock_delay(delay)
 }
 
 /// A client, and the proxy on its way, which sees what it asks.
@@ -306,7 +306,7 @@ async fn a_delay_of_more_than_a_minute_is_refused_before_anything_is_sent() {
     let stage = Stage::new("too-long").await;
     let lock = mutex(&stage.client().await, &stage.path);
     let asked = Duration::from_secs(61);
-    let refused = lock.lock_delay(asked).unwrap_err();
+    let refused = within(lock.lock_delay(asked).acquire()).await.unwrap_err();
     assert!(matches!(&refused, LockError::LockDelay { asked: a, .. } if *a == asked));
     assert!(refused.to_string().contains("60s"), "{refused}");
     assert_eq!(stage.children().await, []);

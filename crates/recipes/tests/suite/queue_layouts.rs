@@ -172,8 +172,7 @@ async fn the_most_urgent_comes_first_in_both_layouts() {
         let client = stage.client().await;
         let queue = PriorityQueue::new(&client, &stage.path)
             .unwrap()
-            .layout(layout)
-            .unwrap();
+            .layout(layout);
         for (item, priority) in [("c", 7), ("a", 2), ("d", 7), ("e", 300)] {
             within(queue.offer(item.as_bytes(), priority))
                 .await
@@ -283,11 +282,11 @@ async fn bad_input_is_refused_and_leaves_nothing() {
     let refused = PriorityQueue::new(&client, path)
         .unwrap()
         .layout(QueueLayout::Recipes);
+    let refused = within(refused.offer(b"x", 1)).await;
     assert!(matches!(refused, Err(QueueError::BadArgument { .. })));
     let kazoo = PriorityQueue::new(&client, path)
         .unwrap()
-        .layout(QueueLayout::Kazoo)
-        .unwrap();
+        .layout(QueueLayout::Kazoo);
     for priority in [-1, 1000] {
         let refused = within(kazoo.offer(b"x", priority)).await;
         assert!(matches!(refused, Err(QueueError::BadArgument { .. })));

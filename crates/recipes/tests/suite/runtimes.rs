@@ -448,7 +448,7 @@ async fn members_caches_and_changes_outlive_the_runtime_of_their_call() {
 }
 
 #[test]
-fn a_pending_session_expires_while_the_runtime_of_its_connect_is_not_polled() {
+fn a_pending_acquire_is_woken_by_the_expiry_while_the_runtime_of_its_connect_is_not_polled() {
     let server = tokio::runtime::Runtime::new().unwrap();
     let stage = server.block_on(Stage::new("unpolled"));
     let proxy = server.block_on(Proxy::start(stage.addr)).unwrap();
@@ -465,8 +465,11 @@ fn a_pending_session_expires_while_the_runtime_of_its_connect_is_not_polled() {
         stage.until_children(2).await;
         proxy.partition();
         assert_eq!(within(session.ended()).await, EndReason::ExpiredLocally);
-        waiting.abort();
+        proxy.heal();
+        // With a session of its own again, behind the holder.
         drop(holder);
+        let guard = within(waiting).await.unwrap().unwrap();
+        assert_ne!(guard.session().id(), session.id());
     });
 }
 

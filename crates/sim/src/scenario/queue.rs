@@ -50,7 +50,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .keeps(locking),
         Scenario::new("locking-queue-curator", 3, |stage| {
             Box::pin(locked(stage, |client| {
-                LockingQueue::new(client, PATH)?.curator_layout("/queues/one-locks")
+                Ok(LockingQueue::new(client, PATH)?.curator_layout("/queues/one-locks"))
             }))
         })
         .keeps(|path| {

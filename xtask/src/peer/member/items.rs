@@ -39,7 +39,7 @@ impl Items {
                 Self::Plain(DistributedQueue::new(client, path)?.layout(layout))
             }
             ("baton-locking", QueueLayout::Curator) => Self::Locking(
-                LockingQueue::new(client, path)?.curator_layout(&format!("{path}-locks"))?,
+                LockingQueue::new(client, path)?.curator_layout(&format!("{path}-locks")),
             ),
             ("baton-locking", _) => Self::Locking(LockingQueue::new(client, path)?),
             ("baton-priority", _) => Self::Priority(PriorityQueue::new(client, path)?),

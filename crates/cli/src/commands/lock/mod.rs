@@ -153,10 +153,8 @@ fn wanted(client: &Client, path: &str, args: &Args) -> Result<Wanted, Failure> {
         });
     }
     let delay = args.lock_delay.unwrap_or_default();
-    let mutex = Mutex::new(client, path)
-        .and_then(|mutex| mutex.lock_delay(delay))
-        .map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Wanted::Lock(mutex.name(&name)))
+    let mutex = Mutex::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Wanted::Lock(mutex.lock_delay(delay).name(&name)))
 }
 
 /// A duration that a lock can be left alone for.

@@ -149,9 +149,7 @@ impl Which {
         let queue = match (layout, &self.lock_path) {
             (Layout::Curator, Some(locks)) => {
                 let queue = LockingQueue::new(client, path);
-                queue
-                    .and_then(|queue| queue.curator_layout(locks))
-                    .map(Queue::Locking)
+                queue.map(|queue| Queue::Locking(queue.curator_layout(locks)))
             }
             (_, Some(_)) => {
                 return Err(Failure::usage(
@@ -168,9 +166,7 @@ impl Which {
             (Layout::Id, None) => IdQueue::new(client, path).map(Queue::Id),
             (Layout::Kazoo, None) => {
                 let queue = PriorityQueue::new(client, path);
-                queue
-                    .and_then(|queue| queue.layout(QueueLayout::Kazoo))
-                    .map(Queue::Priority)
+                queue.map(|queue| Queue::Priority(queue.layout(QueueLayout::Kazoo)))
             }
             (Layout::Locking, None) => LockingQueue::new(client, path).map(Queue::Locking),
         };

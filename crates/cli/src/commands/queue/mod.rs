@@ -303,7 +303,9 @@ fn print_item(context: &Context, path: &str, item: &[u8]) {
 
 fn failure(error: QueueError) -> Failure {
     match error {
-        QueueError::BadArgument { .. } => Failure::usage(error.to_string()),
+        QueueError::BadArgument { .. } | QueueError::BadPath { .. } => {
+            Failure::usage(error.to_string())
+        }
         error => Failure::baton(error.to_string()),
     }
 }

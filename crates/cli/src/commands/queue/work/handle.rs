@@ -35,7 +35,9 @@ pub(super) fn failure(error: WorkError) -> Failure {
         WorkError::SettleUnknown { .. } | WorkError::OfferUnknown { .. } => {
             Failure::new(exit::BATON, "unknown", error.to_string())
         }
-        WorkError::BadItem { .. } | WorkError::BadPath { .. } => Failure::usage(error.to_string()),
+        WorkError::BadItem { .. } | WorkError::BadOption { .. } | WorkError::BadPath { .. } => {
+            Failure::usage(error.to_string())
+        }
         error => Failure::baton(error.to_string()),
     }
 }
