@@ -299,7 +299,7 @@ async fn one(
     for direction in cut {
         ensemble.set_cut_one_way(follower, *direction, false);
     }
-    waiter.close(TICK).await?;
+    waiter.close_timeout(TICK).await?;
     Ok(())
 }
 

@@ -197,7 +197,7 @@ impl Agent {
         }
         connections.shutdown().await;
         for client in sessions.take() {
-            if let Err(error) = client.close(CLOSE_LIMIT).await {
+            if let Err(error) = client.close_timeout(CLOSE_LIMIT).await {
                 tracing::warn!(%error, "a session was not closed; its locks last until it expires");
             }
         }

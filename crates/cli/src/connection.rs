@@ -192,7 +192,7 @@ impl Connection {
         if let Some(keeper) = &self.keeper {
             keeper.abort();
         }
-        if let Err(error) = self.client.close(CLOSE_LIMIT).await {
+        if let Err(error) = self.client.close_timeout(CLOSE_LIMIT).await {
             self.output.verbose(|| error.to_string());
         }
     }

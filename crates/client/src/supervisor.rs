@@ -198,15 +198,31 @@ impl Client {
     ///
     /// # Errors
     /// As [`Session::close`].
-    pub async fn close(&self, limit: Duration) -> Result<(), CloseError> {
+    pub async fn close(&self) -> Result<(), CloseError> {
+        match self.take_session().await {
+            Some(session) => session.close().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Like [`Client::close`], for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Session::close`], after `limit`.
+    pub async fn close_timeout(&self, limit: Duration) -> Result<(), CloseError> {
+        match self.take_session().await {
+            Some(session) => session.close_timeout(limit).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The live session, of a client that opens none any more.
+    async fn take_session(&self) -> Option<Session> {
         self.shared.closed.send_replace(true);
         // A task that is opening a session ends then, and drops the session.
         let session = self.shared.current.lock().await.take();
         self.shared.newest.lock().take();
-        match session {
-            Some(session) => session.close(limit).await,
-            None => Ok(()),
-        }
+        session
     }
 }
 

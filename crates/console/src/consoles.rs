@@ -140,7 +140,7 @@ impl<K: PartialEq + Send + 'static> Consoles<K> {
         let mut closing = JoinSet::new();
         for entry in consoles {
             let client = entry.console.client().clone();
-            closing.spawn(async move { client.close(CLOSE_LIMIT).await });
+            closing.spawn(async move { client.close_timeout(CLOSE_LIMIT).await });
         }
         while closing.join_next().await.is_some() {}
     }
@@ -150,7 +150,7 @@ impl<K: PartialEq + Send + 'static> Consoles<K> {
 fn end<K>(entry: Entry<K>) {
     let client = entry.console.client().clone();
     tokio::spawn(async move {
-        if let Err(error) = client.close(CLOSE_LIMIT).await {
+        if let Err(error) = client.close_timeout(CLOSE_LIMIT).await {
             tracing::debug!(%error, "a session of the console ends by its timeout");
         }
     });

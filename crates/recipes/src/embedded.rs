@@ -357,7 +357,7 @@ impl Embedded {
     /// [`EmbeddedError::Server`] where the server could not stop in order.
     pub async fn shutdown(self) -> Result<(), EmbeddedError> {
         self.resume();
-        if let Err(error) = self.client.close(CLOSE_LIMIT).await {
+        if let Err(error) = self.client.close_timeout(CLOSE_LIMIT).await {
             tracing::warn!(%error, "the embedded client's session");
         }
         if let Some(server) = self.server {

@@ -16,7 +16,7 @@
 //! let client = Client::connect(Config::new("127.0.0.1:2181")?).await?;
 //! let session = client.session().await?;
 //! session.create("/greeting", b"hello", CreateMode::Ephemeral).await?;
-//! client.close(std::time::Duration::from_secs(5)).await?;
+//! client.close().await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -123,7 +123,7 @@ async fn play(scenario: &Scenario, plan: &Plan, transcript: bool) -> Report {
 }
 
 pub(crate) async fn close(stage: &Stage, client: &Client) {
-    if let Err(error) = client.close(CLOSE_LIMIT).await {
+    if let Err(error) = client.close_timeout(CLOSE_LIMIT).await {
         stage.fail(&format!("a session cannot be closed: {error}"));
     }
 }

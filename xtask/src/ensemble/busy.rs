@@ -113,7 +113,7 @@ async fn write_large(stage: &mut Stage) -> Result<()> {
             println!("set of {what}: {}", table::latencies(took));
         }
         for session in [bulk, bystander] {
-            timeout(PATIENCE, session.close(PATIENCE)).await??;
+            timeout(PATIENCE, session.close_timeout(PATIENCE)).await??;
         }
         stage.report.elections += term(stage).await? - before;
     }

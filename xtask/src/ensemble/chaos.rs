@@ -264,7 +264,7 @@ async fn disturb(
     stage.all_go_on(running).await?;
     for (prober, answer) in probers.iter().zip(answers) {
         probed.operations.extend(timeout(PATIENCE, answer).await??);
-        prober.session.close(PATIENCE).await?;
+        prober.session.close_timeout(PATIENCE).await?;
     }
     Ok(())
 }

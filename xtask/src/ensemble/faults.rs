@@ -64,7 +64,7 @@ async fn pause_leaders(stage: &mut Stage) -> Result<()> {
         let answers = outcome?;
         stage.all_go_on(&running).await?;
         let probed = timeout(PATIENCE, answers).await??;
-        prober.session.close(PATIENCE).await?;
+        prober.session.close_timeout(PATIENCE).await?;
         let fault = Fault { at, until, clients };
         stage.end(running, &[fault], probed).await?;
     }
@@ -137,7 +137,7 @@ async fn cut_leaders(stage: &mut Stage) -> Result<()> {
         let answers = outcome.map_err(|error| format!("{cut:?}: {error}"))?;
         stage.all_go_on(&running).await?;
         let probed = timeout(PATIENCE, answers).await??;
-        prober.session.close(PATIENCE).await?;
+        prober.session.close_timeout(PATIENCE).await?;
         let fault = Fault { at, until, clients };
         stage.end(running, &[fault], probed).await?;
     }

@@ -85,7 +85,7 @@ async fn change_again_and_again(stage: &mut Stage) -> Result<()> {
         let client = stage.clients.first().ok_or("there is no client")?;
         round.remove(client).await?;
     }
-    session.close(PATIENCE).await?;
+    session.close_timeout(PATIENCE).await?;
     Ok(())
 }
 

@@ -348,7 +348,10 @@ impl Stage {
             return Err(error);
         }
         for client in &self.clients {
-            client.session.close(Duration::from_secs(10)).await?;
+            client
+                .session
+                .close_timeout(Duration::from_secs(10))
+                .await?;
         }
         for server in self.ensemble.servers_mut() {
             if server.runs() {

@@ -366,5 +366,5 @@ async fn make(servers: &str, paths: &[String]) -> Result<()> {
     for path in paths {
         session.create(path, b"", CreateMode::Persistent).await?;
     }
-    Ok(client.close(PATIENCE).await?)
+    Ok(client.close_timeout(PATIENCE).await?)
 }

@@ -103,7 +103,7 @@ pub(crate) async fn run_recipe(
         let _ = session.delete(&args.path, None).await;
     }
     for client in clients {
-        client.close(CLOSE_LIMIT).await.map_err(failed)?;
+        client.close_timeout(CLOSE_LIMIT).await.map_err(failed)?;
     }
     report.map(|(report, _)| report)
 }

@@ -249,7 +249,7 @@ async fn damaged_layouts_are_found_and_healed_ones_are_not() {
     }
     assert_healthy(&doctor(&served.home, &served.servers, &[]));
     session
-        .close(std::time::Duration::from_secs(5))
+        .close_timeout(std::time::Duration::from_secs(5))
         .await
         .unwrap();
 }

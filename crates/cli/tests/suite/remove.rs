@@ -119,7 +119,7 @@ async fn a_node_that_comes_while_its_folder_is_deleted_is_deleted_too() {
     assert_eq!(removed.code, 0, "{removed:?}");
     assert_eq!(session.exists("/busy").await.unwrap(), None);
     client
-        .close(std::time::Duration::from_secs(5))
+        .close_timeout(std::time::Duration::from_secs(5))
         .await
         .unwrap();
 }

@@ -166,7 +166,7 @@ async fn no_acknowledged_write_is_lost_or_done_twice() {
     );
     assert!(last.stat.version >= stat.version);
     assert!(u64::try_from(last.stat.version).unwrap() <= notes.issued);
-    session.close(PATIENCE).await.unwrap();
+    session.close_timeout(PATIENCE).await.unwrap();
 }
 
 /// A lock with a holder and three waiters, and the log to which everybody who gets in writes.

@@ -78,7 +78,7 @@ pub use watch::{PersistentWatch, Watch};
 /// let read = session.get_data("/greeting");
 /// created.await?;
 /// assert_eq!(&read.await?.data[..], b"hello");
-/// session.close(std::time::Duration::from_secs(5)).await?;
+/// session.close().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -519,9 +519,17 @@ impl Session {
     /// background.
     ///
     /// # Errors
-    /// [`CloseError::Unconfirmed`] when that took longer than `limit`; the session counts as closed
-    /// here, and the servers end it when its timeout has run out.
-    pub async fn close(&self, limit: Duration) -> Result<(), CloseError> {
+    /// [`CloseError::Unconfirmed`] when that took longer than the session's timeout; the session
+    /// counts as closed here, and the servers end it when its timeout has run out.
+    pub async fn close(&self) -> Result<(), CloseError> {
+        self.close_timeout(self.timeout()).await
+    }
+
+    /// Like [`Session::close`], for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Session::close`], after `limit`.
+    pub async fn close_timeout(&self, limit: Duration) -> Result<(), CloseError> {
         self.core.begin_close();
         let clock = &self.core.config.clock;
         let (id, timeout) = {

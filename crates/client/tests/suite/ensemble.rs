@@ -70,7 +70,7 @@ async fn find_a_lost_create(ensemble: Ensemble) {
     assert_eq!(names.len(), 1, "{names:?}");
     assert_eq!(made.path, format!("/p/{}", names[0]));
     assert_eq!(made.stat.ephemeral_owner, s.id());
-    s.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,8 +122,8 @@ async fn live_on(
         assert!(s.lease().is_valid());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    s.close(LONG).await.unwrap();
-    other.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
+    other.close_timeout(LONG).await.unwrap();
 }
 
 async fn is_suspended(mut states: StateStream) {

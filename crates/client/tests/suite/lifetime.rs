@@ -83,7 +83,7 @@ async fn a_held_lease_costs_two_no_effect_quorum_writes_each_quarter_of_the_time
     tokio::time::sleep(T * 3).await;
     assert_eq!(s.state(), State::Connected { epoch: 1 });
     assert!(!s.lease().is_valid(), "pings alone prove nothing here");
-    s.close(T).await.unwrap();
+    s.close().await.unwrap();
     let seen = served.await.unwrap();
     assert!(
         seen.contains(&OpCode::Ping) && !seen.contains(&OpCode::Multi),
@@ -104,7 +104,7 @@ async fn on_batons_server_pings_are_enough_and_the_lease_is_the_whole_timeout() 
         tokio::time::sleep(T / 5).await;
         assert!(s.lease().remaining() > T * 6 / 10, "{:?}", s.lease());
     }
-    s.close(T).await.unwrap();
+    s.close_timeout(T).await.unwrap();
     assert!(!s.lease().is_valid());
     assert!(!served.await.unwrap().contains(&OpCode::Multi));
 }
@@ -122,7 +122,7 @@ async fn r33_on_batons_ensemble_pings_keep_the_lease_of_a_client_that_goes_on_re
         s.exists("/x").await.unwrap();
         assert!(s.lease().remaining() > T * 6 / 10, "{:?}", s.lease());
     }
-    s.close(T).await.unwrap();
+    s.close_timeout(T).await.unwrap();
     let seen = served.await.unwrap();
     assert!(!seen.contains(&OpCode::Multi), "no writes are needed");
 }
@@ -628,7 +628,7 @@ async fn close_waits_for_the_servers_answer_and_says_so_when_it_does_not_come() 
     let queued = s.delete("/before", None);
     let closing = tokio::spawn({
         let s = s.clone();
-        async move { s.close(T).await }
+        async move { s.close_timeout(T).await }
     });
     let asked = peer.expect(OpCode::Delete).await;
     peer.ok(&asked, None).await;
@@ -644,7 +644,7 @@ async fn close_waits_for_the_servers_answer_and_says_so_when_it_does_not_come() 
     let (s, _silent) = world.session().await;
     let asked = s.clock().now();
     let e = s
-        .close(Duration::from_millis(100))
+        .close_timeout(Duration::from_millis(100))
         .await
         .unwrap_err()
         .to_string();
@@ -674,7 +674,7 @@ async fn the_supervisor_makes_one_new_session_after_a_loss_for_all_who_ask() {
     let c = c.await.unwrap();
     assert!(!c.is_same(&a));
     assert_eq!((a.id(), c.id()), (SESSION, SESSION + 1));
-    let _ = client.close(Duration::from_millis(1)).await;
+    let _ = client.close_timeout(Duration::from_millis(1)).await;
     assert!(matches!(client.session().await, Err(ConnectError::Closed)));
 }
 

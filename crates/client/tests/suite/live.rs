@@ -134,7 +134,7 @@ async fn operations_do_what_they_say() {
         s.exists("/m").await.unwrap().is_some(),
         "nothing of it was applied"
     );
-    s.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
     assert_eq!(s.state(), State::Closed);
     let e = s.get_data("/a").await.unwrap_err();
     assert!(
@@ -166,8 +166,8 @@ async fn chroot_prefixes_what_goes_out_and_hides_in_what_comes_back() {
         (EventKind::NodeChildrenChanged, "/")
     );
     assert!(plain.exists("/app/x-0000000000").await.unwrap().is_some());
-    s.close(LONG).await.unwrap();
-    plain.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
+    plain.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,8 +208,8 @@ async fn watches_fire_once_and_persistent_ones_stay() {
             (EventKind::NodeDeleted, path("/w/c")),
         ]
     );
-    s.close(LONG).await.unwrap();
-    other.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
+    other.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -234,7 +234,7 @@ async fn h01_a_create_whose_answer_is_lost_yields_one_node_and_it_is_ours() {
         assert_eq!(names.len(), 1, "{variant:?}: {names:?}");
         assert!(made.path.ends_with(&names[0]));
         bench.proxy.heal();
-        s.close(LONG).await.unwrap();
+        s.close_timeout(LONG).await.unwrap();
     }
 }
 
@@ -260,7 +260,7 @@ async fn h07_a_delete_whose_answer_is_lost_is_finished_by_the_cleanup() {
             let _fault = bench.proxy.on(at).then(Action::Cut(variant));
             s.delete_eventually("/gone", made.stat.czxid).await.unwrap();
             assert_eq!(s.exists("/gone").await.unwrap(), None);
-            s.close(LONG).await.unwrap();
+            s.close_timeout(LONG).await.unwrap();
         }
     }
 }
@@ -284,7 +284,7 @@ async fn h08_a_cleanup_begun_while_suspended_leaves_nothing_in_the_resumed_sessi
     cleanup.await.unwrap();
     assert_eq!(states.next().await, Some(State::Connected { epoch: 2 }));
     assert_eq!(s.exists("/waiter").await.unwrap(), None);
-    s.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,7 +297,7 @@ async fn h18_a_late_cleanup_spares_another_node_of_the_same_name() {
     s.delete_eventually("/n", first.stat.czxid).await.unwrap();
     let there = s.exists("/n").await.unwrap().unwrap();
     assert_eq!(there.czxid, second.stat.czxid);
-    s.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -336,7 +336,7 @@ async fn h37_an_expired_session_is_never_replaced_behind_its_handles() {
     // Another process takes it over and closes it.
     let heir = Session::resume(bench.config(LONG), &export).await.unwrap();
     assert_eq!(heir.id(), s.id());
-    heir.close(LONG).await.unwrap();
+    heir.close_timeout(LONG).await.unwrap();
     assert_eq!(s.ended().await, EndReason::ExpiredByServer);
     let e = s
         .create("/x", b"", CreateMode::Ephemeral)
@@ -374,7 +374,7 @@ async fn h53_watches_of_waits_given_up_leave_the_server() {
     );
     s.create("/keep", b"", CreateMode::Ephemeral).await.unwrap();
     assert_eq!(keep.await.unwrap().kind, EventKind::NodeCreated);
-    s.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -421,8 +421,8 @@ async fn watches_survive_a_reconnect_and_report_what_was_missed() {
         panic!("a change")
     };
     assert_eq!(change.kind, EventKind::NodeDataChanged);
-    s.close(LONG).await.unwrap();
-    other.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
+    other.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -471,7 +471,7 @@ async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_se
         let gone = within(gone).await.unwrap();
         assert!(deadline < gone, "{mode:?}: our lease ended first");
         bench.proxy.heal();
-        other.close(LONG).await.unwrap();
+        other.close_timeout(LONG).await.unwrap();
     }
 }
 
@@ -487,7 +487,7 @@ async fn a_lease_that_cannot_be_sound_is_refused_with_the_smallest_timeout_that_
     let s = Session::connect(config).await.unwrap();
     let e = s.hold_lease().await.unwrap_err().to_string();
     assert!(e.contains("at least 4s"), "{e}");
-    s.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -501,14 +501,14 @@ async fn close_takes_the_ephemeral_nodes_at_once_and_so_does_the_drop_of_the_las
         if by_drop {
             drop(s);
         } else {
-            s.close(LONG).await.unwrap();
+            s.close_timeout(LONG).await.unwrap();
         }
         let event = tokio::time::timeout(LONG, watch)
             .await
             .expect("well before the session timeout");
         assert_eq!(event.unwrap().kind, EventKind::NodeDeleted);
     }
-    other.close(LONG).await.unwrap();
+    other.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -527,7 +527,7 @@ async fn a_server_killed_and_started_again_keeps_the_session() {
         s.exists("/kept").await.unwrap().unwrap().ephemeral_owner,
         s.id()
     );
-    s.close(LONG).await.unwrap();
+    s.close_timeout(LONG).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -572,5 +572,5 @@ async fn a_chroot_that_does_not_exist_is_said_at_once() {
     let why = refused.to_string();
     assert!(matches!(refused, ConnectError::NoChroot { .. }), "{why}");
     assert!(why.contains("has no znode /nope/app"), "{why}");
-    plain.close(LONG).await.unwrap();
+    plain.close_timeout(LONG).await.unwrap();
 }

@@ -340,7 +340,7 @@ async fn h02_the_recovery_of_a_lost_create_syncs_first_and_finds_the_node() {
 async fn nothing_more(s: &Session, peer: &mut Peer) {
     settle().await;
     let s = s.clone();
-    let closing = tokio::spawn(async move { s.close(T).await });
+    let closing = tokio::spawn(async move { s.close_timeout(T).await });
     let asked = peer.expect(OpCode::CloseSession).await;
     peer.ok(&asked, None).await;
     closing.await.unwrap().unwrap();
@@ -497,7 +497,7 @@ async fn h05_a_create_given_up_is_removed_even_if_it_appears_later() {
     let mut peer = world.accept(SESSION).await;
     answer_recovery(&mut peer, "_c_1-0000000005", 55).await;
     // The close waits for the cleanup.
-    let closing = tokio::spawn(async move { s.close(T).await });
+    let closing = tokio::spawn(async move { s.close_timeout(T).await });
     let asked = peer.expect(OpCode::Delete).await;
     assert_eq!(asked.path(), "/p/_c_1-0000000005");
     peer.ok(&asked, None).await;

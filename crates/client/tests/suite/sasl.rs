@@ -335,7 +335,7 @@ async fn use_strict(target: Target) {
     let to = server.connect_string();
     let bob = Session::connect(config(&to, USER, PASSWORD)).await.unwrap();
     bob.create("/n", b"", CreateMode::Ephemeral).await.unwrap();
-    bob.close(Duration::from_secs(5)).await.unwrap();
+    bob.close_timeout(Duration::from_secs(5)).await.unwrap();
     let nobody = Config::new(&to).unwrap();
     let nobody = nobody.connect_within(Duration::from_secs(1));
     let served = async {

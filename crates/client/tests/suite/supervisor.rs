@@ -56,7 +56,7 @@ async fn the_close_of_a_client_ends_its_search_for_a_session() {
         async move { client.session().await.map(drop) }
     });
     tokio::time::sleep(Duration::from_secs(60)).await;
-    client.close(T).await.unwrap();
+    client.close().await.unwrap();
     assert_eq!(waiting.await.unwrap(), Err(ConnectError::Closed));
     assert!(client.newest().is_none());
     assert_eq!(client.session().await.map(drop), Err(ConnectError::Closed));

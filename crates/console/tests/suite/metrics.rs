@@ -111,7 +111,7 @@ async fn each_metric_of_a_lock_follows_what_its_clients_do() {
         text.contains("holders{path=\"/e\",kind=\"election\"} 1\n"),
         "{text}"
     );
-    three.close(PATIENCE).await.unwrap();
+    three.close_timeout(PATIENCE).await.unwrap();
     drop(leadership);
     let ends = of(&server, "/e").await;
     let closed = ends.get("lock_hold_ends_total session_closed").copied();

@@ -59,7 +59,10 @@ impl Stage {
 
     /// Stops both; what waits is exported for at most `limit`.
     async fn stop(self, limit: Duration) -> (baton_otel::SpanCounts, baton_otel::SpanCounts) {
-        self.client.close(Duration::from_secs(60)).await.unwrap();
+        self.client
+            .close_timeout(Duration::from_secs(60))
+            .await
+            .unwrap();
         self.server.shutdown().await.unwrap();
         (self.of_client.finish(limit), self.of_server.finish(limit))
     }

@@ -101,7 +101,7 @@ async fn h63_a_round_that_crashed_after_it_had_entered_lets_nobody_else_in() {
         within(meeting.enter()).await.unwrap(),
         within(first).await.unwrap().unwrap(),
     ];
-    session(&doomed).await.close(LONG).await.unwrap();
+    session(&doomed).await.close_timeout(LONG).await.unwrap();
     let client = stage.client().await;
     let alone = barrier(&client, &stage, 2);
     let waiting = entering(&alone);
@@ -253,7 +253,7 @@ async fn h63_a_member_that_crashes_while_others_leave_is_reported_to_all_as_lost
             .map(|(member, _)| leaving(member))
             .collect();
         stage.until_in_round(1, 3).await;
-        session(&client).await.close(LONG).await.unwrap();
+        session(&client).await.close_timeout(LONG).await.unwrap();
         for member in out {
             let left = within(member).await.unwrap();
             assert_eq!(left.unwrap().lost, 1, "{crashed}");
@@ -475,7 +475,7 @@ async fn h63_a_member_that_goes_before_the_decision_is_not_entered_with() {
     let waiting = entering(&barrier(&client, &stage, 2));
     within(deciding.fired()).await;
     lost.abort();
-    session(&doomed).await.close(LONG).await.unwrap();
+    session(&doomed).await.close_timeout(LONG).await.unwrap();
     deciding.release();
     let third = barrier(&stage.client().await, &stage, 2);
     assert_eq!(within(third.enter()).await.unwrap().round(), Some(1));

@@ -139,7 +139,9 @@ async fn a_campaign_that_fails_is_reported_and_the_caller_ends_it() {
     let stage = Stage::new("forever-closed").await;
     let client = stage.client().await;
     let election = election(&client, &stage.path);
-    within(client.close(Duration::from_secs(5))).await.unwrap();
+    within(client.close_timeout(Duration::from_secs(5)))
+        .await
+        .unwrap();
     let mut failures = 0;
     let work = async |_| Ok::<_, Infallible>(());
     let ended = |end| {

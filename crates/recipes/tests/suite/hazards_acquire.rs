@@ -208,7 +208,7 @@ async fn h09_a_node_at_our_path_that_is_not_ours_satisfies_no_guard_and_is_not_d
         .await;
     assert!(matches!(txn, Err(TxnError::Lost { .. })), "{txn:?}");
     drop(guard);
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     assert_eq!(
         stage.names().await.len(),
         1,

@@ -166,7 +166,9 @@ async fn hold_while_the_quorum_is_lost(ensemble: &Ensemble) {
     let ended = Instant::now();
     // Its client comes back as soon as there is a quorum; the session that it would come back with
     // has to be over.
-    within(holder.close(Duration::ZERO)).await.unwrap_err();
+    within(holder.close_timeout(Duration::ZERO))
+        .await
+        .unwrap_err();
     set_quorum_lost(ensemble, &followers, false);
     let (granted, _next) = within(granted).await.unwrap();
     assert!(ended < granted, "two held at once");

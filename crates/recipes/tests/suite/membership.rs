@@ -186,7 +186,7 @@ async fn h79_a_node_that_another_made_on_the_way_is_not_taken_over() {
     let new = new.join("a", b"new").unwrap();
     within(late.fired()).await;
     // The old one goes in the meantime, for good, and a stranger comes.
-    old_client.close(LONG).await.unwrap();
+    old_client.close_timeout(LONG).await.unwrap();
     let stranger = session(&stage.client().await).await;
     plant(&stranger, &path).await;
     let written = stranger.set_data(&path, b"theirs", None);
@@ -462,7 +462,7 @@ async fn closing_the_client_ends_registrations_and_views() {
     within(member.registered()).await.unwrap();
     let mut view = here.updates().unwrap();
     within(view.next()).await.unwrap();
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     while within(view.next()).await.is_ok() {}
     let mut state = member.node().state();
     while !matches!(state, NodeState::Ended(MemberError::Closed { .. })) {

@@ -365,6 +365,6 @@ async fn a_guard_whose_node_may_not_be_read_is_held_as_long_as_its_session_lives
     crate::common::until_quiet(&client, &proxy).await;
     assert_eq!(guard.check(), Ok(()));
     let lost = guard.lost();
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     assert_eq!(within(lost).await, LostReason::SessionLost);
 }

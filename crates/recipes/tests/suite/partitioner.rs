@@ -342,7 +342,9 @@ async fn what_cannot_be_partitioned_is_refused_and_a_lock_that_cannot_be_had_is_
             event => panic!("{event:?}"),
         }
     }
-    within(client.close(Duration::from_secs(5))).await.unwrap();
+    within(client.close_timeout(Duration::from_secs(5)))
+        .await
+        .unwrap();
     loop {
         match within(one.next()).await {
             Ok(_) => {}

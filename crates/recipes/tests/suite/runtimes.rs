@@ -581,7 +581,7 @@ fn each_recipe_works_without_a_runtime() {
     let cache = TreeCache::builder(&client, &stage.path).unwrap().start();
     let seen = cache.unwrap();
     assert!(seen.ready().block().unwrap().get(&stage.path).is_some());
-    client.close(limit).block().unwrap();
+    client.close_timeout(limit).block().unwrap();
 }
 
 /// Names the server to [`a_program_that_ends_with_its_guards`].

@@ -231,7 +231,7 @@ async fn h47_closing_the_client_ends_an_acquire_that_waits() {
     let of = semaphore(&client, &stage, 1);
     let waiting = tokio::spawn(async move { of.acquire(1).await });
     until(&stage, 2, 1).await;
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     let error = within(waiting).await.unwrap().unwrap_err();
     assert!(
         matches!(

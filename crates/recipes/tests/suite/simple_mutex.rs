@@ -246,7 +246,7 @@ async fn h09_h38_a_node_that_another_has_put_in_the_place_of_ours_ends_the_guard
     replace().await.unwrap();
     assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
     drop(guard);
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     stage.until_children(1).await;
     within(admin.delete(&node, None)).await.unwrap();
 
@@ -262,7 +262,7 @@ async fn h09_h38_a_node_that_another_has_put_in_the_place_of_ours_ends_the_guard
     within(event.fired()).await;
     drop(guard);
     event.release();
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     stage.until_children(1).await;
 }
 

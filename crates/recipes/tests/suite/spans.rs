@@ -156,7 +156,7 @@ async fn each_change_of_a_sessions_state_is_an_event() {
     let (recorder, _recording) = Recorder::start();
     let client = stage.client_here().await;
     let session = within(client.session()).await.unwrap();
-    within(client.close(std::time::Duration::from_secs(5)))
+    within(client.close_timeout(std::time::Duration::from_secs(5)))
         .await
         .unwrap();
     let events = recorder.events.lock().unwrap().clone();
@@ -223,7 +223,7 @@ async fn a_session_that_the_program_closes_is_no_warning() {
     let client = stage.client_here().await;
     let mutex = Mutex::new(&client, &format!("{}/mutex", stage.path)).unwrap();
     let guard = within(mutex.acquire()).await.unwrap();
-    within(client.close(std::time::Duration::from_secs(5)))
+    within(client.close_timeout(std::time::Duration::from_secs(5)))
         .await
         .unwrap();
     assert!(guard.check().is_err());

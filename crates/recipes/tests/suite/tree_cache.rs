@@ -503,7 +503,7 @@ async fn bad_paths_are_refused_and_a_closed_client_ends_the_cache() {
     }
     let cache = cache(&client, &stage.path);
     within(cache.ready()).await.unwrap();
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     until(&cache, |status| *status == CacheStatus::Stopped).await;
     assert!(matches!(
         within(cache.catch_up()).await,

@@ -344,7 +344,7 @@ async fn an_addition_whose_caller_goes_away_happens_once_or_not_at_all() {
     }
     let now = within(counter.get()).await.unwrap();
     assert!((0..=20).contains(&now), "{now}");
-    within(client.close(LONG)).await.unwrap();
+    within(client.close_timeout(LONG)).await.unwrap();
     let receipts = format!("{}-__receipts__", stage.path);
     assert!(
         inspect::children(stage.addr, &receipts)

@@ -57,7 +57,7 @@ pub(super) async fn operate(stage: Stage, cluster: Cluster, seed: u64) {
         operator.act().await;
     }
     // Otherwise its session ends by itself.
-    let _ = operator.client.close(CLOSE_LIMIT).await;
+    let _ = operator.client.close_timeout(CLOSE_LIMIT).await;
 }
 
 impl Operator {

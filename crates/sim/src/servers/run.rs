@@ -216,7 +216,7 @@ async fn write_through(stage: &Stage, id: u64) -> Result<(), String> {
     made.await.map_err(said)?;
     session.sync(&path).await.map_err(said)?;
     session.get_data(&path).await.map_err(said)?;
-    let closed = client.close(Duration::from_secs(2)).await;
+    let closed = client.close_timeout(Duration::from_secs(2)).await;
     closed.map_err(|error| error.to_string())
 }
 

@@ -301,7 +301,7 @@ impl Trial {
         for id in 1..=SCALED {
             let client = connect(&self.cluster, id, [id].into_iter()).await?;
             endings.push(self.round.ending(&client).await?);
-            client.session.close(PATIENCE).await?;
+            client.session.close_timeout(PATIENCE).await?;
         }
         let first = endings.first().ok_or("there is no server")?;
         let mut problems = checker::check(&operations, first);
@@ -315,7 +315,7 @@ impl Trial {
             return Err(problems.join("; ").into());
         }
         for client in &self.clients {
-            client.session.close(PATIENCE).await?;
+            client.session.close_timeout(PATIENCE).await?;
         }
         self.cluster.finish(baton).await?;
         let writes = operations.iter().filter(|it| it.act.zxid().is_some());

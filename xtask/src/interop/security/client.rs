@@ -326,7 +326,7 @@ fn library(trial: &Setting<'_>, access: &Access, act: Act, patience: Duration) -
             return Ok(Outcome::Refused);
         };
         let done = do_in(&session, act, trial.path).await;
-        let _ = session.close(PATIENCE).await;
+        let _ = session.close_timeout(PATIENCE).await;
         match done {
             Ok(()) => Ok(Outcome::Done),
             Err(error) if error.is_no_auth() => Ok(Outcome::NoAuth),

@@ -31,7 +31,7 @@ fn on_session<T>(globals: &Globals, work: impl AsyncFnOnce(&Session) -> Option<T
         let glance = connection::glance(globals, CONNECT_LIMIT)?;
         let session = glance.client.session().await.ok()?;
         let found = work(&session.with_deadline(ANSWER_LIMIT)).await;
-        let _ = glance.client.close(CLOSE_LIMIT).await;
+        let _ = glance.client.close_timeout(CLOSE_LIMIT).await;
         found
     });
     runtime.shutdown_background();

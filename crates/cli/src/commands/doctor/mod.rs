@@ -329,7 +329,7 @@ impl Examination<'_> {
         let inspector = Inspector::new(&client);
         let limited = session.with_deadline(self.patience);
         let findings = layouts::judge(&limited, &inspector, &self.args.path, limits).await;
-        let _ = client.close(self.patience).await;
+        let _ = client.close_timeout(self.patience).await;
         Ok(findings)
     }
 
@@ -346,7 +346,7 @@ impl Examination<'_> {
         };
         // A stranger who gets no session, or may not read the ACL, is none to whom it is open.
         let acl = looking.await.unwrap_or_default();
-        let _ = client.close(self.patience).await;
+        let _ = client.close_timeout(self.patience).await;
         let is_local = servers.iter().all(|server| match &server.reach {
             Reach::Reached { is_local, .. } => *is_local,
             _ => true,

@@ -45,7 +45,7 @@ pub(super) async fn measure(config: Config, asked: Duration, patience: Duration)
     let opened_within = begun.elapsed();
     let limited = session.with_deadline(patience);
     let facts = facts(&session, &limited, asked, opened_within).await;
-    let _ = session.close(CLOSE_LIMIT).await;
+    let _ = session.close_timeout(CLOSE_LIMIT).await;
     facts.map_err(|error| error.to_string())
 }
 

@@ -67,7 +67,7 @@ impl SessionTicket {
             last_zxid: self.last_zxid,
         };
         let session = Session::resume(config, &export).await.ok()?;
-        session.close(self.timeout).await.ok()
+        session.close_timeout(self.timeout).await.ok()
     }
 }
 
