@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
 //! | `holder_deaths` | the time from a holder's death to the next grant |
+//! | `agent_soak` | memory and processor time of many guards of one agent |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
@@ -16,6 +17,7 @@
 //! | `java` | the Java peers and their jars |
 //! | `table`, `machine`, `page`, `executables`, `command` | what the tasks share |
 
+mod agent_soak;
 mod bench;
 mod book;
 mod command;
@@ -68,6 +70,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    AgentSoak(agent_soak::Args),
     Bench(bench::Args),
     Book(book::Args),
     ConsoleCheck(console_check::Args),
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         }
     }
     let result = match cli.task {
+        Task::AgentSoak(args) => agent_soak::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Book(args) => book::run(&args),
         Task::ConsoleCheck(args) => console_check::run(&args),

@@ -203,3 +203,61 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::{Request, StatusCode};
+    use baton::embedded::Embedded;
+    use serde_json::Value;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    /// A request of this user to the agent: its status, and the first object of its answer.
+    async fn ask(shared: &Shared, uid: u32, method: &str, path: &str) -> (StatusCode, Value, Body) {
+        let caller = Caller { uid, pid: None };
+        let router = router(shared.clone()).layer(Extension(caller));
+        let request = Request::builder().method(method).uri(path);
+        let response = router.oneshot(request.body(Body::empty()).unwrap()).await;
+        let response = response.unwrap();
+        let status = response.status();
+        let mut body = response.into_body();
+        let mut first = Vec::new();
+        while !first.contains(&b'}') {
+            let frame = std::future::poll_fn(|cx| {
+                hyper::body::Body::poll_frame(std::pin::Pin::new(&mut body), cx)
+            });
+            let Some(frame) = frame.await else { break };
+            first.extend_from_slice(frame.unwrap().data_ref().unwrap());
+        }
+        (status, serde_json::from_slice(&first).unwrap(), body)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a73_no_user_sees_or_ends_what_another_one_holds() {
+        let server = Embedded::in_memory().await.unwrap();
+        let config = baton::Config::new(&server.connect_string()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let options = AgentOptions::new(config);
+        let agent = Agent::bind(&folder.path().join("sock"), options).await;
+        let shared = agent.unwrap().shared;
+        let (status, held, _open) = ask(&shared, 1001, "POST", "/v1/lock/a").await;
+        assert_eq!((status, &held["event"]), (StatusCode::OK, &"held".into()));
+        let guard = held["guard"].as_str().unwrap();
+        for action in ["renew", "release"] {
+            let path = format!("/v1/guard/{guard}/{action}");
+            let (status, other, _) = ask(&shared, 1002, "POST", &path).await;
+            let none = "/v1/guard/00000000000000000000000000000000/renew";
+            let (unknown, _, _) = ask(&shared, 1002, "POST", none).await;
+            assert_eq!(
+                (status, unknown),
+                (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND)
+            );
+            assert_eq!(other["code"], "refused");
+        }
+        let path = format!("/v1/guard/{guard}/renew");
+        let (status, _, _) = ask(&shared, 1001, "POST", &path).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+}

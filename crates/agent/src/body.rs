@@ -18,6 +18,11 @@ pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<T, ApiError>
         ApiError::refused("the body", cause, "send less")
             .with_status(axum::http::StatusCode::PAYLOAD_TOO_LARGE)
     })?;
+    parse(&bytes)
+}
+
+/// Reads the JSON of a body.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = match bytes.trim_ascii() {
         [] => b"{}",
         text => text,

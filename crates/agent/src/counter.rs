@@ -62,3 +62,10 @@ pub(crate) async fn get(
     shared.sessions.note(read.as_ref().err());
     Ok(Json(CounterValue { value: read? }))
 }
+
+/// Reads bytes as a body, for a fuzzer.
+#[cfg(feature = "testing")]
+pub(crate) fn parse(bytes: &[u8]) {
+    // Refused or not, it ends.
+    let _ = crate::body::parse::<AddRequest>(bytes);
+}

@@ -12,6 +12,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::events::respond;
 use crate::held::{Holding, data_of, hold};
+use crate::openapi::{Field, Kind};
 use crate::state::Shared;
 use crate::waiting::{waiting, within};
 
@@ -26,6 +27,15 @@ pub(crate) struct ElectRequest {
     data: String,
     data_base64: Option<String>,
 }
+
+/// The fields of [`ElectRequest`].
+pub(crate) const FIELDS: [Field; 5] = [
+    Field::new("wait_ms", Kind::Count),
+    Field::new("session_timeout_ms", Kind::Count),
+    Field::new("name", Kind::Text),
+    Field::new("data", Kind::Text),
+    Field::new("data_base64", Kind::Text),
+];
 
 pub(crate) async fn post(
     State(shared): State<Shared>,
@@ -69,4 +79,11 @@ pub(crate) async fn post(
         }
     })
     .await)
+}
+
+/// Reads bytes as a body, for a fuzzer.
+#[cfg(feature = "testing")]
+pub(crate) fn parse(bytes: &[u8]) {
+    // Refused or not, it ends.
+    let _ = crate::body::parse::<ElectRequest>(bytes);
 }

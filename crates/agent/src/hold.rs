@@ -135,3 +135,10 @@ pub(crate) async fn delete(
         }
     }
 }
+
+/// Reads bytes as a body, for a fuzzer.
+#[cfg(feature = "testing")]
+pub(crate) fn parse(bytes: &[u8]) {
+    // Refused or not, it ends.
+    let _ = crate::body::parse::<HoldRequest>(bytes);
+}

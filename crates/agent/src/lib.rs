@@ -10,9 +10,9 @@
 //! | module | owns |
 //! |---|---|
 //! | `agent` | the listening socket, the bound on connections, the stop |
-//! | `routes` | which handler answers which path |
+//! | `routes` | which handler answers which path, and the fields of each request |
 //! | `hold`, `election` | the handlers of locks that outlive their request, and of leadership |
-//! | `lock`, `queue`, `member`, `counter`, `listing`, `health` | the other handlers |
+//! | `lock`, `guard`, `queue`, `member`, `counter`, `listing`, `health` | the other handlers |
 //! | `waiting` | a caller that waits: for how long, and the events of its position |
 //! | `state` | what the handlers share |
 //! | `hold_table`, `claims` | locks that outlive their request; claims on items of work queues |
@@ -22,6 +22,7 @@
 //! | `events` | a response of JSON lines |
 //! | `body` | the JSON of a request, and the limits on it |
 //! | `error` | refusals: thing, cause, next step, HTTP status |
+//! | `openapi` | requests as they are documented |
 //! | `lease` | the end of a lease, as callers receive it |
 //! | `boot_clock` | the clock of leases, as callers of the same machine read it |
 
@@ -36,6 +37,7 @@ mod counter;
 mod election;
 mod error;
 mod events;
+mod guard;
 mod health;
 mod held;
 mod hold;
@@ -44,6 +46,7 @@ mod lease;
 mod listing;
 mod lock;
 mod member;
+mod openapi;
 mod queue;
 mod routes;
 mod sessions;
@@ -51,3 +54,5 @@ mod state;
 mod waiting;
 
 pub use agent::{Agent, AgentOptions, StartError};
+#[cfg(feature = "testing")]
+pub use routes::parse_bodies;

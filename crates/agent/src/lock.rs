@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::respond;
 use crate::held::{Holding, hold};
+use crate::openapi::{Field, Kind};
 use crate::state::Shared;
 use crate::waiting::{waiting, within};
 
@@ -42,6 +43,16 @@ pub(crate) struct LockRequest {
     name: Option<String>,
     lock_delay_ms: Option<u64>,
 }
+
+/// The fields of [`LockRequest`].
+pub(crate) const FIELDS: [Field; 6] = [
+    Field::new("mode", Kind::Word(&["exclusive", "read", "write", "slot"])),
+    Field::new("slots", Kind::Count),
+    Field::new("wait_ms", Kind::Count),
+    Field::new("session_timeout_ms", Kind::Count),
+    Field::new("name", Kind::Text),
+    Field::new("lock_delay_ms", Kind::Count),
+];
 
 impl LockRequest {
     pub(crate) fn timeout_ms(&self) -> Option<u64> {
@@ -171,4 +182,11 @@ fn taken(path: &str) -> ApiError {
         "somebody else holds it",
         next,
     )
+}
+
+/// Reads bytes as a body, for a fuzzer.
+#[cfg(feature = "testing")]
+pub(crate) fn parse(bytes: &[u8]) {
+    // Refused or not, it ends.
+    let _ = crate::body::parse::<LockRequest>(bytes);
 }

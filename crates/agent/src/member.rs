@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::respond;
 use crate::held::data_of;
+use crate::openapi::{Field, Kind};
 use crate::state::Shared;
 
 /// The body of a request to join.
@@ -26,6 +27,14 @@ pub(crate) struct JoinRequest {
     data_base64: Option<String>,
     session_timeout_ms: Option<u64>,
 }
+
+/// The fields of [`JoinRequest`].
+pub(crate) const FIELDS: [Field; 4] = [
+    Field::required("id", Kind::Text),
+    Field::new("data", Kind::Text),
+    Field::new("data_base64", Kind::Text),
+    Field::new("session_timeout_ms", Kind::Count),
+];
 
 pub(crate) async fn post(
     State(shared): State<Shared>,
@@ -109,4 +118,11 @@ fn shown(member: &Member) -> Value {
         "data": String::from_utf8_lossy(&member.data),
         "session": format!("0x{:x}", member.session_id),
     })
+}
+
+/// Reads bytes as a body, for a fuzzer.
+#[cfg(feature = "testing")]
+pub(crate) fn parse(bytes: &[u8]) {
+    // Refused or not, it ends.
+    let _ = crate::body::parse::<JoinRequest>(bytes);
 }

@@ -21,6 +21,7 @@ use crate::error::{ApiError, Code};
 use crate::events::{Events, respond};
 use crate::held::data_of;
 use crate::lease::Lease;
+use crate::openapi::{Answer, Field, Kind, Operation};
 use crate::state::Shared;
 use crate::waiting::within;
 
@@ -55,6 +56,39 @@ struct SettleRequest {
     reason: String,
     delay_ms: Option<u64>,
 }
+
+/// The fields of [`SettleRequest`].
+const SETTLE_FIELDS: [Field; 3] = [
+    Field::required("claim", Kind::Text),
+    Field::new("reason", Kind::Text),
+    Field::new("delay_ms", Kind::Count),
+];
+
+/// The requests about a queue.
+pub(crate) const OPERATIONS: [Operation; 5] = [
+    Operation::post("/v1/queue/{path}/put", "Puts an item.").fields(&[
+        Field::new("data", Kind::Text),
+        Field::new("data_base64", Kind::Text),
+        Field::new("priority", Kind::Count),
+        Field::new("delay_ms", Kind::Count),
+        Field::new("id", Kind::Text),
+        Field::new("max_attempts", Kind::Count),
+    ]),
+    Operation::post(
+        "/v1/queue/{path}/take",
+        "Takes an item; it comes back if the response closes first.",
+    )
+    .fields(&[
+        Field::new("wait_ms", Kind::Count),
+        Field::new("visibility_ms", Kind::Count),
+        Field::new("session_timeout_ms", Kind::Count),
+        Field::new("name", Kind::Text),
+    ])
+    .answers(Answer::Stream),
+    Operation::post("/v1/queue/{path}/ack", "Removes an item: it is done.").fields(&SETTLE_FIELDS),
+    Operation::post("/v1/queue/{path}/nack", "Gives an item back.").fields(&SETTLE_FIELDS),
+    Operation::post("/v1/queue/{path}/extend", "Extends a claim.").fields(&SETTLE_FIELDS),
+];
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -256,4 +290,12 @@ async fn own(shared: &Shared, caller: Caller, claim: Claim, events: Events) {
     }
     // The item is for the next consumer at once. No server has to say so: the claim ends by itself.
     let _ = claim.release().await;
+}
+
+/// Reads bytes as a body, for a fuzzer.
+#[cfg(feature = "testing")]
+pub(crate) fn parse(bytes: &[u8]) {
+    let _ = crate::body::parse::<PutRequest>(bytes);
+    let _ = crate::body::parse::<TakeRequest>(bytes);
+    let _ = crate::body::parse::<SettleRequest>(bytes);
 }

@@ -1,70 +1,182 @@
-//! The interface, version 1: which handler answers which path.
+//! The interface, version 1: which handler answers which path, and the fields of each request. The
+//! router and the OpenAPI document are both made of the one table.
 
-use axum::body::Body;
-use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
-use serde::Deserialize;
-use serde_json::json;
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use serde_json::Value;
 
-use crate::body;
-use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::held::Write;
+use crate::openapi::{self, Answer, Field, Kind, Operation};
 use crate::state::Shared;
-use crate::{counter, election, health, hold, listing, lock, member, queue};
+use crate::{counter, election, guard, health, hold, listing, lock, member, queue};
 
-/// The interface. Each request needs its [`Caller`] as an extension.
+/// A pattern of paths, its handlers, and what they do.
+struct Route {
+    pattern: &'static str,
+    handlers: fn() -> MethodRouter<Shared>,
+    operations: &'static [Operation],
+}
+
+/// Each request of the interface.
+const ROUTES: [Route; 12] = [
+    Route {
+        pattern: "/v1/lock/{*path}",
+        handlers: || post(lock::post),
+        operations: &[Operation::post(
+            "/v1/lock/{path}",
+            "Holds a lock as long as the response is open.",
+        )
+        .fields(&lock::FIELDS)
+        .answers(Answer::Stream)],
+    },
+    Route {
+        pattern: "/v1/guard/{id}/{action}",
+        handlers: || post(guard::post),
+        operations: &[
+            Operation::post(
+                "/v1/guard/{id}/release",
+                "Releases, and waits for a server's confirmation.",
+            ),
+            Operation::post(
+                "/v1/guard/{id}/renew",
+                "The milliseconds left of the lease, counted from before the request was sent.",
+            ),
+            Operation::post(
+                "/v1/guard/{id}/txn",
+                "Applies writes together if the lock is still held.",
+            )
+            .fields(&[Field::required("writes", Kind::List)]),
+        ],
+    },
+    Route {
+        pattern: "/v1/token/{*path}",
+        handlers: || get(listing::token),
+        operations: &[Operation::get(
+            "/v1/token/{path}/{number}",
+            "Whether the number is the token of the present holder.",
+        )],
+    },
+    Route {
+        pattern: "/v1/hold/{*path}",
+        handlers: || post(hold::post).delete(hold::delete),
+        operations: &[
+            Operation::post("/v1/hold/{path}", "Holds a lock that outlives the request.").fields(
+                &[
+                    Field::required("ttl_ms", Kind::Count),
+                    Field::new("token", Kind::Count),
+                    Field::new("lock", Kind::Object),
+                ],
+            ),
+            Operation::delete("/v1/hold/{path}", "Releases such a lock.")
+                .parameters(&[Field::required("token", Kind::Count)]),
+        ],
+    },
+    Route {
+        pattern: "/v1/elect/{*path}",
+        handlers: || post(election::post),
+        operations: &[Operation::post(
+            "/v1/elect/{path}",
+            "Leads as long as the response is open.",
+        )
+        .fields(&election::FIELDS)
+        .answers(Answer::Stream)],
+    },
+    Route {
+        pattern: "/v1/queue/{*path}",
+        handlers: || post(queue::post),
+        operations: &queue::OPERATIONS,
+    },
+    Route {
+        pattern: "/v1/member/{*path}",
+        handlers: || post(member::post).get(member::get),
+        operations: &[
+            Operation::post(
+                "/v1/member/{path}",
+                "Is a member as long as the response is open.",
+            )
+            .fields(&member::FIELDS)
+            .answers(Answer::Stream),
+            Operation::get("/v1/member/{path}", "The members, a line for each change.")
+                .answers(Answer::Stream),
+        ],
+    },
+    Route {
+        pattern: "/v1/counter/{*path}",
+        handlers: || post(counter::post).get(counter::get),
+        operations: &[
+            Operation::post(
+                "/v1/counter/{path}/add",
+                "Adds to a counter, and returns its value.",
+            )
+            .fields(&[Field::new("delta", Kind::Integer)]),
+            Operation::get("/v1/counter/{path}", "The value of a counter."),
+        ],
+    },
+    Route {
+        pattern: "/v1/locks",
+        handlers: || get(listing::locks),
+        operations: &[Operation::get(
+            "/v1/locks",
+            "Who holds and who waits: of one lock, or of all below a prefix.",
+        )
+        .parameters(&[
+            Field::new("path", Kind::Text),
+            Field::new("prefix", Kind::Text),
+        ])],
+    },
+    Route {
+        pattern: "/v1/health",
+        handlers: || get(health::get),
+        operations: &[Operation::get(
+            "/v1/health",
+            "The agent, its sessions, and since when no server answers.",
+        )],
+    },
+    Route {
+        pattern: "/v1/openapi.json",
+        handlers: || get(document),
+        operations: &[Operation::get("/v1/openapi.json", "This document.")],
+    },
+    Route {
+        pattern: "/metrics",
+        handlers: || get(health::metrics),
+        operations: &[
+            Operation::get("/metrics", "Metrics of the agent for Prometheus.")
+                .answers(Answer::Text),
+        ],
+    },
+];
+
+/// The interface. Each request needs its [`Caller`](crate::caller::Caller) as an extension.
 pub(crate) fn router(shared: Shared) -> Router {
-    Router::new()
-        .route("/v1/lock/{*path}", post(lock::post))
-        .route("/v1/guard/{id}/{action}", post(guard))
-        .route("/v1/token/{*path}", get(listing::token))
-        .route("/v1/hold/{*path}", post(hold::post).delete(hold::delete))
-        .route("/v1/elect/{*path}", post(election::post))
-        .route("/v1/queue/{*path}", post(queue::post))
-        .route("/v1/member/{*path}", post(member::post).get(member::get))
-        .route("/v1/counter/{*path}", post(counter::post).get(counter::get))
-        .route("/v1/locks", get(listing::locks))
-        .route("/v1/health", get(health::get))
-        .route("/metrics", get(health::metrics))
+    let router = ROUTES.iter().fold(Router::new(), |router, route| {
+        router.route(route.pattern, (route.handlers)())
+    });
+    router
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(shared)
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TxnRequest {
-    writes: Vec<Write>,
+/// Reads bytes as the body of each request, for a fuzzer.
+#[cfg(feature = "testing")]
+pub fn parse_bodies(bytes: &[u8]) {
+    lock::parse(bytes);
+    hold::parse(bytes);
+    election::parse(bytes);
+    member::parse(bytes);
+    queue::parse(bytes);
+    guard::parse(bytes);
+    counter::parse(bytes);
 }
 
-async fn guard(
-    State(shared): State<Shared>,
-    Extension(caller): Extension<Caller>,
-    Path((id, action)): Path<(String, String)>,
-    body: Body,
-) -> Result<Response, ApiError> {
-    match action.as_str() {
-        "release" => Ok(Json(shared.held.release(caller, &id).await?).into_response()),
-        "renew" => {
-            let lease_ms = shared.held.renew(caller, &id)?;
-            Ok(Json(json!({ "lease_ms": lease_ms })).into_response())
-        }
-        "txn" => {
-            let request: TxnRequest = body::read(body).await?;
-            shared.held.txn(caller, &id, request.writes).await?;
-            Ok(Json(json!({ "applied": true })).into_response())
-        }
-        _ => {
-            let next = "use release, renew or txn";
-            let thing = format!("/v1/guard/{id}/{action}");
-            Err(ApiError::refused(thing, "no such operation", next)
-                .with_status(StatusCode::NOT_FOUND))
-        }
-    }
+async fn document() -> Json<Value> {
+    Json(whole_document())
+}
+
+fn whole_document() -> Value {
+    openapi::document(ROUTES.iter().flat_map(|route| route.operations))
 }
 
 async fn unknown(request: axum::extract::Request) -> ApiError {

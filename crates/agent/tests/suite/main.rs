@@ -8,6 +8,8 @@
 )]
 
 mod bad_input;
+mod hostile;
 mod locks;
+mod openapi;
 mod others;
 mod support;

@@ -35,8 +35,11 @@ impl Stage {
     }
 
     pub async fn with(config: Config) -> Self {
+        Self::on(AgentOptions::new(config)).await
+    }
+
+    pub async fn on(options: AgentOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let options = AgentOptions::new(config);
         let socket = folder.path().join("sock");
         let agent = Agent::bind(&socket, options).await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -120,7 +123,7 @@ impl Answer {
         }
     }
 
-    async fn whole(&mut self) -> Value {
+    pub async fn whole(&mut self) -> Value {
         match self.length {
             Some(length) => {
                 let mut body = vec![0; length];

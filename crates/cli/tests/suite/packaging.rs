@@ -154,7 +154,7 @@ fn the_unit_starts_what_the_package_installs() {
     let unit = text("systemd/baton.service");
     assert!(unit.contains("ExecStart=/usr/bin/baton serve --config /etc/baton/server.toml\n"));
     let manifest = include_str!("../../Cargo.toml");
-    for installed in ["\"usr/bin/\"", "\"etc/baton/\"", "/baton-backup.*\""] {
+    for installed in ["\"usr/bin/\"", "\"etc/baton/\"", "/baton-agent.*\"", "/baton-backup.*\""] {
         assert!(manifest.contains(installed), "{installed}");
     }
     let backup = text("systemd/baton-backup.service");
@@ -166,6 +166,18 @@ fn the_unit_starts_what_the_package_installs() {
     let ran = Home::new().run(&args);
     assert_eq!((ran.code, args[0]), (2, "backup"), "{ran:?}");
     assert!(ran.err.contains("/etc/baton/backup.token"), "{ran:?}");
+    let agent = text("systemd/baton-agent.service");
+    let command = agent
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/baton "));
+    let args: Vec<&str> = command.unwrap().split(' ').collect();
+    // Its socket cannot be made here; a flag that is unknown would be a 2.
+    let args = [&args[..], &["--servers", "127.0.0.1:1", "--connect-timeout", "1ms"]].concat();
+    let ran = Home::new().run(&args);
+    assert_eq!((ran.code, args[0]), (125, "agent"), "{ran:?}");
+    // The path at which clients look for the machine's agent.
+    let socket = text("systemd/baton-agent.socket");
+    assert!(socket.contains("ListenStream=/run/baton/agent.sock\n"));
     // The path at which commands look for the machine's server.
     let socket = text("systemd/baton.socket");
     assert!(socket.contains("ListenStream=/run/baton/baton.sock\n"));
