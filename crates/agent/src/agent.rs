@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use baton::Config;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
@@ -178,10 +178,14 @@ impl Agent {
                 );
                 continue;
             };
-            let router = router.clone().layer(Extension(caller));
+            // The routes are shared: a layer of each connection would copy them.
+            let routes = TowerToHyperService::new(router.clone());
             connections.spawn(async move {
                 let _place = place;
-                let service = TowerToHyperService::new(router);
+                let service = service_fn(move |mut request| {
+                    request.extensions_mut().insert(caller);
+                    routes.call(request)
+                });
                 let served = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_TIMEOUT)
@@ -206,6 +210,7 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
+    use axum::Extension;
     use axum::body::Body;
     use axum::http::{Request, StatusCode};
     use baton::embedded::Embedded;

@@ -71,7 +71,8 @@ pub(crate) async fn post(
     let client = shared.sessions.client(caller, request.session_timeout_ms)?;
     Ok(respond(move |events| async move {
         let progress = WaitProgress::new();
-        let acquiring = acquire(&client, &path, &request, caller, &progress);
+        // Boxed so that the future of a lock that is held stays small.
+        let acquiring = Box::pin(acquire(&client, &path, &request, caller, &progress));
         let Some(granted) = waiting(acquiring, request.wait_ms, &progress, &events).await else {
             return;
         };
