@@ -10,6 +10,7 @@
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
 //! | `book` | the pages as a book with a search, its links checked |
+//! | `release/` | all files of a release, each checked by installing it |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
@@ -40,6 +41,7 @@ mod peer;
 mod peers_break;
 mod process;
 mod register;
+mod release;
 mod secure;
 mod table;
 
@@ -92,6 +94,7 @@ enum Task {
     Mutants(mutants::Args),
     PeersBreak(peers_break::Args),
     Pods(ensemble::pods::Args),
+    Release(release::Args),
     Upgrade(ensemble::upgrade::Args),
     #[command(hide = true)]
     Turn(register::Turn),
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         Task::Mutants(args) => mutants::run(&args),
         Task::PeersBreak(args) => peers_break::run(&args),
         Task::Pods(args) => ensemble::pods::run(&args),
+        Task::Release(args) => release::run(&args),
         Task::Upgrade(args) => ensemble::upgrade::run(&args),
         Task::Turn(turn) => register::take_turn(&turn),
         Task::Member(member) => peer::member::take_part(member),

@@ -77,7 +77,7 @@ fn one_line(text: &str) -> String {
 pub(crate) fn start_remedy(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::NotFound => {
-            "mount /proc: a further process of baton is started by /proc/self/exe"
+            "mount /proc and /dev: a further process of baton is started by /proc/self/exe, with /dev/null"
         }
         std::io::ErrorKind::PermissionDenied => "let this user execute baton",
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
