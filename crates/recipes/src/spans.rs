@@ -1,6 +1,6 @@
 //! The spans that recipes open, for programs that record them with `tracing`.
 //!
-//! Owns their names and fields, which docs/user/operations.md lists. There is one for each step of
+//! Owns their names and fields, which docs/operate/monitor.md lists. There is one for each step of
 //! a recipe and none for a single operation of the client, so that they cost nothing that can be
 //! measured; without a subscriber they are not made at all.
 

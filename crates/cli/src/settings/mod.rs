@@ -2,7 +2,7 @@
 //!
 //! [`SETTINGS`] defines each once: its name in `baton.toml`, its flag, its key in ZooKeeper's
 //! `zoo.cfg`, its type and its help. Flags, both kinds of file, `--print-config` and the table in
-//! `docs/user/operations.md` are derived from that. A flag outweighs the variable of its setting,
+//! `docs/operate/configure.md` are derived from that. A flag outweighs the variable of its setting,
 //! this one the file, and the file the default. Starts nothing and makes no file.
 //!
 //! | module | owns |

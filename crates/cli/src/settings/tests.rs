@@ -746,7 +746,7 @@ fn an_ensemble_is_named_alike_by_a_baton_toml_and_by_flags() {
     assert_eq!(again.target().options.ensemble, Some(two));
 }
 
-/// The tables of `docs/user/operations.md`.
+/// The tables of `docs/operate/configure.md`.
 fn tables() -> [String; 3] {
     let mut settings = String::from(
         "| setting | flag | zoo.cfg | default | what it is |\n|---|---|---|---|---|\n",
@@ -807,12 +807,12 @@ fn tables() -> [String; 3] {
 
 #[test]
 fn the_documents_have_every_setting() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/user/operations.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/configure.md");
     let text = std::fs::read_to_string(&file).unwrap();
     for table in tables() {
         assert!(
             text.contains(&table),
-            "docs/user/operations.md lacks this table, or has another state of it:\n{table}"
+            "docs/operate/configure.md lacks this table, or has another state of it:\n{table}"
         );
     }
 }

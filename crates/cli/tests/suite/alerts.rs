@@ -106,7 +106,7 @@ fn the_metrics_of_an_expression_are_found() {
 }
 
 /// On the page of a server that has a certificate, or was backed up; not on that of one that has
-/// just started. The table of metrics in operations.md has each that a server can show.
+/// just started. The table of metrics in monitor.md has each that a server can show.
 const SHOWN_LATER: [&str; 3] = [
     "baton_backup_last_success_timestamp_seconds",
     "baton_peer_tls_certificate_not_after_timestamp_seconds",
@@ -139,7 +139,7 @@ fn every_metric_of_the_rules_and_the_dashboard_is_on_a_page_of_a_server() {
             shown.extend(names_at(address));
         }
     }
-    let table = include_str!("../../../../docs/user/operations.md");
+    let table = include_str!("../../../../docs/operate/monitor.md");
     for name in SHOWN_LATER {
         assert!(table.contains(&format!("\n| `{name}` | ")), "{name}");
         assert!(shown.insert(name.to_owned()), "{name} is always shown");

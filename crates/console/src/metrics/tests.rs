@@ -597,11 +597,11 @@ fn a_name_that_attacks_makes_no_second_line_and_no_second_series() {
 
 #[test]
 fn every_metric_is_in_the_page_and_in_the_operators_handbook() {
-    let docs = include_str!("../../../../docs/user/operations.md");
+    let docs = include_str!("../../../../docs/operate/monitor.md");
     let text = Story::new().text(0);
     for (name, kind, help) in RecipeMetrics::described() {
         let row = format!("| `{name}` | {kind} | {help} |");
-        assert!(docs.contains(&row), "docs/user/operations.md lacks\n{row}");
+        assert!(docs.contains(&row), "docs/operate/monitor.md lacks\n{row}");
         assert!(text.contains(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")));
     }
 }

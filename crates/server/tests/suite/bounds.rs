@@ -1,4 +1,4 @@
-//! The table of docs/user/operations.md of what a peer can use up, walked row by row by a hostile
+//! The table of docs/operate/limits.md of what a peer can use up, walked row by row by a hostile
 //! client: the bound holds, others go on, and the metrics of the row show what happened.
 
 use std::any::Any;
@@ -18,7 +18,7 @@ use crate::support::gate::{Gate, GatedStorage};
 use crate::support::http;
 use crate::support::{PATIENCE, Wire, create, get, in_memory, no_session, set, watched};
 
-const DOCS: &str = include_str!("../../../../docs/user/operations.md");
+const DOCS: &str = include_str!("../../../../docs/operate/limits.md");
 
 /// What is left after an attack: what the hostile clients hold, and the server. Dropped in this
 /// order: a server that is dropped waits for its disk, which an attack may have shut.
@@ -81,7 +81,7 @@ fn quoted(cell: &'static str) -> impl Iterator<Item = &'static str> {
 }
 
 fn rows() -> Vec<Row> {
-    let (_, section) = DOCS.split_once("### What a peer can use up").unwrap();
+    let (_, section) = DOCS.split_once("## What a peer can use up").unwrap();
     let section = section.split("\n#").next().unwrap();
     let table = section.lines().filter(|line| line.starts_with("| "));
     let cells = table.map(|line| line.trim_matches('|').split(" | ").collect::<Vec<_>>());
@@ -105,7 +105,7 @@ fn every_row_has_a_bound_that_is_a_setting_or_a_number_a_metric_and_an_attack() 
             .map(|row| row.resource)
             .collect::<std::collections::BTreeSet<_>>(),
         probes.keys().copied().collect(),
-        "the table of docs/user/operations.md and the attacks of this test"
+        "the table of docs/operate/limits.md and the attacks of this test"
     );
     for row in rows {
         assert!(!row.metrics.is_empty(), "{} has no metric", row.resource);

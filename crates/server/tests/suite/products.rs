@@ -15,7 +15,7 @@ use crate::support::http;
 use crate::support::{Wire, create, in_memory};
 
 const PAGE: &str = include_str!("../../../../docs/internals/limits.md");
-const OPERATIONS: &str = include_str!("../../../../docs/user/operations.md");
+const LIMITS_OF_PEERS: &str = include_str!("../../../../docs/operate/limits.md");
 /// The most names of a client, its address among them, and entries of an ACL.
 const NAMES: usize = 64;
 const ENTRIES: usize = 4096;
@@ -105,7 +105,7 @@ fn the_table_of_products_and_the_code_and_the_table_of_bounds_agree() {
         ("16 MiB in all", "| sixteen times `max_outbound_bytes` |"),
     ] {
         assert!(PAGE.contains(here), "limits.md: {here}");
-        assert!(OPERATIONS.contains(there), "operations.md: {there}");
+        assert!(LIMITS_OF_PEERS.contains(there), "operate/limits.md: {there}");
     }
     assert!(PAGE.contains(&format!("{MULTI} operations, and {CHECKS} operations")));
 }

@@ -228,13 +228,13 @@ mod tests {
     use crate::admin::members;
 
     #[test]
-    fn every_figure_has_one_name_and_docs_operations_shows_it() {
-        let docs = include_str!("../../../../../docs/user/operations.md");
+    fn every_figure_has_one_name_and_docs_monitor_shows_it() {
+        let docs = include_str!("../../../../../docs/operate/monitor.md");
         let mut names: Vec<_> = all().map(|metric| metric.name).collect();
         for name in &names {
             assert!(
                 docs.contains(&format!("`{name}`")),
-                "docs/user/operations.md does not show {name}"
+                "docs/operate/monitor.md does not show {name}"
             );
         }
         names.sort_unstable();
@@ -307,8 +307,8 @@ mod tests {
     /// Checks that none of ZooKeeper's metrics, those that a server of 3.8.0 shows and those that
     /// its source of 3.10 names, is passed over in silence.
     #[test]
-    fn every_figure_of_zookeepers_is_here_or_docs_operations_says_why_not() {
-        let docs = include_str!("../../../../../docs/user/operations.md");
+    fn every_figure_of_zookeepers_is_here_or_docs_monitor_says_why_not() {
+        let docs = include_str!("../../../../../docs/operate/monitor.md");
         let (_, absent) = docs.split_once("why it is not here").unwrap();
         let (absent, _) = absent.split_once("Worth an alarm").unwrap();
         let absent: Vec<&str> = absent.split('`').skip(1).step_by(2).collect();

@@ -1,6 +1,6 @@
 //! The table of metrics, each defined once: its name, what it is, what it means, where it comes
 //! from. Names are ZooKeeper's where it has one (protocol.md §7.3); what only Baton has begins with
-//! `baton_`. docs/user/operations.md shows it to operators, with ZooKeeper's metrics that are not
+//! `baton_`. docs/operate/monitor.md shows it to operators, with ZooKeeper's metrics that are not
 //! here.
 
 mod agreement;
