@@ -105,7 +105,10 @@ fn the_table_of_products_and_the_code_and_the_table_of_bounds_agree() {
         ("16 MiB in all", "| sixteen times `max_outbound_bytes` |"),
     ] {
         assert!(PAGE.contains(here), "limits.md: {here}");
-        assert!(LIMITS_OF_PEERS.contains(there), "operate/limits.md: {there}");
+        assert!(
+            LIMITS_OF_PEERS.contains(there),
+            "operate/limits.md: {there}"
+        );
     }
     assert!(PAGE.contains(&format!("{MULTI} operations, and {CHECKS} operations")));
 }

@@ -64,7 +64,9 @@ impl World {
         self.mark(Mark::OldCopyRefused);
         self.note(|_| format!("{id}: is refused as older than entry {acknowledged}"));
         // The refusal may answer a hello of before the node was filled.
-        let last = self.process(id).map(|process| process.consensus.last_index());
+        let last = self
+            .process(id)
+            .map(|process| process.consensus.last_index());
         let is_filled = last.is_some_and(|last| last >= acknowledged);
         if self.node(id).forgotten.is_none() && !is_filled {
             self.broken(format!(
