@@ -196,6 +196,7 @@ impl World {
         // A write that was cut off may have reached the disk that is gone.
         let is_same = node.candidates.is_empty() && copy.image == node.image;
         let former = std::mem::replace(&mut node.image, copy.image);
+        node.was_rolled_back = true;
         node.candidates.clear();
         node.disk = copy.disk;
         node.lost.push(former.clone());

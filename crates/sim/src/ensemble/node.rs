@@ -57,6 +57,9 @@ pub(crate) struct Node {
     /// The newest committed entry that it had before its folder was rolled back, until it has
     /// received that again.
     pub(crate) forgotten: Option<u64>,
+    /// Whether its folder was rolled back at any time. What it receives again may not be durable
+    /// when the next copy is put back.
+    pub(crate) was_rolled_back: bool,
     /// Up to this term it may have given votes that its folder does not have.
     pub(crate) forgotten_term: u64,
     pub(crate) stopped: Option<Stopped>,

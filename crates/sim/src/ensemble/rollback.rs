@@ -63,14 +63,9 @@ impl World {
     pub(crate) fn refused_as_older_copy(&mut self, id: u64, acknowledged: u64) {
         self.mark(Mark::OldCopyRefused);
         self.note(|_| format!("{id}: is refused as older than entry {acknowledged}"));
-        // The refusal may answer a hello of before the node was filled.
-        let last = self
-            .process(id)
-            .map(|process| process.consensus.last_index());
-        let is_filled = last.is_some_and(|last| last >= acknowledged);
-        if self.node(id).forgotten.is_none() && !is_filled {
+        if !self.node(id).was_rolled_back {
             self.broken(format!(
-                "node {id} has forgotten nothing, and is refused as an older copy"
+                "the folder of node {id} was never rolled back, and is refused as an older copy"
             ));
         }
         if let Some(process) = self.process(id) {

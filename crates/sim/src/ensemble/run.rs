@@ -184,6 +184,7 @@ fn new_node(id: u64, incarnation: u128, rate_ppm: i64) -> Node {
         acknowledged: BTreeMap::new(),
         promised: (0, 0),
         forgotten: None,
+        was_rolled_back: false,
         forgotten_term: 0,
         stopped: None,
         stays_down: false,
