@@ -39,6 +39,11 @@ impl Sessions {
         timeout_ms: Option<u64>,
     ) -> Result<Client, ApiError> {
         let timeout = timeout_ms.map_or(self.default_timeout, Duration::from_millis);
+        if timeout.is_zero() {
+            let cause = "a session of no time ends as it begins".to_owned();
+            let next = "leave session_timeout_ms out, or name milliseconds";
+            return Err(ApiError::refused("session_timeout_ms", cause, next));
+        }
         let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&(caller.uid, timeout)) {
             return Ok(client.clone());

@@ -78,7 +78,8 @@ impl Stage {
             status: 0,
             length: None,
         };
-        within(answer.head()).await;
+        let head = tokio::time::timeout(PATIENCE, answer.head()).await;
+        assert!(head.is_ok(), "no answer to {method} {path} {body}");
         answer
     }
 
@@ -86,7 +87,11 @@ impl Stage {
     pub async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut answer = self.open(method, path, body).await;
         let status = answer.status;
-        (status, within(answer.whole()).await)
+        let whole = tokio::time::timeout(PATIENCE, answer.whole()).await;
+        (
+            status,
+            whole.unwrap_or_else(|_| panic!("no end of the answer to {method} {path} {body}")),
+        )
     }
 
     /// Holds a lock.

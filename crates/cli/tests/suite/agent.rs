@@ -21,6 +21,6 @@ async fn others_see_the_program_that_holds_through_the_agent_and_not_the_agent()
         .unwrap();
     let shown = served.run(&["lock", "show", "/a", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
-    let record = &shown["holders"][0]["record"];
-    assert_eq!(record["pid"], std::process::id(), "{shown}");
+    let holder = &shown["holder"];
+    assert_eq!(holder["pid"], std::process::id(), "{shown}");
 }

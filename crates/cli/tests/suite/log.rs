@@ -182,11 +182,12 @@ fn an_expired_session_has_a_line_with_its_client_and_what_it_held() {
     let mut holder = home.spawn(&[&lock[..], &of_server, &["--", "echo", "held"]].concat());
     assert_eq!(holder.line(), "held");
     drop(holder.end());
-    // One that is killed holds until its session expires.
+    // One that stands still holds until its session expires; of one that is killed the guardian ends
+    // the session.
     let shell = ["--", "sh", "-c", "echo held; exec sleep 60"];
     let mut holder = home.spawn(&[&lock[..], &of_server, &shell].concat());
     assert_eq!(holder.line(), "held");
-    holder.signal("KILL");
+    holder.signal("STOP");
     let shown = [&["lock", "/report"][..], &of_server, &["--", "true"]].concat();
     assert_eq!(home.run(&shown).code, 0, "the lock passes on");
     drop(holder);
@@ -222,7 +223,7 @@ fn one_server_of_an_ensemble_says_that_a_session_expired() {
     let shell = ["sh", "-c", "echo held; exec sleep 60"];
     let mut holder = home.spawn(&[&lock[..], &shell].concat());
     assert_eq!(holder.line(), "held");
-    holder.signal("KILL");
+    holder.signal("STOP");
     assert_eq!(home.run(&[&lock[..], &["true"]].concat()).code, 0);
     dev.signal("TERM");
     assert_eq!(dev.end().code, 0);
