@@ -21,19 +21,12 @@ fn interval(options: &Options) -> Duration {
     options.tick.min(shortest).max(Duration::from_millis(1))
 }
 
-/// How often it is measured while there is neither a session nor a connection.
-const UNUSED: Duration = Duration::from_secs(1);
-
 /// Measures the lag until it is dropped. To be run where the socket tasks run.
 pub(crate) async fn measure(state: Arc<ServerState>) {
     let rounds = &state.rounds;
-    let used = interval(&state.options);
+    let every = interval(&state.options);
     rounds.begin();
     loop {
-        let every = match state.idle().is_zero() {
-            true => used,
-            false => used.max(UNUSED),
-        };
         let mark = state.time.mark();
         let due = state.time.now() + every;
         tokio::select! {
@@ -68,8 +61,6 @@ pub(crate) async fn measure(state: Arc<ServerState>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::Relaxed;
-
     use super::*;
     use crate::connections::inbox::Work;
     use crate::report::rate_limit::LINES_EACH;
@@ -84,7 +75,6 @@ mod tests {
             min_session_timeout: 8 * EVERY,
             ..Options::default()
         });
-        state.sessions.store(1, Relaxed);
         tokio::spawn(measure(Arc::clone(&state)));
         turns().await;
         state
@@ -134,19 +124,6 @@ mod tests {
         assert_eq!(state.time.forgiven(), late);
         block(EVERY + 5 * late).await;
         assert_eq!(state.time.forgiven(), 6 * late, "each time anew");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unused_server_is_measured_once_a_second() {
-        let state = beating().await;
-        state.sessions.store(0, Relaxed);
-        block(EVERY).await;
-        let measured = || state.stats.socket_lag.spread().count;
-        let before = measured();
-        for _ in 0..100 {
-            block(EVERY).await;
-        }
-        assert_eq!(measured(), before + 1);
     }
 
     #[tokio::test(start_paused = true)]

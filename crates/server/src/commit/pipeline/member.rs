@@ -81,8 +81,6 @@ use crate::time::Moment;
 /// Ticks that are made up for after the core was late. The others are left out: messages that have
 /// come meanwhile are handled first (R10).
 const MOST_TICKS: u32 = 2;
-/// Ticks that an idle core sleeps through at most: what operators see stays as fresh.
-const MOST_IDLE_TICKS: u32 = 8;
 /// After this many ticks without a message of another server it counts as out of reach.
 const SILENT_TICKS: u32 = 28;
 /// How many terms in which it led a server keeps in mind: more than have entries on their way.
@@ -244,12 +242,13 @@ impl Member {
     }
 
     /// Whether a snapshot takes the place of the state as soon as it is durable.
+    #[cfg(feature = "simulation")]
     pub(crate) const fn is_installing(&self) -> bool {
         self.installing.is_some()
     }
 
     /// Whether this server is connected, and has sent something lately: a leader hears of each
-    /// other server every 4 ticks.
+    /// other server every 2 ticks.
     fn hears(&self, id: u64, now: Instant) -> bool {
         let heard = self.heard_at.get(&id);
         let is_silent =
@@ -300,7 +299,6 @@ impl CommitPipeline {
     pub(crate) fn turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
         self.take_pings(work);
         self.backlog.add(work);
-        self.make_idle_ticks(now);
         self.take_peer_events(now)?;
         self.take_synced()?;
         self.make_ticks(now)?;
@@ -424,10 +422,7 @@ impl CommitPipeline {
     pub(crate) fn member_deadline(&self) -> Option<Instant> {
         let member = &self.member;
         let transfer = self.next_transfer(self.state.time.now());
-        let next_tick = member
-            .next_tick
-            .map(|at| at + member.tick * self.idle_ticks());
-        [next_tick, member.campaign_at, transfer]
+        [member.next_tick, member.campaign_at, transfer]
             .into_iter()
             .flatten()
             .min()

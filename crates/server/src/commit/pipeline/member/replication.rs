@@ -9,7 +9,7 @@ use baton_wal::{Record, Wal};
 
 use super::lateness::{CAUTION, Caution};
 use super::phases::Part;
-use super::{CommitPipeline, MOST_IDLE_TICKS, MOST_TICKS, TERMS_KEPT};
+use super::{CommitPipeline, MOST_TICKS, TERMS_KEPT};
 use crate::commit::log::{Done, Job};
 use crate::error::ServerError;
 #[cfg(feature = "simulation")]
@@ -81,46 +81,6 @@ impl CommitPipeline {
         }
         self.consensus.persisted(newest);
         self.install_when_durable(newest)
-    }
-
-    /// Ticks that the core sleeps through: nothing comes of them, and nothing else is awaited that
-    /// is looked at with each tick.
-    pub(crate) fn idle_ticks(&self) -> u32 {
-        let member = &self.member;
-        let is_quiet = !self.log.is_busy()
-            && member.outstanding.batches() == 0
-            && member.members.is_quiet()
-            && !member.is_installing()
-            && member.campaign_at.is_none()
-            && !member.members.is_removed();
-        match is_quiet {
-            true => self.consensus.idle_ticks().min(MOST_IDLE_TICKS),
-            false => 0,
-        }
-    }
-
-    /// Makes the ticks that the core has slept through, before any message is handled: a timeout
-    /// begins anew with a message, and not before it came.
-    pub(crate) fn make_idle_ticks(&mut self, now: Instant) {
-        let idle = self.idle_ticks();
-        let member = &mut self.member;
-        let Some(next_tick) = member.next_tick else {
-            return;
-        };
-        let planned = next_tick + member.tick * idle;
-        if member.role.role != Role::Leader && now > planned + member.tick * MOST_TICKS {
-            // The core was late: messages that have come meanwhile are handled first (R10).
-            member.next_tick = Some(planned);
-            return;
-        }
-        for number in 0..idle {
-            let due = next_tick + member.tick * number;
-            if now < due {
-                break;
-            }
-            member.next_tick = Some(due + member.tick);
-            self.consensus.tick();
-        }
     }
 
     pub(crate) fn make_ticks(&mut self, now: Instant) -> Result<(), ServerError> {
