@@ -73,9 +73,13 @@ async fn many_children(addr: SocketAddr) {
     let paths: Vec<String> = (0..CHILDREN).map(|n| format!("/many/{n:020}")).collect();
     let open = || vec![Acl::open_unsafe()];
     let create = |path| MultiOp::Create(Create::new(path, None, open(), CreateMode::Persistent));
-    let parts = std::iter::once("/many").chain(paths.iter().map(String::as_str));
-    let multi = Request::Multi(parts.map(create).collect());
-    client.call(&multi).await.unwrap();
+    let all: Vec<&str> = std::iter::once("/many")
+        .chain(paths.iter().map(String::as_str))
+        .collect();
+    for some in all.chunks(CHILDREN / 2) {
+        let multi = Request::Multi(some.iter().copied().map(create).collect());
+        client.call(&multi).await.unwrap();
+    }
     client.close().await.unwrap();
 }
 
