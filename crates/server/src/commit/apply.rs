@@ -307,10 +307,14 @@ impl Applier {
             let mut watches = state.watches.lock();
             let mut read_bytes = 0;
             let mut work_done = 0;
-            for step in rest.by_ref().take(STEPS_PER_LOCK) {
+            for _ in 0..STEPS_PER_LOCK {
+                // Before the step is taken: one that is left for the next hold must not be lost.
                 if work_done >= WORK_PER_LOCK {
                     break;
                 }
+                let Some(step) = rest.next() else {
+                    break;
+                };
                 let group = step.group.and_then(|group| work.groups.get(group));
                 let outcome = if step.is_command {
                     let Some((item, identity)) = items.next() else {
