@@ -9,8 +9,8 @@
 //! |---|---|
 //! | `command_file` | the static command: how it is built, and what makes it static |
 //! | `deb` | the Debian package |
-//! | `metadata` | what cargo says of the workspace: versions, dependencies, publishing order |
 //! | `sbom` | the bill of materials |
+//! | `metadata` | what cargo says of the workspace: versions, dependencies, publishing order |
 
 mod command_file;
 mod deb;

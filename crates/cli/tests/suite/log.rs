@@ -182,8 +182,8 @@ fn an_expired_session_has_a_line_with_its_client_and_what_it_held() {
     let mut holder = home.spawn(&[&lock[..], &of_server, &["--", "echo", "held"]].concat());
     assert_eq!(holder.line(), "held");
     drop(holder.end());
-    // One that stands still holds until its session expires; of one that is killed the guardian ends
-    // the session.
+    // One that stands still holds until its session expires; of one that is killed the guardian
+    // ends the session.
     let shell = ["--", "sh", "-c", "echo held; exec sleep 60"];
     let mut holder = home.spawn(&[&lock[..], &of_server, &shell].concat());
     assert_eq!(holder.line(), "held");

@@ -328,8 +328,13 @@ fn add_goes_on_until_the_server_has_caught_up() {
 #[test]
 fn several_servers_come_and_go_with_one_change() {
     let servers = Servers::new(3);
-    let four = "4=127.0.0.1:2004:3004";
-    let five = "5=127.0.0.1:2005:3005";
+    // They wait where clients will come, and do not serve.
+    let waiting: Vec<TcpListener> = (0..3)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let port = |n: usize| waiting[n].local_addr().unwrap().port();
+    let four = &format!("4=127.0.0.1:2004:3004;{}", port(0))[..];
+    let five = &format!("5=127.0.0.1:2005:3005;{}", port(1))[..];
     let added = servers.run(&["add", four, five, "--json"]);
     assert_eq!(added.code, 0, "{added:?}");
     let shown: Value = serde_json::from_str(&added.out).unwrap();
@@ -338,7 +343,7 @@ fn several_servers_come_and_go_with_one_change() {
     assert_eq!(servers.ids(), [1, 2, 3, 4, 5]);
     assert_eq!(servers.changes().len(), 1);
     // Those who are members already are not named to the servers.
-    let six = "6=127.0.0.1:2006:3006";
+    let six = &format!("6=127.0.0.1:2006:3006;{}", port(2))[..];
     let added = servers.run(&["add", four, six]);
     assert_eq!(
         added.out, "servers 4, 6 added; voters: 1, 2, 3, 4, 5, 6\n",
@@ -347,7 +352,10 @@ fn several_servers_come_and_go_with_one_change() {
     assert!(added.err.contains("server 4 is a member already"));
     assert_eq!(
         servers.changes(),
-        ["+server.6=127.0.0.1:2006:3006:participant --"]
+        [format!(
+            "+server.6=127.0.0.1:2006:3006:participant;0.0.0.0:{} --",
+            port(2)
+        )]
     );
     for twice in [&["add", four, four][..], &["remove", "4", "4"]] {
         let ran = servers.run(twice);
