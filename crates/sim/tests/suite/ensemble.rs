@@ -57,7 +57,7 @@ fn a_seed_gives_the_same_run_each_time() {
 /// Seeds that came to all marks when this was written. Others are tried behind them, so a change
 /// that moves the marks costs time and no edit.
 const LIKELY: [u64; 20] = [
-    0, 1, 2, 3, 4, 6, 7, 9, 11, 12, 16, 17, 20, 24, 160, 166, 190, 195, 440, 2498,
+    0, 1, 2, 3, 4, 6, 7, 9, 11, 12, 16, 17, 20, 24, 160, 166, 190, 195, 440, 2519,
 ];
 /// Seeds of the search for what those miss.
 const SEARCHED: u64 = 1500;
