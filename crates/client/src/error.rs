@@ -427,7 +427,7 @@ pub enum ConfigError {
     /// An option cannot be zero.
     #[error("{option} cannot be zero: {why}")]
     BadOption {
-        /// The method of [`Config`].
+        /// The method of [`Config`](crate::Config).
         option: &'static str,
         /// What would come of it.
         why: &'static str,
