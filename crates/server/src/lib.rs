@@ -31,9 +31,8 @@
 //! | `net` | sockets of clients: accepting, handshake, the task of each connection |
 //! | `admin` | four-letter words, HTTP commands, metrics |
 //! | `http` | a small HTTP listener with bounds, for the server and for other programs |
-//! | `commit` | log entries: proposed, written, applied; snapshots and recovery |
+//! | `core` | log entries: proposed, written, applied; the server as one of several |
 //! | `read` | replies to reads, and the watches that they set |
-//! | `ensemble` | the connections to the other servers, and snapshots between servers |
 //! | `state` | what the core and the sockets share |
 //! | `simulated` | known mistakes of a simulated server, and what is counted there |
 //! | `ensemble_status` | what a server of an ensemble knows of its part in it |
@@ -67,9 +66,8 @@ mod auth;
 mod backups;
 mod builder;
 mod calendar;
-mod commit;
 mod connections;
-mod ensemble;
+mod core;
 mod ensemble_status;
 mod error;
 mod exposure;

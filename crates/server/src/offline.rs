@@ -13,9 +13,9 @@ use baton_wal::{
 };
 use bytes::Bytes;
 
-use crate::commit::recover::{self, NODE_ID, Restored, restore, restore_opened};
-use crate::commit::snapshots::write_whole;
-use crate::commit::starting::Starting;
+use crate::core::snapshots::write_whole;
+use crate::core::start::recover::{self, NODE_ID, Restored, restore, restore_opened};
+use crate::core::start::starting::Starting;
 use crate::error::ServerError;
 use crate::progress::Progress;
 

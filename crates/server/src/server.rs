@@ -24,17 +24,17 @@ use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
 use crate::auth::tokens::Tokens;
 use crate::backups::Backups;
-use crate::commit::log::Log;
-use crate::commit::pipeline::CommitPipeline;
-use crate::commit::snapshots::Snapshots;
-use crate::commit::starting::{Stage, Starting};
-use crate::commit::{join, recover};
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::{Expiration, Inbox};
 use crate::connections::outbound::Outbound;
 use crate::connections::registry::Connections;
-use crate::ensemble::Links;
+use crate::core::driver::CoreDriver;
+use crate::core::links::Links;
+use crate::core::log::Log;
+use crate::core::snapshots::Snapshots;
+use crate::core::start::starting::{Stage, Starting};
+use crate::core::start::{join, recover};
 use crate::ensemble_status::EnsembleStatus;
 use crate::error::{ServerError, StartError};
 use crate::folder_watch;
@@ -539,7 +539,7 @@ impl Drop for StopWhenCancelled {
 
 /// The life of the core's thread, once it has begun.
 fn core_thread(
-    begun: Result<(Arc<ServerState>, CommitPipeline), StartError>,
+    begun: Result<(Arc<ServerState>, CoreDriver), StartError>,
     started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
     end: &watch::Sender<Ended>,
 ) {
@@ -618,7 +618,7 @@ pub(crate) fn prepare(
     storage: Arc<dyn Storage>,
     time: ServerTime,
     starting: &Starting,
-) -> Result<(Arc<ServerState>, CommitPipeline), StartError> {
+) -> Result<(Arc<ServerState>, CoreDriver), StartError> {
     let started = time.now();
     let begun = recover::recover(storage, WalOptions::default(), starting)
         .map_err(StartError::of_recovery)?;
@@ -627,7 +627,7 @@ pub(crate) fn prepare(
     let state = state_of(options, audit, begun.tree, time, begun.snapshot);
     let links = Links::alone(recover::NODE_ID);
     let log = Log::inline(begun.wal, &state, &links.wire);
-    let core = CommitPipeline::new(
+    let core = CoreDriver::new(
         Arc::clone(&state),
         begun.consensus,
         log,
@@ -648,7 +648,7 @@ fn prepare_member(
     runtime: &tokio::runtime::Handle,
     starting: &Starting,
     stop: &AtomicBool,
-) -> Result<(Arc<ServerState>, CommitPipeline, Arc<Peers>), StartError> {
+) -> Result<(Arc<ServerState>, CoreDriver, Arc<Peers>), StartError> {
     let time = ServerTime::new();
     let started = time.now();
     let joined = join::join(storage, &options, runtime, starting, stop)?;
@@ -670,7 +670,7 @@ fn prepare_member(
         run: u64::from_le_bytes(run),
     };
     let log = Log::threaded(begun.wal, &state, &links.wire)?;
-    let core = CommitPipeline::new(
+    let core = CoreDriver::new(
         Arc::clone(&state),
         begun.consensus,
         log,

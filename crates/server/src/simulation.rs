@@ -22,19 +22,19 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::commit::join::describe;
-use crate::commit::log::{Log, LogWriter};
-use crate::commit::pipeline::CommitPipeline;
-use crate::commit::recover::recover_member;
-use crate::commit::snapshots::Snapshots;
-use crate::commit::starting::Starting;
 use crate::connections::inbox::Work;
 use crate::connections::peer::Peer;
-use crate::ensemble::Links;
-use crate::ensemble::addresses::PeerAddresses;
-use crate::ensemble::events::EventQueue;
-use crate::ensemble::peer_log::PeerLog;
-use crate::ensemble::wire::Wire;
+use crate::core::driver::CoreDriver;
+use crate::core::links::Links;
+use crate::core::links::addresses::PeerAddresses;
+use crate::core::links::events::EventQueue;
+use crate::core::links::peer_log::PeerLog;
+use crate::core::links::wire::Wire;
+use crate::core::log::{Log, LogWriter};
+use crate::core::snapshots::Snapshots;
+use crate::core::start::join::describe;
+use crate::core::start::recover::recover_member;
+use crate::core::start::starting::Starting;
 use crate::error::{ServerError, StartError};
 use crate::net::accept::{self, Accepted};
 use crate::net::stream::Stream;
@@ -129,7 +129,7 @@ pub struct SimulatedServer {
 
 /// The core, and what writes its log where it does not itself.
 struct Running {
-    core: CommitPipeline,
+    core: CoreDriver,
     log: Option<SimulatedLog>,
 }
 
@@ -206,7 +206,7 @@ impl SimulatedServer {
         let wire: Arc<dyn Wire> = Arc::new(SimulatedWire(Arc::clone(&around)));
         let events = Arc::new(EventQueue::default());
         let (log, writer) = Log::prepare(begun.wal, &state, &wire);
-        let core = CommitPipeline::new(
+        let core = CoreDriver::new(
             Arc::clone(&state),
             begun.consensus,
             log,
@@ -412,7 +412,7 @@ impl SimulatedLog {
     }
 }
 
-/// The core as a task: what [`CommitPipeline::run`] does on its thread.
+/// The core as a task: what [`CoreDriver::run`] does on its thread.
 async fn drive(
     state: Arc<ServerState>,
     running: Arc<Mutex<Option<Running>>>,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::admin::facts;
-use crate::commit::starting::Recovery;
+use crate::core::start::starting::Recovery;
 use crate::state::ServerState;
 
 /// Writes the line. `addresses` are those that the server listens on, each kind with what stands

@@ -324,7 +324,7 @@ pub(crate) mod tests {
     use baton_wal::MemoryStorage;
 
     use super::*;
-    use crate::commit::starting::Starting;
+    use crate::core::start::starting::Starting;
     use crate::server::prepare;
 
     /// State of a server without sockets, whose core does not run.

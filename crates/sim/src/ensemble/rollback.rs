@@ -1,5 +1,5 @@
 //! Folders that were rolled back (R19): each node shows and remembers what was committed and
-//! acknowledged, by the rules of a server (`commit/pipeline/member/rollback.rs` there). Judges who
+//! acknowledged, by the rules of a server (`core/driver/rollback.rs` there). Judges who
 //! votes and who is elected meanwhile, and what becomes of the entries where nobody could know.
 
 use baton_consensus::{Consensus, MessageKind, PeerMessage};

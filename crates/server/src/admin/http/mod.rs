@@ -29,7 +29,7 @@ use self::commands::Asked;
 use crate::admin::members;
 use crate::admin::metrics;
 use crate::auth::tokens::Tokens;
-use crate::commit::starting::Starting;
+use crate::core::start::starting::Starting;
 use crate::http::LongAnswer;
 use crate::report::listings::{ListingName, Source};
 use crate::state::ServerState;

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::access::Refused;
 use super::json as answered;
 use crate::backups::{Fresh, Sent};
-use crate::ensemble::transfer::Pace;
+use crate::core::transfer::Pace;
 use crate::http::LongAnswer;
 use crate::state::ServerState;
 

@@ -1,0 +1,88 @@
+//! The servers of an ensemble compare their states, and whoever differs from a majority stops
+//! (R39).
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use baton_consensus::Role;
+use baton_peers::codec::{Frame, StateDigest};
+
+use super::CoreDriver;
+use super::member::DIGEST_INTERVAL;
+use crate::core::digests::Judgement;
+use crate::error::ServerError;
+
+impl CoreDriver {
+    /// The state after the entry that was just applied.
+    pub(crate) fn note_digest(&mut self, index: u64) {
+        let digest = self.state.tree.read().digest();
+        self.member.digests.applied(StateDigest { index, digest });
+    }
+
+    /// Says to the leader what this server's state is.
+    pub(crate) fn send_digest(&mut self, now: Instant) {
+        let member = &mut self.member;
+        if now < member.next_digest {
+            return;
+        }
+        member.next_digest = now + DIGEST_INTERVAL;
+        if let (Some(leader), Some(state)) = (member.role.leader, member.digests.newest())
+            && leader != member.id
+        {
+            // The next one comes in a moment.
+            let _ = member.links.wire.send(leader, Frame::Digest(state));
+        }
+    }
+
+    /// As the leader: another server has said what its state is.
+    pub(crate) fn compare_digest(
+        &mut self,
+        from: u64,
+        state: StateDigest,
+    ) -> Result<(), ServerError> {
+        let member = &mut self.member;
+        if member.role.role != Role::Leader {
+            return Ok(());
+        }
+        member.digests.reported(from, state);
+        let voters = &self.consensus.membership().voters;
+        let judgement = member.digests.judge(member.id, voters);
+        if judgement != Judgement::Same {
+            self.state.stats.digest_mismatches.fetch_add(1, Relaxed);
+        }
+        match judgement {
+            Judgement::Same => Ok(()),
+            Judgement::OthersDiffer(others) => {
+                for (to, own) in others {
+                    let index = own.index;
+                    tracing::error!(
+                        server = to,
+                        index,
+                        "another server's state differs from that of a majority: it has to stop"
+                    );
+                    let _ = member.links.wire.send(to, Frame::Contradiction(own));
+                }
+                Ok(())
+            }
+            Judgement::LeaderDiffers => Err(ServerError::Diverged { index: state.index }),
+            Judgement::Undecided(others) => {
+                tracing::error!(
+                    ?others,
+                    index = state.index,
+                    "the states of servers differ, and no majority says which is right: start the other servers"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// A server says that a majority has this state.
+    pub(crate) fn contradicted(&self, from: u64, state: StateDigest) -> Result<(), ServerError> {
+        let member = &self.member;
+        if member.role.leader == Some(from) && member.digests.contradict(state) {
+            self.state.stats.digest_mismatches.fetch_add(1, Relaxed);
+            return Err(ServerError::Diverged { index: state.index });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,3 @@
+//! Who leads, and what follows from that.
+
+pub(crate) mod lateness;

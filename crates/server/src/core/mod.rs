@@ -1,0 +1,34 @@
+//! The core: one thread turns what sockets and the other servers hand in into log entries, and
+//! applies them to the tree once they are on disk. Validates no write before it is committed.
+//!
+//! A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `driver` | the core thread: its turns, and what they have the components below do |
+//! | `start/` | from a data folder to a tree, a log and a consensus node that may run |
+//! | `log` | the writer of the log, which the core runs, or a thread of its own |
+//! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |
+//! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
+//! | `member_changes` | from a list of servers to a change of the members |
+//! | `batches/` | requests of clients, from the inbox to an entry of the log |
+//! | `transfer/` | snapshots between servers: sent, received, verified |
+//! | `digests` | whether the servers have the same state |
+//! | `wall_clocks` | the servers' wall clocks, and the time of a log entry |
+//! | `leadership/` | who leads, and what follows from that |
+//! | `timings/` | when entries were proposed, synced and committed: for metrics and traces |
+//! | `links/` | the connections to the other servers, as the core uses them |
+
+mod apply;
+mod batches;
+mod digests;
+pub(crate) mod driver;
+mod leadership;
+pub(crate) mod links;
+pub(crate) mod log;
+mod member_changes;
+pub(crate) mod snapshots;
+pub(crate) mod start;
+mod timings;
+pub(crate) mod transfer;
+mod wall_clocks;
