@@ -7,8 +7,8 @@ use baton_tree::{
 };
 use baton_wal::{BackupReader, WalError};
 
-use crate::calendar;
 use crate::progress::Progress;
+use crate::time::calendar;
 
 /// 2020-01-01, in milliseconds since 1970. No server of Baton has run before.
 const FLOOR_BEGINS_MS: i64 = 1_577_836_800_000;

@@ -17,13 +17,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::admin::http;
-use crate::admin::http::access::Readers;
 use crate::audit::line::{Ending, Operation};
 use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::Attempts;
 use crate::auth::tokens::Tokens;
-use crate::backups::Backups;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::{Expiration, Inbox};
@@ -35,24 +32,30 @@ use crate::core::log::Log;
 use crate::core::snapshots::Snapshots;
 use crate::core::start::starting::{Stage, Starting};
 use crate::core::start::{join, recover};
-use crate::ensemble_status::EnsembleStatus;
 use crate::error::{ServerError, StartError};
-use crate::folder_watch;
-use crate::listener::{self, Listener};
+use crate::listening::listener::{self, Listener};
+use crate::listening::socket_access::SocketAccess;
+use crate::listening::tls::{Certificates, Tls};
 use crate::net::tls_handshake::PortTls;
 use crate::net::{accept, lag};
+use crate::operator::http;
+use crate::operator::http::access::Readers;
 use crate::options::{Options, StorageChoice};
 use crate::report::client_log::ClientLog;
 use crate::report::listings::Listings;
 use crate::session::rounds::Rounds;
-use crate::socket_access::SocketAccess;
-use crate::start_line;
 use crate::state::ServerState;
+use crate::state::backups::Backups;
+use crate::state::ensemble_status::EnsembleStatus;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
 use crate::time::{ServerTime, micros};
-use crate::tls::{Certificates, Tls};
 use crate::watch::table::{WatchBounds, WatchTable};
+
+pub(crate) mod builder;
+mod folder_watch;
+pub mod pages;
+mod start_line;
 
 /// How long a graceful stop waits for clients to fetch their last replies.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -722,7 +725,7 @@ pub(crate) fn state_of(
         audit,
         ensemble: ensemble.map(Mutex::new),
         #[cfg(feature = "simulation")]
-        simulated: crate::simulated::Simulated::default(),
+        simulated: crate::state::simulated::Simulated::default(),
     });
     let stats = &state.stats;
     stats.last_snapshot_zxid.store(snapshot.0, Relaxed);

@@ -41,8 +41,8 @@ use crate::net::stream::Stream;
 pub use crate::net::stream::{MemoryInput, MemoryOutput};
 use crate::options::Options;
 use crate::server::{prepare, state_of};
-pub use crate::simulated::{ChangeCounts, MemberProgress, Mistake, UnappliedCounts};
 use crate::state::ServerState;
+pub use crate::state::simulated::{ChangeCounts, MemberProgress, Mistake, UnappliedCounts};
 use crate::time::{Clock, ServerTime};
 
 /// The clocks of a simulated server, which follow the runtime's clock.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use crate::audit_options::AuditOptions;
+use crate::options::audit::AuditOptions;
 
 /// The mode of a new file.
 const MODE: u32 = 0o600;

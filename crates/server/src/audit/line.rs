@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use baton_proto::{Acl, ErrorCode, Perms};
 use baton_tree::Identity;
 
-use crate::audit_options::AuditFormat;
-use crate::calendar::timestamp;
+use crate::options::audit::AuditFormat;
+use crate::time::calendar::timestamp;
 
 /// Bytes that a line shows of one text.
 const TEXT_BYTES: usize = 1024;
@@ -669,7 +669,7 @@ mod tests {
                 fields.sentence("reason", &long);
             });
             assert!(text.len() < 32 << 10, "{}", text.len());
-            assert!((text.len() as u64) < crate::audit_options::AuditOptions::LEAST_BYTES);
+            assert!((text.len() as u64) < crate::options::audit::AuditOptions::LEAST_BYTES);
             assert!(text.contains("cut_bytes"), "{text}");
             assert!(text.contains("x509:CN"), "what is proved is shown");
         }

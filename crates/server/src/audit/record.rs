@@ -11,10 +11,10 @@ use super::file::AuditFile;
 use super::line::{Ending, Fields, Operation, Stamp, write_line};
 use super::queue::{MOST_BYTES, Page, Queue, RESERVE_BYTES};
 use super::writer::{Log, Sink, Writer};
-use crate::audit_options::{AuditFormat, AuditOptions, AuditTo};
 use crate::connections::conn::Conn;
 use crate::connections::peer::Peer;
 use crate::error::StartError;
+use crate::options::audit::{AuditFormat, AuditOptions, AuditTo};
 
 /// Actor of an operation.
 #[derive(Debug, Default, Clone)]

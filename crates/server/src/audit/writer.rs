@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::file::{AuditFile, Written};
 use super::line::{Ending, Operation, Stamp, write_line};
 use super::queue::{Page, Queue};
-use crate::audit_options::AuditFormat;
+use crate::options::audit::AuditFormat;
 use crate::time::ServerTime;
 
 /// The pause between two writes: lines that come meanwhile are written together.

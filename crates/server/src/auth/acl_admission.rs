@@ -109,7 +109,7 @@ mod tests {
     use baton_proto::{Create, CreateMode, Perms};
 
     use super::*;
-    use crate::sasl_users::SaslUsers;
+    use crate::options::sasl_users::SaslUsers;
 
     /// A client of this many names.
     fn someone(names: usize) -> Identity {

@@ -72,7 +72,7 @@ mod tests {
     use baton_sasl::{Client, SaslError};
 
     use super::*;
-    use crate::sasl_users::SaslUsers;
+    use crate::options::sasl_users::SaslUsers;
 
     fn options() -> Options {
         let users = ["bob", "root"].map(|name| (name.to_owned(), "secret".to_owned()));

@@ -9,7 +9,7 @@ use baton_tls::FileStamps;
 use parking_lot::Mutex;
 use subtle::{Choice, ConstantTimeEq};
 
-use crate::secret_file;
+use crate::auth::secret_file;
 
 /// Bytes of a token: too many to guess, and few enough for the head of a request.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;

@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 use crate::connections::conn::Conn;
 use crate::error::ServerError;
+use crate::observers::traces::WriteOnItsWay;
 use crate::time::ServerTime;
-use crate::traces::WriteOnItsWay;
 
 /// The part of the queue that one connection may fill: a quarter. And the part that is kept for
 /// connections of which nothing waits: an eighth.

@@ -45,12 +45,12 @@ use crate::core::start::starting::Starting;
 use crate::core::transfer::InlineWorker;
 use crate::core::transfer::{DiskWorker, ThreadWorker};
 use crate::error::ServerError;
+use crate::observers::traces::WriteStep;
 use crate::session::clocks::SessionClocks;
 use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
 use crate::time::micros;
-use crate::traces::WriteStep;
 
 mod batches;
 mod clocks;
@@ -208,13 +208,13 @@ impl CoreDriver {
 
     /// How far this server is.
     #[cfg(feature = "simulation")]
-    pub(crate) fn progress(&self) -> crate::simulated::MemberProgress {
-        crate::simulated::MemberProgress {
+    pub(crate) fn progress(&self) -> crate::state::simulated::MemberProgress {
+        crate::state::simulated::MemberProgress {
             role: self.consensus.status(),
             applied: self.consensus.applied_index(),
             digest: self.state.tree.read().digest(),
             members: (!self.member.is_installing())
-                .then(|| crate::simulated::checksum(&self.consensus.membership().encode())),
+                .then(|| crate::state::simulated::checksum(&self.consensus.membership().encode())),
             is_read_only: self.state.is_read_only(),
             acts_as_leader: self.member.acts_as_leader(),
             ends_sessions: !self.clocks.follows(),

@@ -16,9 +16,9 @@ use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, SnapshotWriter, Wal, 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use tokio::sync::oneshot;
 
-use crate::backups::{self, Fresh};
 use crate::progress::{Progress, Unit};
 use crate::state::ServerState;
+use crate::state::backups::{self, Fresh};
 
 /// Bytes of one slice: what a batch may have to wait for.
 const SLICE_BYTES: usize = 64 << 10;

@@ -14,7 +14,7 @@ use crate::audit::record::Who;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
 use crate::connections::registry::TooMany;
-use crate::listener::{Listener, canonical};
+use crate::listening::listener::{Listener, canonical};
 use crate::net::connection::Connection;
 use crate::net::end::End;
 use crate::net::stream::Stream;

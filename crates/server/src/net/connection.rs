@@ -24,7 +24,6 @@ use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::time::Sleep;
 
-use crate::admin::words;
 use crate::auth::acl_admission::with_refusals;
 use crate::auth::sasl;
 use crate::connections::conn::{CloseReason, Conn, Outlet, Taken};
@@ -38,13 +37,14 @@ use crate::net::share::QueueShare;
 use crate::net::stream::{Input, Output, Stream};
 use crate::net::turn::{Turn, give_way};
 use crate::net::word_reply;
+use crate::observers::traces::WriteOnItsWay;
+use crate::operator::words;
 use crate::read::answer::{self, Flow};
 use crate::read::sliced::SlicedRead;
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 use crate::stats::requests::Tally;
 use crate::time::micros;
-use crate::traces::WriteOnItsWay;
 use crate::watch::access::WatchAccess;
 
 /// Bytes that one read asks the socket for.

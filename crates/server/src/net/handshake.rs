@@ -100,8 +100,8 @@ mod tests {
 
     use super::*;
     use crate::connections::conn::tests::conn;
-    use crate::ensemble_status::EnsembleStatus;
     use crate::options::{EnsembleOptions, Options};
+    use crate::state::ensemble_status::EnsembleStatus;
     use crate::state::tests::state;
 
     #[test]

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 
-use crate::admin::words::{Word, answer};
 use crate::audit::line::{Ending, Operation};
 use crate::audit::record::Who;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::net::end::{End, LINGER, closed};
 use crate::net::stream::{Input, Output};
+use crate::operator::words::{Word, answer};
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 

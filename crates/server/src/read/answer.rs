@@ -18,9 +18,9 @@ use crate::read::baton_node::{self, Counted};
 use crate::read::sliced::SlicedRead;
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
-#[cfg(feature = "simulation")]
-use crate::simulated::Mistake;
 use crate::state::ServerState;
+#[cfg(feature = "simulation")]
+use crate::state::simulated::Mistake;
 use crate::watch::access::WatchAccess;
 use crate::watch::table::Kinds;
 

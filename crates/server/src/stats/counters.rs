@@ -1,5 +1,6 @@
 //! Counters of the server and of its connections, for the four-letter words and `/metrics`. They
-//! are relaxed: they order nothing. Their names and meanings are in the table of `admin::metrics`.
+//! are relaxed: they order nothing. Their names and meanings are in the table of
+//! `operator::metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};

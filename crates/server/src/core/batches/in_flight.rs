@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connections::inbox::Work;
-use crate::traces::{WriteOnItsWay, WriteStep};
+use crate::observers::traces::{WriteOnItsWay, WriteStep};
 
 /// Buffers of each kind that are kept for the next batches.
 const KEEP: usize = 4;

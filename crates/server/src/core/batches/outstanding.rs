@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::connections::conn::Conn;
 use crate::core::batches::backlog::ENTRY_BYTES;
 use crate::core::batches::in_flight::Requested;
-use crate::traces::WriteStep;
+use crate::observers::traces::WriteStep;
 
 /// Batches that may be on their way. Clients' requests that come meanwhile make larger batches.
 const MOST_BATCHES: usize = 4;

@@ -19,8 +19,8 @@ use crate::connections::inbox::{Kind, Queued, Work};
 use crate::core::batches::backlog::ENTRY_BYTES;
 use crate::core::batches::in_flight::Requested;
 use crate::core::batches::outstanding::Content;
+use crate::observers::traces::WriteStep;
 use crate::stats::sizes::SizesSeen;
-use crate::traces::WriteStep;
 
 impl CoreDriver {
     /// Makes batches of the requests that wait, while few are on their way. Without a leader to

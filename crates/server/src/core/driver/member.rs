@@ -39,9 +39,9 @@ use crate::core::wall_clocks::PeerClocks;
 use crate::error::ServerError;
 use crate::options::stretched;
 use crate::session::touch_rounds::TouchRounds;
-#[cfg(feature = "simulation")]
-use crate::simulated::Mistake;
 use crate::state::ServerState;
+#[cfg(feature = "simulation")]
+use crate::state::simulated::Mistake;
 use crate::time::Moment;
 
 /// Ticks that are made up for after the core was late. The others are left out: messages that have

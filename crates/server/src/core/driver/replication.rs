@@ -14,7 +14,7 @@ use crate::core::log::{Done, Job};
 use crate::core::timings::phases::Part;
 use crate::error::ServerError;
 #[cfg(feature = "simulation")]
-use crate::simulated::Mistake;
+use crate::state::simulated::Mistake;
 use crate::time::micros;
 
 /// Time for which a leader's disk may make nothing durable before leadership moves; the bytes it

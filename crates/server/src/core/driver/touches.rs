@@ -7,7 +7,7 @@ use baton_peers::codec::{Counted, Frame, Touch};
 use super::CoreDriver;
 use crate::connections::conn::CloseReason;
 #[cfg(feature = "simulation")]
-use crate::simulated::Mistake;
+use crate::state::simulated::Mistake;
 
 impl CoreDriver {
     /// Sends the touches of this server's clients to the leader, and as the leader asks the quorum

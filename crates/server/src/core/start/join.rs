@@ -34,11 +34,11 @@ use crate::core::start::join::waiting::WaitLog;
 use crate::core::start::recover::{Begun, recover_member};
 use crate::core::start::starting::{Stage, Starting};
 use crate::error::{ServerError, StartError};
-use crate::listener;
+use crate::listening::listener;
+use crate::listening::tls::keep_peers_current;
 use crate::options::{EnsembleOptions, Options, StorageChoice, stretched};
 use crate::progress::Progress;
 use crate::time::ServerTime;
-use crate::tls::keep_peers_current;
 
 /// How soon a start that waits notices that it is to stop.
 const POLL: Duration = Duration::from_millis(50);

@@ -11,8 +11,8 @@ use super::*;
 use crate::connections::conn::Attached;
 use crate::connections::peer::Peer;
 use crate::connections::touch::Touch;
-use crate::ensemble_status::EnsembleStatus;
 use crate::options::{EnsembleOptions, Options};
+use crate::state::ensemble_status::EnsembleStatus;
 
 const SESSION: i64 = 7;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::lists;
 use super::text::line;
-use crate::admin::facts;
-use crate::admin::members;
+use crate::operator::facts;
+use crate::operator::members;
 use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;
 

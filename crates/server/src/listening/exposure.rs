@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
     use crate::options::ServerTlsOptions;
-    use crate::sasl_users::SaslUsers;
+    use crate::options::sasl_users::SaslUsers;
 
     #[test]
     fn a_name_may_mean_any_machine_and_loopback_is_this_one() {

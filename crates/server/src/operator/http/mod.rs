@@ -1,9 +1,9 @@
 //! HTTP for operators: `/commands` as ZooKeeper's admin server has them, `/metrics` for Prometheus,
 //! `/healthz` and `/readyz`. Never hands out a znode's data by itself: what shows the tree are the
 //! pages that the program around the server adds, which are answered below all other paths. What
-//! one caller can take is [`crate::http`]'s to bound. Everybody may ask for `/healthz` and
-//! `/readyz`, which supervisors on other machines decide by; who may ask for the rest, `access`
-//! says.
+//! one caller can take is [`crate::listening::http`]'s to bound. Everybody may ask for `/healthz`
+//! and `/readyz`, which supervisors on other machines decide by; who may ask for the rest,
+//! `access` says.
 
 pub(crate) mod access;
 mod commands;
@@ -26,11 +26,11 @@ use tokio::net::TcpListener;
 
 use self::access::{Caller, Readers, Refused, Visit, Wish};
 use self::commands::Asked;
-use crate::admin::members;
-use crate::admin::metrics;
 use crate::auth::tokens::Tokens;
 use crate::core::start::starting::Starting;
-use crate::http::LongAnswer;
+use crate::listening::http::LongAnswer;
+use crate::operator::members;
+use crate::operator::metrics;
 use crate::report::listings::{ListingName, Source};
 use crate::state::ServerState;
 
@@ -116,8 +116,8 @@ pub(crate) async fn serve(
         .with_state(site)
         .layer(Extension(readers));
     match tls {
-        Some(tls) => crate::http::serve_tls(router, listener, tls).await,
-        None => crate::http::serve(router, listener).await,
+        Some(tls) => crate::listening::http::serve_tls(router, listener, tls).await,
+        None => crate::listening::http::serve(router, listener).await,
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use baton_consensus::{PeerProgress, Role};
 
-use crate::ensemble_status::EnsembleStatus;
 use crate::options::host_and_port;
 use crate::state::ServerState;
+use crate::state::ensemble_status::EnsembleStatus;
 
 /// The status now; `None`: the server stands alone.
 pub(crate) fn status(state: &ServerState) -> Option<EnsembleStatus> {

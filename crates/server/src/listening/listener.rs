@@ -15,9 +15,9 @@ use rustix::fs::Mode;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::error::StartError;
-use crate::inherited::InheritedSockets;
+use crate::listening::socket_access::SocketAccess;
 use crate::options::BACKLOG;
-use crate::socket_access::SocketAccess;
+use crate::options::inherited::InheritedSockets;
 
 /// A socket that listens.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use baton_proto::Escaped;
 use serde_json::{Map, Number, Value as Json};
 
 use self::table::{Kind, Sample, Value, all};
-use crate::observer::ObservedTree;
+use crate::observers::changes::ObservedTree;
 use crate::state::ServerState;
 use crate::stats::distribution::Spread;
 
@@ -225,7 +225,7 @@ mod tests {
     use baton_consensus::{PeerProgress, Role};
 
     use super::*;
-    use crate::admin::members;
+    use crate::operator::members;
 
     #[test]
     fn every_figure_has_one_name_and_docs_monitor_shows_it() {

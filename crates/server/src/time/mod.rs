@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub(crate) mod calendar;
+
 /// Parts of [`Clock::with_rate`] in which a clock runs as fast as the runtime's.
 const UNCHANGED_PPM: u32 = 1_000_000;
 

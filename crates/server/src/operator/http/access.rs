@@ -17,7 +17,7 @@ use crate::auth::attempts::{Account, Claim, Judgement};
 use crate::auth::credentials;
 use crate::auth::tokens::Tokens;
 use crate::connections::peer::Peer;
-use crate::http::{CallerCertificate, is_by_own_name};
+use crate::listening::http::{CallerCertificate, is_by_own_name};
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 

@@ -16,13 +16,13 @@ use baton_tree::Identity;
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 
-use crate::admin::http::Site;
-use crate::admin::http::access::Caller;
 use crate::audit::line::{Ending, Operation};
 use crate::audit::record::Who;
 use crate::connections::peer::Peer;
 use crate::net::accept::{self, Accepted};
 use crate::net::stream::Stream;
+use crate::operator::http::Site;
+use crate::operator::http::access::Caller;
 use crate::server::Server;
 use crate::state::ServerState;
 
@@ -207,7 +207,7 @@ mod tests {
     use baton_tree::digest_id;
 
     use super::*;
-    use crate::admin::http::access::Readers;
+    use crate::operator::http::access::Readers;
     use crate::options::Options;
 
     const HERE: &str = "127.0.0.1:9";

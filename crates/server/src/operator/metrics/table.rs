@@ -12,15 +12,15 @@ use baton_consensus::Role;
 use baton_proto::OpCode;
 use baton_tree::QuotaState;
 
-use crate::admin::facts;
-use crate::admin::members;
-use crate::ensemble_status::EnsembleStatus;
+use crate::observers::traces::TracerCounts;
+use crate::operator::facts;
+use crate::operator::members;
 use crate::state::ServerState;
+use crate::state::ensemble_status::EnsembleStatus;
 use crate::stats::counters::Stats;
 use crate::stats::distribution::Spread;
 use crate::stats::replication::ReplicationStats;
 use crate::stats::requests::COUNTED;
-use crate::traces::TracerCounts;
 use crate::watch::table::WatchCounts;
 
 const MICROS_PER_SECOND: f64 = 1e6;

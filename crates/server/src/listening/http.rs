@@ -57,7 +57,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`StartError::Listen`] for an invalid address, or one that is taken.
 pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
-    crate::listener::bind(address).await
+    crate::listening::listener::bind(address).await
 }
 
 /// Whether a request is for an address, for `localhost` or for the name of this machine. Any site
@@ -149,7 +149,7 @@ async fn accept(router: Router, listener: TcpListener, tls: Option<Arc<ServerTls
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let peer = crate::listener::canonical(peer);
+                let peer = crate::listening::listener::canonical(peer);
                 let asks = Arc::new(AtomicUsize::new(0));
                 let place = (Arc::clone(&places), Arc::clone(&asks));
                 let router = router

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use baton_tree::{EphemeralCursor, SessionInfo};
 use baton_wal::FileKind;
 
-use crate::calendar::moment;
 use crate::connections::conn::Conn;
 use crate::options::StorageChoice;
 use crate::report::listings::{self, Refusal, SLICE_BYTES, SLICE_ITEMS, SizeLimit};
 use crate::state::ServerState;
+use crate::time::calendar::moment;
 use crate::watch::table::WatchedPath;
 
 /// Bytes of one thing in a listing besides its text, about.

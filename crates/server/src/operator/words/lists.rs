@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_proto::Escaped;
 
 use super::text::line;
-use crate::admin::facts;
 use crate::connections::conn::Conn;
+use crate::operator::facts;
 use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::admin::facts;
 use crate::core::start::starting::Recovery;
+use crate::operator::facts;
 use crate::state::ServerState;
 
 /// Writes the line. `addresses` are those that the server listens on, each kind with what stands

@@ -12,13 +12,17 @@ use std::time::Duration;
 use baton_proto::ClientAddress;
 use baton_tls::{ClientAuth, Files};
 
-use crate::audit_options::AuditOptions;
 use crate::error::StartError;
-use crate::inherited::InheritedSockets;
-use crate::observer::ChangeObserver;
+use crate::observers::changes::ChangeObserver;
+use crate::observers::traces::WriteTracer;
+use crate::options::audit::AuditOptions;
+use crate::options::inherited::InheritedSockets;
+use crate::options::sasl_users::SaslUsers;
 use crate::progress::Progress;
-use crate::sasl_users::SaslUsers;
-use crate::traces::WriteTracer;
+
+pub(crate) mod audit;
+pub(crate) mod inherited;
+pub(crate) mod sasl_users;
 
 /// Connections that the system holds until they are accepted.
 pub(crate) const BACKLOG: i32 = 1024;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use self::text::line;
-use crate::admin::facts;
-use crate::admin::members;
-use crate::admin::metrics;
+use crate::operator::facts;
+use crate::operator::members;
+use crate::operator::metrics;
 use crate::options::{CHANGING_WORDS, HARMLESS_WORDS, Options};
 use crate::report::listings::{Listing, ListingName, Refusal, Source};
 use crate::state::ServerState;

@@ -4,7 +4,7 @@
 use baton_tree::FormatLevel;
 
 use super::{Metric, Value, gauge};
-use crate::ensemble_status::EnsembleStatus;
+use crate::state::ensemble_status::EnsembleStatus;
 
 /// The rows of the table.
 pub(super) static TABLE: &[Metric] = &[

@@ -16,7 +16,6 @@ use crate::audit::line::{Ending, Fields, Operation};
 use crate::audit::record::{Audit, Who};
 use crate::auth::attempts::{Attempts, Claim};
 use crate::auth::credentials;
-use crate::backups::Backups;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::Inbox;
@@ -24,18 +23,24 @@ use crate::connections::outbound::Outbound;
 use crate::connections::peer::Peer;
 use crate::connections::registry::{Connections, TooMany};
 use crate::connections::relief;
-use crate::ensemble_status::EnsembleStatus;
-use crate::observer::ObservedTree;
+use crate::listening::tls::Certificates;
+use crate::observers::changes::ObservedTree;
 use crate::options::Options;
 use crate::report::client_log::ClientLog;
 use crate::report::listings::{Listed, ListingName, Listings, Refusal, Source};
 use crate::report::notice::Notice;
 use crate::session::rounds::Rounds;
+use crate::state::backups::Backups;
+use crate::state::ensemble_status::EnsembleStatus;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
 use crate::time::ServerTime;
-use crate::tls::Certificates;
 use crate::watch::table::WatchTable;
+
+pub(crate) mod backups;
+pub(crate) mod ensemble_status;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulated;
 
 /// Watches of an ended connection that are removed under one hold of their lock.
 pub(crate) const WATCHES_PER_LOCK: usize = 1000;
@@ -78,7 +83,7 @@ pub(crate) struct ServerState {
     /// This server's part in its ensemble; `None`: it stands alone.
     pub(crate) ensemble: Option<Mutex<EnsembleStatus>>,
     #[cfg(feature = "simulation")]
-    pub(crate) simulated: crate::simulated::Simulated,
+    pub(crate) simulated: crate::state::simulated::Simulated,
 }
 
 /// A seed of the hash tables of a tree, which no client can know.

@@ -20,10 +20,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::Refused;
 use super::json as answered;
-use crate::backups::{Fresh, Sent};
 use crate::core::transfer::Pace;
-use crate::http::LongAnswer;
+use crate::listening::http::LongAnswer;
 use crate::state::ServerState;
+use crate::state::backups::{Fresh, Sent};
 
 /// Bytes that are read at a time, and how many such pieces wait for the client.
 const PIECE_BYTES: usize = 256 << 10;
