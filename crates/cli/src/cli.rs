@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::build::VERSION;
 use crate::context::{Context, Globals};
 use crate::exit::Failure;
-use crate::{bench, commands};
+use crate::{bench, commands, help};
 
 /// Locks, leaders and queues for programs on many machines.
 #[derive(Debug, Parser)]
@@ -20,7 +20,6 @@ use crate::{bench, commands};
     version = VERSION,
     max_term_width = 100,
     infer_long_args = false,
-    after_help = "Try:  baton lock /demo -- echo held\nEach verb has examples: baton help lock"
 )]
 pub(crate) struct Cli {
     /// Options that every verb understands.
@@ -38,10 +37,10 @@ impl Cli {
     }
 
     /// Reads these arguments, and the environment for those that were not given.
-    fn of<T: Into<OsString> + Clone>(
-        arguments: impl IntoIterator<Item = T>,
-    ) -> Result<Self, clap::Error> {
-        let mut command = Self::command();
+    fn of(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Self, clap::Error> {
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        let mut words = arguments.iter().take_while(|word| *word != "--");
+        let mut command = help::arranged(Self::command(), words.any(|word| word == "-h"));
         let matches = command.try_get_matches_from_mut(arguments)?;
         let mut cli =
             Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;

@@ -20,6 +20,7 @@ use crate::servers::config_file::NamedServers;
 use crate::servers::local::LocalServer;
 use crate::servers::lookup::{self, Found};
 use crate::servers::machine::Machine;
+use crate::servers::probe;
 use crate::servers::unshared_locks;
 use crate::waiting::{self, Awaited};
 
@@ -113,6 +114,7 @@ impl Connection {
             .lease(options.lease.unwrap_or_default())
             .connect_within(globals.connect_timeout)
             .new_session_within(new_session_within);
+        let list = config.servers();
         let hints = Hints {
             servers: where_named,
             tls: access.tls_origin(&config).map(str::to_owned),
@@ -133,10 +135,11 @@ impl Connection {
             output: context.output.clone(),
             keeper,
         };
-        let session = connection
-            .wait(&Awaited::Connection, connection.client.session())
-            .await
-            .map_err(|error| hints.failure(&error))?;
+        let opening = connection.wait(&Awaited::Connection, connection.client.session());
+        let session = match opening.await {
+            Ok(session) => session,
+            Err(error) => return Err(hints.failure_of(&error, &list, connection.tls()).await),
+        };
         context.output.verbose(|| {
             format!(
                 "session 0x{:x} on {}, timeout {}",
@@ -240,8 +243,26 @@ struct Hints {
 }
 
 impl Hints {
+    /// The failure of the servers of this list, which are asked how many of them run.
+    async fn failure_of(
+        &self,
+        error: &ConnectError,
+        list: &str,
+        tls: Option<&ClientTls>,
+    ) -> Failure {
+        let too_few = match error {
+            ConnectError::Unreachable { .. } => probe::missing_majority(list, tls).await,
+            _ => None,
+        };
+        self.explained(error, too_few)
+    }
+
     fn failure(&self, error: &ConnectError) -> Failure {
-        let mut text = error.to_string();
+        self.explained(error, None)
+    }
+
+    fn explained(&self, error: &ConnectError, too_few: Option<String>) -> Failure {
+        let mut text = too_few.unwrap_or_else(|| error.to_string());
         if let Some(origin) = &self.servers {
             text.push_str(&format!("; the servers come from {origin}"));
         }

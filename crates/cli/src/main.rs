@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `cli` | the command line as a whole: the list of verbs, and which code runs each |
 //! | `usage` | the one line for a command line that cannot be understood |
+//! | `help` | the help pages: verbs in groups, the options of every verb once |
 //! | `commands/` | the verbs, one file or folder each: options, help, what is printed |
 //! | `bench/` | the verb `bench`: the load generator |
 //! | `run/` | a command that runs while something is held: its options, its processes, its stop |
@@ -43,6 +44,7 @@ mod duration;
 mod exit;
 mod first_process;
 mod folders;
+mod help;
 mod locks;
 mod output;
 mod paths;

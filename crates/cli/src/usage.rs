@@ -1,5 +1,5 @@
-//! Answer to a command line that cannot be understood: one line that names the mistake and the help
-//! page to read.
+//! Answer to a command line that is not run: the help that it asks for, or one line that names the
+//! mistake and the help page to read.
 
 use std::process::ExitCode;
 
@@ -7,6 +7,7 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::exit::{self, Failure};
+use crate::help;
 use crate::output::{Level, Output};
 
 /// Reports what the argument parser has to say: help and version on standard output, anything else
@@ -18,11 +19,15 @@ pub(crate) fn report(error: &clap::Error, cli: &Command) -> ExitCode {
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        let shown = error.print();
-        return if shown.is_ok() && error.exit_code() == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(exit::USAGE)
+        // A reader that went away wants no more. `baton` alone asks for its help.
+        let _ = match verbs_of(cli, arguments().skip(1)).as_str() {
+            "" if error.exit_code() != 0 => help::arranged(cli.clone(), false).print_long_help(),
+            _ => error.print(),
+        };
+        let is_asked_for = error.exit_code() == 0 || arguments().nth(1).is_none();
+        return match is_asked_for {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(exit::USAGE),
         };
     }
     let json = arguments()

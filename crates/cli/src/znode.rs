@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
+use crate::duration;
 use crate::exit::{self, Failure};
 
 /// A path as a result.
@@ -50,23 +51,30 @@ impl<'a> StatLine<'a> {
         }
     }
 
-    /// The record for people, a line for each field.
+    /// The record for people, a line for each fact.
     pub(crate) fn text(&self) -> String {
-        format!(
-            "czxid {}\nmzxid {}\nctime {}\nmtime {}\nversion {}\ncversion {}\naversion {}\nephemeral_owner {}\n\
-             data_length {}\nnum_children {}\npzxid {}",
-            self.czxid,
-            self.mzxid,
-            self.ctime,
-            self.mtime,
-            self.version,
-            self.cversion,
-            self.aversion,
-            self.ephemeral_owner,
-            self.data_length,
-            self.num_children,
-            self.pzxid
-        )
+        let at = |zxid: i64, ms: i64| format!("by change {zxid}, {} ago", duration::show_since(ms));
+        let owner = match self.ephemeral_owner.as_str() {
+            "0x0" => "-",
+            session => session,
+        };
+        let lines = [
+            ("created", at(self.czxid, self.ctime)),
+            ("data set", at(self.mzxid, self.mtime)),
+            ("children set", format!("by change {}", self.pzxid)),
+            ("session", owner.to_owned()),
+            (
+                "data",
+                format!("{} bytes, version {}", self.data_length, self.version),
+            ),
+            (
+                "children",
+                format!("{}, version {}", self.num_children, self.cversion),
+            ),
+            ("acl", format!("version {}", self.aversion)),
+        ];
+        let lines = lines.map(|(name, value)| format!("{name:<14}{value}"));
+        lines.join("\n")
     }
 }
 

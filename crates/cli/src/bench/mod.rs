@@ -31,7 +31,7 @@ use crate::exit::Failure;
 use crate::signals;
 use report::Report;
 
-/// Measure a server: throughput, latency, and what an operation costs it.
+/// Measure a server: throughput, latency, CPU time of an operation.
 ///
 /// The raw workloads keep `--connections` x `--in-flight` requests under way. `lock`, `handoff` and
 /// `queue` run the recipes, one at a time on each connection, each with its own session. All nodes
@@ -54,13 +54,13 @@ pub(crate) struct Args {
     pub(crate) in_flight: usize,
     /// `lock`, `handoff` and `work`: how one turn's end and the next turn's beginning reach the
     /// server.
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Turns::Awaited)]
+    #[arg(hide_short_help = true, long, value_name = "HOW", value_enum, default_value_t = Turns::Awaited)]
     pub(crate) turns: Turns,
     /// Bytes of each value.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) value_bytes: usize,
     /// Nodes that `get`, `set` and `mixed` work on.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1000)]
     pub(crate) nodes: usize,
     /// Measure this long.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = crate::duration::parse, conflicts_with = "ops")]
@@ -75,16 +75,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Vec<u32>,
     /// Node below which the run makes its nodes.
-    #[arg(long, value_name = "PATH", default_value = "/baton-bench")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "PATH",
+        default_value = "/baton-bench"
+    )]
     pub(crate) path: String,
     /// Items that `work` claims in one change.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1)]
     pub(crate) prefetch: usize,
     /// Leave the nodes in place at the end, to fill a server.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(crate) keep: bool,
     /// Session timeout to ask for.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::duration::parse)]
+    #[arg(hide_short_help = true, long, value_name = "TIME", default_value = "30s", value_parser = crate::duration::parse)]
     pub(crate) session_timeout: Duration,
 }
 

@@ -9,6 +9,7 @@ use baton::{Barrier, DoubleBarrier, LostReason};
 use baton_client::Session;
 use serde::Serialize;
 
+use super::listing;
 use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::duration;
@@ -20,18 +21,17 @@ use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
-/// Start a command when N processes have come, on any machines, and end when all are done.
+/// Start a command when N processes have come, and end when all are done.
 ///
-/// Waits at PATH until N have come, runs CMD, and waits until the others are done too. All of them
-/// get the same outcome: if one gives up after its --timeout, nobody starts, and all exit with 124.
-/// A process that crashes does not hold the others up. Without CMD it is a meeting only. PATH can
-/// be used again and again: each meeting is a round.
+/// All of them get the same outcome: if one gives up after its --timeout, nobody starts, and all
+/// exit with 124. A process that crashes does not hold the others up. Without CMD it is a meeting
+/// only. PATH can be used again: each meeting is a round.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    subcommand_value_name = "open|close|wait",
-    override_usage = "baton barrier [OPTIONS] PATH --count N [-- CMD...]\n       baton barrier open|close PATH\n       baton barrier wait PATH [--timeout DUR]",
+    subcommand_value_name = "ls|show|open|close|wait",
+    override_usage = "baton barrier [OPTIONS] PATH --count N [-- CMD...]\n       baton barrier ls [PREFIX]\n       baton barrier show|open|close PATH\n       baton barrier wait PATH [--timeout DUR]",
     after_help = "Examples:
   baton barrier /step --count 3 -- ./compute       three of these start
                                                    together, and end together
@@ -51,7 +51,7 @@ Exit codes:  CMD's own   128+N CMD died of signal N
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
-    gate: Option<Gate>,
+    verb: Option<Verb>,
     /// The barrier: a path like /step, the same for all who meet.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
@@ -70,6 +70,24 @@ pub(crate) struct Args {
     curator: bool,
     #[command(flatten)]
     run: RunOptions,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List the barriers: gates that are closed, meetings, latches.
+    Ls {
+        /// Only below this path.
+        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
+        prefix: String,
+    },
+    /// Show the state of a barrier, and who is there.
+    Show {
+        /// The barrier's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+    },
+    #[command(flatten)]
+    Gate(Gate),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -100,8 +118,10 @@ enum Gate {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
-        match (&args.gate, &args.path, args.count) {
-            (Some(gate), _, _) => at_gate(gate, context).await,
+        match (&args.verb, &args.path, args.count) {
+            (Some(Verb::Ls { prefix }), _, _) => listing::barriers(context, prefix).await,
+            (Some(Verb::Show { path }), _, _) => listing::barrier(context, path).await,
+            (Some(Verb::Gate(gate)), _, _) => at_gate(gate, context).await,
             (None, Some(path), Some(count)) => meet(args, path, count, context).await,
             _ => Err(Failure::usage(
                 "a barrier needs a path and a number, like /step --count 3; see baton barrier --help",

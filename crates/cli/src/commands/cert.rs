@@ -25,7 +25,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The port that is proposed for TLS: ZooKeeper's usual secureClientPort.
 const PORT: u16 = 2281;
 
-/// Make a private authority and certificates, for TLS in a trial or a small fleet.
+/// Make a private authority and certificates for TLS.
 ///
 /// Whoever can read ca.key can make certificates that all servers and clients of this authority
 /// accept: keep it away from them, and give them ca.pem and their own two files.

@@ -1,8 +1,5 @@
 //! `baton context`: the contexts of `config.toml`, sets of servers under names.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use baton_proto::OneLine;
@@ -16,7 +13,7 @@ use crate::servers::config_file::{self, NamedContext, Selected};
 use crate::servers::lookup::{self, Files, Found};
 use crate::servers::machine::Machine;
 
-/// See and choose the servers that commands use, by name.
+/// List and choose the servers that commands use, by name.
 ///
 /// A context is a table in ~/.config/baton/config.toml, or in /etc/baton/config.toml for all users
 /// of the machine. BATON_CONFIG names another file in place of the first. A context has all that is
@@ -206,7 +203,7 @@ fn choose(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8
     let text = before.map(|(text, _)| text).unwrap_or_default();
     let changed = config_file::with_current(&text, name);
     if changed != text {
-        replace(file, &changed).map_err(|error| {
+        config_file::replace(file, &changed).map_err(|error| {
             Failure::baton(format!(
                 "cannot write {}: {error}; make its folder writable for this user, or give --context",
                 file.display()
@@ -235,29 +232,4 @@ fn choose(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8
         }
     }
     Ok(exit::OK)
-}
-
-/// Replaces a file in one step; it keeps its permissions, and a link stays one.
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let folder = file.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let permissions = fs::metadata(&file).ok().map(|about| about.permissions());
-    let mut name = OsString::from(".");
-    name.push(file.file_name().unwrap_or_default());
-    name.push(format!(".{}", std::process::id()));
-    let beside = folder.join(name);
-    let write = || {
-        let mut new = File::create(&beside)?;
-        if let Some(permissions) = permissions {
-            new.set_permissions(permissions)?;
-        }
-        new.write_all(text.as_bytes())?;
-        fs::rename(&beside, &file)
-    };
-    let written = write();
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
 }

@@ -11,7 +11,7 @@ use crate::paths;
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
-/// Count on a number that many processes share: each addition happens once.
+/// Count on a number that many processes share.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton counter add /tickets              add 1 and print the sum: no two get

@@ -1,13 +1,14 @@
 //! `baton deadlocks`: sessions that wait for each other.
 
-use baton_console::{Deadlock, Limits, SessionReader, Step, Surveyor};
+use baton_console::{Deadlock, Step};
 use baton_proto::OneLine;
 
+use super::listing;
 use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::exit::{self, Failure};
 
-/// Print the deadlocks: sessions that wait for each other, over all locks.
+/// Print the deadlocks: sessions that wait for each other.
 ///
 /// Each was read twice, so all of it stood at one instant. Locks, read/write locks, elections and
 /// semaphores of Baton, Curator, kazoo and zookeeper-recipes count.
@@ -33,17 +34,7 @@ pub(crate) fn run(_: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 async fn find(context: &Context, connection: &Connection) -> Result<u8, Failure> {
-    let failed = |error: baton_console::SurveyError| Failure::baton(error.to_string());
-    let reader = SessionReader::of(&connection.client)
-        .await
-        .map_err(failed)?;
-    let mut surveyor = Surveyor::new(Limits::default());
-    surveyor.update(&reader).await.map_err(failed)?;
-    if surveyor.tree().is_partial {
-        context.output.note(
-            "the tree is larger than a survey's bounds: a deadlock in the rest of it is not seen",
-        );
-    }
+    let surveyor = listing::survey(context, connection).await?;
     for deadlock in surveyor.deadlocks() {
         // Names of others in it are escaped.
         context.output.paragraph(deadlock, text(deadlock));

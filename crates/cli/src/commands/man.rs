@@ -8,7 +8,7 @@ use clap::Command;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 
-/// Write the manual pages, baton.1 and one for each verb, into a folder.
+/// Write the manual pages into a folder, one for each verb.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  baton man ~/.local/share/man/man1 && man baton-lock")]
 pub(crate) struct Args {

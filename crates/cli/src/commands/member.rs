@@ -8,18 +8,19 @@ use baton::{LostReason, Membership};
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::listing;
 use crate::connection::{BRIEF, Connection, LASTING, SessionOptions};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::output::bytes::Shown;
+use crate::output::bytes::{self, Shown};
 use crate::paths;
 use crate::run::supervise::{Command, OnLost, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
-/// Be a member of a group while a command runs, and see who is in it.
+/// Be a member of a group while a command runs; list the members.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton member join /web -- ./server           a member while ./server runs
@@ -69,11 +70,11 @@ enum Layout {
 enum Act {
     /// Be a member while CMD runs, or until a signal comes.
     Join(Join),
-    /// Print the members.
+    /// Print the members; without a path, all groups.
     Ls {
         /// The group's path.
         #[arg(value_parser = paths::recipe)]
-        path: String,
+        path: Option<String>,
     },
     /// Print the members, and again at each change, until a signal comes.
     Watch {
@@ -124,6 +125,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         Layout::ShallowParty => GroupLayout::ShallowParty,
     };
     context.block_on(async {
+        if let Act::Ls { path: None } = &args.act {
+            return listing::groups(context).await;
+        }
         let mut signals = Signals::new()?;
         let options = match &args.act {
             Act::Join(join) => SessionOptions {
@@ -138,7 +142,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             connection = connecting => connection?,
             number = signals.stop() => return Ok(signals::ended_by(number)),
         };
-        let (Act::Join(Join { path, .. }) | Act::Ls { path } | Act::Watch { path }) = &args.act;
+        let path = match &args.act {
+            Act::Join(Join { path, .. }) | Act::Watch { path } => path,
+            Act::Ls { path } => path.as_deref().unwrap_or("/"),
+        };
         let outcome = async {
             let group = Membership::new(&connection.client, path)
                 .map_err(|error| failure(&error))?
@@ -298,11 +305,20 @@ fn ended(registration: &Registration) -> Failure {
 async fn list(group: &Membership, context: &Context) -> Result<u8, Failure> {
     let update = group.roll().await.map_err(|error| failure(&error))?;
     let members = &update.members;
-    for member in members.iter() {
+    let rows = members.iter().map(|member| {
         let line = One::of(member);
-        let data = String::from_utf8_lossy(&member.data);
-        let text = format!("{}\t{}\t{data}", line.id, line.session);
-        context.output.result(&line, text.trim_end());
+        let process = member
+            .record
+            .as_ref()
+            .map_or("-".to_owned(), ToString::to_string);
+        let data = bytes::beginning(&member.data);
+        let cells = [line.id.to_owned(), process, line.session.clone(), data];
+        (line, None, cells)
+    });
+    if !members.is_empty() {
+        context
+            .output
+            .table(["ID", "PROCESS", "SESSION", "DATA"], rows);
     }
     for node in &update.unreadable {
         context.output.passed_over(node, UNREADABLE);

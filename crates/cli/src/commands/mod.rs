@@ -3,6 +3,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `listing` | recipes of a kind over a whole tree |
 //! | `lock/`, `sem` | a command under a lock or a permit; who holds and who waits |
 //! | `elect/` | a command while this process leads; who leads |
 //! | `barrier` | a command that starts when all have come; the gate that is opened and closed |
@@ -39,6 +40,7 @@ pub(crate) mod elect;
 pub(crate) mod export;
 pub(crate) mod get;
 pub(crate) mod import;
+pub(crate) mod listing;
 pub(crate) mod lock;
 pub(crate) mod ls;
 pub(crate) mod man;

@@ -4,6 +4,7 @@ use baton::semaphore::SemaphoreError;
 use baton::{Client, Semaphore};
 use serde::Serialize;
 
+use super::{listing, lock};
 use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -11,19 +12,17 @@ use crate::paths;
 use crate::run::guard::{self, WaitOptions};
 use crate::run::options::RunOptions;
 
-/// Run a command while holding one of K permits: at most K such commands run at once, on all
-/// machines together.
+/// Run a command while holding one of K permits: at most K run at once.
 ///
-/// Like `baton lock`, which it is with one permit: waits in the queue, runs CMD, gives the permits
-/// back when CMD has ended, stops CMD before anyone else can get them if they are being lost. K is
-/// stored in the tree by the first process; a different K is refused, so that all agree. Several
-/// permits are acquired all at once or not at all.
+/// Like `baton lock`, which it is with one permit, on all machines together. The first process
+/// stores K in the tree, and a different K is refused. Several permits are acquired all at once or
+/// not at all.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    subcommand_value_name = "resize",
-    override_usage = "baton sem [OPTIONS] PATH --slots K [-- CMD...]\n       baton sem resize PATH K",
+    subcommand_value_name = "ls|show|resize",
+    override_usage = "baton sem [OPTIONS] PATH --slots K [-- CMD...]\n       baton sem ls [PREFIX]\n       baton sem show PATH\n       baton sem resize PATH K",
     after_help = "Examples:
   baton sem /licences --slots 10 -- simulate       at most 10 at once
   baton sem /disk --slots 8 --permits 4 -- reindex  a heavy one counts as 4
@@ -54,6 +53,18 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Admin {
+    /// List the semaphores.
+    Ls {
+        /// Only below this path.
+        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
+        prefix: String,
+    },
+    /// Show who holds permits and who waits.
+    Show {
+        /// The semaphore's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+    },
     /// Change how many permits there are. Holders keep theirs; waiters get in as soon as there is
     /// room.
     Resize {
@@ -78,6 +89,8 @@ struct Resized<'a> {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match (&args.admin, &args.path) {
+            (Some(Admin::Ls { prefix }), _) => listing::semaphores(context, prefix).await,
+            (Some(Admin::Show { path }), _) => lock::admin::show(context, path).await,
             (Some(Admin::Resize { path, slots }), _) => resize(context, path, *slots).await,
             (None, Some(path)) => {
                 let want = |client: &Client| {

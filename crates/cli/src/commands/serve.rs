@@ -56,6 +56,7 @@ use crate::traces::Traces;
   baton serve --config zoo.cfg --print-config      what such a file comes to
   echo srvr | nc 127.0.0.1 2181                    ruok srvr mntr isro
 
+All settings: baton help settings. What they are here: --print-config.
 The log goes to standard error. --log debug makes it longer, --log warn shorter,
 --log info,baton_server::net=debug one part of it longer. BATON_LOG in the
 environment does the same for this and every other verb.
@@ -67,7 +68,7 @@ pub(crate) struct Args {
     /// Flags outweigh it. It is read as TOML if its name ends with .toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print every setting and where it comes from, as a baton.toml, and do nothing else.
+    /// Print every setting and its origin, as a baton.toml: nothing else is done.
     #[arg(long)]
     print_config: bool,
     #[command(flatten)]

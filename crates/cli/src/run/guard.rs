@@ -28,14 +28,14 @@ use crate::waiting::{Awaited, Role};
 /// Options of the wait for a lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitOptions {
-    /// Wait at most this long, then exit 124 [default: for ever].
+    /// Wait at most this long, else exit with 124.
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
     /// Do not wait at all.
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
     /// The exit code for "not acquired in time".
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
+    #[arg(hide_short_help = true, short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
     conflict_exit_code: u8,
 }
 

@@ -19,14 +19,14 @@ use crate::run::supervise::OnLost;
 /// Options of the health check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthOptions {
-    /// Check CMD's health with this line, run with sh -c: exit code 0 means healthy.
+    /// Check CMD with this line, run by sh -c; stop it when the exit code is not 0.
     ///
     /// With any other code, or none in time, CMD is stopped as if the lock was being lost, and the
     /// lock is released.
-    #[arg(long, value_name = "LINE")]
+    #[arg(hide_short_help = true, long, value_name = "LINE")]
     health_cmd: Option<OsString>,
     /// Interval of checks, and the limit on each.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s", requires = "health_cmd")]
+    #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = duration::parse, default_value = "10s", requires = "health_cmd")]
     health_every: Duration,
 }
 

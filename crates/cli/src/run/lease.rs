@@ -23,23 +23,20 @@ pub(crate) enum Mode {
 /// None is needed: the defaults are sound on every ensemble.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// Proof that the lock is still held: `strict` or `ping` [default: pings on Baton's server,
-    /// else strict].
+    /// What proves that the session lives [default: ping on Baton's server, else strict].
     ///
     /// A ZooKeeper server answers pings while it is cut off from its leader, so they prove less
     /// there than a write.
-    #[arg(long = "lease", value_name = "MODE", value_enum)]
+    #[arg(hide_long_help = true, long = "lease", value_name = "MODE", value_enum)]
     mode: Option<Mode>,
-    /// The tickTime of an Apache ZooKeeper ensemble [default: half the session timeout]. No effect
-    /// on Baton's server.
+    /// The tickTime of an Apache ZooKeeper ensemble [default: half the session timeout].
     ///
-    /// The wire does not carry it. State it where minSessionTimeout is less than two ticks; a
+    /// No effect on Baton's server. The wire does not carry it. State it where minSessionTimeout is less than two ticks; a
     /// shorter tick leaves more time before the lock counts as lost.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
+    #[arg(hide_long_help = true, long, value_name = "DUR", value_parser = duration::parse_some)]
     ensemble_tick: Option<Duration>,
-    /// The syncLimit of an Apache ZooKeeper ensemble, in ticks; for --lease ping. No effect on
-    /// Baton's server.
-    #[arg(long, value_name = "TICKS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The syncLimit of an Apache ZooKeeper ensemble, for --lease ping.
+    #[arg(hide_long_help = true, long, value_name = "TICKS", value_parser = clap::value_parser!(u32).range(1..))]
     ensemble_sync_limit: Option<u32>,
 }
 

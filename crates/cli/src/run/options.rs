@@ -17,8 +17,7 @@ use crate::signals::{self, Signals};
 /// Options of every verb that runs a command while it holds something.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
-    /// Treatment of the command when the lock is being lost: a signal as notice, then KILL in time;
-    /// or nothing.
+    /// Signal to CMD when the lock is being lost, before KILL.
     ///
     /// The command is dead before the server can give the lock to anyone else, except with
     /// `ignore`.
@@ -27,25 +26,23 @@ pub(crate) struct RunOptions {
         value_name = "ACTION",
         value_enum,
         default_value = "term",
-        verbatim_doc_comment
+        hide_short_help = true
     )]
     pub(crate) on_lost: OnLost,
-    /// Time between the notice and KILL; at most 3/10 of the session timeout [default: 5s, or
-    /// that].
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    /// Time from that signal to KILL [default: 5s; at most 3/10 of the session timeout].
+    #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
-    /// Name of the holder for others [default: the command].
+    /// Name that others see [default: CMD].
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
-    /// The session timeout to ask for: after this long without a request from this process, the
-    /// server can give the lock to another process.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
+    /// Time without a request after which the servers may give the lock away.
+    #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     pub(crate) session_timeout: Duration,
     #[command(flatten)]
     lease: LeaseArgs,
     #[command(flatten)]
     health: HealthOptions,
-    /// Run this line with sh -c, instead of CMD.
+    /// Run this line with sh -c, not CMD.
     #[arg(
         short = 'c',
         long = "command",
@@ -53,7 +50,7 @@ pub(crate) struct RunOptions {
         conflicts_with = "command"
     )]
     pub(crate) line: Option<OsString>,
-    /// The command and its arguments, after `--`.
+    /// The command and its arguments.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }

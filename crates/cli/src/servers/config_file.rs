@@ -3,8 +3,9 @@
 //! A file that is wrong is refused and never passed over: the command would use other servers than
 //! its neighbours, and they would share no lock.
 
+use std::ffi::OsString;
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -139,6 +140,33 @@ pub(crate) fn with_current(text: &str, name: Option<&str>) -> String {
     let before = text.get(..start).unwrap_or_default();
     let after = text.get(end..).unwrap_or_default();
     format!("{before}{}{after}", line.unwrap_or_default())
+}
+
+/// Replaces a file in one step; it keeps its permissions, and a link stays one.
+pub(crate) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let folder = file.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let permissions = std::fs::metadata(&file)
+        .ok()
+        .map(|about| about.permissions());
+    let mut name = OsString::from(".");
+    name.push(file.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let beside = folder.join(name);
+    let write = || {
+        let mut new = File::create(&beside)?;
+        if let Some(permissions) = permissions {
+            new.set_permissions(permissions)?;
+        }
+        new.write_all(text.as_bytes())?;
+        std::fs::rename(&beside, &file)
+    };
+    let written = write();
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
 }
 
 fn is_absent(error: &std::io::Error) -> bool {

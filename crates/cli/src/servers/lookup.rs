@@ -156,6 +156,8 @@ pub(crate) struct Files {
     user: Option<PathBuf>,
     /// Whether somebody has named the user's file, which has to be there then.
     is_named: bool,
+    /// The context of `baton dev`, while that runs.
+    dev: Option<PathBuf>,
     machine: PathBuf,
 }
 
@@ -179,6 +181,7 @@ impl Files {
         Ok(Self {
             user,
             is_named,
+            dev: dev_file(),
             machine: machine.config_file(),
         })
     }
@@ -188,9 +191,10 @@ impl Files {
         self.user.as_deref()
     }
 
-    /// The user's file, if there is one, then the machine's.
+    /// The user's file, if there is one, that of `baton dev`, then the machine's.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.user().into_iter().chain([self.machine.as_path()])
+        let users = self.user().into_iter().chain(self.dev.as_deref());
+        users.chain([self.machine.as_path()])
     }
 
     /// Reads all files, in the order in which they count.
@@ -219,6 +223,11 @@ fn is_there(path: &Path) -> bool {
         )
     };
     std::fs::symlink_metadata(path).map_or_else(|error| !absent(&error), |_| true)
+}
+
+/// The file of the context that `baton dev` makes, unless the user has no home.
+pub(crate) fn dev_file() -> Option<PathBuf> {
+    Some(folders::config_home()?.join("baton/dev.toml"))
 }
 
 /// The user's `config.toml`, unless the user has no home.

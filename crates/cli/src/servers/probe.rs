@@ -161,6 +161,41 @@ pub(crate) async fn probe_all(
     probed.await
 }
 
+/// Says how many of several servers run, and whether they are a majority.
+pub(crate) fn running(running: usize, all: usize) -> String {
+    let verb = if running == 1 { "runs" } else { "run" };
+    match running * 2 > all {
+        true => format!("{running} of {all} servers {verb}"),
+        false => format!("{running} of {all} servers {verb}, no majority"),
+    }
+}
+
+/// Says that too few servers of this list run, and which do not; `None`: there is one server, or
+/// enough of them run.
+pub(crate) async fn missing_majority(list: &str, tls: Option<&ClientTls>) -> Option<String> {
+    let places: Vec<&str> = list.split(',').collect();
+    let addresses = places.iter().map(|place| {
+        let address = place.strip_prefix("tls://").unwrap_or(place);
+        (!address.starts_with("unix:")).then(|| address.to_owned())
+    });
+    let probes = probe_all(&addresses.collect::<Vec<_>>(), tls).await;
+    let silent: Vec<&str> = probes
+        .iter()
+        .zip(&places)
+        .filter(|(probe, _)| matches!(probe, None | Some(Probe::Unreachable(_))))
+        .map(|(_, place)| *place)
+        .collect();
+    let (count, all) = (places.len() - silent.len(), places.len());
+    let is_majority = all < 2 || count * 2 > all;
+    (!is_majority).then(|| {
+        let silent = silent.join(", ");
+        format!(
+            "{}: nothing listens at {silent}; start the servers there",
+            running(count, all)
+        )
+    })
+}
+
 /// Returns the servers' answers to a word, in the order of the addresses; `None` for one that gives
 /// no answer.
 pub(crate) async fn ask_all(

@@ -18,6 +18,25 @@ const VARIABLES: [(&str, &str); 2] = [
     ("log", log_filter::VARIABLE),
 ];
 
+/// The settings on both help pages of `baton serve`.
+const FIRST: [&str; 6] = [
+    "ephemeral",
+    "listen",
+    "http",
+    "insecure",
+    "server_id",
+    "ensemble.servers",
+];
+/// Those that only the longer one has. The others are on a page of their own.
+const USUAL: [&str; 6] = [
+    "secure_listen",
+    "tls_cert",
+    "tls_key",
+    "tls_ca",
+    "unix_socket",
+    "log",
+];
+
 /// The flags that were given.
 #[derive(Debug, Default)]
 pub(crate) struct SettingFlags {
@@ -64,7 +83,11 @@ fn text(value: OsString, origin: &dyn Fn() -> String) -> Result<String, Error> {
 
 fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
     let field = setting.field;
-    let arg = Arg::new(setting.name).long(setting.flag_name());
+    let is_among = |names: &[&str]| names.contains(&setting.name);
+    let arg = Arg::new(setting.name)
+        .long(setting.flag_name())
+        .hide_short_help(!is_among(&FIRST))
+        .hide_long_help(!is_among(&FIRST) && !is_among(&USUAL));
     let default = field
         .toml(&Target::default())
         .filter(|value| !field.takes_many() && value != "false");

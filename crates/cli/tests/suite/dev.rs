@@ -67,7 +67,7 @@ fn people_read_the_list_for_servers_and_each_server() {
     let mut running = Running::new(command);
     let list = running.line();
     assert!(
-        list.starts_with("baton: serving; use --servers 127.0.0.1:")
+        list.starts_with("baton: serving; use --context dev, or --servers 127.0.0.1:")
             && list.ends_with("(removed when this command ends)"),
         "{list}"
     );
@@ -190,4 +190,66 @@ fn three_servers_go_on_after_one_is_killed() {
     assert_eq!(ran.code, 0, "{ran:?}");
     dev.running.signal("TERM");
     assert_eq!(dev.running.end().code, 0);
+}
+
+#[test]
+fn the_servers_are_a_context_while_the_command_runs() {
+    let home = Home::new();
+    let dev = Dev::start(&home, 1, &[]);
+    let created = home.run(&["--context", "dev", "create", "/a", "x"]);
+    assert_eq!(created.code, 0, "{created:?}");
+    let got = home.run(&["get", "/a", "--servers", &dev.servers]);
+    assert_eq!(got.out, "x\n", "{got:?}");
+    let listed = home.run(&["context", "ls"]);
+    assert!(listed.out.contains(&dev.servers), "{listed:?}");
+    // A later one has the name; the end of the earlier one leaves it alone.
+    let later = Dev::start(&home, 1, &[]);
+    dev.running.signal("TERM");
+    dev.running.end();
+    let shown = home.run(&["context", "show", "dev"]);
+    assert!(shown.out.contains(&later.servers), "{shown:?}");
+    later.running.signal("TERM");
+    later.running.end();
+    let gone = home.run(&["--context", "dev", "ls"]);
+    assert_eq!(gone.code, 2, "{gone:?}");
+}
+
+#[test]
+fn a_context_of_the_user_keeps_its_name() {
+    let home = Home::new();
+    let own = "[context.dev]\nservers = \"host:2181\"\n";
+    std::fs::create_dir_all(home.path("config/baton")).unwrap();
+    std::fs::write(home.path("config/baton/config.toml"), own).unwrap();
+    let mut command = home.baton(&["dev"]);
+    command.env("XDG_CONFIG_HOME", home.path("config"));
+    let mut running = Running::new(command);
+    assert!(
+        running
+            .line()
+            .starts_with("baton: serving; use --servers 127.0.0.1:")
+    );
+    assert!(!home.path("config/baton/dev.toml").exists());
+    running.signal("TERM");
+    running.end();
+}
+
+#[test]
+fn servers_without_a_majority_are_counted_in_the_error_and_by_doctor() {
+    let home = Home::new();
+    let dev = Dev::start(&home, 3, &["--servers", "3"]);
+    for pid in &dev.pids[..2] {
+        signal(*pid, "KILL");
+        until("the server ends", || !runs(*pid));
+    }
+    let refused = home.run(&["--context", "dev", "--connect-timeout", "1s", "ls"]);
+    assert_eq!(refused.code, 125, "{refused:?}");
+    let expected = "1 of 3 servers runs, no majority";
+    assert!(refused.complaint().contains(expected), "{refused:?}");
+    let doctor = home.run(&["--context", "dev", "--connect-timeout", "1s", "doctor"]);
+    assert_eq!(
+        (doctor.code, doctor.out.lines().next()),
+        (3, Some(expected)),
+        "{doctor:?}"
+    );
+    assert!(doctor.out.contains("error leader"), "{doctor:?}");
 }

@@ -24,8 +24,14 @@ async fn a_member_is_there_while_its_command_runs() {
     let line = watching.line();
     assert!(line.contains(r#""joined":["eu-1"]"#), "{line}");
     let listed = served.run(&["member", "ls", "/web"]);
-    assert!(listed.out.starts_with("eu-1\t0x"), "{listed:?}");
-    assert!(listed.out.trim_end().ends_with("port=80"), "{listed:?}");
+    let lines: Vec<_> = listed.out.lines().collect();
+    assert!(
+        lines[0].starts_with("ID ") && lines[1].starts_with("eu-1 "),
+        "{listed:?}"
+    );
+    assert!(lines[1].ends_with("port=80"), "{listed:?}");
+    let groups = served.run(&["member", "ls"]).out;
+    assert!(groups.lines().any(|line| line == "/web  1"), "{groups}");
     let listed = served.run(&["member", "ls", "/web", "--json"]).out;
     assert!(
         listed.contains(r#""data":"port=80""#) && listed.contains(r#""pid":"#),

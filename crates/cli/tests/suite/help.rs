@@ -3,19 +3,11 @@
 use crate::common::Home;
 
 fn verbs(home: &Home) -> Vec<String> {
-    let help = home.run(&["-h"]).out;
-    let commands = help
-        .split("Commands:")
-        .nth(1)
-        .unwrap()
-        .split("Options:")
-        .next()
-        .unwrap();
-    commands
-        .lines()
+    let help = home.run(&["--help"]).out;
+    let verbs = help.lines().filter_map(|line| line.strip_prefix("  "));
+    verbs
         .filter_map(|line| line.split_whitespace().next())
         .map(str::to_owned)
-        .filter(|word| word.chars().all(char::is_lowercase))
         .collect()
 }
 
@@ -95,10 +87,51 @@ fn completions_and_manual_pages_know_the_verbs() {
 }
 
 #[test]
-fn nothing_at_all_shows_the_help_and_says_2() {
-    let ran = Home::new().run(&[]);
-    assert_eq!(ran.code, 2);
-    assert!(ran.err.contains("baton lock /demo -- echo held"), "{ran:?}");
+fn baton_alone_prints_its_help_and_a_verb_without_its_verb_is_a_mistake() {
+    let home = Home::new();
+    let alone = home.run(&[]);
+    assert_eq!((alone.code, alone.err.as_str()), (0, ""), "{alone:?}");
+    assert_eq!(alone.out, home.run(&["--help"]).out);
+    assert!(alone.out.contains("Locks and queues:"), "{alone:?}");
+    let unfinished = home.run(&["queue"]);
+    assert_eq!((unfinished.code, unfinished.out.as_str()), (2, ""));
+    assert!(unfinished.err.contains("baton queue"), "{unfinished:?}");
+}
+
+/// `baton --help | head -1` is no failure, whichever verb's page it is.
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    for words in [
+        &["--help"][..],
+        &[],
+        &["lock", "-h"],
+        &["version"],
+        &["completions", "bash"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_baton"));
+        let ran = command.args(words).stdout(writer).output().unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{words:?}: {ran:?}");
+        assert_eq!(ran.stderr, b"", "{words:?}");
+    }
+}
+
+#[test]
+fn the_options_of_every_verb_and_all_settings_have_pages() {
+    let home = Home::new();
+    let page = home.run(&["help", "options"]);
+    assert_eq!(page.code, 0);
+    assert!(page.out.contains("--connect-timeout") && page.out.contains("--wide"));
+    let page = home.run(&["help", "settings"]);
+    assert!(page.out.contains("--max-watch-bytes-in-all"), "{page:?}");
+    assert!(home.run(&["help", "lease"]).out.contains("--ensemble-tick"));
+    assert!(
+        !home
+            .run(&["serve", "--help"])
+            .out
+            .contains("--max-watch-bytes")
+    );
 }
 
 #[test]

@@ -98,3 +98,71 @@ fn what_makes_no_sense_is_said_in_one_line() {
     assert!(nothing.complaint().contains("no semaphore there yet"));
     assert_eq!(home.run(&["sem", "resize", "/none", "2"]).code, 1);
 }
+
+/// Semaphores, elections, barriers and queues are listed alike, each by its own verb.
+#[test]
+fn each_recipe_lists_its_own_and_shows_one() {
+    let home = Home::new();
+    let rows = |args: &[&str]| -> Vec<Vec<String>> {
+        let ran = home.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        let cells = |line: &str| {
+            let cells = line
+                .split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty());
+            cells.map(str::to_owned).collect()
+        };
+        ran.out.lines().map(cells).collect()
+    };
+    let none = home.run(&["sem", "ls"]);
+    assert_eq!((none.code, none.out.as_str()), (0, ""), "{none:?}");
+    assert!(none.err.contains("there are none below /"), "{none:?}");
+    let _permit = holder(&home, &["sem", "/a/sem", "--slots", "3", "--name", "one"]);
+    let _leader = holder(&home, &["elect", "/a/elect", "--name", "two"]);
+    assert_eq!(home.run(&["barrier", "close", "/a/gate"]).code, 0);
+    assert_eq!(home.run(&["queue", "put", "/a/plain", "x", "y"]).code, 0);
+    assert_eq!(home.run(&["queue", "work", "put", "/a/work", "x"]).code, 0);
+
+    let listed = rows(&["sem", "ls"]);
+    assert_eq!(listed[0], ["PATH", "HELD", "HOLDER", "WAITING"]);
+    assert_eq!(
+        (listed.len(), &*listed[1][0], &*listed[1][1]),
+        (2, "/a/sem", "1 of 3")
+    );
+    assert!(listed[1][2].ends_with("(one)"), "{listed:?}");
+    assert_eq!(listed[1][3], "0");
+    let shown = rows(&["sem", "show", "/a/sem"]);
+    assert_eq!((&*shown[0][0], &*shown[1][0]), ("STATE", "holds"));
+
+    let listed = rows(&["elect", "ls", "/a"]);
+    assert_eq!(listed[0], ["PATH", "LEADER", "TERM", "TOKEN", "WAITING"]);
+    assert_eq!(
+        (listed.len(), &*listed[1][0], &*listed[1][2]),
+        (2, "/a/elect", "1")
+    );
+    assert!(listed[1][1].ends_with("(two)"), "{listed:?}");
+    // Beside the prefix, not below it.
+    assert_eq!(home.run(&["elect", "ls", "/a/el"]).out, "");
+
+    let listed = rows(&["barrier", "ls"]);
+    assert_eq!(listed[1][..3], ["/a/gate", "gate", "closed"]);
+    let shown = home.run(&["barrier", "show", "/a/gate"]);
+    assert_eq!(shown.out, "/a/gate is closed\n");
+    assert_eq!(home.run(&["barrier", "show", "/a/none"]).code, 1);
+
+    let listed = rows(&["queue", "ls"]);
+    assert_eq!(listed[0][..3], ["PATH", "LAYOUT", "ITEMS"]);
+    assert_eq!(listed[1][..3], ["/a/plain", "qn", "2"]);
+    assert_eq!(listed[2][..3], ["/a/work", "work", "1"]);
+    let json = home.run(&["queue", "ls", "--json"]).out;
+    assert!(
+        json.lines()
+            .all(|line| line.starts_with(r#"{"recipe":"queue""#)),
+        "{json}"
+    );
+    assert_eq!(
+        home.run(&["queue", "ls", "/a/plain"]).out.lines().count(),
+        2
+    );
+}

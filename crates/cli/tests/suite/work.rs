@@ -87,7 +87,9 @@ async fn a_worker_that_is_stopped_gives_its_items_back() {
     let mut said = [worker.line(), worker.line()];
     said.sort();
     assert_eq!(said, ["a", "b"]);
-    assert_eq!(served.run(&["claims", "/q"]).out.lines().count(), 2);
+    let claims = served.run(&["claims", "/q"]).out;
+    assert_eq!(claims.lines().count(), 3, "{claims}");
+    assert!(claims.starts_with("ITEM "), "{claims}");
     worker.signal("TERM");
     let ran = worker.end();
     assert_eq!(ran.code, 128 + 15, "{}", ran.err);

@@ -3,10 +3,12 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `dev_context` | the context by which other commands find them |
 //! | `mode` | what a server says of itself: leader, follower, alone |
 //! | `server_process` | the process of one server: its start and its end |
 //! | `plan` | how many servers, their ports, folders and configuration files |
 
+mod dev_context;
 mod mode;
 mod plan;
 mod server_process;
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use self::dev_context::DevContext;
 use self::mode::Mode;
 use self::plan::{Place, Plan};
 use self::server_process::ServerProcess;
@@ -34,7 +37,7 @@ const FIRST_LEADER: Duration = Duration::from_secs(5);
 /// Pause before a server that has ended is started again, in looks.
 const RESTART_AFTER: u32 = 5;
 
-/// Start servers on this machine to try things out: one, or several that are one.
+/// Start a server, or several that form an ensemble, to try things out.
 ///
 /// Each server is a process of its own, with a folder of its own, on free ports of 127.0.0.1. Kill
 /// one with kill -9 and watch the others go on. All of them end with this command. They talk to
@@ -42,13 +45,14 @@ const RESTART_AFTER: u32 = 5;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton dev                               one server
-  baton dev --servers 3                   three that are one: an ensemble
+  baton dev --servers 3                   three that form an ensemble
   baton dev --servers 3 --data-dir ./dev  keep the data for the next time
   baton dev --servers 3 --restart         start a server again that was killed
-  baton lock --servers LIST /x -- CMD     in another terminal; LIST as printed
-  baton server ls --servers LIST          what each server is
+  baton lock --context dev /x -- CMD      in another terminal
+  baton --context dev server ls           what each server is
 
-It prints the list for --servers, then one line for each server (id, role,
+While it runs there is a context dev; export BATON_CONTEXT=dev makes it that of
+a shell. It prints the list for --servers, a line for each server (id, role,
 address, console, process id, data folder), then one for each server that ends
 and each change of the leader. FOLDER/N.toml is the configuration of server N,
 and FOLDER/N/server.log its log. FOLDER is --data-dir or BATON_DATA_DIR, which
@@ -99,6 +103,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 #[derive(Serialize)]
 struct Serving<'a> {
     event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<&'static str>,
     servers: &'a str,
     data_dir: String,
     temporary: bool,
@@ -147,6 +153,8 @@ struct Dev<'a> {
     plan: Plan,
     restart: bool,
     context: &'a Context,
+    /// `None`: not yet made, or not possible.
+    dev_context: Option<DevContext>,
     /// In the order of the plan; `None`: it has ended.
     processes: Vec<Option<ServerProcess>>,
     /// For each server, the looks since it ended.
@@ -158,6 +166,7 @@ struct Dev<'a> {
 impl<'a> Dev<'a> {
     fn new(plan: Plan, restart: bool, context: &'a Context) -> Self {
         Self {
+            dev_context: None,
             processes: Vec::new(),
             ended_for: vec![0; plan.places.len()],
             plan,
@@ -184,6 +193,13 @@ impl<'a> Dev<'a> {
         }
         self.all_serve().await?;
         let modes = self.first_modes().await;
+        self.dev_context = match DevContext::make(&self.plan.connect_string()) {
+            Ok(made) => made,
+            Err(failure) => {
+                self.context.output.note(failure.text);
+                None
+            }
+        };
         self.show(&modes);
         loop {
             tokio::time::sleep(INTERVAL).await;
@@ -234,9 +250,13 @@ impl<'a> Dev<'a> {
         } else {
             ""
         };
-        let line = format!("baton: serving; use --servers {servers}; data in {folder}{kept}");
+        let context = self.dev_context.as_ref().map(|_| dev_context::NAME);
+        let by_context = context.map_or(String::new(), |name| format!("--context {name}, or "));
+        let line =
+            format!("baton: serving; use {by_context}--servers {servers}; data in {folder}{kept}");
         let serving = Serving {
             event: "serving",
+            context,
             servers: &servers,
             data_dir: folder.to_string(),
             temporary: self.plan.is_temporary,
@@ -358,6 +378,7 @@ impl<'a> Dev<'a> {
 
     /// Stops the servers and waits for their end.
     async fn stop(&mut self) {
+        self.dev_context = None;
         let mut running: Vec<_> = self.processes.drain(..).flatten().collect();
         for process in &running {
             process.ask_to_stop();

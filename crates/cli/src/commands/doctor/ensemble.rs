@@ -8,6 +8,7 @@ use super::Server;
 use super::facts::Reach;
 use super::finding::{Advice, Finding, Severity, quoted};
 use crate::duration;
+use crate::servers::probe;
 
 /// The place of findings about all servers.
 const ALL: &str = "all";
@@ -33,6 +34,22 @@ pub(super) fn judge(servers: &[Server]) -> Vec<Finding> {
     findings.extend(time(servers));
     findings.extend(settings(servers));
     findings
+}
+
+/// How many of the servers run, and who leads: the first line of the report.
+pub(super) fn headline(servers: &[Server]) -> String {
+    let running = probe::running(reached(servers), servers.len());
+    match with_mode(servers, "leader").as_slice() {
+        [leader] => format!("{running}, {} leads", quoted(leader)),
+        _ => running,
+    }
+}
+
+fn reached(servers: &[Server]) -> usize {
+    let reached = servers
+        .iter()
+        .filter(|server| matches!(server.reach, Reach::Reached { .. }));
+    reached.count()
 }
 
 fn with_mode<'a>(servers: &'a [Server], mode: &str) -> Vec<&'a str> {
@@ -68,25 +85,33 @@ fn leader(servers: &[Server]) -> Option<Finding> {
         return error(text, apart);
     }
     match (leaders.as_slice(), alone.as_slice()) {
-        ([], []) if others == 0 => None,
+        ([], []) if servers.len() < 2 && others == 0 => None,
         ([], []) => {
-            let reached = |server: &Server| matches!(server.reach, Reach::Reached { .. });
-            let whole = servers.iter().all(reached);
-            let (severity, cause) = match whole {
-                true => (
+            let running = reached(servers);
+            let (severity, finding, cause) = if running * 2 <= servers.len() {
+                (
                     Severity::Error,
+                    probe::running(running, servers.len()),
+                    "the others of the list have ended, or cannot be reached",
+                )
+            } else if running == servers.len() {
+                (
+                    Severity::Error,
+                    "none of the servers that answer leads".to_owned(),
                     "no majority of the servers can talk to each other, or they elect one just now",
-                ),
-                false => (
+                )
+            } else {
+                (
                     Severity::Warning,
+                    "none of the servers that answer leads".to_owned(),
                     "the leader is none of the servers that were reached, or there is none",
-                ),
+                )
             };
             Some(Finding::new(
                 severity,
                 CHECK,
                 ALL,
-                "none of the servers that answer leads",
+                finding,
                 Advice::new(
                     cause,
                     "without a leader no change is made, and no lock is granted",

@@ -175,9 +175,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         origin,
         output: &context.output,
     };
-    let findings = context.block_on(examination.findings());
+    let found = context.block_on(examination.findings());
     context.output.clear_status();
-    let findings = findings??;
+    let (headline, findings) = found??;
+    if !context.output.json() {
+        context.output.raw(format!("{headline}\n").as_bytes());
+    }
     Ok(report(&context.output, &findings, args.all))
 }
 
@@ -201,14 +204,15 @@ impl Examination<'_> {
         }
     }
 
-    async fn findings(&self) -> Result<Vec<Finding>, Failure> {
+    /// The first line of the report, and what was found.
+    async fn findings(&self) -> Result<(String, Vec<Finding>), Failure> {
         let stated = Lease {
             tick: self.args.ensemble_tick,
             clock_rate_ppm: LeaseOptions::default().clock_rate_ppm,
         };
         self.looks_at(&format!("the servers of {}", self.list));
         let servers = self.servers().await?;
-        let mut findings = Vec::new();
+        let mut findings = ensemble::judge(&servers);
         for server in &servers {
             findings.extend(server::reach(server, SystemTime::now()));
             findings.extend(server::serving(server));
@@ -217,14 +221,13 @@ impl Examination<'_> {
             findings.extend(server::clock(server, &stated));
             findings.extend(server::resources(server));
         }
-        findings.extend(ensemble::judge(&servers));
         findings.extend(self.own_certificate());
         if servers.iter().any(|server| server.session.is_ok()) {
             self.looks_at("the whole tree, for damaged layouts");
             findings.extend(self.tree().await?);
             findings.extend(self.openness(&servers).await);
         }
-        Ok(findings)
+        Ok((ensemble::headline(&servers), findings))
     }
 
     /// The facts of all servers of the list, in its order.

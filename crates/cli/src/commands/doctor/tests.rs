@@ -527,14 +527,27 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
     servers[2].conf = Word::Refused;
     servers[2].reach = Reach::Refused("refused".to_owned());
     assert_eq!(bad(&ensemble::judge(&servers)), [""; 0]);
-    // Two of three do not answer: that none of the others leads is no proof that none does.
+    // One of three answers: whoever has this list makes no change, and takes no lock.
     let mut servers = three();
     for server in &mut servers[..2] {
         server.reach = Reach::Refused("refused".to_owned());
         server.srvr = Word::None("it is not reached".to_owned());
     }
     let found = bad(&ensemble::judge(&servers));
+    let expected = "1 of 3 servers runs, no majority";
+    assert!(
+        found[0].starts_with("error leader") && found[0].contains(expected),
+        "{found:?}"
+    );
+    assert_eq!(ensemble::headline(&servers), expected);
+    // Two are a majority, whose leader may be the one that does not answer here.
+    let mut servers = three();
+    servers[0].reach = Reach::Refused("refused".to_owned());
+    servers[0].srvr = Word::None("it is not reached".to_owned());
+    let found = bad(&ensemble::judge(&servers));
     assert!(found[0].starts_with("warning leader"), "{found:?}");
+    assert_eq!(ensemble::headline(&servers), "2 of 3 servers run");
+    assert!(ensemble::headline(&three()).starts_with("3 of 3 servers run, "));
 }
 
 #[test]

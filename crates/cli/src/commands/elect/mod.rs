@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use self::election::{Which, election, failure};
 use self::endpoint::Endpoint;
+use super::listing;
 use crate::access::AUTH_VARIABLE;
 use crate::connection::Connection;
 use crate::context::Context;
@@ -34,7 +35,7 @@ use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::{Awaited, Role};
 
-/// Run a command while being the leader of a group of processes.
+/// Run a command while this process is the leader of a group.
 ///
 /// Joins the election at PATH, waits until elected, runs CMD, and resigns when CMD has ended. If
 /// leadership is being lost, CMD is stopped before anyone else can be elected. Without CMD, leads
@@ -43,15 +44,12 @@ use crate::waiting::{Awaited, Role};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    subcommand_value_name = "watch|show|resign",
-    override_usage = "baton elect [OPTIONS] PATH [-- CMD...]\n       baton elect watch|show PATH\n       baton elect resign PATH [--token N] [--force]",
+    subcommand_value_name = "ls|watch|show|resign",
+    override_usage = "baton elect [OPTIONS] PATH [-- CMD...]\n       baton elect ls [PREFIX]\n       baton elect watch|show PATH\n       baton elect resign PATH [--token N] [--force]",
     after_help = "Examples:
   baton elect /scheduler -- ./scheduler        one of many runs it; the next
                                                takes over
-  baton elect -v --name eu-1 /scheduler -- ./scheduler
-  baton elect watch /scheduler --json          one line for each change,
-                                               and why the last one went
-  baton elect show /scheduler
+  baton elect watch /scheduler --json          one line for each change
   baton elect resign /scheduler                ask the leader to stop and let
                                                the next one lead
   baton elect --http 127.0.0.1:4040 /scheduler -- ./scheduler
@@ -60,8 +58,7 @@ use crate::waiting::{Awaited, Role};
 
 CMD finds in its environment what `baton lock` gives (BATON_PATH BATON_NODE
 BATON_TOKEN BATON_SESSION BATON_ACQUIRED_AT), and BATON_TERM, which counts the
-terms of this election: 1, 2, 3 … With --verbose each stage is printed: node
-created, position read, elected, or which node is followed.
+terms of this election: 1, 2, 3 …
 
 Exit codes:  CMD's own   128+N CMD died of signal N
              113 leadership was lost, or resigned on request; CMD was
@@ -79,11 +76,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// A file that holds this id.
-    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        conflicts_with = "id"
+    )]
     data: Option<PathBuf>,
     /// Library whose names to use, to compete with its processes: curator-latch, curator
     /// (LeaderSelector), kazoo, leader-election-support.
-    #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
+    #[arg(hide_short_help = true, long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
     dialect: Dialect,
     /// Run this line with sh -c once elected, before CMD. If it fails, resign with its exit code.
     #[arg(long, value_name = "LINE")]
@@ -104,6 +106,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Admin {
+    /// List the elections.
+    Ls {
+        /// Only below this path.
+        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
+        prefix: String,
+    },
     /// Print who leads, and each change, until a signal comes.
     Watch {
         #[command(flatten)]
@@ -133,6 +141,7 @@ enum Admin {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match (&args.admin, &args.path) {
+            (Some(Admin::Ls { prefix }), _) => listing::elections(context, prefix).await,
             (Some(Admin::Watch { which }), _) => leaders::watch(which, context).await,
             (Some(Admin::Show { which }), _) => leaders::show(which, context).await,
             (

@@ -6,6 +6,7 @@
 use baton::inspect::{InspectError, Inspector, LockKind, LockNode, LockSnapshot};
 use serde::Serialize;
 
+use crate::commands::listing;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
@@ -18,19 +19,20 @@ use crate::znode::on_connection;
 /// Lists what is held at or below `prefix`.
 pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Lock<'a> {
-        path: &'a str,
+    struct Lock {
+        path: String,
         kind: LockKind,
         holding: usize,
         waiting: usize,
         #[serde(skip_serializing_if = "Option::is_none")]
         permits: Option<u32>,
         #[serde(flatten)]
-        first: NodeLine<'a>,
+        first: serde_json::Value,
     }
     on_inspector(context, async |inspector: &Inspector| {
         // `true` marks the folders of a semaphore, whose nodes have been listed with it.
         let mut passed_over = PassedOver::default();
+        let mut rows = Vec::new();
         let mut walk = Walk::at((prefix.to_owned(), false));
         let read = |(path, _): (String, bool)| {
             let inspector = inspector.clone();
@@ -52,36 +54,36 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
                 let (holding, waiting) = (lock.holders.len(), lock.waiters.len());
                 let permits = lock.permits;
                 let line = Lock {
-                    path: &path,
+                    path: path.clone(),
                     kind: lock.kind,
                     holding,
                     waiting,
                     permits,
-                    first: NodeLine::new(first),
+                    first: serde_json::to_value(NodeLine::new(first)).unwrap_or_default(),
                 };
-                let held = match (lock.kind, permits) {
-                    (LockKind::Semaphore, Some(permits)) => {
-                        format!("  {holding} of {permits} held")
-                    }
-                    (LockKind::Semaphore, None) => format!("  {holding} held"),
-                    _ if holding > 1 => format!("  {holding} read"),
-                    _ => String::new(),
+                let held = match (lock.is_complete(), lock.kind) {
+                    (false, _) => "not all of it readable".to_owned(),
+                    (true, LockKind::Semaphore) => listing::held(holding, permits),
+                    (true, _) => holding.to_string(),
                 };
-                let unsure = if lock.is_complete() {
-                    ""
-                } else {
-                    "  not all of it readable"
-                };
-                let text = format!(
-                    "{path}  token {}  {first}{held}  {waiting} waiting{unsure}",
-                    token(first),
-                );
-                context.output.result(&line, text);
+                let token = token(first).to_string();
+                let cells = [
+                    path.clone(),
+                    first.to_string(),
+                    held,
+                    waiting.to_string(),
+                    token,
+                ];
+                rows.push((line, None, cells));
             }
             walk.descend(lock.folders().into_iter().map(|folder| {
                 let below = baton_proto::path::join(&path, &folder.name);
                 (below, folder.is_part_of_lock)
             }));
+        }
+        if !rows.is_empty() {
+            let titles = ["PATH", "HOLDER", "HELD", "WAITING", "TOKEN"];
+            context.output.table(titles, rows);
         }
         Ok(passed_over.exit_code())
     })
@@ -89,7 +91,7 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
 }
 
 /// Shows the line at `path`.
-pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
+pub(in crate::commands) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
     #[derive(Serialize)]
     struct Shown<'a> {
         path: &'a str,
@@ -109,28 +111,31 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
             context.output.note(format!("nobody holds {path}"));
             return Ok(exit::NOTHING);
         }
-        for (at, node) in lock.nodes().enumerate() {
+        let rows = lock.nodes().enumerate().map(|(at, node)| {
             let state = match (at < lock.holders.len(), lock.is_complete()) {
                 (true, true) => "holds",
                 // A node that we may not read may come before it.
                 (true, false) => "unknown",
                 (false, _) => "waits",
             };
-            let text = format!(
-                "{state}  token {}  {node}  for {}  session 0x{:x}  {}",
-                token(node),
+            let cells = [
+                state.to_owned(),
+                token(node).to_string(),
+                node.to_string(),
                 duration::show_since(node.info.since_ms),
-                node.info.session_id,
-                node.info.path
-            );
+                format!("0x{:x}", node.info.session_id),
+                node.info.path.clone(),
+            ];
             let shown = Shown {
                 path,
                 kind: lock.kind,
                 state,
                 node: NodeLine::new(node),
             };
-            context.output.result(&shown, text);
-        }
+            (shown, None, cells)
+        });
+        let titles = ["STATE", "TOKEN", "PROCESS", "FOR", "SESSION", "NODE"];
+        context.output.table(titles, rows);
         Ok(passed_over.exit_code())
     })
     .await

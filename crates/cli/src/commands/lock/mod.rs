@@ -1,6 +1,6 @@
 //! `baton lock`: a command under a lock; below it, the verbs that list and end locks.
 
-mod admin;
+pub(super) mod admin;
 
 use std::time::Duration;
 
@@ -13,12 +13,10 @@ use crate::paths;
 use crate::run::guard::{self, WaitOptions, Wanted};
 use crate::run::options::RunOptions;
 
-/// Run a command while holding a lock that one process at a time can hold, on any machine.
+/// Run a command while holding a lock that one process on any machine can hold.
 ///
-/// Waits in the lock's queue until it is free, runs CMD, and releases the lock when CMD has ended.
-/// If the lock is being lost (the servers cannot be reached, say), CMD is stopped before anyone
-/// else can get it. If this baton is killed, CMD is killed too. Without CMD the lock is held until
-/// a signal comes; the first line of output says that it is held.
+/// Waits until the lock is free, runs CMD, and releases it when CMD has ended. If the lock is being
+/// lost, CMD is stopped before anyone else can get it, and killed if this baton is.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -28,51 +26,44 @@ use crate::run::options::RunOptions;
     after_help = "Examples:
   baton lock /deploy -- ./deploy.sh            wait as long as it takes
   baton lock -n /nightly -- backup             only if it is free; else 124
-  baton lock -w 30s /deploy -c 'make && make install'
+  baton lock -w 30s /deploy -c 'make && ./x'
   baton lock /deploy                           hold it until Ctrl-C
-  baton lock --lock-delay 15s /deploy -- x     if this one dies, the next waits
-                                               15 s more
   baton lock show /deploy                      who holds it, who waits
-  baton lock revoke /deploy                    ask the holder to stop
-  baton lock -s /prices -- ./read-it           with others who use -s, while
-                                               nobody uses -x
-  baton lock -x /prices -- ./change-it
+  baton lock -s /prices -- ./read-it           beside others who use -s
+  baton lock -x /prices -- ./change-it         alone
 
-CMD finds in its environment:
-  BATON_PATH         the lock's path       BATON_SESSION  the session's id
-  BATON_NODE         the holder's node     BATON_TOKEN    the fencing token
-  BATON_ACQUIRED_AT  when, in milliseconds since 1970
-The token grows with every grant. Pass it on to the systems that CMD writes to,
-and let each refuse a token that is smaller than one it has seen.
+CMD's environment has BATON_PATH, BATON_NODE, BATON_SESSION, BATON_ACQUIRED_AT
+(ms since 1970) and BATON_TOKEN, the fencing token, which grows with each grant:
+what CMD writes to should refuse a smaller one than it has seen.
 
 Exit codes:  CMD's own   128+N CMD died of signal N
              113 the lock was lost or revoked; CMD was stopped
              124 not acquired in time (-E changes it)   125 baton failed
              2 usage   126 CMD cannot be run   127 CMD not found
-Signals:     INT TERM HUP QUIT USR1 USR2 are passed on to CMD's process group."
+Signals are passed on to CMD's process group.
+The lease on ZooKeeper ensembles: baton help lease."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
-    /// The lock: a path like /deploy, the same for all who use the lock.
+    /// The lock: a path like /deploy, the same for all.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// Hold a read lock, together with others who use --shared. Writers use --exclusive.
+    /// Hold a read lock, beside others who use --shared.
     #[arg(short, long, conflicts_with = "slots")]
     shared: bool,
-    /// Hold a write lock, at a path where others use --shared. (Elsewhere leave it out.)
+    /// Hold a write lock, where others use --shared.
     #[arg(short = 'x', long, conflicts_with_all = ["slots", "shared"])]
     exclusive: bool,
-    /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
-    #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Let K hold it at once, as `baton sem` does.
+    #[arg(hide_short_help = true, short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// If this baton fails while it holds the lock, the next waiter waits this much longer before
-    /// it takes it; at most 1m.
+    /// After a failure of this baton the next waiter waits this much longer; at most 1m.
     ///
     /// That gives requests which the failed holder has sent elsewhere time to arrive. After a
     /// release nobody waits longer. It binds only those who wait already: give it to all who use
     /// the lock.
-    #[arg(long, value_name = "DUR", value_parser = lock_delay, conflicts_with_all = ["slots", "shared", "exclusive"])]
+    #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = lock_delay, conflicts_with_all = ["slots", "shared", "exclusive"])]
     lock_delay: Option<Duration>,
     #[command(flatten)]
     wait: WaitOptions,
@@ -82,20 +73,19 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Admin {
-    /// List the locks that are held, with holders and numbers of waiters.
+    /// List the locks that are held.
     Ls {
         /// Only below this path.
         #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
         prefix: String,
     },
-    /// Show who holds a lock and who waits, in order. Exits with 1 if nobody does.
+    /// Show who holds a lock and who waits.
     Show {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]
         path: String,
     },
-    /// Ask whoever holds a lock to release it: `baton lock` stops its command and releases. Exits
-    /// with 1 if nobody holds it.
+    /// Ask the holder to release: `baton lock` stops its command first.
     Revoke {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]
@@ -104,8 +94,7 @@ enum Admin {
         #[arg(long, value_name = "N")]
         token: Option<u64>,
     },
-    /// Take a lock away from its holder, which is notified and stops. Exits with 1 if the holder
-    /// has changed.
+    /// Take the lock away from the holder with this token, which stops.
     Break {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]

@@ -39,6 +39,13 @@ pub(super) struct Which {
     /// The queue's path.
     #[arg(value_parser = paths::recipe)]
     pub(super) path: String,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Form of a queue's nodes.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Form {
     /// The names and bytes to use; all who use one path must use the same.
     #[arg(short, long, value_enum)]
     layout: Option<Layout>,
@@ -72,6 +79,11 @@ pub(super) enum Queue {
 }
 
 impl Which {
+    pub(super) fn new(path: &str, form: &Form) -> Self {
+        let (path, form) = (path.to_owned(), form.clone());
+        Self { path, form }
+    }
+
     /// The queue. Nothing is sent.
     pub(super) fn open(&self, client: &Client) -> Result<Queue, Failure> {
         self.open_as(client, Layout::Qn)
@@ -123,7 +135,7 @@ impl Which {
             (None, None, Some(_)) => ("--id", "id"),
             (None, None, None) => return Ok(()),
         };
-        if self.layout.is_some() {
+        if self.form.layout.is_some() {
             return Ok(());
         }
         let path = &self.path;
@@ -144,9 +156,9 @@ impl Which {
     }
 
     fn open_as(&self, client: &Client, usual: Layout) -> Result<Queue, Failure> {
-        let layout = self.layout.unwrap_or(usual);
+        let layout = self.form.layout.unwrap_or(usual);
         let path = &self.path;
-        let queue = match (layout, &self.lock_path) {
+        let queue = match (layout, &self.form.lock_path) {
             (Layout::Curator, Some(locks)) => {
                 let queue = LockingQueue::new(client, path);
                 queue.map(|queue| Queue::Locking(queue.curator_layout(locks)))
@@ -194,7 +206,7 @@ impl Queue {
         match (self, how.priority) {
             (Self::Fifo(queue), _) => queue.offer(item).await,
             (Self::Priority(queue), priority) => {
-                let priority = priority.unwrap_or_else(|| usual_priority(which.layout));
+                let priority = priority.unwrap_or_else(|| usual_priority(which.form.layout));
                 queue.offer(item, priority).await
             }
             (Self::Delay(queue), _) => queue.offer(item, how.delay.unwrap_or_default()).await,

@@ -12,7 +12,8 @@ use baton::queue::{IdQueue, QueueError};
 use serde::Serialize;
 
 use self::input::Input;
-use self::layout::{How, Which};
+use self::layout::{Form, How, Which};
+use super::listing;
 use crate::connection::{BRIEF, Connection, LASTING};
 use crate::context::Context;
 use crate::duration;
@@ -95,10 +96,13 @@ enum Act {
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
-    /// List the names of the items, first to last.
+    /// List the queues; of a plain queue the names of its items, first to last.
     Ls {
+        /// The queue's path [default: all queues].
+        #[arg(value_parser = paths::recipe)]
+        path: Option<String>,
         #[command(flatten)]
-        which: Which,
+        form: Form,
     },
     /// Print how many items there are.
     Depth {
@@ -112,6 +116,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match &args.kind {
             Kind::Work(args) => work::run(args, context).await,
+            Kind::Plain(Act::Ls { path: None, .. }) => listing::queues(context).await,
             Kind::Plain(plain) => {
                 let session = match plain {
                     Act::Take { .. } => LASTING,
@@ -132,8 +137,8 @@ impl Act {
             Self::Put { which, .. }
             | Self::Take { which, .. }
             | Self::Peek { which }
-            | Self::Ls { which }
             | Self::Depth { which } => &which.path,
+            Self::Ls { path, .. } => path.as_deref().unwrap_or("/"),
             Self::Remove { path, .. } => path,
         }
     }
@@ -251,11 +256,12 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 exit::OK
             })
         }
-        Act::Ls { which } => {
+        Act::Ls { form, .. } => {
             #[derive(Serialize)]
             struct Item<'a> {
                 name: &'a str,
             }
+            let which = Which::new(act.path(), form);
             let queue = which.open(&connection.client)?;
             for name in queue.names().await.map_err(failure)? {
                 context.output.result(&Item { name: &name }, &name);

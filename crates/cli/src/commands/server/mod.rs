@@ -29,7 +29,7 @@ use crate::servers::http_port::first_token;
 use crate::servers::probe;
 use crate::znode::{self, on_connection};
 
-/// See and change which servers are one: the members of an ensemble.
+/// List and change the servers that form an ensemble.
 ///
 /// Baton's servers and Apache ZooKeeper's both do: changes are ZooKeeper's reconfig. The servers
 /// take them only if their settings say so (ensemble.reconfig, in a zoo.cfg reconfigEnabled), by
@@ -40,7 +40,6 @@ use crate::znode::{self, on_connection};
   baton server ls --servers LIST            what each server is, and how far
   baton server add '4=zk4:2888:3888;2181'   it votes, once it has caught up
   baton server add '4=zk4:2888:3888:observer;2181'
-  baton server add '4=zk4:2888:3888;2181' '5=zk5:2888:3888;2181'
   baton server remove 4 5
   baton server move '3=zk8:2888:3888;2181'  its data goes with it
   baton server replace 3                    its data is lost, its machine is not
@@ -52,8 +51,8 @@ use crate::znode::{self, on_connection};
 A server is named as in a zoo.cfg: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT, where
 ROLE is participant (default) or observer, and CLIENT is PORT or HOST:PORT.
 Start a server that is to vote first, with an empty folder and all servers in
-its list, itself among them: it waits until it is added.
-All servers that are named join, or leave, with one change, or none does.
+its list: it waits until it is added. All that are named join, or leave, with
+one change, or none does.
 Exit codes: 0 done   1 refused, or (ls) a server does not answer   2 usage
             125 baton failed; what it said names what is not known")]
 pub(crate) struct Args {
@@ -107,10 +106,9 @@ enum Act {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Make the folder of a new cluster of one server from an existing folder, while no server runs
-    /// on it.
+    /// Make the folder of a new cluster of one server from an existing folder.
     ///
-    /// For a server that stands alone and is to get company; or, with --majority-lost, for a member
+    /// No server may run on it. For a server that stands alone and is to get company; or, with --majority-lost, for a member
     /// whose cluster has lost its majority for good.
     Recover(recover::Args),
     /// Make a server the leader.

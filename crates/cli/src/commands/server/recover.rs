@@ -14,6 +14,9 @@ use crate::exit::{self, Failure};
 const MEMBER_FILE: &str = "MEMBER";
 
 #[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "baton server recover --from DIR --into DIR --server-id ID\n           --address HOST:PORT [--majority-lost]"
+)]
 pub(super) struct Args {
     /// The data folder with the data: of a server that stands alone, or of a member. No server may
     /// run on it, and it stays as it is.

@@ -18,7 +18,7 @@ const MANY: usize = 1000;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum AdminVerb {
-    /// Show how much is in the queue. Exits with 1 where there is no queue.
+    /// Show how much is in the queue.
     Depth {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
@@ -30,13 +30,13 @@ pub(crate) enum AdminVerb {
         #[arg(value_parser = paths::recipe)]
         path: String,
     },
-    /// List the dead letters: what was tried too often, or could not be read.
+    /// List the dead letters: what failed too often.
     Dead {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
         path: String,
     },
-    /// Put dead letters back into the queue, their attempts counted anew.
+    /// Put dead letters back into the queue.
     Replay {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
@@ -57,9 +57,9 @@ pub(crate) enum AdminVerb {
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
     },
-    /// Remove all items that nobody has claimed, delayed ones among them, and free their ids.
+    /// Remove all items that nobody has claimed.
     ///
-    /// On a terminal it asks first. Prints how many were removed, and how many were left because
+    /// Delayed ones among them; their ids are free again. On a terminal it asks first. Prints how many were removed, and how many were left because
     /// somebody works on them. Exits with 1 where there is no queue, and where the answer is no.
     Purge {
         /// The queue's path.
@@ -72,9 +72,9 @@ pub(crate) enum AdminVerb {
         #[arg(short, long)]
         yes: bool,
     },
-    /// Create the queue's own nodes again where somebody has deleted them, and print their paths.
+    /// Create the queue's own nodes again where somebody has deleted them.
     ///
-    /// put and take do this by themselves, except for the node of the ids while the queue has
+    /// Their paths are printed. put and take do this by themselves, except for the node of the ids while the queue has
     /// items: after a repair, a second item with the id of one in the queue can be put.
     Repair {
         /// The queue's path.
@@ -241,7 +241,7 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
         name: Option<&'a str>,
     }
     let seen = queue.all_claims().await.map_err(failure)?;
-    for claim in seen.claims {
+    let rows = seen.claims.iter().map(|claim| {
         let record = claim.record.as_ref();
         let shown = Shown {
             item: &claim.item,
@@ -253,19 +253,17 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
             pid: record.map(|record| record.pid),
             name: record.and_then(|record| record.name.as_deref()),
         };
-        let who = record.map_or(String::new(), |record| {
-            format!(
-                "  {}:{} {}",
-                record.host,
-                record.pid,
-                record.name.as_deref().unwrap_or_default()
-            )
-        });
-        let text = format!(
-            "{}  attempt {}  token {}{who}",
-            claim.id, claim.attempt, claim.token
-        );
-        context.output.result(&shown, text);
+        let cells = [
+            claim.id.clone(),
+            claim.attempt.to_string(),
+            claim.token.to_string(),
+            record.map_or("-".to_owned(), ToString::to_string),
+        ];
+        (shown, None, cells)
+    });
+    if rows.len() > 0 {
+        let titles = ["ITEM", "ATTEMPT", "TOKEN", "PROCESS"];
+        context.output.table(titles, rows);
     }
     for node in &seen.unreadable {
         context
@@ -296,7 +294,7 @@ async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
             .output
             .note(format!("only the first {MANY} are shown"));
     }
-    for letter in letters {
+    let rows = letters.iter().map(|letter| {
         let shown = Shown {
             name: &letter.name,
             id: &letter.id,
@@ -305,11 +303,17 @@ async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
             reason: &letter.reason,
             data: bytes::Shown::new(&letter.payload),
         };
-        let text = format!(
-            "{}  {}  {} attempts  {}",
-            letter.name, letter.id, letter.attempts, letter.reason
-        );
-        context.output.result(&shown, text);
+        let cells = [
+            letter.name.clone(),
+            letter.attempts.to_string(),
+            letter.reason.clone(),
+            bytes::beginning(&letter.payload),
+        ];
+        (shown, None, cells)
+    });
+    if rows.len() > 0 {
+        let titles = ["NAME", "ATTEMPTS", "ERROR", "PAYLOAD"];
+        context.output.table(titles, rows);
     }
     Ok(exit::OK)
 }

@@ -30,34 +30,27 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::paths;
 
-/// Run a command for each item of a work queue: the item on its standard input, exit code 0 for
-/// done.
+/// Run a command for each item of a work queue, which is on its standard input.
 ///
-/// Claims an item, runs CMD, and removes the item when CMD has exited with 0. With any other code
-/// the item comes back later, each time after twice as long, and after --max-attempts it is kept as
-/// a dead letter. If the claim is being lost, CMD is stopped before another worker can get the
-/// item. If this baton is killed, CMD is killed too and the item comes back.
+/// Removes the item when CMD has exited with 0. With any other code the item comes back later, each
+/// time after twice as long, and after --max-attempts it is a dead letter. If the claim is being
+/// lost, CMD is stopped before another worker can get the item, and killed if this baton is.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     subcommand_value_name = "put|take|ack|nack|depth|claims|dead|replay|discard|purge|repair",
-    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put PATH [ITEM]...\n       baton queue work take PATH\n       baton queue work ack|nack PATH --token N\n       baton queue work depth|claims|dead PATH\n       baton queue work replay|discard PATH NAME...\n       baton queue work purge|repair PATH",
+    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put|take|ack|nack PATH\n       baton queue work depth|claims|dead|replay|discard|purge|repair PATH",
     after_help = "Examples:
   baton queue work put /thumbs cat.jpg dog.jpg
-  find . -name '*.jpg' | baton queue work put /thumbs --lines --batch 100
   baton queue work /thumbs -j 4 -- ./resize        for ever, four at a time
   baton queue work /thumbs --until-empty -c 'read f; convert $f small/$f'
-  baton queue work put /thumbs --priority 0 --delay 10m --id cat cat.jpg
-  baton queue work take /thumbs                    for a script; see baton queue
-                                                   work take --help
+  baton queue work take /thumbs                    for a script
   baton queue work dead /thumbs                    what failed, and why
   baton queue work replay /thumbs --all
-  baton queue work purge /thumbs                   all that nobody works on
 
-CMD finds in its environment, besides what baton lock gives:
-  BATON_ITEM_ID      the item's id, the same at every attempt
-  BATON_ATTEMPT      which attempt this is, from 1
+CMD's environment has, besides what baton lock gives, BATON_ITEM_ID, the same at
+every attempt, and BATON_ATTEMPT, from 1.
 
 Exit codes:  0 the queue is empty (--until-empty)
              128+N ended by signal N, its items settled or given back
@@ -76,7 +69,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Admin {
-    /// Put items in: each ITEM, or what comes on standard input.
+    /// Put items in: arguments, or standard input.
     Put {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
@@ -106,11 +99,11 @@ enum Admin {
         #[arg(long, value_name = "N", default_value = "1")]
         batch: NonZeroUsize,
     },
-    /// Claim the first item, print it, and keep it until it is settled by `ack` or `nack`.
+    /// Claim the first item, and print it.
     Take(Take),
-    /// Settle an item that `take` has claimed: it is done, and removed.
+    /// Remove a claimed item: it is done.
     Ack(Ack),
-    /// Settle an item that `take` has claimed: the attempt failed, and the item comes back later.
+    /// Give a claimed item back: the attempt failed.
     Nack(Nack),
     #[command(flatten)]
     Other(AdminVerb),

@@ -32,14 +32,12 @@ pub(super) struct WorkerOptions {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
     /// Number of attempts that an item gets, unless it was put with its own number.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
-    /// Time that an item waits after its first failed attempt, doubled with each further one up to
-    /// ten minutes.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
+    /// Wait after an item's first failure; doubled with each further one, up to 10m.
+    #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
     backoff: Duration,
-    /// The time for one attempt: before it is over CMD is stopped, and another worker can claim the
-    /// item [default: as long as it takes].
+    /// Time for one attempt, at whose end CMD is stopped [default: as long as it takes].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
     /// Exit with 0 when no item is available.
