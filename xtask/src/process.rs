@@ -78,6 +78,20 @@ pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
     Some((fields.next()?.ok()? + fields.next()?.ok()?) / 100.0)
 }
 
+/// How often threads of a process have woken up so far; none once it has ended.
+pub(crate) fn wake_ups(pid: u32) -> Option<u64> {
+    let mut count = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        // A thread that has ended meanwhile has no file.
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count += line.map_or(0, |count| count.trim().parse().unwrap_or(0));
+    }
+    Some(count)
+}
+
 /// Builds the release `baton` and returns its path; that of the one that `BATON_BIN` names, if it
 /// does.
 pub(crate) fn build_baton() -> Result<PathBuf> {

@@ -214,6 +214,27 @@ impl Consensus {
         self.hand_over_when_removed();
     }
 
+    /// Ticks that nothing comes of, because each timeout is further away: their caller may make them
+    /// later, all at once, if it makes them before it handles a message.
+    pub fn idle_ticks(&self) -> u32 {
+        let raft = &self.node.raft;
+        if self.membership.is_joint()
+            || !self.membership.votes(self.node_id)
+            || raft.leader_id == raft::INVALID_ID
+            || raft.raft_log.last_index() > raft.raft_log.committed
+        {
+            return 0;
+        }
+        let left = |timeout: usize, elapsed: usize| timeout.saturating_sub(elapsed + 1);
+        let idle = match raft.state {
+            StateRole::Leader => left(raft.heartbeat_timeout(), raft.heartbeat_elapsed())
+                .min(left(raft.election_timeout(), raft.election_elapsed)),
+            StateRole::Follower => left(self.timeouts.current(), raft.election_elapsed),
+            _ => 0,
+        };
+        u32::try_from(idle).unwrap_or(0)
+    }
+
     /// Stand for election now. A sole voter wins at once and may propose; its first entry, a no-op,
     /// comes out of the next [`drain`](Consensus::drain).
     ///

@@ -92,7 +92,7 @@ impl Config {
             election_ticks: 16,
             campaign_ticks: (18, 28),
             seed,
-            heartbeat_ticks: 2,
+            heartbeat_ticks: 4,
             max_uncommitted_bytes: 64 << 20,
             window_bytes: 64 << 20,
             alone: false,

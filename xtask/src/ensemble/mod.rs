@@ -13,6 +13,7 @@
 //! | `chaos` | faults of every kind in random order |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
 //! | `busy` | elections without a fault: a busy machine, a client with large values |
+//! | `idle` | what servers cost that nobody uses |
 //! | `stale` | reads at one server right after a write at another, beside Apache ZooKeeper |
 //! | `members` | several servers that join and leave at once, while one is killed |
 //! | `folders` | servers that are started with an empty folder, or an older one |
@@ -35,6 +36,7 @@ mod figures;
 mod folders;
 mod gaps;
 mod history;
+mod idle;
 mod load;
 mod lock;
 mod members;
@@ -59,7 +61,7 @@ use crate::{Result, table};
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do only these trials [default: all but busy-machine, large-writes and comparisons].
+    /// Do only these trials [default: all but busy-machine, large-writes, idle and comparisons].
     #[arg(value_enum)]
     trials: Vec<Trial>,
     /// Runs of each trial [default: 20; of chaos with --seconds, as many as begin in that time].
@@ -92,7 +94,8 @@ pub(crate) struct Args {
     /// Only the rows whose name contains this, for throughput; implies `--print`.
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
-    /// Fail where a gap is longer than its bound, or where there were more elections.
+    /// Fail where a gap is longer than its bound, where there were more elections, or where idle
+    /// servers cost more.
     #[arg(long)]
     check: bool,
     /// Print the figures and leave docs/benchmarks.md as it is.
@@ -143,6 +146,8 @@ enum Trial {
     Throughput,
     /// Old values read at one server right after a write at another, beside Apache ZooKeeper.
     StaleReads,
+    /// No fault and no client, for ten seconds or --seconds: processor time and wake-ups.
+    Idle,
 }
 
 /// All but the one that takes long, and what is taken for the page. Those that only Baton can take
@@ -220,8 +225,8 @@ impl Trial {
             Self::BusyMachine => busy::busy_machine(settings).await,
             Self::LargeWrites => busy::large_writes(settings).await,
             Self::Chaos => chaos::faults_of_every_kind(settings).await,
-            Self::Figures | Self::Throughput | Self::StaleReads => {
-                Err("a comparison with ZooKeeper is no trial".into())
+            Self::Figures | Self::Throughput | Self::StaleReads | Self::Idle => {
+                Err("a measurement is no trial".into())
             }
         }
     }
@@ -268,6 +273,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if trial == Trial::StaleReads {
             runtime.block_on(stale::take(&settings.baton()?, args.rounds, STALE_WRITES))?;
+            continue;
+        }
+        if trial == Trial::Idle {
+            runtime.block_on(idle::take(&settings, args.check))?;
             continue;
         }
         if target == Target::ZooKeeper && trial.is_for_baton_only() {

@@ -553,7 +553,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         flag: Flag::Named("consensus-tick", "DUR"),
         zoo: None,
         field: Field::Duration(|to| &mut to.ensemble.tick),
-        help: "The step of elections: a heartbeat every 2, an election after 18 to 28 without one; 63ms for servers far apart",
+        help: "The step of elections: a heartbeat every 4, an election after 18 to 28 without one; 63ms for servers far apart",
     },
     Setting {
         name: "core_dumps",

@@ -300,6 +300,13 @@ impl Cluster {
         self.settle()
     }
 
+    /// The ticks between two heartbeats of a leader, and what comes of them.
+    pub fn heartbeat(&mut self) {
+        for _ in 0..Config::member(1, 1).heartbeat_ticks {
+            self.tick();
+        }
+    }
+
     /// Ticks until one node leads and all that can hear of it follow; how many ticks that took.
     pub fn until_leader(&mut self, at_most: u32) -> Option<(u64, u32)> {
         for ticks in 0..=at_most {

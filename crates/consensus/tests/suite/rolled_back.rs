@@ -123,8 +123,7 @@ fn r19_a_rolled_back_node_votes_again_when_a_leader_has_sent_it_the_rest() {
 fn r19_a_heartbeat_that_counts_on_lost_entries_shows_a_node_that_it_is_rolled_back() {
     let (mut cluster, earlier) = three_and_earlier_disks();
     roll_back(&mut cluster, 2, &earlier[1]);
-    cluster.tick();
-    cluster.tick();
+    cluster.heartbeat();
     let gap = cluster.node(2).consensus.log_gap();
     assert!(matches!(gap, Some(LogGap::RolledBack { .. })), "{gap:?}");
     assert!(cluster.node(2).refused.is_empty());

@@ -613,8 +613,7 @@ fn r17_a_node_that_has_lost_acknowledged_entries_says_so_and_does_not_panic() {
     cluster.settle();
     cluster.crash(3);
     cluster.add(3, 1);
-    cluster.tick();
-    cluster.tick();
+    cluster.heartbeat();
     let refused = &cluster.node(3).refused;
     assert!(
         refused
@@ -928,4 +927,32 @@ fn r09_a_leader_whose_ticks_are_late_steps_down_as_soon_as_any_other() {
         cluster.node(1).consensus.tick();
     }
     assert_ne!(cluster.node(1).consensus.status().role, Role::Leader);
+}
+
+/// The core of an idle server sleeps through these ticks.
+#[test]
+fn nothing_comes_of_idle_ticks_and_something_of_the_one_behind_them() {
+    for id in 1..=3 {
+        let mut cluster = three();
+        let idle = cluster.node(id).consensus.idle_ticks();
+        assert!(idle > 0);
+        for _ in 0..idle {
+            cluster.node(id).consensus.tick();
+        }
+        assert_eq!(cluster.node(id).consensus.idle_ticks(), 0);
+        assert!(!cluster.drain(id), "{id}");
+        cluster.node(id).consensus.tick();
+        assert!(cluster.drain(id), "{id}: a heartbeat, or a campaign");
+        let campaigns = cluster.node(id).consensus.status().role == Role::Candidate;
+        assert!(!campaigns || cluster.node(id).consensus.idle_ticks() == 0);
+    }
+}
+
+#[test]
+fn no_tick_is_idle_while_an_entry_is_not_committed() {
+    let mut cluster = three();
+    cluster.propose(1, "entry");
+    assert_eq!(cluster.node(1).consensus.idle_ticks(), 0);
+    cluster.settle();
+    assert!(cluster.node(1).consensus.idle_ticks() > 0);
 }

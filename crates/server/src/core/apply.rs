@@ -576,7 +576,7 @@ impl Applier {
                 let Some(ended) = clocks.end(*session_id) else {
                     return;
                 };
-                state.sessions.store(clocks.len(), Relaxed);
+                state.set_sessions(clocks.len());
                 state.idle_since_ms.store(state.time.now_ms(), Relaxed);
                 if *reason == baton_tree::CloseReason::Expired {
                     #[cfg(feature = "simulation")]
@@ -617,7 +617,7 @@ impl Applier {
         if let Some(server) = self.origin {
             clocks.connected_to(session, server);
         }
-        state.sessions.store(clocks.len(), Relaxed);
+        state.set_sessions(clocks.len());
         touch
     }
 

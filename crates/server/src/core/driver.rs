@@ -265,7 +265,7 @@ impl CoreDriver {
             let timeout = u32::try_from(session.timeout_ms).unwrap_or(0);
             self.clocks.start(session.id, timeout, now_ms, None);
         }
-        self.state.sessions.store(self.clocks.len(), Relaxed);
+        self.state.set_sessions(self.clocks.len());
         if !self.member.acts_as_leader() {
             self.clocks.follow(now_ms);
         }

@@ -80,6 +80,8 @@ impl Job {
 pub(crate) enum Done {
     /// The effects of this token are durable, by a sync that took this long.
     Persisted(PersistToken, Duration),
+    /// The disk has refused to store what members have acknowledged.
+    AcknowledgedRefused,
     /// The log is closed.
     Closed,
     /// The log cannot go on.
@@ -439,6 +441,7 @@ impl LogWriter {
             Job::Acknowledged(acknowledged) => {
                 if let Err(error) = self.wal.store_acknowledged(&acknowledged) {
                     tracing::warn!(%error, "what other servers have acknowledged is not stored");
+                    self.report(Done::AcknowledgedRefused);
                 }
             }
             Job::SnapshotSaved(info) => SnapshotLog::snapshot_saved(&mut self.wal, &info),
@@ -809,6 +812,20 @@ mod tests {
             Some(Done::Persisted(..))
         ));
         assert!(!state.stats.disk_full.load(Relaxed));
+    }
+
+    #[test]
+    fn r19_the_core_is_notified_that_a_full_disk_refuses_what_members_have_acknowledged() {
+        let mut stage = Stage::new();
+        let store = |stage: &mut Stage| {
+            let job = Job::Acknowledged(Acknowledged::default());
+            stage.log.submit(job, Instant::now());
+            assert!(stage.worker.turn(None));
+            stage.take()
+        };
+        assert!(store(&mut stage).is_none());
+        stage.disk.set_capacity(Some(stage.disk.used_bytes()));
+        assert!(matches!(store(&mut stage), Some(Done::AcknowledgedRefused)));
     }
 
     /// As [`Stage::new`], without a thread.

@@ -21,20 +21,31 @@ fn interval(options: &Options) -> Duration {
     options.tick.min(shortest).max(Duration::from_millis(1))
 }
 
+/// How often it is measured while there is neither a session nor a connection.
+const UNUSED: Duration = Duration::from_secs(1);
+
 /// Measures the lag until it is dropped. To be run where the socket tasks run.
 pub(crate) async fn measure(state: Arc<ServerState>) {
     let rounds = &state.rounds;
-    let every = interval(&state.options);
+    let used = interval(&state.options);
     rounds.begin();
     loop {
+        let every = match state.idle().is_zero() {
+            true => used,
+            false => used.max(UNUSED),
+        };
         let mark = state.time.mark();
         let due = state.time.now() + every;
-        tokio::select! {
-            () = tokio::time::sleep_until(state.time.timer_at(due)) => {}
-            () = rounds.wanted() => {}
-        }
+        let is_due = tokio::select! {
+            () = tokio::time::sleep_until(state.time.timer_at(due)) => true,
+            () = rounds.wanted() => false,
+        };
         let woken = state.time.now();
         let round = rounds.asked();
+        if !is_due && rounds.is_made(round) {
+            // The server is used from here on.
+            continue;
+        }
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
         }
@@ -63,6 +74,7 @@ pub(crate) async fn measure(state: Arc<ServerState>) {
 mod tests {
     use super::*;
     use crate::connections::inbox::Work;
+    use crate::connections::peer::Peer;
     use crate::report::rate_limit::LINES_EACH;
     use crate::state::tests::state;
 
@@ -75,6 +87,7 @@ mod tests {
             min_session_timeout: 8 * EVERY,
             ..Options::default()
         });
+        state.set_sessions(1);
         tokio::spawn(measure(Arc::clone(&state)));
         turns().await;
         state
@@ -124,6 +137,39 @@ mod tests {
         assert_eq!(state.time.forgiven(), late);
         block(EVERY + 5 * late).await;
         assert_eq!(state.time.forgiven(), 6 * late, "each time anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unused_server_is_measured_once_a_second() {
+        let state = beating().await;
+        state.set_sessions(0);
+        block(EVERY).await;
+        let measured = || state.stats.socket_lag.spread().count;
+        let before = measured();
+        for _ in 0..100 {
+            block(EVERY).await;
+        }
+        assert_eq!(measured(), before + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_client_of_an_unused_server_is_not_charged_either() {
+        for by_connection in [false, true] {
+            let state = beating().await;
+            state.set_sessions(0);
+            block(EVERY).await;
+            let used = match by_connection {
+                true => state.open(Peer::Local).is_ok(),
+                false => {
+                    state.set_sessions(1);
+                    true
+                }
+            };
+            assert!(used);
+            turns().await;
+            block(6 * EVERY).await;
+            assert_eq!(state.time.forgiven(), 5 * EVERY);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ impl Rounds {
             return None;
         }
         let round = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        self.wanted.notify_one();
+        self.wake();
         Some(Round(round))
     }
 
@@ -42,7 +42,12 @@ impl Rounds {
         self.begun.store(true, Ordering::Release);
     }
 
-    /// Waits until a round is asked for.
+    /// Wakes the task that makes rounds: how often it measures depends on what the server does.
+    pub(crate) fn wake(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Waits until a round is asked for, or the task is woken.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }

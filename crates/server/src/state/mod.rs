@@ -130,7 +130,19 @@ impl ServerState {
     /// [`TooMany`].
     pub(crate) fn open(&self, peer: Peer) -> Result<Arc<Conn>, TooMany> {
         let mut connections = self.connections.lock();
-        connections.open(peer, &self.options, || self.time.now_ms(), &self.outbound)
+        let opened =
+            connections.open(peer, &self.options, || self.time.now_ms(), &self.outbound)?;
+        if connections.len() == 1 {
+            self.rounds.wake();
+        }
+        Ok(opened)
+    }
+
+    /// Notes how many sessions are open.
+    pub(crate) fn set_sessions(&self, count: usize) {
+        if self.sessions.swap(count, Ordering::Relaxed) == 0 {
+            self.rounds.wake();
+        }
     }
 
     /// Bytes received and sent since the start, over all connections.

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use baton_consensus::{Consensus, Role, RoleChange};
 use baton_peers::codec::LogProof;
 use baton_tree::{FormatLevel, Origin};
-use baton_wal::{Acknowledged, SnapshotStore};
+use baton_wal::SnapshotStore;
 
 use super::CoreDriver;
 use super::membership::Members;
-use super::rollback::acknowledged_by;
+use super::rollback::{StoredAcknowledged, acknowledged_by};
 use super::transfers::Installing;
 use crate::connections::inbox::{Kind, Work};
 use crate::core::batches::in_flight::Requested;
@@ -47,6 +47,8 @@ use crate::time::Moment;
 /// Ticks that are made up for after the core was late. The others are left out: messages that have
 /// come meanwhile are handled first (R10).
 pub(crate) const MOST_TICKS: u32 = 2;
+/// Ticks that an idle core sleeps through at most: what operators see stays as fresh.
+pub(crate) const MOST_IDLE_TICKS: u32 = 6;
 /// After this many ticks without a message of another server it counts as out of reach.
 const SILENT_TICKS: u32 = 28;
 /// Ticks after which an election counts as one that nobody wins.
@@ -104,10 +106,7 @@ pub(crate) struct Member {
     pub(super) connected: BTreeSet<u64>,
     /// The process as which each other server was last heard.
     pub(super) peer_runs: BTreeMap<u64, u64>,
-    /// Entries that members have acknowledged, as far as that is stored, and when it may be stored
-    /// again.
-    pub(super) acknowledged: Acknowledged,
-    pub(super) may_store_acknowledged_at: Instant,
+    pub(super) acknowledged: StoredAcknowledged,
     /// Entries that this server's log lacks, as operators see it.
     pub(super) log_gap: Option<String>,
     pub(super) lost_entries: u64,
@@ -181,8 +180,7 @@ impl Member {
             commit_hint: None,
             connected: BTreeSet::new(),
             peer_runs: BTreeMap::new(),
-            acknowledged: Acknowledged::default(),
-            may_store_acknowledged_at: now,
+            acknowledged: StoredAcknowledged::new(now),
             log_gap: None,
             lost_entries: 0,
             touches: TouchRounds::new(run),
@@ -210,13 +208,12 @@ impl Member {
     }
 
     /// Whether a snapshot takes the place of the state as soon as it is durable.
-    #[cfg(feature = "simulation")]
     pub(crate) const fn is_installing(&self) -> bool {
         self.installing.is_some()
     }
 
     /// Whether this server is connected, and has sent something lately: a leader hears of each
-    /// other server every 2 ticks.
+    /// other server every 4 ticks.
     pub(super) fn hears(&self, id: u64, now: Instant) -> bool {
         let heard = self.heard_at.get(&id);
         let is_silent =
@@ -276,6 +273,7 @@ impl CoreDriver {
     pub(crate) fn turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
         self.take_pings(work);
         self.backlog.add(work);
+        self.make_idle_ticks(now);
         self.take_peer_events(now)?;
         self.take_synced()?;
         self.make_ticks(now)?;
@@ -399,7 +397,10 @@ impl CoreDriver {
     pub(crate) fn member_deadline(&self) -> Option<Instant> {
         let member = &self.member;
         let transfer = self.next_transfer(self.state.time.now());
-        [member.next_tick, member.campaign_at, transfer]
+        let next_tick = member
+            .next_tick
+            .map(|at| at + member.tick * self.idle_ticks());
+        [next_tick, member.campaign_at, transfer]
             .into_iter()
             .flatten()
             .min()

@@ -163,6 +163,11 @@ impl Members {
         answers.flat_map(|(requested, ..)| requested.connections())
     }
 
+    /// Whether no change is asked for.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.underway.is_none() && self.next.is_empty() && self.answers.is_empty()
+    }
+
     /// Whether any connection waits for one.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.answers.is_empty()

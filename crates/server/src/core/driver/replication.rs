@@ -8,7 +8,7 @@ use baton_consensus::{Effects, MessageKind, PeerMessage, Role, RoleChange};
 use baton_wal::{Record, Wal};
 
 use super::CoreDriver;
-use super::member::{MOST_TICKS, TERMS_KEPT};
+use super::member::{MOST_IDLE_TICKS, MOST_TICKS, TERMS_KEPT};
 use crate::core::leadership::lateness::{CAUTION, Caution};
 use crate::core::log::{Done, Job};
 use crate::core::timings::phases::Part;
@@ -70,6 +70,7 @@ impl CoreDriver {
                     newest = Some(token);
                     self.last_sync = took;
                 }
+                Done::AcknowledgedRefused => self.member.acknowledged.refused(),
                 Done::Failed(error) => return Err(error.into()),
                 Done::Closed => {}
             }
@@ -82,6 +83,40 @@ impl CoreDriver {
         }
         self.consensus.persisted(newest);
         self.install_when_durable(newest)
+    }
+
+    /// Ticks that the core sleeps through: nothing comes of them, and nothing else is awaited that
+    /// is looked at with each tick.
+    pub(crate) fn idle_ticks(&self) -> u32 {
+        let member = &self.member;
+        let is_quiet = !self.log.is_busy()
+            && member.outstanding.batches() == 0
+            && member.members.is_quiet()
+            && !member.is_installing()
+            && member.campaign_at.is_none()
+            && !member.members.is_removed();
+        match is_quiet {
+            true => self.consensus.idle_ticks().min(MOST_IDLE_TICKS),
+            false => 0,
+        }
+    }
+
+    /// Makes the ticks that the core has slept through, before any message is handled: a timeout
+    /// begins anew with a message, and not before it came.
+    pub(crate) fn make_idle_ticks(&mut self, now: Instant) {
+        let idle = self.idle_ticks();
+        let member = &mut self.member;
+        let Some(next_tick) = member.next_tick else {
+            return;
+        };
+        for number in 0..idle {
+            let due = next_tick + member.tick * number;
+            if now < due {
+                break;
+            }
+            member.next_tick = Some(due + member.tick);
+            self.consensus.tick();
+        }
     }
 
     pub(crate) fn make_ticks(&mut self, now: Instant) -> Result<(), ServerError> {

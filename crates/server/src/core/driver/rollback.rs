@@ -28,6 +28,43 @@ pub(crate) fn acknowledged_by(members: &[KnownMember]) -> Vec<(u64, u128, u64)> 
         .collect()
 }
 
+/// What the folder has of acknowledged entries, and when it may be stored again: at once what this
+/// server has lost, and what others have now and then, so that a start knows who was rolled back.
+#[derive(Debug)]
+pub(crate) struct StoredAcknowledged {
+    stored: Acknowledged,
+    is_refused: bool,
+    may_store_at: Instant,
+}
+
+impl StoredAcknowledged {
+    /// Nothing is stored.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            stored: Acknowledged::default(),
+            is_refused: false,
+            may_store_at: now,
+        }
+    }
+
+    /// Whether `newest` is to be stored now. It counts as stored from here on.
+    fn is_due(&mut self, newest: &Acknowledged, now: Instant) -> bool {
+        let is_new = self.is_refused || *newest != self.stored;
+        let is_due = is_new && (newest.lost != self.stored.lost || now >= self.may_store_at);
+        if is_due {
+            self.stored.clone_from(newest);
+            self.is_refused = false;
+            self.may_store_at = now + STORE_INTERVAL;
+        }
+        is_due
+    }
+
+    /// The disk has refused the last one, which becomes due again.
+    pub(crate) fn refused(&mut self) {
+        self.is_refused = true;
+    }
+}
+
 impl CoreDriver {
     /// Goes on with what the folder says of acknowledged entries.
     pub(crate) fn begin_with_acknowledged(&mut self, stored: Acknowledged) {
@@ -41,23 +78,18 @@ impl CoreDriver {
                 }
             }
         });
-        member.acknowledged = stored;
+        member.acknowledged.stored = stored;
     }
 
-    /// Has the log's thread store which entries members have acknowledged: at once what this server
-    /// has lost, and what others have now and then, so that a start knows who was rolled back.
+    /// Has the log's thread store which entries members have acknowledged, where that is due.
     pub(crate) fn store_acknowledged(
         &mut self,
         lost: u64,
         members: Vec<(u64, u128, u64)>,
         now: Instant,
     ) {
-        let member = &mut self.member;
         let newest = Acknowledged { lost, members };
-        let is_due = lost != member.acknowledged.lost || now >= member.may_store_acknowledged_at;
-        if is_due && newest != member.acknowledged {
-            member.may_store_acknowledged_at = now + STORE_INTERVAL;
-            member.acknowledged.clone_from(&newest);
+        if self.member.acknowledged.is_due(&newest, now) {
             self.log.submit(Job::Acknowledged(newest), now);
         }
     }
@@ -179,5 +211,29 @@ fn text_of(gap: LogGap, id: u64) -> String {
              a majority were rolled back. Server {id} does not follow it. Keep the folder of server {id}; stop the others, \
              and make a new cluster of that folder with `baton server recover`, or of theirs if its entries may be lost"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r19_what_the_disk_has_refused_is_stored_again_and_what_is_lost_at_once() {
+        let begun = Instant::now();
+        let mut acknowledged = StoredAcknowledged::new(begun);
+        let of = |lost, index| Acknowledged {
+            lost,
+            members: vec![(2, 1, index)],
+        };
+        assert!(acknowledged.is_due(&of(0, 5), begun));
+        let later = begun + STORE_INTERVAL;
+        assert!(!acknowledged.is_due(&of(0, 5), later), "it is stored");
+        assert!(!acknowledged.is_due(&of(0, 6), later - Duration::from_millis(1)));
+        assert!(acknowledged.is_due(&of(9, 6), begun));
+        acknowledged.refused();
+        assert!(!acknowledged.is_due(&of(9, 6), begun), "not in each turn");
+        assert!(acknowledged.is_due(&of(9, 6), later));
+        assert!(!acknowledged.is_due(&of(9, 6), later + STORE_INTERVAL));
     }
 }

@@ -3,18 +3,24 @@
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use baton_consensus::MessageKind;
+use baton_peers::codec::Frame;
 use baton_peers::net::{PeerEvent, PeerEvents};
 use parking_lot::{Condvar, Mutex};
 
-/// Called after an event has arrived in an empty queue.
+/// Called after an event has arrived that nobody has been notified of.
 type Notify = Box<dyn Fn() + Send + Sync>;
 
 /// Events in the order of their arrival. The transport bounds what their frames hold.
 #[derive(Default)]
 pub(crate) struct EventQueue {
     events: Mutex<Vec<PeerEvent>>,
+    /// Whether `notify` was called since the events were taken.
+    is_notified: AtomicBool,
     arrived: Condvar,
     notify: OnceLock<Notify>,
 }
@@ -28,7 +34,9 @@ impl fmt::Debug for EventQueue {
 impl EventQueue {
     /// Everything that has arrived.
     pub(crate) fn take(&self) -> Vec<PeerEvent> {
-        std::mem::take(&mut *self.events.lock())
+        let mut events = self.events.lock();
+        self.is_notified.store(false, Relaxed);
+        std::mem::take(&mut *events)
     }
 
     /// As [`take`](Self::take), but waits for something until `deadline`.
@@ -49,8 +57,8 @@ impl EventQueue {
         *events = taken;
     }
 
-    /// Has `notify` called after each event that arrives in an empty queue, by the task of a
-    /// connection: it must not block. Only the first call counts.
+    /// Has `notify` called after the first event that may not wait, by the task of a connection: it
+    /// must not block. Only the first call counts.
     pub(crate) fn notify(&self, notify: Notify) {
         let _ = self.notify.set(notify);
     }
@@ -58,25 +66,46 @@ impl EventQueue {
 
 impl PeerEvents for EventQueue {
     fn event(&self, event: PeerEvent) {
-        let was_empty = {
+        let may_wait = may_wait(&event);
+        let is_first = {
             let mut events = self.events.lock();
             events.push(event);
-            events.len() == 1
+            !may_wait && !self.is_notified.swap(true, Relaxed)
         };
-        if was_empty {
-            self.arrived.notify_one();
-            if let Some(notify) = self.notify.get() {
-                notify();
-            }
+        self.arrived.notify_one();
+        if is_first && let Some(notify) = self.notify.get() {
+            notify();
         }
     }
+}
+
+/// Whether an event may wait for the next heartbeat of a leader: answers to heartbeats that nothing
+/// asked for say only that a server is there. An idle leader sleeps through them.
+fn may_wait(event: &PeerEvent) -> bool {
+    let PeerEvent::Frame {
+        frame: Frame::Raft(messages),
+        ..
+    } = event
+    else {
+        return false;
+    };
+    messages.iter().all(|message| {
+        message.kind == MessageKind::HeartbeatResponse
+            && message.context.is_empty()
+            && !message.reject
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
+
+    use baton_consensus::PeerMessage;
+    use baton_peers::codec::Lane;
+    use baton_peers::net::{Direction, Held, Link};
+    use bytes::Bytes;
 
     use super::*;
 
@@ -103,6 +132,53 @@ mod tests {
         queue.put_back(taken);
         assert_eq!(peers(&queue.take()), [1, 2, 3]);
         assert!(queue.take().is_empty());
+    }
+
+    #[test]
+    fn an_answer_to_a_heartbeat_wakes_nobody_unless_a_read_waits_for_it() {
+        let queue = EventQueue::default();
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&woken);
+        queue.notify(Box::new(move || {
+            counted.fetch_add(1, Relaxed);
+        }));
+        let answer = |context: &'static [u8]| {
+            let message = PeerMessage {
+                kind: MessageKind::HeartbeatResponse,
+                from: 2,
+                to: 1,
+                term: 7,
+                log_term: 0,
+                index: 0,
+                commit: 0,
+                commit_term: 0,
+                request_snapshot: 0,
+                reject: false,
+                reject_hint: 0,
+                context: Bytes::from_static(context),
+                entries: Vec::new(),
+                snapshot: None,
+            };
+            PeerEvent::Frame {
+                link: Link {
+                    peer: 2,
+                    lane: Lane::Urgent,
+                    direction: Direction::Inbound,
+                    generation: 1,
+                },
+                frame: Frame::Raft(vec![message]),
+                held: Held::nothing(),
+            }
+        };
+        queue.event(answer(b""));
+        queue.event(answer(b""));
+        assert_eq!(woken.load(Relaxed), 0);
+        queue.event(answer(b"read"));
+        queue.event(gone(1));
+        assert_eq!(woken.load(Relaxed), 1, "the core takes all at once");
+        assert_eq!(queue.take().len(), 4);
+        queue.event(gone(1));
+        assert_eq!(woken.load(Relaxed), 2);
     }
 
     #[test]
