@@ -130,6 +130,11 @@ impl Queue {
             .wait_while_for(&mut waiting, |waiting| !waiting.has_ended, patience);
     }
 
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.waiting.lock().has_ended
+    }
+
     /// Lines that were recorded, and lines that were lost.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.recorded.load(Relaxed), self.lost.load(Relaxed))

@@ -65,17 +65,19 @@ impl<S: Sink> Writer<S> {
     }
 
     /// Writes until the record ends.
-    pub(super) fn run(mut self) {
-        // However the thread ends.
+    pub(super) fn run(self) {
+        // However the thread ends, and after the sink is dropped: the next server of this process
+        // may open the file then.
         let _ended = Ended(Arc::clone(&self.queue));
+        let mut writer = self;
         let mut page = Page::default();
         loop {
-            let taken = self.queue.take(&mut page);
-            self.write(&page, taken.lost);
+            let taken = writer.queue.take(&mut page);
+            writer.write(&page, taken.lost);
             if taken.is_last {
                 return;
             }
-            self.queue.pause(PAUSE);
+            writer.queue.pause(PAUSE);
         }
     }
 
@@ -206,6 +208,32 @@ mod tests {
         );
         assert_eq!(lines.len(), 4, "{text}");
         assert_eq!(queue.counts(), (3, 3));
+    }
+
+    /// Notes whether the record had ended when it was dropped.
+    struct Closing(Arc<Queue>, Arc<Mutex<Option<bool>>>);
+
+    impl Sink for Closing {
+        fn write(&mut self, lines: &[u8]) -> Written {
+            Failing::default().write(lines)
+        }
+    }
+
+    impl Drop for Closing {
+        fn drop(&mut self) {
+            *self.1.lock() = Some(self.0.has_ended());
+        }
+    }
+
+    #[test]
+    fn the_file_is_closed_before_the_record_has_ended() {
+        let queue = Arc::new(Queue::default());
+        let ended_before = Arc::default();
+        let sink = Closing(Arc::clone(&queue), Arc::clone(&ended_before));
+        queue.end();
+        Writer::new(Arc::clone(&queue), sink, AuditFormat::Text).run();
+        assert_eq!(*ended_before.lock(), Some(false));
+        assert!(queue.has_ended());
     }
 
     #[test]
