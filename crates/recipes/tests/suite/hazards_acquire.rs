@@ -240,10 +240,8 @@ async fn h10_an_acquire_dropped_at_any_point_leaves_no_node() {
                 break;
             }
         }
-        assert!(
-            behind_a_holder || polls > 3,
-            "some points in between were met: {polls}"
-        );
+        // Answers that come together make it fewer; the next test holds each frame back.
+        assert!(polls > 2, "it waits for an answer: {polls}");
     }
 }
 
