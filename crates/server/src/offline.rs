@@ -141,15 +141,30 @@ pub struct NewCluster {
 
 /// Makes `into` the data folder of the only voter of a new cluster, with the data of `from`: the
 /// folder of a server that stands alone and is to get company, or of a member whose cluster has
-/// lost its majority. `from` stays as it is, and no server may run on it. Start the server with
-/// `into` and a list of itself alone, then add others with `reconfig`; former members belong to
-/// another cluster and are refused (R20). Everything in the log of `from` counts, also what its
-/// cluster may not have committed. Returns the zxid with which the new cluster begins.
+/// lost its majority. No server may run on `from`, and none starts on it afterwards: a file says
+/// where its data went. Start the server with `into` and a list of itself alone, then add others
+/// with `reconfig`; former members belong to another cluster and are refused (R20). Everything in
+/// the log of `from` counts, also what its cluster may not have committed. Returns the zxid with
+/// which the new cluster begins.
 ///
 /// # Errors
-/// [`OfflineError`]; `into` is then as it was.
+/// [`OfflineError`]; both folders are then as they were.
 pub fn found_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, OfflineError> {
     refuse_used(into)?;
+    refuse_no_data_folder(from)?;
+    let old = DirStorage::open(from).map_err(io("open", from))?;
+    baton_wal::refuse_superseded(&old)?;
+    let at = std::path::absolute(into).map_err(io("find", into))?;
+    // Before the new folder is there: no crash leaves two that servers start on.
+    baton_wal::write_superseded(&old, &at.display().to_string())?;
+    let made = move_into_cluster(from, into, new);
+    if made.is_err() {
+        baton_wal::remove_superseded(&old)?;
+    }
+    made
+}
+
+fn move_into_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, OfflineError> {
     let id = u64::from(new.server_id);
     let mut tree = if from.join(MEMBER_FILE).is_file() {
         read_member_folder(from, id)?
@@ -405,12 +420,7 @@ pub fn read_data_folder(
     folder: &Path,
     progress: &Arc<Progress>,
 ) -> Result<(Tree, Vec<RecoveryNote>), OfflineError> {
-    // Opening the log of a folder that has none would make one.
-    if !folder.join("FORMAT").is_file() {
-        return Err(OfflineError::NoDataFolder {
-            folder: folder.to_owned(),
-        });
-    }
+    refuse_no_data_folder(folder)?;
     let storage = DirStorage::open(folder).map_err(io("open", folder))?;
     let starting = Starting::of(Arc::clone(progress));
     let restored = restore(Arc::new(storage), WalOptions::default(), &starting);
@@ -423,6 +433,16 @@ pub fn read_data_folder(
     })?;
     let restored = replayed(restored, &starting)?;
     Ok((restored.tree, restored.notes))
+}
+
+/// Refuses a folder that has no log: opening it would make one.
+fn refuse_no_data_folder(folder: &Path) -> Result<(), OfflineError> {
+    match folder.join("FORMAT").is_file() {
+        true => Ok(()),
+        false => Err(OfflineError::NoDataFolder {
+            folder: folder.to_owned(),
+        }),
+    }
 }
 
 /// Applies every entry of the log: the only voter commits whatever its log has.

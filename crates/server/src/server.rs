@@ -458,15 +458,18 @@ impl Drop for Server {
     }
 }
 
-/// The hold that a restored folder has. Read on a thread of its own: HTTP answers meanwhile, and
-/// whoever gives the start up does not wait for a disk that hangs.
+/// The hold that a restored folder has. A folder whose data another cluster has begun with is
+/// refused. Read on a thread of its own: HTTP answers meanwhile, and whoever gives the start up does
+/// not wait for a disk that hangs.
 async fn hold_of(storage: Arc<dyn Storage>) -> Result<Option<Hold>, StartError> {
     let (read, outcome) = tokio::sync::oneshot::channel();
     std::thread::Builder::new()
         .name("baton-hold".to_owned())
         .spawn(move || {
+            let found = baton_wal::refuse_superseded(storage.as_ref())
+                .and_then(|()| baton_wal::read_hold(storage.as_ref()));
             // Who asked may have given up.
-            let _ = read.send(baton_wal::read_hold(storage.as_ref()));
+            let _ = read.send(found);
         })?;
     let hold = match outcome.await {
         Ok(hold) => hold?,

@@ -139,6 +139,19 @@ pub enum WalError {
         /// The snapshot's file.
         snapshot: String,
     },
+    /// The folder's data went into another folder, with which another cluster has begun.
+    #[error(
+        "the data of {folder} went to {into}, where a new cluster began with it: start the server there. To give that \
+         cluster up instead, remove {into} and then the file {file}"
+    )]
+    Superseded {
+        /// The data folder.
+        folder: String,
+        /// The new cluster's folder.
+        into: String,
+        /// The file that says so.
+        file: String,
+    },
     /// A member's folder, given to a server that stands alone.
     #[error(
         "the data folder {folder} belongs to server {server} of an ensemble: start the server with the list of the \

@@ -12,6 +12,17 @@ pub(crate) const END_MARK_FILE: &str = "SYNCED";
 pub(crate) const HOLD_FILE: &str = "RESTORED";
 /// The file that says which entries the members of the cluster have acknowledged.
 pub(crate) const ACKNOWLEDGED_FILE: &str = "ACKNOWLEDGED";
+/// The file that says that another cluster has begun with the folder's data.
+pub(crate) const SUPERSEDED_FILE: &str = "SUPERSEDED";
+/// The files that are replaced whole.
+const WHOLE_FILES: [&str; 6] = [
+    MARKER_FILE,
+    MEMBER_FILE,
+    END_MARK_FILE,
+    HOLD_FILE,
+    ACKNOWLEDGED_FILE,
+    SUPERSEDED_FILE,
+];
 const SEGMENT_PREFIX: &str = "log-";
 const SNAPSHOT_PREFIX: &str = "snap-";
 /// Prefix of a snapshot that has come from another server and is not the log's begin yet.
@@ -90,22 +101,14 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
         segment_sequence(whole).is_some()
             || snapshot_point(whole).is_some()
             || received_point(whole).is_some()
-            || whole == MARKER_FILE
-            || whole == MEMBER_FILE
-            || whole == END_MARK_FILE
-            || whole == HOLD_FILE
-            || whole == ACKNOWLEDGED_FILE
+            || WHOLE_FILES.contains(&whole)
     })
 }
 
 /// Whether this is a file of a data folder.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_FILE
-        || name == MARKER_FILE
-        || name == MEMBER_FILE
-        || name == END_MARK_FILE
-        || name == HOLD_FILE
-        || name == ACKNOWLEDGED_FILE
+        || WHOLE_FILES.contains(&name)
         || segment_sequence(name).is_some()
         || snapshot_point(name).is_some()
         || received_point(name).is_some()

@@ -14,6 +14,7 @@ use crate::recover::{self, Recovered, Replay};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, Tail};
 use crate::snapshot::{self, SnapshotInfo, SnapshotMeta, SnapshotReader};
 use crate::storage::{Access, Storage};
+use crate::superseded;
 
 /// Content of a segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -372,6 +373,7 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
 
 /// Returns what a start would recover.
 fn start(storage: &dyn Storage, cluster_id: u64) -> Result<Recovered, WalError> {
+    superseded::refuse_superseded(storage)?;
     let Some(identity) = identity::read(storage)? else {
         return recover::recover(storage, cluster_id).map(|(recovered, _)| recovered);
     };

@@ -21,6 +21,7 @@
 //! | `backup` | a backup: a snapshot's file outside of a data folder, written and read |
 //! | `acknowledged` | the file that says which entries the members of a cluster have acknowledged |
 //! | `hold` | the file that says until when a restored folder serves no session |
+//! | `superseded` | the file that says that another cluster has begun with the folder's data |
 //! | `recover` | what the folder gives back at start, and whether it may be trusted |
 //! | `end_mark` | how far the log was synced, recorded in a second place |
 //! | `segment` | one segment file: header, records, where it ends |
@@ -53,6 +54,7 @@ mod recover;
 mod segment;
 mod snapshot;
 mod storage;
+mod superseded;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod wal;
@@ -79,6 +81,7 @@ pub use snapshot::{
 pub use storage::{
     Access, DirStorage, FolderError, LockError, LockGuard, MemoryStorage, Storage, StorageFile,
 };
+pub use superseded::{refuse_superseded, remove_superseded, write_superseded};
 pub use wal::{SyncReport, Wal};
 
 /// The version of every file format of the data folder that this build writes and reads.

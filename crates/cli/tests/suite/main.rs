@@ -36,6 +36,7 @@ mod log;
 mod loss;
 mod machine;
 mod members;
+mod members_page;
 mod nested;
 mod outage;
 mod packaging;

@@ -532,6 +532,26 @@ fn r20_the_last_of_three_servers_begins_a_new_cluster_with_its_data() {
     let read = servers.run(&get);
     assert_eq!((read.code, read.out.trim_end()), (0, "x"), "{read:?}");
     assert_eq!(servers.run(&["set", "/kept", "y"]).code, 0);
+    // No other cluster begins with the old folder.
+    let into = servers.home.path("data-3").display().to_string();
+    let again = servers
+        .home
+        .run(&[&recover[..4], &["--into=other"], &recover[5..]].concat());
+    let started = servers.home.run(&[
+        "serve",
+        "--data-dir=old",
+        "--listen=127.0.0.1:0",
+        "--server-id=3",
+        "--reconfig",
+        "--server",
+        &format!("3={address}"),
+    ]);
+    for ran in [again, started, servers.home.run(&["wal", "verify", "old"])] {
+        assert_ne!(ran.code, 0, "{ran:?}");
+        assert!(ran.err.contains("a new cluster began with it"), "{ran:?}");
+        assert!(ran.err.contains(&into), "{ran:?}");
+    }
+    assert!(!servers.home.path("other").exists());
 }
 
 /// The way back after the loss of all three.

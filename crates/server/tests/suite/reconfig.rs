@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use baton_proto::{ErrorCode, EventKind, Request, Response};
 use baton_server::Server;
-use baton_server::offline::{NewCluster, found_cluster};
+use baton_server::offline::{NewCluster, OfflineError, found_cluster};
+use baton_wal::WalError;
 use tokio::net::TcpListener;
 
 use crate::support::ensemble::{Ensemble, be_superuser, sync};
@@ -707,8 +708,22 @@ async fn r20_a_server_that_is_left_begins_a_new_cluster_whose_zxids_leap() {
         may_lack_writes: true,
     };
     let into = ensemble.folder(1);
-    let began = tokio::task::spawn_blocking(move || found_cluster(&old, &into, &new));
-    assert!(began.await.unwrap().unwrap() >= zxid + i64::from(u32::MAX));
+    let began = tokio::task::spawn_blocking(move || {
+        let wrong = NewCluster {
+            server_id: 2,
+            ..new.clone()
+        };
+        // It leaves the old folder to its server.
+        found_cluster(&old, &into, &wrong).unwrap_err();
+        let zxid = found_cluster(&old, &into, &new).unwrap();
+        let second = found_cluster(&old, &old.with_extension("other"), &new).unwrap_err();
+        assert!(
+            matches!(second, OfflineError::Log(WalError::Superseded { .. })),
+            "{second}"
+        );
+        zxid
+    });
+    assert!(began.await.unwrap() >= zxid + i64::from(u32::MAX));
     ensemble.start_all(&[1]).await;
     let list = list_at(&ensemble, 1).await;
     assert_eq!(list.lines().count(), 2, "itself and the version: {list}");

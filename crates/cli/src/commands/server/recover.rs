@@ -19,7 +19,7 @@ const MEMBER_FILE: &str = "MEMBER";
 )]
 pub(super) struct Args {
     /// The data folder with the data: of a server that stands alone, or of a member. No server may
-    /// run on it, and it stays as it is.
+    /// run on it, and none starts on it afterwards.
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
     /// The new data folder, which must not exist or be empty.
