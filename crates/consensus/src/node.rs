@@ -2,6 +2,7 @@
 //! engine's types and ours. Never a clock, a file, a socket; never a type of the engine in a
 //! signature.
 
+mod progress;
 mod proofs;
 mod rollback;
 
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use raft::eraftpb::{
     Entry as RaftEntry, EntryType, HardState as RaftHardState, Message, MessageType,
 };
-use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
+use raft::{RawNode, SnapshotStatus, StateRole};
 
 use self::proofs::Proofs;
 use self::rollback::RefusedLeader;
@@ -23,8 +24,8 @@ use crate::message::{MessageKind, PeerMessage};
 use crate::snapshot::{SnapshotPoint, point_of};
 use crate::timeouts::{ElectionTimeouts, STRETCH};
 use crate::types::{
-    Config, Effects, HardState, PeerProgress, PersistToken, Position, ReadId, ReadReady, Recovered,
-    Role, RoleChange,
+    Config, Effects, HardState, PersistToken, Position, ReadId, ReadReady, Recovered, Role,
+    RoleChange,
 };
 
 /// Entries after a snapshot on its way may take as many times the window's bytes.
@@ -214,8 +215,8 @@ impl Consensus {
         self.hand_over_when_removed();
     }
 
-    /// Ticks that nothing comes of, because each timeout is further away: their caller may make them
-    /// later, all at once, if it makes them before it handles a message.
+    /// Ticks that nothing comes of, because each timeout is further away: their caller may make
+    /// them later, all at once, if it makes them before it handles a message.
     pub fn idle_ticks(&self) -> u32 {
         let raft = &self.node.raft;
         if self.membership.is_joint()
@@ -728,31 +729,6 @@ impl Consensus {
     /// Messages to this node were lost.
     pub fn report_unreachable(&mut self, to: u64) {
         self.node.report_unreachable(to);
-    }
-
-    /// Returns the leader's knowledge of the other nodes; nothing on a node that does not lead.
-    pub fn progress(&self) -> Vec<PeerProgress> {
-        if self.node.raft.state != StateRole::Leader {
-            return Vec::new();
-        }
-        let mut peers: Vec<_> = self
-            .node
-            .raft
-            .prs()
-            .iter()
-            .filter(|(id, _)| **id != self.node_id)
-            .map(|(id, progress)| PeerProgress {
-                id: *id,
-                matched: progress.matched,
-                active: progress.recent_active,
-                snapshot: match progress.state {
-                    ProgressState::Snapshot => progress.pending_snapshot,
-                    _ => 0,
-                },
-            })
-            .collect();
-        peers.sort_by_key(|peer| peer.id);
-        peers
     }
 
     /// The point that a snapshot taken of the state machine now stands for: the applied index.

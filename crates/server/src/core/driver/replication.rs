@@ -35,7 +35,8 @@ fn hangs((stands, bytes): (Duration, usize), stretched: impl Fn(Duration) -> Dur
 
 impl CoreDriver {
     /// A leader whose disk hangs or is full goes on with its heartbeats, so nobody else would lead
-    /// and no write would proceed (R04): it hands over to a server that keeps up.
+    /// and no write would proceed (R04): it hands over to a server that keeps up. Where the disks
+    /// of a majority do not keep up, nobody could be elected: reads and sessions would end, too.
     pub(crate) fn hand_over_when_disk_hangs(&mut self, now: Instant) {
         let member = &mut self.member;
         let standstill = self.log.standstill(now);
@@ -45,6 +46,7 @@ impl CoreDriver {
         if member.role.role != Role::Leader
             || !is_due
             || !(is_full || standstill.is_some_and(|it| hangs(it, |time| member.stretched(time))))
+            || !self.consensus.majority_is_ahead_of_own_disk()
         {
             return;
         }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_proto::{ErrorCode, Request};
 use baton_server::Storage;
 use baton_wal::testing::{Fault, FaultStorage};
 
 use crate::support::ensemble::{Ensemble, sync};
-use crate::support::{PATIENCE, word};
+use crate::support::{PATIENCE, create, word};
 
 /// Several of this size are more than a log has made room for.
 static LARGE: [u8; 900_000] = [7; 900_000];
@@ -98,6 +99,64 @@ async fn r04_a_follower_with_a_full_disk_holds_nobody_up() {
     let mut at_other = ensemble.open(other).await;
     sync(&mut at_other).await;
     assert!(at_other.exists("/large-3").await);
+}
+
+/// Nobody could be elected: a server writes down its vote first.
+#[tokio::test(flavor = "multi_thread")]
+async fn r04_a_leader_stays_while_the_disks_of_a_majority_are_full_and_reads_and_sessions_go_on() {
+    let (ensemble, disks) = on_fault_storages().await;
+    let (leader, other) = leader_and_other(&ensemble).await;
+    let mut at_each = Vec::new();
+    for id in ensemble.ids() {
+        at_each.push(ensemble.open(id).await);
+    }
+    at_each[0].create("/known", b"here", 0).await.unwrap();
+    for wire in &mut at_each {
+        sync(wire).await;
+    }
+    let mut writer = ensemble.open(leader).await;
+    for id in [leader, other] {
+        disks[&id].set_capacity(Some(disks[&id].used_bytes()));
+    }
+    let term = term(&ensemble, leader).await;
+    let paths = ["/large-0", "/large-1", "/large-2", "/large-3"];
+    let writes = paths.map(|path| create(path, &LARGE, 0));
+    writer.send(&writes).await;
+    for id in [leader, other] {
+        let is_full = async {
+            while metric(&ensemble, id, "baton_disk_full").await != "1" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_full).await.unwrap();
+    }
+    // The answer to a ping says that the core has taken turns since, and that the leader leads.
+    for _ in 0..50 {
+        for wire in &mut at_each {
+            wire.send(&[Request::Ping]).await;
+            assert_eq!(wire.reply().await.0.xid, -2);
+            assert_eq!(wire.get("/known").await.unwrap(), b"here");
+        }
+    }
+    for disk in disks.values() {
+        disk.set_capacity(None);
+    }
+    for _ in writes {
+        assert_eq!(writer.reply().await.0.error(), ErrorCode::Ok);
+    }
+    assert_eq!(self::term(&ensemble, leader).await, term);
+}
+
+async fn metric(ensemble: &Ensemble, id: u64, name: &str) -> String {
+    let mntr = word(&ensemble.address(id), "mntr").await;
+    let line = mntr
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
+    line.expect(name).to_owned()
+}
+
+async fn term(ensemble: &Ensemble, id: u64) -> String {
+    metric(ensemble, id, "baton_term").await
 }
 
 /// Its open files take what is written, and no later start would find it.
