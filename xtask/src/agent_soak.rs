@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{Kind, Owned, Server, build_baton, cpu_seconds, work_dir};
+use crate::process::{Kind, OwnedChild, Server, build_baton, cpu_seconds, work_dir};
 use crate::{Result, table};
 
 /// Hold many locks through the agent, and measure its memory and processor time.
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut command = Command::new(&baton);
     command.args(["agent", "--session-timeout", "30s", "--socket"]);
     command.arg(&socket).env("BATON_SERVERS", server.addr());
-    let agent = Owned::start(command.stdout(Stdio::null()))?;
+    let agent = OwnedChild::start(command.stdout(Stdio::null()))?;
     while UnixStream::connect(&socket).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -276,7 +276,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 for (name, server) in &servers {
                     eprintln!("round {round} of {}: {} on {name}", args.rounds, case.label);
                     let measurements = book.entry((case.name, *name)).or_default();
-                    let reached = Reached::plain(server)?;
+                    let reached = ServerConnection::plain(server)?;
                     measure(&baton, case, &reached, args.seconds, measurements)?;
                 }
                 let Some(peer) = peer(case) else { continue };
@@ -307,14 +307,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Connection of the load generator to a server.
-struct Reached<'a> {
+struct ServerConnection<'a> {
     servers: String,
     /// With TLS: whom it trusts.
     authorities: Option<&'a Path>,
     pid: u32,
 }
 
-impl Reached<'_> {
+impl ServerConnection<'_> {
     fn plain(server: &Server) -> Result<Self> {
         Ok(Self {
             servers: server.addr(),
@@ -327,7 +327,7 @@ impl Reached<'_> {
 fn measure(
     baton: &Path,
     case: &Case,
-    reached: &Reached<'_>,
+    reached: &ServerConnection<'_>,
     seconds: u32,
     measurements: &mut Measurements,
 ) -> Result<()> {

@@ -225,7 +225,7 @@ fn own_definitions(page: &str, is_staged: impl Fn(&str) -> bool) -> String {
     labels.into_iter().fold(text, as_text)
 }
 
-/// Whether a link stays one: it leads elsewhere, into its own page, or to a page.
+/// Returns whether a link stays one: it leads elsewhere, into its own page, or to a page.
 fn stays(target: &str, is_staged: impl Fn(&str) -> bool) -> bool {
     let file = target.split('#').next().unwrap_or("");
     file.is_empty() || file.contains("://") || file.contains([' ', '=', '\n']) || is_staged(file)

@@ -16,8 +16,8 @@ use std::process::{ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use self::cost::Measured;
-use crate::process::{Owned, build_baton, succeed};
+use self::cost::MeasuredServer;
+use crate::process::{OwnedChild, build_baton, succeed};
 use crate::{Result, command, root};
 
 /// Open every view of the console in a headless Chromium, and check it.
@@ -125,7 +125,7 @@ impl<'a> Check<'a> {
 
     /// A server alone, with its data in this folder or in memory; its addresses for clients and
     /// browsers.
-    fn server(&self, folder: Option<&Path>) -> Result<(Owned, String, String)> {
+    fn server(&self, folder: Option<&Path>) -> Result<(OwnedChild, String, String)> {
         let mut serve = Command::new(&self.baton);
         serve.args(["serve", "--json", "--four-letter-words", "*"]);
         match folder {
@@ -145,7 +145,7 @@ impl<'a> Check<'a> {
     }
 
     /// The scene on these servers; it stands when this returns.
-    fn scene(&self, servers: &str, size: Option<&str>) -> Result<Owned> {
+    fn scene(&self, servers: &str, size: Option<&str>) -> Result<OwnedChild> {
         let mut scene = Command::new(&self.scene);
         let (scene, mut said) = start(scene.arg(servers).args(size))?;
         let mut line = String::new();
@@ -157,7 +157,7 @@ impl<'a> Check<'a> {
     }
 
     /// `baton console`, and its link.
-    fn console(&self, servers: &str) -> Result<(Owned, String)> {
+    fn console(&self, servers: &str) -> Result<(OwnedChild, String)> {
         let mut console = Command::new(&self.baton);
         console.args(["console", "--json", "--servers", servers]);
         let (console, mut said) = start(console.args(["--listen", "127.0.0.1:0"]))?;
@@ -196,7 +196,7 @@ impl<'a> Check<'a> {
         let folder = tempfile::Builder::new().tempdir_in(command::target_dir()?)?;
         let (server, address, http) = self.server(Some(folder.path()))?;
         let _scene = self.scene(&address, Some("large"))?;
-        cost::print(&Measured {
+        cost::print(&MeasuredServer {
             baton: &self.baton,
             address: &address,
             http: &http,
@@ -218,8 +218,8 @@ impl<'a> Check<'a> {
 }
 
 /// Starts a command; it, and what it prints.
-fn start(command: &mut Command) -> Result<(Owned, BufReader<ChildStdout>)> {
-    let mut child = Owned::start(command.stdout(Stdio::piped()))?;
+fn start(command: &mut Command) -> Result<(OwnedChild, BufReader<ChildStdout>)> {
+    let mut child = OwnedChild::start(command.stdout(Stdio::piped()))?;
     let out = child.0.stdout.take().ok_or("no output")?;
     Ok((child, BufReader::new(out)))
 }

@@ -24,12 +24,12 @@ pub(crate) struct Args {
 
 /// Code that the tests enter.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Entered {
+struct EnteredCode {
     lines: (u64, u64),
     functions: (u64, u64),
 }
 
-impl Entered {
+impl EnteredCode {
     fn of(summary: &Value) -> Self {
         let pair = |what: &str| {
             let number = |field: &str| summary[what][field].as_u64().unwrap_or(0);
@@ -92,14 +92,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// One row a crate.
 fn rows(report: &Value, root: &Path) -> Vec<Vec<String>> {
-    let mut crates: BTreeMap<String, (Entered, Vec<(u64, String)>)> = BTreeMap::new();
+    let mut crates: BTreeMap<String, (EnteredCode, Vec<(u64, String)>)> = BTreeMap::new();
     let none = Vec::new();
     for file in report["data"][0]["files"].as_array().unwrap_or(&none) {
         let path = Path::new(file["filename"].as_str().unwrap_or_default());
         let Some((name, inside)) = place(path.strip_prefix(root).unwrap_or(path)) else {
             continue;
         };
-        let entered = Entered::of(&file["summary"]);
+        let entered = EnteredCode::of(&file["summary"]);
         let (sum, files) = crates.entry(name).or_default();
         sum.add(entered);
         files.push((entered.not_entered(), inside));

@@ -26,7 +26,7 @@ pub(crate) struct Hazard {
 }
 
 impl Hazard {
-    /// Whether it is one of the recipes' hazards.
+    /// Returns whether it is one of the recipes' hazards.
     pub(crate) fn is_of_recipes(self) -> bool {
         self.series == 'H'
     }
@@ -62,7 +62,7 @@ pub(crate) struct Args {
 }
 
 /// Hazard to the tests that carry its ID: (name, file).
-type Covered = BTreeMap<Hazard, Vec<(String, PathBuf)>>;
+type CoveringTests = BTreeMap<Hazard, Vec<(String, PathBuf)>>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let covered = covered(&root())?;
@@ -120,8 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Every hazard with a test in the workspace's sources.
-pub(crate) fn covered(root: &Path) -> Result<Covered> {
-    let mut covered = Covered::new();
+pub(crate) fn covered(root: &Path) -> Result<CoveringTests> {
+    let mut covered = CoveringTests::new();
     let mut folders = vec![root.join("crates"), root.join("xtask")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {

@@ -11,7 +11,7 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::process::{Kind, Owned, Server, build_baton, succeed, work_dir};
+use crate::process::{Kind, OwnedChild, Server, build_baton, succeed, work_dir};
 use crate::{Result, table};
 
 /// Kill holders of a lock, and measure when the next waiter holds it.
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let socket = dir.path().join("agent.sock");
     let mut agent = verb(&["agent", "--socket"]);
-    let _agent = Owned::start(agent.arg(&socket).stdout(Stdio::null()))?;
+    let _agent = OwnedChild::start(agent.arg(&socket).stdout(Stdio::null()))?;
     while std::os::unix::net::UnixStream::connect(&socket).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -95,12 +95,12 @@ fn death(
     path: &str,
     verb: impl Fn(&[&str]) -> Command,
 ) -> Result<f64> {
-    let mut holder = Owned::start(holder.stdout(Stdio::piped()))?;
+    let mut holder = OwnedChild::start(holder.stdout(Stdio::piped()))?;
     let mut alive = File::open(pipe)?;
     let mut held = lines(&mut holder)?;
     held.read_line(&mut String::new())?;
     let mut waiter = verb(&["lock", path]);
-    let mut waiter = Owned::start(waiter.stdout(Stdio::piped()))?;
+    let mut waiter = OwnedChild::start(waiter.stdout(Stdio::piped()))?;
     while verb(&["ls", path])
         .output()?
         .stdout
@@ -130,7 +130,7 @@ fn death(
     Ok((after - before) * 1e3)
 }
 
-fn lines(process: &mut Owned) -> Result<BufReader<ChildStdout>> {
+fn lines(process: &mut OwnedChild) -> Result<BufReader<ChildStdout>> {
     let output = process.0.stdout.take();
     Ok(BufReader::new(output.ok_or("no output to read")?))
 }

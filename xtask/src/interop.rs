@@ -60,7 +60,7 @@ pub(crate) struct Args {
     group: String,
     /// Mixed groups only on this server; the soak on this one instead of Baton's.
     #[arg(long, value_enum)]
-    server: Option<OnServer>,
+    server: Option<ServerPart>,
     /// Servers of the soak: one, or this number that are an ensemble.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
     servers: u8,
@@ -104,12 +104,12 @@ enum Part {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum OnServer {
+enum ServerPart {
     Baton,
     Zookeeper,
 }
 
-impl OnServer {
+impl ServerPart {
     fn target(self) -> Target {
         match self {
             Self::Baton => Target::Baton,
@@ -119,7 +119,7 @@ impl OnServer {
 }
 
 /// End of a part that did not fail.
-enum Done {
+enum PartEnd {
     Passed,
     /// Left out, since this is missing.
     Skipped(String),
@@ -139,8 +139,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .map_or_else(String::new, |value| value.get_name().to_owned());
         let begin = Instant::now();
         let outcome = match run_part(part, args) {
-            Ok(Done::Passed) => "passed".to_owned(),
-            Ok(Done::Skipped(why)) => format!("skipped: {why}"),
+            Ok(PartEnd::Passed) => "passed".to_owned(),
+            Ok(PartEnd::Skipped(why)) => format!("skipped: {why}"),
             Err(error) => {
                 failed.push(format!("{name}: {error}"));
                 "FAILED".to_owned()
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn run_part(part: Part, args: &Args) -> Result<Done> {
+fn run_part(part: Part, args: &Args) -> Result<PartEnd> {
     match part {
         Part::Kazoo => return kazoo::run(args.kazoo.as_deref(), args.dry),
         Part::Security => return security::run(args),
@@ -185,5 +185,5 @@ fn run_part(part: Part, args: &Args) -> Result<Done> {
             import::run(&build_baton()?, args.znodes, dir.path())?;
         }
     }
-    Ok(Done::Passed)
+    Ok(PartEnd::Passed)
 }

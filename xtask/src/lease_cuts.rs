@@ -26,7 +26,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::process::{Owned, build_baton};
+use crate::process::{OwnedChild, build_baton};
 use crate::{Result, machine, table};
 
 const TICK: Duration = Duration::from_secs(2);
@@ -88,14 +88,14 @@ struct Holder {
     acquired: BootInstant,
     /// The last instant at which it was known to hold: as its own guard says, or by the last line
     /// of its command.
-    last: JoinHandle<std::result::Result<Last, Failure>>,
+    last: JoinHandle<std::result::Result<LastMoment, Failure>>,
 }
 
 /// Error of the tasks.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Last moment at which something was held.
-enum Last {
+enum LastMoment {
     Held(BootInstant),
     /// It was given back, not lost: the session survived the cut.
     Survived,
@@ -103,12 +103,12 @@ enum Last {
 
 /// Connects to one server only, until it is allowed to connect to any.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedConnector {
     to: SocketAddr,
     pinned: Arc<AtomicBool>,
 }
 
-impl Transport for Pinned {
+impl Transport for PinnedConnector {
     fn resolve(&self, host: &Host) -> BoxFuture<std::io::Result<Vec<Endpoint>>> {
         SocketTransport.resolve(host)
     }
@@ -124,7 +124,7 @@ impl Transport for Pinned {
 
 /// Observations of a cell of the report.
 #[derive(Default)]
-struct Seen {
+struct CellObservations {
     runs: usize,
     broken: usize,
     worst: Duration,
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     crate::peer::require()?;
     let baton = build_baton()?;
     let runtime = Runtime::new()?;
-    let mut seen: BTreeMap<(u64, Load), Seen> = BTreeMap::new();
+    let mut seen: BTreeMap<(u64, Load), CellObservations> = BTreeMap::new();
     for sync_limit in &args.sync_limits {
         let options = ServerOptions {
             tick: TICK,
@@ -162,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     report(&seen, args.misstate.is_some())
 }
 
-fn report(seen: &BTreeMap<(u64, Load), Seen>, is_misstated: bool) -> Result<()> {
+fn report(seen: &BTreeMap<(u64, Load), CellObservations>, is_misstated: bool) -> Result<()> {
     let rows: Vec<Vec<String>> = seen
         .iter()
         .map(|((timeout, load), seen)| {
@@ -217,7 +217,7 @@ async fn one(
     name: &str,
     cut: &[Direction],
     stagger: Duration,
-    seen: &mut BTreeMap<(u64, Load), Seen>,
+    seen: &mut BTreeMap<(u64, Load), CellObservations>,
 ) -> Result<()> {
     let leader = leader(ensemble).await?;
     let (follower, healthy) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -236,7 +236,7 @@ async fn one(
                 } else {
                     at.to_string()
                 };
-                let transport = Pinned {
+                let transport = PinnedConnector {
                     to: at,
                     pinned: Arc::clone(&pinned),
                 };
@@ -283,8 +283,8 @@ async fn one(
         cell.phases.insert(phase);
         let last = holder.last.await?.map_err(|error| error.to_string())?;
         match last {
-            Last::Survived => cell.survived += 1,
-            Last::Held(last) if last > granted => {
+            LastMoment::Survived => cell.survived += 1,
+            LastMoment::Held(last) if last > granted => {
                 let by = last.saturating_duration_since(granted);
                 println!(
                     "HELD TWICE for {by:?}: {} (known: {})",
@@ -293,7 +293,7 @@ async fn one(
                 cell.broken += 1;
                 cell.worst = cell.worst.max(by);
             }
-            Last::Held(_) => {}
+            LastMoment::Held(_) => {}
         }
     }
     for direction in cut {
@@ -347,19 +347,19 @@ async fn hold(
 /// Time after the cut at which a hold counts as one that survived it.
 const LONG_AFTER: Duration = Duration::from_secs(70);
 
-async fn ask(guard: Guard) -> Last {
+async fn ask(guard: Guard) -> LastMoment {
     let mut last = SystemClock.now();
     let end = last + LONG_AFTER;
     loop {
         let now = SystemClock.now();
         if guard.check().is_err() {
-            return Last::Held(last);
+            return LastMoment::Held(last);
         }
         last = now;
         if now > end {
             // Given back, so that the waiter goes on.
             drop(guard);
-            return Last::Survived;
+            return LastMoment::Survived;
         }
         sleep(STEP).await;
     }
@@ -403,7 +403,7 @@ async fn command(
         .args([&path, "--", "sh", "-c", &script])
         .stdin(Stdio::null())
         .stderr(Stdio::null());
-    let mut child = Owned::start(&mut command)?;
+    let mut child = OwnedChild::start(&mut command)?;
     while !lines.exists() {
         sleep(STEP).await;
     }
@@ -420,7 +420,7 @@ async fn command(
         }
         drop(child);
         if survived {
-            return Ok(Last::Survived);
+            return Ok(LastMoment::Survived);
         }
         let text = fs::read_to_string(&lines)?;
         let nanos: u64 = text
@@ -430,7 +430,7 @@ async fn command(
             .parse()?;
         // From the wall clock's time to the clock of the guards.
         let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_nanos(nanos))?;
-        Ok(Last::Held(SystemClock.now() - age))
+        Ok(LastMoment::Held(SystemClock.now() - age))
     });
     Ok(Holder {
         timeout,

@@ -18,9 +18,9 @@ const START_LIMIT: Duration = Duration::from_secs(300);
 
 /// A child that ends with its owner.
 #[derive(Debug)]
-pub(crate) struct Owned(pub(crate) Child);
+pub(crate) struct OwnedChild(pub(crate) Child);
 
-impl Owned {
+impl OwnedChild {
     /// Starts a command.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         Ok(Self(command.spawn().map_err(|error| {
@@ -40,7 +40,7 @@ impl Owned {
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedChild {
     fn drop(&mut self) {
         self.kill();
     }
@@ -136,7 +136,7 @@ impl Kind {
 
 /// Settings of a server besides those of every server: TLS and identities.
 #[derive(Debug, Clone)]
-pub(crate) struct Extras {
+pub(crate) struct ServerExtras {
     /// Its port with TLS.
     pub(crate) secure_port: u16,
     /// Lines of its zoo.cfg, which both kinds of server read.
@@ -152,8 +152,8 @@ pub(crate) struct Server {
     kind: Kind,
     dir: PathBuf,
     port: u16,
-    extras: Option<Extras>,
-    process: Option<Owned>,
+    extras: Option<ServerExtras>,
+    process: Option<OwnedChild>,
 }
 
 impl Server {
@@ -163,7 +163,11 @@ impl Server {
     }
 
     /// [`Server::start`] with more than every server has.
-    pub(crate) fn start_with(kind: &Kind, dir: &Path, extras: Option<Extras>) -> Result<Self> {
+    pub(crate) fn start_with(
+        kind: &Kind,
+        dir: &Path,
+        extras: Option<ServerExtras>,
+    ) -> Result<Self> {
         let dir = dir.join(kind.name().replace(' ', "-"));
         std::fs::create_dir_all(&dir)?;
         let port = free_port()?;
@@ -256,7 +260,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        self.process = Some(Owned::start(&mut command)?);
+        self.process = Some(OwnedChild::start(&mut command)?);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::Result;
 use crate::command::output;
-use crate::process::{Extras, Kind, Server, free_port};
+use crate::process::{Kind, Server, ServerExtras, free_port};
 
 /// The users of SASL that servers know, with their passwords.
 pub(crate) const USERS: [(&str, &str); 2] = [("carol", "carols-secret"), ("dave", "daves-secret")];
@@ -109,7 +109,7 @@ impl Credentials {
         );
         let sasl = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
         let jaas = self.jaas().display().to_string();
-        let extras = Extras {
+        let extras = ServerExtras {
             secure_port,
             zoo_cfg,
             baton_flags: vec![format!("--sasl-users={jaas}")],

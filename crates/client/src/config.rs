@@ -119,7 +119,7 @@ impl Config {
         }
     }
 
-    /// What no session can be opened with, if there is anything.
+    /// Returns the settings that no session can be opened with, if there are any.
     pub(crate) fn problem(&self) -> Option<ConfigError> {
         if !self.chroot.is_empty()
             && let Err(error) = baton_proto::path::validate(&self.chroot)
@@ -213,13 +213,14 @@ impl Config {
         self
     }
 
-    /// Whether the server list says `tls://`, so that it needs [`Config::tls`].
+    /// Returns whether the server list says `tls://`, so that it needs [`Config::tls`].
     #[must_use]
     pub const fn asks_for_tls(&self) -> bool {
         self.tls_asked
     }
 
-    /// Whether the list has a server that is reached by TCP, and so can be reached with TLS.
+    /// Returns whether the list has a server that is reached by TCP, and so can be reached with
+    /// TLS.
     #[must_use]
     pub fn has_tcp_server(&self) -> bool {
         self.hosts
@@ -374,7 +375,7 @@ impl Config {
         }
     }
 
-    /// Whether the list asks for TLS and nothing says which servers to trust.
+    /// Returns whether the list asks for TLS and nothing says which servers to trust.
     pub(crate) const fn lacks_tls(&self) -> bool {
         self.tls_asked && self.tls.is_none()
     }

@@ -12,7 +12,7 @@ use baton_tls::TlsFailure;
 
 use crate::state::EndReason;
 
-/// Why an operation had no answer, or was not sent.
+/// Reason why an operation had no answer, or was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -113,7 +113,7 @@ pub enum Error {
         op: OpCode,
         /// The path of the node.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: Reason,
     },
     /// It was sent and not answered: it may or may not have been applied, or may yet be. Never try
@@ -124,7 +124,7 @@ pub enum Error {
         op: OpCode,
         /// The path of the node.
         path: String,
-        /// Why there is no answer.
+        /// Reason why there is no answer.
         reason: Reason,
     },
     /// A read that was sent and not answered. It changed nothing, and may be tried again as it is.
@@ -134,7 +134,7 @@ pub enum Error {
         op: OpCode,
         /// The path of the node.
         path: String,
-        /// Why there is no answer.
+        /// Reason why there is no answer.
         reason: Reason,
     },
 }
@@ -197,7 +197,7 @@ impl Error {
         }
     }
 
-    /// Why there was no answer, when there was none.
+    /// Returns why there was no answer, when there was none.
     #[must_use]
     pub const fn reason(&self) -> Option<&Reason> {
         match self {
@@ -208,7 +208,7 @@ impl Error {
         }
     }
 
-    /// Whether the request was larger than one may be; then it was not sent.
+    /// Returns whether the request was larger than one may be; then it was not sent.
     #[must_use]
     pub const fn is_too_large(&self) -> bool {
         matches!(self.reason(), Some(Reason::TooLarge { .. }))
@@ -236,27 +236,27 @@ impl Error {
         }
     }
 
-    /// Whether the operation certainly had no effect.
+    /// Returns whether the operation certainly had no effect.
     #[must_use]
     pub const fn had_no_effect(&self) -> bool {
         !self.is_maybe_applied()
     }
 
-    /// Whether the operation may have been applied although no answer came.
+    /// Returns whether the operation may have been applied although no answer came.
     #[must_use]
     pub const fn is_maybe_applied(&self) -> bool {
         matches!(self, Self::MaybeApplied { .. })
     }
 
-    /// Whether the session has ended, so that nothing more can be asked of it.
+    /// Returns whether the session has ended, so that nothing more can be asked of it.
     #[must_use]
     pub const fn is_session_ended(&self) -> bool {
         matches!(self.reason(), Some(Reason::SessionEnded(_)))
             || matches!(self.code(), Some(ErrorCode::SessionExpired))
     }
 
-    /// Whether the session had no connection for the operation, or lost it before the answer. The
-    /// session may get another connection.
+    /// Returns whether the session had no connection for the operation, or lost it before the
+    /// answer. The session may get another connection.
     #[must_use]
     pub const fn is_connection_lost(&self) -> bool {
         matches!(
@@ -265,37 +265,37 @@ impl Error {
         )
     }
 
-    /// Whether the operation's own deadline passed.
+    /// Returns whether the operation's own deadline passed.
     #[must_use]
     pub const fn is_deadline_passed(&self) -> bool {
         matches!(self.reason(), Some(Reason::DeadlinePassed))
     }
 
-    /// Whether the server answered that the node does not exist.
+    /// Returns whether the server answered that the node does not exist.
     #[must_use]
     pub const fn is_no_node(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::NoNode))
     }
 
-    /// Whether the server answered that this session may not do that to the node.
+    /// Returns whether the server answered that this session may not do that to the node.
     #[must_use]
     pub const fn is_no_auth(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::NoAuth))
     }
 
-    /// Whether the server answered that the node exists already.
+    /// Returns whether the server answered that the node exists already.
     #[must_use]
     pub const fn is_node_exists(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::NodeExists))
     }
 
-    /// Whether the server answered that the node has another version.
+    /// Returns whether the server answered that the node has another version.
     #[must_use]
     pub const fn is_bad_version(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::BadVersion))
     }
 
-    /// Whether the server answered that the node has children.
+    /// Returns whether the server answered that the node has children.
     #[must_use]
     pub const fn is_not_empty(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::NotEmpty))
@@ -335,7 +335,7 @@ pub enum ConnectError {
         waited: Duration,
         /// The server of the last such attempt.
         server: String,
-        /// Why that one failed. Boxed so that other errors stay small.
+        /// Reason why that one failed. Boxed so that other errors stay small.
         failure: Box<TlsFailure>,
     },
     /// An option cannot be. No server was asked.
@@ -368,7 +368,7 @@ pub enum ConnectError {
         servers: String,
         /// The server.
         server: String,
-        /// Why. Boxed so that other errors stay small.
+        /// The reason. Boxed so that other errors stay small.
         failure: Box<SaslFailure>,
     },
     /// The session to resume is not alive any more.
@@ -429,7 +429,7 @@ pub enum ConfigError {
     BadOption {
         /// The method of [`Config`](crate::Config).
         option: &'static str,
-        /// What would come of it.
+        /// The consequence.
         why: &'static str,
     },
     /// The part from the first `/` on is not a legal path.
@@ -442,7 +442,7 @@ pub enum ConfigError {
     },
 }
 
-/// Why SASL failed on a server.
+/// Reason why SASL failed on a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaslFailure {

@@ -35,5 +35,5 @@ mod book;
 mod model;
 mod options;
 
-pub(crate) use book::{Answered, CountedAnswers, Evidence, LeaseBook, WriteProof};
+pub(crate) use book::{AnswerKind, CountedAnswers, Evidence, LeaseBook, WriteProof};
 pub use options::{LeaseMode, LeaseOptions};

@@ -59,11 +59,11 @@ pub use error::{
 pub use lease::{LeaseMode, LeaseOptions};
 pub use runtime::block_on;
 pub use session::{
-    Applied, Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Pending,
-    PendingApplied, PersistentEvent, PersistentWatch, Session, Watch, WatchEvent,
+    Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Pending, PendingApplied,
+    PersistentEvent, PersistentWatch, Session, Watch, WatchEvent, WithZxid,
 };
 pub use state::{EndReason, State, StateStream};
 pub use supervisor::Client;
 pub use traces::{TraceSource, set_trace_source};
 pub use transport::{BoxStream, Endpoint, Host, SocketTransport, Stream, Transport};
-pub use values::{Children, Created, Data, MembershipChange, Op, OpResult, SessionExport};
+pub use values::{Children, CreatedNode, Data, MembershipChange, Op, OpResult, SessionExport};

@@ -63,7 +63,7 @@ fn start() -> io::Result<ClientThread> {
     })
 }
 
-/// Whether the caller is the client's thread, which must not wait for itself.
+/// Returns whether the caller is the client's thread, which must not wait for itself.
 pub(crate) fn is_own_thread() -> bool {
     let own = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     own.as_ref()
@@ -122,7 +122,7 @@ impl Clock for RuntimeClock {
     }
 
     fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<()> {
-        Box::pin(OnRuntime {
+        Box::pin(RuntimeFuture {
             timer: self.clock.sleep_until(deadline),
             runtime: self.runtime.clone(),
         })
@@ -136,12 +136,12 @@ impl fmt::Debug for RuntimeClock {
 }
 
 /// A future that is polled in the context of a runtime.
-struct OnRuntime {
+struct RuntimeFuture {
     timer: BoxFuture<()>,
     runtime: Handle,
 }
 
-impl Future for OnRuntime {
+impl Future for RuntimeFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

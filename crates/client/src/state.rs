@@ -37,13 +37,13 @@ pub enum State {
 }
 
 impl State {
-    /// Whether no other state can follow.
+    /// Returns whether no other state can follow.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Expired | Self::Closed | Self::AuthFailed)
     }
 
-    /// Whether a server has the session on a live connection.
+    /// Returns whether a server has the session on a live connection.
     #[must_use]
     pub const fn is_connected(self) -> bool {
         matches!(self, Self::Connected { .. })
@@ -62,7 +62,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Why a session ended.
+/// Reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -97,7 +97,7 @@ impl EndReason {
         }
     }
 
-    /// Whether nobody in this process has ended the session, so that what it held is lost.
+    /// Returns whether nobody in this process has ended the session, so that what it held is lost.
     pub(crate) const fn is_loss(self) -> bool {
         !matches!(self, Self::Closed | Self::DriverGone)
     }

@@ -37,14 +37,14 @@ use crate::state::EndReason;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     /// `None` in a handle that keeps neither client nor session open.
     handles: Option<Arc<ClientHandles>>,
     /// The ACL of the nodes that sessions of this handle create; `None`: open to everybody.
     acl: Option<Arc<[Acl<'static>]>>,
 }
 
-struct Shared {
+struct ClientState {
     config: Config,
     /// Locked while a session is being opened.
     current: Mutex<Option<Session>>,
@@ -54,7 +54,7 @@ struct Shared {
 }
 
 /// Dropped with the last handle.
-struct ClientHandles(Arc<Shared>);
+struct ClientHandles(Arc<ClientState>);
 
 impl Drop for ClientHandles {
     fn drop(&mut self) {
@@ -80,7 +80,7 @@ impl Client {
     /// A client that opens its first session when it is first asked for one.
     #[must_use]
     pub fn lazy(config: Config) -> Self {
-        let shared = Shared {
+        let shared = ClientState {
             config,
             current: Mutex::new(None),
             newest: parking_lot::Mutex::new(None),

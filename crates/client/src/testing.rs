@@ -114,7 +114,7 @@ impl DuplexTransport {
         (transport, DuplexListener { from })
     }
 
-    /// Whether connections are refused from now on.
+    /// Returns whether connections are refused from now on.
     pub fn refuse(&self, refusing: bool) {
         self.refusing.store(refusing, Ordering::Release);
     }

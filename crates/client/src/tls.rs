@@ -6,12 +6,13 @@
 #[cfg(feature = "tls")]
 pub(crate) use baton_tls::{ClientTls, ReloadOutcome, TlsFailure};
 
-/// Why a server list that says `tls://` is refused without [`Config::tls`](crate::Config::tls).
+/// Reason why a server list that says `tls://` is refused without
+/// [`Config::tls`](crate::Config::tls).
 #[cfg(feature = "tls")]
 pub(crate) const NOT_CONFIGURED: &str =
     "nothing says which authorities to trust; name the file of their certificates (Config::tls)";
 
-/// Why a server list that says `tls://` is refused.
+/// Reason why a server list that says `tls://` is refused.
 #[cfg(not(feature = "tls"))]
 pub(crate) const NOT_CONFIGURED: &str =
     "this program is built without TLS; build it with the feature `tls` of baton";

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 /// A node that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Created {
+pub struct CreatedNode {
     /// Its path, with the number that the server appended to a sequential one.
     pub path: String,
     /// Its record; `czxid` identifies the node for ever, whatever else may come to have the same
@@ -246,7 +246,7 @@ impl MembershipChange {
         }
     }
 
-    /// Whether the members are as this change makes them.
+    /// Returns whether the members are as this change makes them.
     #[must_use]
     pub fn is_met_by(&self, config: &EnsembleConfig) -> bool {
         let has = |wanted: &EnsembleMember| {

@@ -116,7 +116,8 @@ pub enum ConsensusError {
     Engine(String),
 }
 
-/// Why a proposal was not taken. Nothing was appended, so it can be proposed again elsewhere.
+/// Reason why a proposal was not taken. Nothing was appended, so it can be proposed again
+/// elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProposeError {
@@ -145,7 +146,7 @@ pub enum ProposeError {
     },
 }
 
-/// Why a change of the membership was not proposed. Nothing was appended.
+/// Reason why a change of the membership was not proposed. Nothing was appended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -205,7 +206,7 @@ pub enum ChangeError {
     },
 }
 
-/// Why a message of a peer was not taken. The node is as it was before.
+/// Reason why a message of a peer was not taken. The node is as it was before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
@@ -257,7 +258,7 @@ pub enum StepError {
     },
 }
 
-/// Why a read index cannot be given now. Ask again after the next commit.
+/// Reason why a read index cannot be given now. Ask again after the next commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {

@@ -72,27 +72,28 @@ impl Membership {
         }
     }
 
-    /// Whether a change is under way.
+    /// Returns whether a change is under way.
     pub fn is_joint(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// Whether this node votes, in either half of a joint configuration.
+    /// Returns whether this node votes, in either half of a joint configuration.
     pub fn votes(&self, id: u64) -> bool {
         self.voters.contains(&id) || self.outgoing.contains(&id)
     }
 
-    /// Whether this node decides by itself.
+    /// Returns whether this node decides by itself.
     pub fn is_sole_voter(&self, id: u64) -> bool {
         self.voters == [id] && !self.is_joint()
     }
 
-    /// Whether this node belongs to the cluster in any part.
+    /// Returns whether this node belongs to the cluster in any part.
     pub fn contains(&self, id: u64) -> bool {
         self.keeps(id) || self.outgoing.contains(&id)
     }
 
-    /// Whether this node belongs to the cluster once the change that is under way is complete.
+    /// Returns whether this node belongs to the cluster once the change that is under way is
+    /// complete.
     pub fn keeps(&self, id: u64) -> bool {
         let stay = [&self.voters, &self.learners, &self.learners_next];
         stay.iter().any(|ids| ids.contains(&id))
@@ -171,9 +172,10 @@ impl Membership {
         input.0.is_empty().then_some(membership)
     }
 
-    /// Whether a leader may propose this change now. A change passes through a joint configuration,
-    /// so the quorums of any two configurations that follow one another meet, however many voters
-    /// come and go. Whether enough of the new voters are there, the caller has to know.
+    /// Returns whether a leader may propose this change now. A change passes through a joint
+    /// configuration, so the quorums of any two configurations that follow one another meet,
+    /// however many voters come and go. Whether enough of the new voters are there, the caller has
+    /// to know.
     ///
     /// # Errors
     /// [`ChangeError`] names the part that is not sound.
@@ -223,7 +225,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Whether this member is known at another address: it moves then, with its data.
+    /// Returns whether this member is known at another address: it moves then, with its data.
     fn is_elsewhere(&self, moved: &Member) -> bool {
         let known = self.members.iter().find(|known| known.id == moved.id);
         known.is_some_and(|known| known.address != moved.address)

@@ -273,9 +273,10 @@ impl Consensus {
         }
     }
 
-    /// Whether this node waits twice as long for a leader before it campaigns: for a caller whose
-    /// ticks come late, so that messages of the leader do too. How long it votes for nobody while
-    /// it hears of a leader, and how soon it steps down when no majority answers, stay as they are.
+    /// Returns whether this node waits twice as long for a leader before it campaigns: for a caller
+    /// whose ticks come late, so that messages of the leader do too. How long it votes for nobody
+    /// while it hears of a leader, and how soon it steps down when no majority answers, stay as
+    /// they are.
     pub fn double_campaign_ticks(&mut self, doubled: bool) {
         self.timeouts.set_stretched(doubled);
         self.put_timeout(false);
@@ -772,8 +773,8 @@ impl Consensus {
         Some(self.node.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
     }
 
-    /// Whether this node leads and belongs to those who vote. A leader that was removed goes on in
-    /// the engine, and drops what is proposed (R16).
+    /// Returns whether this node leads and belongs to those who vote. A leader that was removed
+    /// goes on in the engine, and drops what is proposed (R16).
     fn leads(&self) -> bool {
         self.node.raft.state == StateRole::Leader && self.membership.votes(self.node_id)
     }
@@ -796,7 +797,7 @@ impl Consensus {
         }
     }
 
-    /// Whether the membership lists this node with another data folder: the log ends, or is
+    /// Returns whether the membership lists this node with another data folder: the log ends, or is
     /// applied up to, before this folder became a member. Whoever is needed as a voter has a later
     /// membership: it is made a voter by an entry behind the one that admits it, and a restart
     /// knows that the one before is committed (R15, R17).
@@ -820,7 +821,7 @@ impl Consensus {
                 && is_sole_voter)
     }
 
-    /// Whether a snapshot was handed out that the caller has not applied yet.
+    /// Returns whether a snapshot was handed out that the caller has not applied yet.
     fn is_installing(&self) -> bool {
         self.applied < self.node.store().base()
     }
@@ -854,7 +855,7 @@ impl Consensus {
         }
     }
 
-    /// Whoever leads and sees a joint configuration leaves it, whoever entered it (R14).
+    /// A leader that sees a joint configuration leaves it, whichever leader entered it (R14).
     fn leave_joint_when_due(&mut self) {
         if self.node.raft.state == StateRole::Leader && self.membership.is_joint() {
             // What forbids it now is asked again with the next tick.

@@ -4,9 +4,9 @@ use slog::{Drain, Level, Logger, Never, OwnedKVList, Record, o};
 
 /// Forwards warnings and worse; the engine's chatter about elections is reported by the facade
 /// itself.
-struct ToTracing;
+struct TracingDrain;
 
-impl Drain for ToTracing {
+impl Drain for TracingDrain {
     type Ok = ();
     type Err = Never;
 
@@ -26,7 +26,7 @@ impl Drain for ToTracing {
 
 /// A logger for the engine.
 pub(crate) fn logger() -> Logger {
-    Logger::root(ToTracing, o!())
+    Logger::root(TracingDrain, o!())
 }
 
 #[cfg(test)]
@@ -40,9 +40,9 @@ mod tests {
 
     /// Keeps the level of each event.
     #[derive(Clone, Default)]
-    struct Levels(Arc<Mutex<Vec<tracing::Level>>>);
+    struct LevelCache(Arc<Mutex<Vec<tracing::Level>>>);
 
-    impl Subscriber for Levels {
+    impl Subscriber for LevelCache {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn warnings_and_worse_are_handed_on() {
-        let levels = Levels::default();
+        let levels = LevelCache::default();
         tracing::subscriber::with_default(levels.clone(), || {
             let logger = logger();
             slog::crit!(logger, "a");

@@ -50,7 +50,7 @@ impl ElectionTimeouts {
         }
     }
 
-    /// Whether the one in force and all that follow are [`STRETCH`] times as long as drawn.
+    /// Returns whether the one in force and all that follow are [`STRETCH`] times as long as drawn.
     pub(crate) fn set_stretched(&mut self, is_stretched: bool) {
         self.is_stretched = is_stretched;
     }

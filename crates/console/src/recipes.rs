@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use baton::election::Term;
 use baton::inspect::{
-    self, GroupSnapshot, LockKind, LockNode, LockSnapshot, NodeInfo, Scheme, Shape,
+    self, FolderKind, GroupSnapshot, LockKind, LockNode, LockSnapshot, NodeInfo, Scheme,
 };
 use baton::naming::Dialect;
 use baton::work_queue::{ItemNote, WorkFolders, is_claim};
@@ -197,7 +197,7 @@ fn recipe_at(tree: &KnownTree, path: &str) -> Option<Recipe> {
     }
     let children = tree.children(path);
     Some(match inspect::recognise(&node.data, &children)? {
-        Shape::WaitQueue => {
+        FolderKind::WaitQueue => {
             let queue = LockSnapshot::of_children(path, &children);
             let term = tree.get(&inspect::term_path(path));
             let is_offer = |node: &LockNode| {
@@ -213,13 +213,13 @@ fn recipe_at(tree: &KnownTree, path: &str) -> Option<Recipe> {
                 Recipe::Lock(queue)
             }
         }
-        Shape::Semaphore => Recipe::Lock(semaphore(tree, path, false)),
-        Shape::KazooSemaphore => Recipe::Lock(semaphore(tree, path, true)),
-        Shape::Queue(layout) => Recipe::Queue(plain_queue(tree, path, path, layout.as_str())),
-        Shape::LockingQueue => Recipe::Queue(locking_queue(tree, path)),
-        Shape::WorkQueue { capacity } => Recipe::Queue(work_queue(tree, path, capacity)),
-        Shape::DoubleBarrier => Recipe::Barrier(double_barrier(tree, path)),
-        Shape::Latch => {
+        FolderKind::Semaphore => Recipe::Lock(semaphore(tree, path, false)),
+        FolderKind::KazooSemaphore => Recipe::Lock(semaphore(tree, path, true)),
+        FolderKind::Queue(layout) => Recipe::Queue(plain_queue(tree, path, path, layout.as_str())),
+        FolderKind::LockingQueue => Recipe::Queue(locking_queue(tree, path)),
+        FolderKind::WorkQueue { capacity } => Recipe::Queue(work_queue(tree, path, capacity)),
+        FolderKind::DoubleBarrier => Recipe::Barrier(double_barrier(tree, path)),
+        FolderKind::Latch => {
             let (count, left) = inspect::latch_in(&node.data)?;
             Recipe::Barrier(Barrier {
                 path: path.to_owned(),
@@ -230,14 +230,14 @@ fn recipe_at(tree: &KnownTree, path: &str) -> Option<Recipe> {
                 ..Barrier::default()
             })
         }
-        Shape::Gate => Recipe::Barrier(Barrier {
+        FolderKind::Gate => Recipe::Barrier(Barrier {
             path: path.to_owned(),
             kind: "gate",
             phase: "closed",
             members: vec![NodeInfo::of_read(path, &node.read())],
             ..Barrier::default()
         }),
-        Shape::Members(layout) => {
+        FolderKind::Members(layout) => {
             Recipe::Members(GroupSnapshot::of_children(path, layout, &children))
         }
         _ => return None,
@@ -256,18 +256,23 @@ fn is_part(tree: &KnownTree, path: &str) -> bool {
         let node = tree.get(path)?;
         inspect::recognise(&node.data, &tree.children(path))
     };
-    if inspect::beside(path)
-        .is_some_and(|base| matches!(shape(base), Some(Shape::KazooSemaphore | Shape::WaitQueue)))
-    {
+    if inspect::beside(path).is_some_and(|base| {
+        matches!(
+            shape(base),
+            Some(FolderKind::KazooSemaphore | FolderKind::WaitQueue)
+        )
+    }) {
         return true;
     }
     // Names first: to read a shape costs as much as the folder has children.
     let above = parent(path);
     let folders = inspect::semaphore_folders(above, false);
-    if folders.iter().any(|folder| folder == path) && shape(above) == Some(Shape::Semaphore) {
+    if folders.iter().any(|folder| folder == path) && shape(above) == Some(FolderKind::Semaphore) {
         return true;
     }
-    if inspect::is_part_of_locking_queue(name(path)) && shape(above) == Some(Shape::LockingQueue) {
+    if inspect::is_part_of_locking_queue(name(path))
+        && shape(above) == Some(FolderKind::LockingQueue)
+    {
         return true;
     }
     let mut at = path;
@@ -276,7 +281,9 @@ fn is_part(tree: &KnownTree, path: &str) -> bool {
         let Some(node) = tree.get(at) else { break };
         // By its data alone, which costs little.
         match inspect::recognise(&node.data, &[]) {
-            Some(Shape::WorkQueue { .. } | Shape::DoubleBarrier | Shape::Latch) => return true,
+            Some(FolderKind::WorkQueue { .. } | FolderKind::DoubleBarrier | FolderKind::Latch) => {
+                return true;
+            }
             _ if at == "/" => break,
             _ => {}
         }

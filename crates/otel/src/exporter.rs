@@ -16,17 +16,17 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::http::{Feedback, Http};
-use crate::queue::{self, IntoQueue, SpanCounts, SpanQueue};
+use crate::http::{Feedback, OtlpClient};
+use crate::queue::{self, QueueProcessor, SpanCounts, SpanQueue};
 use crate::settings::Settings;
-use crate::write_tracer::SpanOfWrite;
+use crate::write_tracer::WriteSpanObserver;
 
 /// The target of the spans that the recipes open.
 const TARGET: &str = "baton";
 /// The key of the resource's attribute that says which program it is.
 const SERVICE_NAME: &str = "service.name";
 
-/// Why traces cannot be exported.
+/// Reason why traces cannot be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -79,7 +79,7 @@ impl Exporter {
             .transpose()
             .map_err(|error| setting(&format_args!("OTEL_EXPORTER_OTLP_CERTIFICATE: {error}")))?;
         let feedback = Feedback::default();
-        let client = Http {
+        let client = OtlpClient {
             tls,
             timeout: settings.timeout,
             feedback: feedback.clone(),
@@ -104,7 +104,7 @@ impl Exporter {
             .spawn(move || queue::export_all(&exported, &exporter, &runtime, &feedback))
             .map_err(ExportError::Thread)?;
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(IntoQueue(Arc::clone(&queue)))
+            .with_span_processor(QueueProcessor(Arc::clone(&queue)))
             .with_resource(resource)
             .build();
         let scope = InstrumentationScope::builder("baton")
@@ -138,7 +138,7 @@ impl Exporter {
     /// Returns the tracer that a server needs for its share of the writes that clients trace.
     #[must_use]
     pub fn write_tracer(&self) -> Arc<dyn WriteTracer> {
-        Arc::new(SpanOfWrite {
+        Arc::new(WriteSpanObserver {
             tracer: self.tracer.clone(),
             queue: Arc::clone(&self.queue),
         })

@@ -28,11 +28,11 @@ const REASON_BYTES: usize = 256;
 
 /// Facts of a collector's answers that only the exporter needs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Feedback(Arc<Mutex<Said>>);
+pub(crate) struct Feedback(Arc<Mutex<CollectorAnswer>>);
 
 #[derive(Debug, Default)]
-struct Said {
-    /// Why the last POST failed, for the log.
+struct CollectorAnswer {
+    /// Reason why the last POST failed, for the log.
     cause: String,
     /// Spans that a collector has rejected of those that it was sent, since that was asked last.
     rejected: u64,
@@ -53,14 +53,14 @@ impl Feedback {
     }
 
     fn rejected(&self, count: u64, cause: String) {
-        *self.said() = Said {
+        *self.said() = CollectorAnswer {
             cause,
             rejected: count,
         };
     }
 
     /// Nothing under the lock leaves it half-way.
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn said(&self) -> MutexGuard<'_, CollectorAnswer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,14 +81,14 @@ fn rejection(answer: &[u8]) -> Option<(u64, String)> {
 
 /// Sends what the exporter encodes.
 #[derive(Debug)]
-pub(crate) struct Http {
+pub(crate) struct OtlpClient {
     pub(crate) tls: Option<ClientTls>,
     pub(crate) timeout: Duration,
     pub(crate) feedback: Feedback,
 }
 
 #[async_trait]
-impl HttpClient for Http {
+impl HttpClient for OtlpClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         // Without what may precede an @: a password.
         let (host, port) = (request.uri().host(), request.uri().port_u16());
@@ -116,7 +116,7 @@ impl HttpClient for Http {
     }
 }
 
-impl Http {
+impl OtlpClient {
     async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let uri = request.uri().clone();
         let host = uri.host().ok_or("the URL names no host")?;
@@ -167,20 +167,24 @@ impl<T> Drop for AbortOnDrop<T> {
 
 #[cfg(test)]
 mod tests {
-    use baton_testkit::{Collector, Manners};
+    use baton_testkit::{Collector, CollectorBehavior};
 
     use super::*;
 
     #[tokio::test]
     async fn the_cause_of_a_failure_names_the_collector_and_not_its_password() {
         for (manners, millis, says) in [
-            (Manners::Busy, 60_000, " answers 503"),
-            (Manners::Rejecting, 60_000, " rejects 2 spans: \"no room\""),
-            (Manners::Silent, 50, ": no answer within 50ms"),
+            (CollectorBehavior::Busy, 60_000, " answers 503"),
+            (
+                CollectorBehavior::Rejecting,
+                60_000,
+                " rejects 2 spans: \"no room\"",
+            ),
+            (CollectorBehavior::Silent, 50, ": no answer within 50ms"),
         ] {
             let collector = Collector::start(manners).unwrap();
             let address = collector.url().trim_start_matches("http://").to_owned();
-            let http = Http {
+            let http = OtlpClient {
                 tls: None,
                 timeout: Duration::from_millis(millis),
                 feedback: Feedback::default(),
@@ -190,7 +194,11 @@ mod tests {
             let _ = http.send_bytes(request).await;
             let cause = http.feedback.cause();
             assert!(cause.starts_with(&format!("{address}{says}")), "{cause}");
-            let rejected = if manners == Manners::Rejecting { 2 } else { 0 };
+            let rejected = if manners == CollectorBehavior::Rejecting {
+                2
+            } else {
+                0
+            };
             assert_eq!(http.feedback.take_rejected(), rejected);
             assert_eq!(http.feedback.take_rejected(), 0);
         }

@@ -181,9 +181,9 @@ impl SpanQueue {
 
 /// Hands the ends of spans to the queue.
 #[derive(Debug)]
-pub(crate) struct IntoQueue(pub(crate) Arc<SpanQueue>);
+pub(crate) struct QueueProcessor(pub(crate) Arc<SpanQueue>);
 
-impl SpanProcessor for IntoQueue {
+impl SpanProcessor for QueueProcessor {
     fn on_start(&self, _: &mut Span, _: &opentelemetry::Context) {}
 
     fn on_end(&self, mut span: SpanData) {
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a29_texts_are_cut_and_names_are_ours() {
         let queue = SpanQueue::new(&settings());
-        let into = IntoQueue(Arc::clone(&queue));
+        let into = QueueProcessor(Arc::clone(&queue));
         let path = format!("/{}", "ä".repeat(4000));
         let token = KeyValue::new("token", "7");
         into.on_end(span(vec![KeyValue::new("path", path), token.clone()]));

@@ -126,7 +126,7 @@ impl Settings {
     }
 }
 
-/// Whether a text is a URL that names a host.
+/// Returns whether a text is a URL that names a host.
 fn is_url(text: &str) -> bool {
     let url = text.parse::<Uri>();
     url.is_ok_and(|url| url.host().is_some_and(|host| !host.is_empty()))

@@ -16,12 +16,12 @@ use crate::queue::SpanQueue;
 
 /// Makes a span of each write that a client traces.
 #[derive(Debug)]
-pub(crate) struct SpanOfWrite {
+pub(crate) struct WriteSpanObserver {
     pub(crate) tracer: SdkTracer,
     pub(crate) queue: Arc<SpanQueue>,
 }
 
-impl WriteTracer for SpanOfWrite {
+impl WriteTracer for WriteSpanObserver {
     fn answered(&self, write: TracedWrite) {
         let (now, wall) = (Instant::now(), SystemTime::now());
         let at = |then: Instant| {

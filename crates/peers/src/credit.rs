@@ -40,8 +40,8 @@ impl SendCredit {
         }
     }
 
-    /// Whether a body of this size may be sent now. One that exceeds the limit may be sent when
-    /// nothing else is on its way.
+    /// Returns whether a body of this size may be sent now. One that exceeds the limit may be sent
+    /// when nothing else is on its way.
     pub fn admits(&self, bytes: u64) -> bool {
         let waiting = self.waiting();
         waiting == 0 || waiting.saturating_add(bytes) <= self.limit
@@ -77,7 +77,7 @@ impl SendCredit {
 
 /// The leader's side of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakeCredit {
+pub struct LeaderCredit {
     run: u64,
     /// Bytes after which an announcement is due.
     step: u64,
@@ -85,10 +85,10 @@ pub struct TakeCredit {
     announced: u64,
 }
 
-impl TakeCredit {
+impl LeaderCredit {
     /// A run that begins; `limit` is that of the sender.
-    pub fn new(run: u64, limit: u64) -> TakeCredit {
-        TakeCredit {
+    pub fn new(run: u64, limit: u64) -> LeaderCredit {
+        LeaderCredit {
             run,
             step: limit / 4,
             taken: 0,
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn no_more_than_the_limit_is_on_its_way() {
         let mut send = SendCredit::new(3, 100);
-        let mut take = TakeCredit::new(3, 100);
+        let mut take = LeaderCredit::new(3, 100);
         for _ in 0..10 {
             assert!(send.admits(10));
             send.sent(10);

@@ -92,8 +92,8 @@ impl LocalServer {
         }
     }
 
-    /// Whether both speak a version of the protocol. To be asked before the rest of a hello is
-    /// read.
+    /// Returns whether both speak a version of the protocol. To be asked before the rest of a hello
+    /// is read.
     ///
     /// # Errors
     /// [`Refusal::Protocol`].
@@ -104,7 +104,7 @@ impl LocalServer {
         })
     }
 
-    /// Whether the server that says this may connect, or may be connected to.
+    /// Returns whether the server that says this may connect, or may be connected to.
     ///
     /// # Errors
     /// [`Refusal`] says why not.
@@ -115,14 +115,15 @@ impl LocalServer {
         self.check_log(hello)
     }
 
-    /// Whether the server that said this when it connected may stay, by the membership of now.
+    /// Returns whether the server that said this when it connected may stay, by the membership of
+    /// now.
     pub fn still_admits(&self, hello: &Hello) -> bool {
         self.check_membership(hello).is_ok()
     }
 
-    /// Whether this server is to connect to the one that says this at the address that it says,
-    /// because it cannot know that server yet: the other one has applied a newer membership. It may
-    /// lead, and needs answers before this server can know of it (R41).
+    /// Returns whether this server is to connect to the one that says this at the address that it
+    /// says, because it cannot know that server yet: the other one has applied a newer membership.
+    /// It may lead, and needs answers before this server can know of it (R41).
     pub fn calls_back(&self, hello: &Hello) -> bool {
         let is_known = self.member(hello.from).is_some_and(|member| {
             member.incarnation == 0 || member.incarnation == hello.incarnation

@@ -27,13 +27,13 @@ impl Perms {
     /// All of them.
     pub const ALL: Self = Self(31);
 
-    /// Whether every permission of `other` is in this set.
+    /// Returns whether every permission of `other` is in this set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether some permission of `other` is in this set.
+    /// Returns whether some permission of `other` is in this set.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -144,8 +144,7 @@ impl Acl<'static> {
         }
     }
 
-    /// Whoever creates the znode may do anything: `CREATOR_ALL_ACL`. Needs an authenticated
-    /// connection.
+    /// The znode's creator may do anything: `CREATOR_ALL_ACL`. Needs an authenticated connection.
     #[must_use]
     pub fn creator_all() -> Self {
         Self {

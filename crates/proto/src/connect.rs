@@ -87,7 +87,7 @@ impl ConnectResponse {
         }
     }
 
-    /// Whether the server refused the session.
+    /// Returns whether the server refused the session.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.timeout_ms <= 0

@@ -50,13 +50,13 @@ impl CreateMode {
         }
     }
 
-    /// Whether the znode ends with the session.
+    /// Returns whether the znode ends with the session.
     #[must_use]
     pub const fn is_ephemeral(self) -> bool {
         matches!(self, Self::Ephemeral | Self::EphemeralSequential)
     }
 
-    /// Whether the server appends a number to the name.
+    /// Returns whether the server appends a number to the name.
     #[must_use]
     pub const fn is_sequential(self) -> bool {
         matches!(
@@ -67,7 +67,7 @@ impl CreateMode {
         )
     }
 
-    /// Whether the znode is a container.
+    /// Returns whether the znode is a container.
     #[must_use]
     pub const fn is_container(self) -> bool {
         matches!(self, Self::Container)

@@ -92,7 +92,8 @@ impl<'a> Decoder<'a> {
         self.offset
     }
 
-    /// Whether every byte has been read. Trailing bytes are legal and ignored (protocol.md §1.1).
+    /// Returns whether every byte has been read. Trailing bytes are legal and ignored (protocol.md
+    /// §1.1).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()

@@ -88,8 +88,8 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// Whether it is every address of the server's machine, so that clients take the host from
-    /// elsewhere.
+    /// Returns whether it is every address of the server's machine, so that clients take the host
+    /// from elsewhere.
     #[must_use]
     pub fn is_every_address(&self) -> bool {
         matches!(&*self.host, EVERY_ADDRESS | "::" | "*")
@@ -180,8 +180,8 @@ impl EnsembleMember {
         })
     }
 
-    /// Whether this line asks for what the other one says: client addresses that this one leaves
-    /// out may be any there.
+    /// Returns whether this line asks for what the other one says: client addresses that this one
+    /// leaves out may be any there.
     #[must_use]
     pub fn is_met_by(&self, other: &Self) -> bool {
         let same = |wanted: &Option<ClientAddress>, found: &Option<ClientAddress>| {

@@ -121,8 +121,8 @@ impl OpCode {
         self as i32
     }
 
-    /// Whether the operation takes a zxid and goes through the log. `sync` does not, although it
-    /// waits for it.
+    /// Returns whether the operation takes a zxid and goes through the log. `sync` does not,
+    /// although it waits for it.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 /// Digits in the number that a server appends to a sequential znode's name.
 pub const SEQUENCE_DIGITS: usize = 10;
 
-/// Why a path is not legal. The answer to it is `BadArguments`.
+/// Reason why a path is not legal. The answer to it is `BadArguments`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
@@ -125,7 +125,7 @@ pub fn names(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty())
 }
 
-/// Whether `path` is `ancestor` or lies below it.
+/// Returns whether `path` is `ancestor` or lies below it.
 #[must_use]
 pub fn is_at_or_below(path: &str, ancestor: &str) -> bool {
     match path.strip_prefix(if ancestor == "/" { "" } else { ancestor }) {
@@ -141,8 +141,8 @@ pub fn format_sequence(number: i64) -> String {
     format!("{number:0SEQUENCE_DIGITS$}")
 }
 
-/// Whether a name ends as [`format_sequence`] writes a number, as the names of all sequential
-/// znodes do. Others may have such a name too.
+/// Returns whether a name ends as [`format_sequence`] writes a number, as the names of all
+/// sequential znodes do. Others may have such a name too.
 #[must_use]
 pub fn has_sequence(name: &str) -> bool {
     let bytes = name.as_bytes();

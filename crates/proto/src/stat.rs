@@ -15,9 +15,10 @@ pub struct Stat {
     pub czxid: i64,
     /// zxid of the last write to its data.
     pub mzxid: i64,
-    /// When it was created, milliseconds since the Unix epoch by the leader's clock.
+    /// Time at which it was created, milliseconds since the Unix epoch by the leader's clock.
     pub ctime: i64,
-    /// When its data was last written, milliseconds since the Unix epoch by the leader's clock.
+    /// Time at which its data was last written, milliseconds since the Unix epoch by the leader's
+    /// clock.
     pub mtime: i64,
     /// Number of writes to the data.
     pub version: i32,
@@ -54,7 +55,7 @@ impl Stat {
     /// Size on the wire.
     pub const BYTES: usize = 68;
 
-    /// Whether the znode belongs to a session.
+    /// Returns whether the znode belongs to a session.
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {
         self.ephemeral_owner != 0

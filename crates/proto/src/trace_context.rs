@@ -26,7 +26,7 @@ impl TraceContext {
     /// Size of the body.
     pub const BYTES: usize = 1 + 16 + 8 + 1;
 
-    /// Whether the trace is recorded.
+    /// Returns whether the trace is recorded.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use baton::{Fence, Mutex, embedded::Embedded};
 
-/// What an object store gives: the object with its tag, and a write on the condition that the tag
+/// Interface of an object store: the object with its tag, and a write on the condition that the tag
 /// has not changed.
 #[derive(Default)]
 struct ObjectStore {

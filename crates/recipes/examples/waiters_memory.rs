@@ -1,5 +1,5 @@
-//! What an acquire that waits costs the client: resident memory of this process with many of them,
-//! on one session.
+//! Cost of a waiting acquire to the client: resident memory of this process with many of them, on
+//! one session.
 //!
 //! The server is another process, so that its memory does not count.
 //!
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// How long a line gets: each who joins lists it once.
+/// Length of a wait queue: each waiter that joins lists it once.
 const LINE: usize = 100;
 
 #[tokio::main]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use baton_client::{ConnectError, LeaseError};
 
 use crate::lost_reason::LostReason;
-use crate::time_limit::WaitedFor;
+use crate::time_limit::WaitReason;
 
 /// Error of any recipe that recipes have in common: see [`RecipeError::common`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,13 @@ pub enum CommonError<'a> {
         /// The time that was allowed.
         limit: Duration,
         /// The missing thing: other participants, or an answer of the servers.
-        waited_for: &'a WaitedFor,
+        waited_for: &'a WaitReason,
     },
     /// No session could be opened.
     Connect {
         /// The recipe's path.
         path: &'a str,
-        /// Why not.
+        /// The reason.
         source: &'a ConnectError,
     },
     /// The server refused an operation, or the client could not send it.
@@ -48,14 +48,14 @@ pub enum CommonError<'a> {
     OutcomeUnknown {
         /// The path of what was to be changed.
         path: &'a str,
-        /// Why there is no answer.
+        /// Reason why there is no answer.
         source: &'a baton_client::Error,
     },
     /// The session's lease cannot be kept soundly.
     Lease {
         /// The recipe's path.
         path: &'a str,
-        /// Why not.
+        /// The reason.
         source: &'a LeaseError,
     },
     /// The hold has ended.
@@ -164,7 +164,7 @@ macro_rules! recipe_error {
                     /// The time that was allowed.
                     limit: ::std::time::Duration,
                     /// The missing thing: other participants, or an answer of the servers.
-                    waited_for: $crate::time_limit::WaitedFor,
+                    waited_for: $crate::time_limit::WaitReason,
                 },
             }
             {
@@ -192,7 +192,7 @@ macro_rules! recipe_error {
                 Connect {
                     /// The path of the recipe, or of its node.
                     path: String,
-                    /// Why not.
+                    /// The reason.
                     r#source: ::baton_client::ConnectError,
                 },
             }
@@ -248,7 +248,7 @@ macro_rules! recipe_error {
                 Lease {
                     /// The recipe's path.
                     path: String,
-                    /// Why not.
+                    /// The reason.
                     r#source: ::baton_client::LeaseError,
                 },
             }

@@ -85,7 +85,7 @@ pub struct Embedded {
     config: Config,
     /// `None` after a restart that failed.
     server: Option<Server>,
-    start: Start,
+    start: StartSettings,
     addr: SocketAddr,
     // Last: the server's tasks end before their thread does.
     thread: ServerThread,
@@ -201,7 +201,7 @@ impl EmbeddedBuilder {
     /// [`EmbeddedError`]; nothing is left running. Cancelling leaves nothing running either.
     pub async fn start(self) -> Result<Embedded, EmbeddedError> {
         let thread = ServerThread::start().map_err(StartError::System)?;
-        let start = Start {
+        let start = StartSettings {
             options: self.options,
             memory: MemoryStorage::new(),
         };
@@ -225,13 +225,13 @@ impl EmbeddedBuilder {
 
 /// Settings that a server is started from, at first and again.
 #[derive(Debug)]
-struct Start {
+struct StartSettings {
     options: Options,
     /// Used where the options name no folder.
     memory: MemoryStorage,
 }
 
-impl Start {
+impl StartSettings {
     async fn server(&self, thread: &ServerThread, addr: SocketAddr) -> Result<Server, StartError> {
         let mut options = self.options.clone();
         options.listen = vec![addr.to_string()];

@@ -1,6 +1,6 @@
 //! Errors: [`Error`] is any error of this library, for functions that use several recipes.
 //!
-//! Each recipe has an error type of its own, in its module, which says more. [`WaitedFor`] is part
+//! Each recipe has an error type of its own, in its module, which says more. [`WaitReason`] is part
 //! of those that report a time-out. [`RecipeError`] yields what the errors of all recipes have in
 //! common.
 //!
@@ -26,7 +26,7 @@ use crate::value::ValueError;
 use crate::work_queue::WorkError;
 
 pub use crate::common_error::{CommonError, RecipeError};
-pub use crate::time_limit::WaitedFor;
+pub use crate::time_limit::WaitReason;
 
 /// Any error of this library.
 ///

@@ -20,7 +20,7 @@ pub(crate) const LOCKING_QUEUE: [&str; 2] = ["entries", "taken"];
 /// A folder with more children is not listed just to find out whose it is.
 const MOST_LISTED: i32 = 64;
 
-/// What a folder is.
+/// Kind of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     WorkQueue,
@@ -60,7 +60,7 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// What a folder with this data and these children is; `None` where nothing says so.
+    /// Kind of a folder with this data and these children; `None` where nothing says so.
     pub(crate) fn of_folder(data: &[u8], names: &[String]) -> Option<Self> {
         if data.first() == Some(&b'{') {
             let fields = serde_json::from_slice::<serde_json::Map<_, _>>(data);
@@ -78,7 +78,7 @@ impl Kind {
         Self::of_names(names)
     }
 
-    /// What a folder with these children is.
+    /// Kind of a folder with these children.
     pub(crate) fn of_names(names: &[String]) -> Option<Self> {
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
         if has(LEASES) {
@@ -130,7 +130,7 @@ impl FolderMarks {
         })
     }
 
-    /// What the folder is; `None` where nothing says so.
+    /// Kind of the folder; `None` where nothing says so.
     pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::of_folder(&self.data, &self.names)
     }

@@ -1,9 +1,9 @@
-//! Why something that was held is held no longer.
+//! Reason why something that was held is held no longer.
 //!
 //! Owns the reasons only. Who finds one out, and what follows from it, is the business of the
 //! guard.
 
-/// Why a guard has ended.
+/// Reason why a guard has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]

@@ -9,7 +9,7 @@ use baton_client::{CreateMode, Error, ErrorCode, Session};
 
 /// Kind of node that a missing directory becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parents {
+pub(crate) enum ParentKind {
     /// Removed by the server once empty.
     Container,
     /// Kept until somebody deletes it.
@@ -21,7 +21,7 @@ pub(crate) enum Parents {
 pub(crate) async fn ensure_parents(
     session: &Session,
     dir: &str,
-    kind: Parents,
+    kind: ParentKind,
 ) -> Result<(), Error> {
     let mut missing = vec![dir];
     while let Some(&path) = missing.last() {
@@ -41,10 +41,10 @@ pub(crate) async fn ensure_parents(
 
 /// Makes one directory. A "maybe applied" need not be resolved: making it again is harmless, its
 /// name is not ours alone.
-async fn make(session: &Session, path: &str, kind: Parents) -> Result<(), Error> {
+async fn make(session: &Session, path: &str, kind: ParentKind) -> Result<(), Error> {
     let mut mode = match kind {
-        Parents::Container => CreateMode::Container,
-        Parents::Persistent => CreateMode::Persistent,
+        ParentKind::Container => CreateMode::Container,
+        ParentKind::Persistent => CreateMode::Persistent,
     };
     loop {
         match session.create(path, &[], mode).await {

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::retry;
 
 /// The receipts of one handle that serve nothing just now.
@@ -208,7 +208,7 @@ impl Receipt {
             {
                 Ok(created) => self.node = Some((created.stat.version, created.stat.czxid)),
                 Err(error) if error.is_no_node() => {
-                    ensure_parents(&self.session, &self.dir, Parents::Container).await?;
+                    ensure_parents(&self.session, &self.dir, ParentKind::Container).await?;
                 }
                 // The name is ours alone, so it is our own earlier create.
                 Err(error) if error.is_node_exists() || error.is_maybe_applied() => {

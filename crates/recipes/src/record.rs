@@ -30,7 +30,8 @@ pub struct Record {
     /// Name of the program, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// When it joined the wait queue: milliseconds since 1970 by the process's own wall clock.
+    /// Time at which it joined the wait queue: milliseconds since 1970 by the process's own wall
+    /// clock.
     #[serde(default, rename = "since_ms")]
     pub since_ms: u64,
     /// Position of a reader that was a writer: the `czxid` of the writer's node, whose position in

@@ -11,7 +11,7 @@ use baton_client::{BootInstant, CreateMode, Error, Op, OpResult, Session};
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::retry;
 
 /// Time that one reading serves. Within it two clocks of the usual quality part by some
@@ -20,11 +20,11 @@ const SERVES: Duration = Duration::from_secs(60);
 
 /// The server's clock as last read, and how far our own has come since.
 #[derive(Debug, Default)]
-pub(crate) struct ServerClock(Mutex<Option<Reading>>);
+pub(crate) struct ServerClock(Mutex<Option<ClockReading>>);
 
 /// Time of the server's clock, at the latest when its answer was here.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct ClockReading {
     session_id: i64,
     server_ms: i64,
     at: BootInstant,
@@ -57,7 +57,7 @@ impl ServerClock {
 
     /// Takes it that the server's clock shows this now.
     pub(crate) fn set(&self, session: &Session, server_ms: i64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reading {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ClockReading {
             session_id: session.id(),
             server_ms,
             at: session.clock().now(),
@@ -93,7 +93,7 @@ async fn read_time(session: &Session, dir: &str) -> Result<i64, Error> {
                 }
             }
             Err(error) if error.is_no_node() => {
-                ensure_parents(session, dir, Parents::Container).await?;
+                ensure_parents(session, dir, ParentKind::Container).await?;
             }
             Err(error) => retry::until_readable(session, error).await?,
         }

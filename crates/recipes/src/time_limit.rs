@@ -20,7 +20,7 @@ const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
 /// Thing that a wait still lacked when its time was up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WaitedFor {
+pub enum WaitReason {
     /// An act of others. The servers answered.
     Others {
         /// Full path of the node that held what was waited for, where that is known: as of the last
@@ -36,7 +36,7 @@ pub enum WaitedFor {
     Answer,
 }
 
-impl WaitedFor {
+impl WaitReason {
     /// Returns what a wait of this length lacks whose time is up now: only the state of the
     /// connection is considered, so a holder is not known.
     #[must_use]
@@ -72,41 +72,41 @@ impl WaitedFor {
         }
     }
 
-    /// Whether the servers answered, so that others are the reason.
+    /// Returns whether the servers answered, so that others are the reason.
     #[must_use]
     pub const fn is_others(&self) -> bool {
         matches!(self, Self::Others { .. })
     }
 
     /// For people; `others` says what others do, as in "somebody else holds it".
-    pub(crate) fn because(&self, others: &'static str) -> Because<'_> {
-        Because {
+    pub(crate) fn because(&self, others: &'static str) -> WaitReasonText<'_> {
+        WaitReasonText {
             waited_for: self,
             others,
         }
     }
 }
 
-/// See [`WaitedFor::because`].
-pub(crate) struct Because<'a> {
-    waited_for: &'a WaitedFor,
+/// See [`WaitReason::because`].
+pub(crate) struct WaitReasonText<'a> {
+    waited_for: &'a WaitReason,
     others: &'static str,
 }
 
-impl fmt::Display for Because<'_> {
+impl fmt::Display for WaitReasonText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.waited_for {
-            WaitedFor::Others { holder } => {
+            WaitReason::Others { holder } => {
                 f.write_str(self.others)?;
                 if let Some(node) = holder {
                     write!(f, " ({node})")?;
                 }
                 f.write_str("; try again, or allow more time")
             }
-            WaitedFor::Answer => {
+            WaitReason::Answer => {
                 f.write_str("that is too short for an answer of a server; allow more time")
             }
-            WaitedFor::Servers { silent_for } => write!(
+            WaitReason::Servers { silent_for } => write!(
                 f,
                 "no server has answered for {silent_for:.1?}; check that the servers run and can be reached, and try again"
             ),
@@ -114,7 +114,7 @@ impl fmt::Display for Because<'_> {
     }
 }
 
-impl fmt::Display for WaitedFor {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.because("others were first").fmt(f)
     }
@@ -125,13 +125,13 @@ pub(crate) async fn at_most<T, E>(
     limit: Duration,
     client: &Client,
     work: impl Future<Output = Result<T, E>>,
-    timed_out: impl FnOnce(WaitedFor) -> E,
+    timed_out: impl FnOnce(WaitReason) -> E,
 ) -> Result<T, E> {
     let mut work = std::pin::pin!(work);
     match background::timeout(client, limit, &mut work).await {
         Some(outcome) => outcome,
         // Before `work` is dropped, which sends requests of its own.
-        None => Err(timed_out(WaitedFor::now(client, limit))),
+        None => Err(timed_out(WaitReason::now(client, limit))),
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     fn a_limit_too_short_for_an_answer_blames_neither_servers_nor_others() {
         for (limit, blames_servers) in [(0, false), (99, false), (100, true), (5000, true)] {
             let limit = Duration::from_millis(limit);
-            let lacking = WaitedFor::unanswered(limit, limit);
+            let lacking = WaitReason::unanswered(limit, limit);
             let text = lacking.because("somebody else holds it").to_string();
             assert_eq!(text.contains("no server has answered"), blames_servers);
             assert_eq!(text.contains("too short for an answer"), !blames_servers);

@@ -6,9 +6,9 @@
 
 #[doc(inline)]
 pub use baton_client::{
-    Acl, AddWatchMode, Applied, Children, CreateMode, Created, Data, DeleteOptions, Deletion,
-    ErrorCode, EventKind, Op, OpCode, OpResult, Perms, PersistentEvent, PersistentWatch, Stat,
-    Watch, WatchEvent, path,
+    Acl, AddWatchMode, Children, CreateMode, CreatedNode, Data, DeleteOptions, Deletion, ErrorCode,
+    EventKind, Op, OpCode, OpResult, Perms, PersistentEvent, PersistentWatch, Stat, Watch,
+    WatchEvent, WithZxid, path,
 };
 /// The bytes of nodes.
 pub use bytes::Bytes;

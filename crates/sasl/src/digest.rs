@@ -57,7 +57,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether both are equal, in a time that does not depend on where they differ.
+/// Returns whether both are equal, in a time that does not depend on where they differ.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let differs = one
         .iter()

@@ -60,7 +60,7 @@ impl<'a> Directives<'a> {
         self.once(name)?.ok_or(SaslError::Missing(name))
     }
 
-    /// Whether texts are UTF-8; otherwise they are ISO 8859-1.
+    /// Returns whether texts are UTF-8; otherwise they are ISO 8859-1.
     pub(crate) fn is_utf8(&self) -> Result<bool, SaslError> {
         match self.once("charset")? {
             None => Ok(false),

@@ -1,4 +1,4 @@
-//! Why a message is refused.
+//! Reason why a message is refused.
 
 /// A message of the other side that is refused. Ends the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -26,7 +26,7 @@ mod server;
 
 pub use client::{Client, Proof};
 pub use error::SaslError;
-pub use server::{Accepted, Server, claimed_user};
+pub use server::{AcceptedClient, Server, claimed_user};
 
 /// The service that ZooKeeper's servers are.
 pub const ZOOKEEPER_SERVICE: &str = "zookeeper";

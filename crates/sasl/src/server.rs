@@ -40,7 +40,7 @@ fn user_of(read: &Directives<'_>) -> Result<String, SaslError> {
 
 /// A client that has proved who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedClient {
     /// The user.
     pub user: String,
     /// Message for the client: proof that the server knows the password too.
@@ -74,7 +74,7 @@ impl Server {
         self,
         response: &[u8],
         password_of: impl FnOnce(&str) -> Option<String>,
-    ) -> Result<Accepted, SaslError> {
+    ) -> Result<AcceptedClient, SaslError> {
         let read = Directives::read(response)?;
         let is_utf8 = read.is_utf8()?;
         let user = user_of(&read)?;
@@ -119,6 +119,6 @@ impl Server {
             return Err(SaslError::Credentials);
         }
         let message = format!("rspauth={}", exchange.rspauth());
-        Ok(Accepted { user, message })
+        Ok(AcceptedClient { user, message })
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_tls::authority::{Authority, Issued, Purpose};
+use baton_tls::authority::{Authority, IssuedCertificate, Purpose};
 use tempfile::TempDir;
 
 const VALID: Duration = Duration::from_secs(86_400);
@@ -68,7 +68,7 @@ impl Certificates {
         self.write(name, &issued.map_err(io::Error::other)?)
     }
 
-    fn write(&self, name: &str, issued: &Issued) -> io::Result<CertificateFiles> {
+    fn write(&self, name: &str, issued: &IssuedCertificate) -> io::Result<CertificateFiles> {
         let files = CertificateFiles {
             certificate: self.folder.path().join(format!("{name}.pem")),
             key: self.folder.path().join(format!("{name}.key")),

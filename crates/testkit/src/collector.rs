@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Behaviour of a collector towards its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manners {
+pub enum CollectorBehavior {
     /// Answers correctly.
     Good,
     /// It reads what it is sent, and never answers.
@@ -50,9 +50,9 @@ pub struct CollectedSpan {
     pub name: String,
     /// Its kind, by OTLP's number: 1 internal, 2 server.
     pub kind: u64,
-    /// When it began, in nanoseconds since 1970.
+    /// Time at which it began, in nanoseconds since 1970.
     pub start_ns: u64,
-    /// When it ended.
+    /// Time at which it ended.
     pub end_ns: u64,
     /// Its attributes.
     pub attributes: BTreeMap<String, SpanValue>,
@@ -74,7 +74,7 @@ impl CollectedSpan {
 }
 
 #[derive(Debug, Default)]
-struct Received {
+struct ReceivedSpans {
     spans: Vec<CollectedSpan>,
     requests: usize,
 }
@@ -83,7 +83,7 @@ struct Received {
 #[derive(Debug, Clone)]
 pub struct Collector {
     address: SocketAddr,
-    received: Arc<(Mutex<Received>, Condvar)>,
+    received: Arc<(Mutex<ReceivedSpans>, Condvar)>,
 }
 
 impl Collector {
@@ -91,10 +91,10 @@ impl Collector {
     ///
     /// # Errors
     /// No port can be bound.
-    pub fn start(manners: Manners) -> std::io::Result<Self> {
+    pub fn start(manners: CollectorBehavior) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let received = Arc::<(Mutex<Received>, Condvar)>::default();
+        let received = Arc::<(Mutex<ReceivedSpans>, Condvar)>::default();
         let shared = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -136,7 +136,7 @@ impl Collector {
         drop(self.wait(|received| received.requests >= requests));
     }
 
-    fn wait(&self, enough: impl Fn(&Received) -> bool) -> MutexGuard<'_, Received> {
+    fn wait(&self, enough: impl Fn(&ReceivedSpans) -> bool) -> MutexGuard<'_, ReceivedSpans> {
         let until = Instant::now() + Duration::from_secs(60);
         let (received, came) = &*self.received;
         let mut received = lock(received);
@@ -150,14 +150,14 @@ impl Collector {
     }
 }
 
-fn lock(received: &Mutex<Received>) -> MutexGuard<'_, Received> {
+fn lock(received: &Mutex<ReceivedSpans>) -> MutexGuard<'_, ReceivedSpans> {
     received.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn serve(
     stream: TcpStream,
-    manners: Manners,
-    shared: &(Mutex<Received>, Condvar),
+    manners: CollectorBehavior,
+    shared: &(Mutex<ReceivedSpans>, Condvar),
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut out = stream;
@@ -195,27 +195,29 @@ fn serve(
         {
             let mut received = lock(&shared.0);
             received.requests += 1;
-            if manners == Manners::Good {
+            if manners == CollectorBehavior::Good {
                 received.spans.extend(spans(&body));
             }
         }
         shared.1.notify_all();
         match manners {
-            Manners::Good => out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?,
-            Manners::Rejecting => {
+            CollectorBehavior::Good => {
+                out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?
+            }
+            CollectorBehavior::Rejecting => {
                 out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n")?;
                 // A partial success: two rejected spans, and why.
                 out.write_all(b"\x0a\x0b\x08\x02\x12\x07no room")?;
             }
-            Manners::Busy => {
+            CollectorBehavior::Busy => {
                 out.write_all(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n")?;
             }
-            Manners::Nonsense => {
+            CollectorBehavior::Nonsense => {
                 out.write_all(b"\x16\x03\x01 220 smtp ready\r\n\r\n\0\xff")?;
                 return Ok(());
             }
-            Manners::Silent => {}
-            Manners::Endless => {
+            CollectorBehavior::Silent => {}
+            CollectorBehavior::Endless => {
                 out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 999999999\r\n\r\n")?;
                 loop {
                     out.write_all(&[b'x'; 4096])?;

@@ -72,7 +72,7 @@ impl Target {
     }
 }
 
-/// Why a server for a test did not start, or did not act as asked.
+/// Reason why a server for a test did not start, or did not act as asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -218,8 +218,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// Whether the answer to `srvr` is that of a server that serves: a Baton that has no leader says
-/// that it is looking for one, a ZooKeeper says nothing of its mode then.
+/// Returns whether the answer to `srvr` is that of a server that serves: a Baton that has no leader
+/// says that it is looking for one, a ZooKeeper says nothing of its mode then.
 fn serves(srvr: &str) -> bool {
     let mut modes = srvr.lines().filter_map(|line| line.strip_prefix("Mode: "));
     modes.any(|mode| mode != "looking")
@@ -420,7 +420,7 @@ impl TestServer {
         }
     }
 
-    /// Whether it was started and neither killed nor stopped since.
+    /// Returns whether it was started and neither killed nor stopped since.
     #[must_use]
     pub fn runs(&self) -> bool {
         match &self.backend {

@@ -69,7 +69,7 @@ mod peers;
 mod raw;
 
 pub use certificates::{CertificateFiles, Certificates};
-pub use collector::{CollectedSpan, Collector, Manners, SpanValue};
+pub use collector::{CollectedSpan, Collector, CollectorBehavior, SpanValue};
 pub use exclusion::{ExclusionChecker, Occupancy, Violation};
 pub use inspect::four_letter_word;
 pub use launch::{

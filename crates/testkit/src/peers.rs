@@ -9,7 +9,8 @@ use crate::launch::zookeeper_classpath;
 /// all.
 const REQUIRE: &str = "BATON_REQUIRE_PEERS";
 
-/// Whether a test that needs Apache ZooKeeper runs here. Where it does not, [`skip`] says so.
+/// Returns whether a test that needs Apache ZooKeeper runs here. Where it does not, [`skip`] says
+/// so.
 ///
 /// # Panics
 /// As [`skip`], for the peer `zookeeper`.

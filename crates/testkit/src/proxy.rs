@@ -25,7 +25,7 @@ const HISTORY: usize = 65_536;
 
 /// Treatment of connections that are made from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum ConnectPolicy {
     /// They are forwarded.
     Open,
     /// They are accepted and reset at once, as if nothing listened.
@@ -37,13 +37,13 @@ pub enum Door {
 /// The proxy. Dropping it closes its listener and every connection through it.
 #[derive(Debug)]
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     addr: SocketAddr,
     accept: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     state: Mutex<State>,
     rules: RuleSet,
     /// Counts accepted connections; awaited by tests.
@@ -56,12 +56,12 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct State {
     upstream: SocketAddr,
-    door: Door,
+    door: ConnectPolicy,
     links: Vec<Weak<Link>>,
     history: VecDeque<Frame>,
 }
 
-impl Shared {
+impl ProxyState {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,10 +105,10 @@ impl Proxy {
     async fn launch(upstream: SocketAddr, record_bodies: bool) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let addr = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             state: Mutex::new(State {
                 upstream,
-                door: Door::Open,
+                door: ConnectPolicy::Open,
                 links: Vec::new(),
                 history: VecDeque::new(),
             }),
@@ -164,19 +164,19 @@ impl Proxy {
     }
 
     /// Sets what happens to connections that are made from now on.
-    pub fn set_door(&self, door: Door) {
+    pub fn set_door(&self, door: ConnectPolicy) {
         self.shared.state().door = door;
     }
 
     /// New connections are reset at once until [`Proxy::heal`].
     pub fn refuse(&self) {
-        self.set_door(Door::Refuse);
+        self.set_door(ConnectPolicy::Refuse);
     }
 
     /// Nothing moves any more, on old connections and on new ones, and neither side is notified,
     /// until [`Proxy::heal`].
     pub fn partition(&self) {
-        self.set_door(Door::Silent);
+        self.set_door(ConnectPolicy::Silent);
         self.cut_all(Variant::BlackHole);
     }
 
@@ -184,7 +184,7 @@ impl Proxy {
     /// TCP would after a healed partition: bytes first, then the close if a side has closed in the
     /// meantime.
     pub fn heal(&self) {
-        self.set_door(Door::Open);
+        self.set_door(ConnectPolicy::Open);
         for link in self.shared.links() {
             link.heal();
         }
@@ -268,7 +268,7 @@ impl RuleBuilder<'_> {
     }
 }
 
-async fn accept_loop(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept_loop(listener: TcpListener, shared: Arc<ProxyState>) {
     let mut number = 0;
     loop {
         let Ok((client, _)) = listener.accept().await else {
@@ -284,14 +284,14 @@ async fn accept_loop(listener: TcpListener, shared: Arc<Shared>) {
         let _ = client.set_nodelay(true);
         let link = Link::new(number);
         match door {
-            Door::Open => {}
-            Door::Refuse => {
+            ConnectPolicy::Open => {}
+            ConnectPolicy::Refuse => {
                 let _ = client.set_zero_linger();
                 drop(client);
                 shared.accepted.send_modify(|count| *count += 1);
                 continue;
             }
-            Door::Silent => link.cut(Variant::BlackHole),
+            ConnectPolicy::Silent => link.cut(Variant::BlackHole),
         }
         shared.state().links.push(Arc::downgrade(&link));
         shared.live.send_modify(|count| *count += 1);
@@ -300,7 +300,7 @@ async fn accept_loop(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(client: TcpStream, upstream: SocketAddr, link: Arc<Link>, shared: Arc<Shared>) {
+async fn serve(client: TcpStream, upstream: SocketAddr, link: Arc<Link>, shared: Arc<ProxyState>) {
     // A connection that is made into a partition reaches nobody before that heals.
     link.wait_light().await;
     match TcpStream::connect(upstream).await {

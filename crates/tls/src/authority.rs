@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 /// Backdating of certificates, for clocks that are behind.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
-/// Why an authority or a certificate could not be made.
+/// Reason why an authority or a certificate could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorityError {
@@ -55,14 +55,14 @@ pub enum Purpose {
 
 /// A certificate and its private key, each in PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate.
     pub certificate: String,
     /// The private key. Whoever has it can act in the name of the certificate.
     pub key: String,
 }
 
-impl std::fmt::Debug for Issued {
+impl std::fmt::Debug for IssuedCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Issued")
             .field("certificate", &self.certificate)
@@ -83,17 +83,20 @@ impl std::fmt::Debug for Authority {
 
 impl Authority {
     /// Makes an authority of this name, whose own certificate is valid for so long. Clients and
-    /// servers that trust [`Issued::certificate`] trust what it signs.
+    /// servers that trust [`IssuedCertificate::certificate`] trust what it signs.
     ///
     /// # Errors
     /// [`AuthorityError`].
-    pub fn create(name: &str, valid: Duration) -> Result<(Self, Issued), AuthorityError> {
+    pub fn create(
+        name: &str,
+        valid: Duration,
+    ) -> Result<(Self, IssuedCertificate), AuthorityError> {
         let mut params = params(name, valid)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.self_signed(&key).map_err(failed)?;
-        let issued = Issued {
+        let issued = IssuedCertificate {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         };
@@ -128,7 +131,7 @@ impl Authority {
         name: &str,
         hosts: &[String],
         valid: Duration,
-    ) -> Result<Issued, AuthorityError> {
+    ) -> Result<IssuedCertificate, AuthorityError> {
         if purpose == Purpose::Server && hosts.is_empty() {
             return Err(AuthorityError::NoHosts);
         }
@@ -153,7 +156,7 @@ impl Authority {
         };
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
-        Ok(Issued {
+        Ok(IssuedCertificate {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         })

@@ -17,7 +17,7 @@ use crate::error::TlsError;
 use crate::failure::TlsFailure;
 use crate::pem::{read_authorities, read_identity};
 use crate::provider::provider;
-use crate::reload::{FileStamps, ReloadOutcome, Reloading};
+use crate::reload::{FileStamps, ReloadOutcome, ReloadedFiles};
 
 /// Servers that a client trusts, and the certificate that it shows them. Cheap to clone; clones
 /// share what was read.
@@ -39,7 +39,7 @@ pub struct ClientTls {
     files: ClientFiles,
     /// Whether a certificate may be for any name.
     any_host: bool,
-    current: Arc<Reloading<Current>>,
+    current: Arc<ReloadedFiles<CurrentConfig>>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl ClientFiles {
 }
 
 #[derive(Clone)]
-struct Current {
+struct CurrentConfig {
     config: Arc<ClientConfig>,
     verifier: Arc<WebPkiServerVerifier>,
 }
@@ -101,7 +101,7 @@ impl ClientTls {
     /// place.
     #[must_use]
     pub fn without_hostname_check(mut self) -> Self {
-        let current = self.current.map(|current| Current {
+        let current = self.current.map(|current| CurrentConfig {
             config: Arc::new(accepting_any_host(&current.config, &current.verifier)),
             ..current
         });
@@ -111,7 +111,7 @@ impl ClientTls {
     }
 
     fn load(files: ClientFiles, any_host: bool) -> Result<Self, TlsError> {
-        let current = Reloading::load(|| files.stamps(), || read(&files, any_host))?;
+        let current = ReloadedFiles::load(|| files.stamps(), || read(&files, any_host))?;
         Ok(Self {
             files,
             any_host,
@@ -119,7 +119,7 @@ impl ClientTls {
         })
     }
 
-    /// Whether a certificate of the client's own is shown to servers that ask for one.
+    /// Returns whether a certificate of the client's own is shown to servers that ask for one.
     #[must_use]
     pub fn has_identity(&self) -> bool {
         self.files.identity.is_some()
@@ -168,7 +168,7 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-fn read(files: &ClientFiles, any_host: bool) -> Result<Current, TlsError> {
+fn read(files: &ClientFiles, any_host: bool) -> Result<CurrentConfig, TlsError> {
     let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
     let provider = provider();
     let roots = read_authorities(&files.authorities)?;
@@ -189,7 +189,7 @@ fn read(files: &ClientFiles, any_host: bool) -> Result<Current, TlsError> {
     if any_host {
         config = accepting_any_host(&config, &verifier);
     }
-    Ok(Current {
+    Ok(CurrentConfig {
         config: Arc::new(config),
         verifier,
     })

@@ -1,5 +1,5 @@
-//! Why a file or a setting of TLS is refused. Each text is one line that names the file and the
-//! remedy.
+//! Reason why a file or a setting of TLS is refused. Each text is one line that names the file and
+//! the remedy.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for FileRole {
     }
 }
 
-/// Why a file or a setting of TLS is refused.
+/// Reason why a file or a setting of TLS is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -145,7 +145,7 @@ pub enum TlsError {
         number: usize,
         /// Whether it has expired, or is not valid yet.
         state: &'static str,
-        /// When that was, or will be.
+        /// Time at which that was, or will be.
         at: String,
         /// The remedy.
         remedy: &'static str,

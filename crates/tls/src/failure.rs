@@ -1,5 +1,5 @@
-//! Why a connection with TLS failed, and what to do about it, in words for an error or a line of
-//! the log. "It" is the other side.
+//! Reason why a connection with TLS failed, and what to do about it, in words for an error or a
+//! line of the log. "It" is the other side.
 
 use std::io;
 
@@ -7,14 +7,14 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerInco
 use rustls_pki_types::UnixTime;
 use x509_parser::time::ASN1Time;
 
-/// Why the handshake failed, and the remedy, as the end of a sentence.
+/// Returns why the handshake failed, and the remedy, as the end of a sentence.
 #[must_use]
 pub fn explain(error: &Error) -> String {
     TlsFailure::of_rustls(error).to_string()
 }
 
-/// Why a connection with TLS failed. Each text is one line with the cause and the remedy, in which
-/// "it" is the other side.
+/// Reason why a connection with TLS failed. Each text is one line with the cause and the remedy, in
+/// which "it" is the other side.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsFailure {
@@ -42,7 +42,7 @@ pub enum TlsFailure {
     /// The certificate is not valid yet.
     #[error("its certificate is not valid yet{at}; set the clocks of both hosts")]
     NotYetValid {
-        /// When it will be, in brackets; empty if that is not known.
+        /// Time at which it will be, in brackets; empty if that is not known.
         at: String,
     },
     /// The certificate was revoked.

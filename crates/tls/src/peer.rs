@@ -27,7 +27,7 @@ use crate::pem::{
     Files, chain_valid_until, read_authorities, read_identity, read_revocation_lists,
 };
 use crate::provider::provider;
-use crate::reload::{FileStamps, ReloadOutcome, Reloading};
+use crate::reload::{FileStamps, ReloadOutcome, ReloadedFiles};
 
 /// TLS of a server with the other servers of its ensemble, in both directions. Its files are read
 /// again when they have changed.
@@ -40,11 +40,11 @@ use crate::reload::{FileStamps, ReloadOutcome, Reloading};
 pub struct PeerTls {
     files: Files,
     checks_hosts: bool,
-    current: Reloading<Current>,
+    current: ReloadedFiles<CurrentConfig>,
 }
 
 #[derive(Debug, Clone)]
-struct Current {
+struct CurrentConfig {
     accepting: Arc<ServerConfig>,
     connecting: Arc<ClientConfig>,
     valid_until: Option<SystemTime>,
@@ -58,7 +58,8 @@ impl PeerTls {
     /// [`TlsError`] names the file and the remedy; so a certificate is refused that the other
     /// servers would refuse.
     pub fn load(files: Files, checks_hosts: bool) -> Result<Self, TlsError> {
-        let current = Reloading::load(|| FileStamps::of(&files), || read(&files, checks_hosts))?;
+        let current =
+            ReloadedFiles::load(|| FileStamps::of(&files), || read(&files, checks_hosts))?;
         Ok(Self {
             files,
             checks_hosts,
@@ -78,14 +79,14 @@ impl PeerTls {
         self.current.current().connecting
     }
 
-    /// When the certificate in use ends, or the first one of its chain that does.
+    /// Returns when the certificate in use ends, or the first one of its chain that does.
     #[must_use]
     pub fn valid_until(&self) -> Option<SystemTime> {
         self.current.current().valid_until
     }
 
-    /// Whether the certificate is for this host, where hosts are checked: for a server that has
-    /// connected, and that this one reaches by this host.
+    /// Returns whether the certificate is for this host, where hosts are checked: for a server that
+    /// has connected, and that this one reaches by this host.
     ///
     /// # Errors
     /// [`TlsFailure::WrongHost`].
@@ -112,7 +113,7 @@ impl PeerTls {
     }
 }
 
-fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
+fn read(files: &Files, checks_hosts: bool) -> Result<CurrentConfig, TlsError> {
     let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
     let authorities = files.authorities.as_deref();
     let authorities = authorities.ok_or(TlsError::NoAuthorities)?;
@@ -144,7 +145,7 @@ fn read(files: &Files, checks_hosts: bool) -> Result<Current, TlsError> {
         connecting = accepting_any_host(&connecting, &verifier);
     }
     connecting.resumption = Resumption::disabled();
-    Ok(Current {
+    Ok(CurrentConfig {
         accepting: Arc::new(accepting),
         connecting: Arc::new(connecting),
         valid_until,

@@ -164,7 +164,7 @@ pub fn read_revocation_lists(
     Ok(lists)
 }
 
-/// When the list is to be replaced by a newer one.
+/// Returns when the list is to be replaced by a newer one.
 fn next_update(der: &[u8]) -> Result<ASN1Time, String> {
     let (_, list) = CertificateRevocationList::from_der(der)
         .map_err(|error| format!("it is not an X.509 list ({error})"))?;
@@ -413,7 +413,7 @@ pub fn valid_until(der: &[u8]) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(ends).ok()?))
 }
 
-/// When the first certificate of a chain ends.
+/// Returns when the first certificate of a chain ends.
 pub(crate) fn chain_valid_until(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
     chain.iter().filter_map(|der| valid_until(der)).min()
 }

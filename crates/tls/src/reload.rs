@@ -22,9 +22,9 @@ pub enum ReloadOutcome {
 
 /// Value read from files, until they change.
 #[derive(Debug)]
-pub(crate) struct Reloading<T>(Mutex<(T, FileStamps)>);
+pub(crate) struct ReloadedFiles<T>(Mutex<(T, FileStamps)>);
 
-impl<T: Clone> Reloading<T> {
+impl<T: Clone> ReloadedFiles<T> {
     /// Reads the files whose stamps `stamps` takes. They are taken first: a file that changes while
     /// it is read is read again.
     pub(crate) fn load(

@@ -16,7 +16,7 @@ use crate::pem::{
     Files, chain_valid_until, read_authorities, read_identity, read_revocation_lists,
 };
 use crate::provider::provider;
-use crate::reload::{FileStamps, ReloadOutcome, Reloading};
+use crate::reload::{FileStamps, ReloadOutcome, ReloadedFiles};
 
 /// Whether clients have to show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,12 +61,12 @@ impl fmt::Display for ClientAuth {
 pub struct ServerTls {
     files: Files,
     client_auth: ClientAuth,
-    current: Reloading<Current>,
+    current: ReloadedFiles<CurrentConfig>,
 }
 
 /// Value made of the files.
 #[derive(Debug, Clone)]
-struct Current {
+struct CurrentConfig {
     config: Arc<ServerConfig>,
     /// `None`: clients are not asked for certificates.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -79,7 +79,7 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`] names the file and the remedy.
     pub fn load(files: Files, client_auth: ClientAuth) -> Result<Self, TlsError> {
-        let current = Reloading::load(
+        let current = ReloadedFiles::load(
             || FileStamps::of(&files),
             || read_files(&files, client_auth),
         )?;
@@ -96,12 +96,13 @@ impl ServerTls {
         self.current.current().config
     }
 
-    /// Whether a client that shows these certificates, its own first, would be accepted now.
+    /// Returns whether a client that shows these certificates, its own first, would be accepted
+    /// now.
     ///
     /// # Errors
     /// Why it would be refused: [`failure::explain`](crate::failure::explain) says it in words.
     pub fn verify(&self, certificates: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
-        let Current { verifier, .. } = self.current.current();
+        let CurrentConfig { verifier, .. } = self.current.current();
         let (Some(verifier), [own, others @ ..]) = (verifier, certificates) else {
             return Ok(());
         };
@@ -109,13 +110,13 @@ impl ServerTls {
         verified.map(|_| ())
     }
 
-    /// When the certificate in use ends, or the first one of its chain that does.
+    /// Returns when the certificate in use ends, or the first one of its chain that does.
     #[must_use]
     pub fn valid_until(&self) -> Option<SystemTime> {
         self.current.current().valid_until
     }
 
-    /// Whether clients are asked for a certificate.
+    /// Returns whether clients are asked for a certificate.
     #[must_use]
     pub fn client_auth(&self) -> ClientAuth {
         self.client_auth
@@ -131,7 +132,7 @@ impl ServerTls {
     }
 }
 
-fn read_files(files: &Files, client_auth: ClientAuth) -> Result<Current, TlsError> {
+fn read_files(files: &Files, client_auth: ClientAuth) -> Result<CurrentConfig, TlsError> {
     let refused = |error: &dyn fmt::Display| TlsError::Refused(error.to_string());
     let identity = read_identity(&files.certificates, &files.key)?;
     let valid_until = chain_valid_until(&identity.cert);
@@ -168,7 +169,7 @@ fn read_files(files: &Files, client_auth: ClientAuth) -> Result<Current, TlsErro
         // authority was removed, would still be an identity.
         config.send_tls13_tickets = 0;
     }
-    Ok(Current {
+    Ok(CurrentConfig {
         config: Arc::new(config),
         verifier,
         valid_until,

@@ -28,7 +28,7 @@ const KEYWORDS: &[(&str, &str)] = &[
 /// Letters that Java escapes wherever they stand.
 const ESCAPED: &str = ",=+<>#;\"\\";
 
-/// Why a certificate gives no identity.
+/// Reason why a certificate gives no identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectError {
@@ -106,7 +106,7 @@ fn write_attribute(
     Ok(())
 }
 
-/// Whether Java writes a value of this type as text.
+/// Returns whether Java writes a value of this type as text.
 fn is_text(tag: Tag) -> bool {
     matches!(
         tag,

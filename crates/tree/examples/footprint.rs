@@ -1,4 +1,4 @@
-//! What a znode costs: memory beyond its data, and processor time for each operation.
+//! Cost of a znode: memory beyond its data, and processor time for each operation.
 //!
 //! `cargo run --release -p baton-locks-tree --example footprint -- 1000000`
 #![allow(

@@ -78,7 +78,7 @@ impl AclList {
         }
     }
 
-    /// Whether the list allows some permission of `wanted` to `identity`.
+    /// Returns whether the list allows some permission of `wanted` to `identity`.
     #[must_use]
     pub fn permits(&self, identity: &Identity, wanted: Perms) -> bool {
         self.world.intersects(wanted)

@@ -87,8 +87,8 @@ impl AclAllowance {
         }
     }
 
-    /// Whether the ACLs of a request of this length could be over the bounds. Looks at nothing but
-    /// the two lengths.
+    /// Returns whether the ACLs of a request of this length could be over the bounds. Looks at
+    /// nothing but the two lengths.
     #[must_use]
     pub fn could_be_exceeded(request_bytes: usize, identity: &Identity) -> bool {
         let entries = request_bytes / Acl::MIN_BYTES;
@@ -101,8 +101,8 @@ impl AclAllowance {
         !expanded.is_within(LIST)
     }
 
-    /// Whether this list of a client of this identity is within the bounds, together with those
-    /// that were asked about before it.
+    /// Returns whether this list of a client of this identity is within the bounds, together with
+    /// those that were asked about before it.
     #[must_use]
     pub fn admits(&self, list: &[Acl<'_>], identity: &Identity) -> bool {
         is_open(list) || self.take(list.iter(), identity).is_ok()
@@ -136,7 +136,7 @@ impl AclAllowance {
     }
 }
 
-/// Whether this is the one list that most znodes have: anyone may do anything.
+/// Returns whether this is the one list that most znodes have: anyone may do anything.
 fn is_open(list: &[Acl<'_>]) -> bool {
     matches!(list, [only] if only.scheme == "world" && only.id == "anyone" && only.perms == Perms::ALL)
 }
@@ -219,8 +219,8 @@ fn without_repeats<'l, 'a>(list: &'l [Acl<'a>]) -> Vec<&'l Acl<'a>> {
     entries.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// Whether `auth` in an ACL stands for this identity: an address proves nothing, `super` is not a
-/// name.
+/// Returns whether `auth` in an ACL stands for this identity: an address proves nothing, `super` is
+/// not a name.
 fn is_authentication(id: &AuthId) -> bool {
     !matches!(id.scheme.as_str(), "ip" | "super" | "world")
 }

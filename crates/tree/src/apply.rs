@@ -16,7 +16,7 @@ use crate::identity::{AuthId, Identity};
 use crate::kind::is_session_id;
 use crate::level::{FormatLevel, MOST_DELETED_AT_ONCE, MOST_DELETED_BYTES};
 use crate::multi::MultiBounds;
-use crate::recorder::{Context, Direct};
+use crate::recorder::{Context, UnloggedRecorder};
 use crate::server_list::{ListChange, ServerList};
 use crate::sessions::{CERTIFICATE, SASL};
 use crate::tree::Tree;
@@ -168,7 +168,7 @@ impl Tree {
             Command::Write { .. } if !is_open => Err(ErrorCode::SessionExpired),
             Command::Write { op, body } => self.write(&context, op, body, effects),
             Command::DeleteContainer { path, czxid } => {
-                self.reap(&context, path, czxid, &mut Direct(effects))
+                self.reap(&context, path, czxid, &mut UnloggedRecorder(effects))
             }
             Command::SetLevel(level) => self.set_level(&context, level),
             Command::ResetTime { to_ms } if self.level >= FormatLevel::SessionIdentities => {
@@ -324,7 +324,7 @@ impl Tree {
         }
         doomed.sort_unstable();
         for (path, node) in doomed {
-            self.remove(context, &path, node, &mut Direct(effects));
+            self.remove(context, &path, node, &mut UnloggedRecorder(effects));
         }
         Ok(Response::Empty)
     }
@@ -354,7 +354,7 @@ impl Tree {
             ..next
         };
         let text = list.to_string();
-        let stat = self.store_list(context, text.as_bytes(), &mut Direct(effects))?;
+        let stat = self.store_list(context, text.as_bytes(), &mut UnloggedRecorder(effects))?;
         Ok(Response::Data {
             data: Some(text.into()),
             stat,
@@ -408,7 +408,7 @@ impl Tree {
     ) -> Result<Response, ErrorCode> {
         let request =
             Request::decode(op, body, &APPLY_LIMITS).map_err(|_| ErrorCode::MarshallingError)?;
-        let recorder = &mut Direct(effects);
+        let recorder = &mut UnloggedRecorder(effects);
         match request {
             Request::Create(create) => {
                 let (path, stat) = self.create(context, &create, recorder)?;

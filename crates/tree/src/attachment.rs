@@ -16,7 +16,7 @@ pub struct Stamp {
     pub sequence: u64,
 }
 
-/// Why a command was not applied. It changed nothing, took no zxid, and is not answered.
+/// Reason why a command was not applied. It changed nothing, took no zxid, and is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unapplied {
     /// Another connection owns the session now.

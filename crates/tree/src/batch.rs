@@ -79,7 +79,7 @@ pub struct Origin {
     pub number: u64,
 }
 
-/// Why a session ends.
+/// Reason why a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// The client closed it.
@@ -114,7 +114,7 @@ pub enum Command<'a> {
     CloseSession {
         /// The session.
         session_id: i64,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
     /// A client's write.
@@ -135,7 +135,7 @@ pub enum Command<'a> {
     /// A client's `reconfig`, once the leader has looked at it. Of the server itself, the first
     /// list of the servers, which takes effect only where there is none yet.
     Reconfigure {
-        /// Why the leader refuses, for reasons that are not in the tree: the number of an
+        /// Reason why the leader refuses, for reasons that are not in the tree: the number of an
         /// [`ErrorCode`](baton_proto::ErrorCode); 0 where it does not.
         refusal: i32,
         /// The body of the request, as it came.
@@ -172,7 +172,7 @@ pub struct BatchItem<'a> {
     pub command: Command<'a>,
 }
 
-/// Why a payload is not a batch. Nothing of it was applied.
+/// Reason why a payload is not a batch. Nothing of it was applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -646,7 +646,7 @@ impl BatchBuilder {
         self.len
     }
 
-    /// Whether there is nothing to do yet.
+    /// Returns whether there is nothing to do yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -21,7 +21,7 @@ struct Block {
     /// No child of the block comes before that, and all of the blocks before it do.
     from: (i64, u32),
     ids: Vec<u32>,
-    /// Where each name ends in `text`.
+    /// End of each name in `text`.
     ends: Vec<u32>,
     text: Vec<u8>,
 }

@@ -29,9 +29,9 @@ pub struct Znode<'a> {
     pub mzxid: i64,
     /// The zxid of the last change of its children.
     pub pzxid: i64,
-    /// When it was created, in milliseconds since 1970.
+    /// Time at which it was created, in milliseconds since 1970.
     pub ctime: i64,
-    /// When its data was last written, in milliseconds since 1970.
+    /// Time at which its data was last written, in milliseconds since 1970.
     pub mtime: i64,
     /// Number of times that its data has been written.
     pub version: i32,
@@ -51,7 +51,7 @@ impl Znode<'_> {
     }
 }
 
-/// Why znodes and sessions do not make a tree.
+/// Reason why znodes and sessions do not make a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssembleError {

@@ -122,19 +122,19 @@ impl Identity {
         self.bytes
     }
 
-    /// Whether it has this identity.
+    /// Returns whether it has this identity.
     #[must_use]
     pub fn contains(&self, id: &AuthId) -> bool {
         self.ids().any(|own| own == id)
     }
 
-    /// Whether it has an identity of this scheme.
+    /// Returns whether it has an identity of this scheme.
     #[must_use]
     pub fn has(&self, scheme: &str) -> bool {
         self.ids().any(|id| id.scheme == scheme)
     }
 
-    /// Whether every ACL is open to this connection.
+    /// Returns whether every ACL is open to this connection.
     #[must_use]
     pub const fn is_super(&self) -> bool {
         self.is_super

@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// Whether a session may have this id: it must not read as another kind of owner.
+/// Returns whether a session may have this id: it must not read as another kind of owner.
 pub(crate) const fn is_session_id(id: i64) -> bool {
     matches!(Kind::of_owner(id), Kind::Ephemeral(_))
 }

@@ -12,7 +12,7 @@ use crate::acl_table::{AclId, AclTable};
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::identity::Identity;
 use crate::kind::Kind;
-use crate::recorder::{Context, Noted, Recorder, Undo};
+use crate::recorder::{Context, PendingChange, Recorder, Undo};
 use crate::tree::Tree;
 
 /// Bounds of one multi, whose operations happen in one step.
@@ -27,15 +27,15 @@ impl MultiBounds {
     /// The fewest bytes that an operation takes in a request.
     const MIN_BYTES: usize = 17;
 
-    /// Whether a multi of this length could be over the bounds. Looks at nothing but the length and
-    /// the number of identities.
+    /// Returns whether a multi of this length could be over the bounds. Looks at nothing but the
+    /// length and the number of identities.
     #[must_use]
     pub fn could_be_exceeded(request_bytes: usize, identity: &Identity) -> bool {
         !Self::admit(request_bytes / Self::MIN_BYTES, identity)
     }
 
-    /// Whether a multi of that number of operations, of a client of this identity, is within the
-    /// bounds.
+    /// Returns whether a multi of that number of operations, of a client of this identity, is
+    /// within the bounds.
     #[must_use]
     pub fn admit(operations: usize, identity: &Identity) -> bool {
         let checks = operations.saturating_mul(identity.names().len());
@@ -45,7 +45,7 @@ impl MultiBounds {
 
 /// Effects of the operations so far.
 #[derive(Debug, Default)]
-struct Journal {
+struct MultiEffects {
     undo: Vec<Undo>,
     changes: Vec<(ChangeKind, Range<usize>, i64, AclId)>,
     paths: String,
@@ -53,7 +53,7 @@ struct Journal {
     over: Vec<(String, OverQuota<'static>)>,
 }
 
-impl Journal {
+impl MultiEffects {
     fn report_quotas(&self, effects: &mut impl Effects) {
         for (path, over) in &self.over {
             effects.over_quota(OverQuota { path, ..*over });
@@ -61,8 +61,8 @@ impl Journal {
     }
 }
 
-impl Recorder for Journal {
-    fn change(&mut self, change: Noted<'_>, _: &AclTable) {
+impl Recorder for MultiEffects {
+    fn change(&mut self, change: PendingChange<'_>, _: &AclTable) {
         let start = self.paths.len();
         self.paths.push_str(change.path);
         let path = start..self.paths.len();
@@ -87,7 +87,7 @@ impl Tree {
         ops: &[MultiOp<'_>],
         effects: &mut impl Effects,
     ) -> Vec<MultiResult> {
-        let mut journal = Journal::default();
+        let mut journal = MultiEffects::default();
         let digest = self.digest;
         let mut results = Vec::with_capacity(ops.len());
         for (place, op) in ops.iter().enumerate() {
@@ -128,7 +128,7 @@ impl Tree {
         &mut self,
         context: &Context<'_>,
         op: &MultiOp<'_>,
-        journal: &mut Journal,
+        journal: &mut MultiEffects,
     ) -> Result<MultiResult, ErrorCode> {
         match op {
             MultiOp::Create(create) => {

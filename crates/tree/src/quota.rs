@@ -184,8 +184,8 @@ impl Tree {
         })
     }
 
-    /// Whether a write that grows by `growth` stays within the quota. A write over a soft limit is
-    /// reported; one that would go over a hard limit is reported and refused.
+    /// Returns whether a write that grows by `growth` stays within the quota. A write over a soft
+    /// limit is reported; one that would go over a hard limit is reported and refused.
     pub(crate) fn within_quota(
         &self,
         quota: Option<&Quota<'_>>,

@@ -37,7 +37,7 @@ impl ExactSizeIterator for ChildNames<'_> {}
 pub struct PeekedChild<'a> {
     /// Its name.
     pub name: &'a str,
-    /// When it was created, in milliseconds since 1970.
+    /// Time at which it was created, in milliseconds since 1970.
     pub ctime: i64,
     /// Number of children.
     pub num_children: u32,
@@ -282,14 +282,14 @@ impl Tree {
         self.sessions.unfinished_end()
     }
 
-    /// Whether session `id` has ended and has ephemerals left.
+    /// Returns whether session `id` has ended and has ephemerals left.
     #[must_use]
     pub fn is_ending(&self, id: i64) -> bool {
         self.sessions.is_ending(id)
     }
 
-    /// Whether a connection with this password and these identities may take session `id` over.
-    /// `None`: there is no such session.
+    /// Returns whether a connection with this password and these identities may take session `id`
+    /// over. `None`: there is no such session.
     #[must_use]
     pub fn admits(
         &self,

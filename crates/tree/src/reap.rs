@@ -27,7 +27,7 @@ pub struct ReapCursor {
 }
 
 impl ReapCursor {
-    /// Whether the walk has come to its end.
+    /// Returns whether the walk has come to its end.
     #[must_use]
     pub const fn is_at_end(&self) -> bool {
         self.is_at_end

@@ -22,7 +22,7 @@ pub(crate) struct Context<'a> {
 /// Receives the changes that a write makes.
 pub(crate) trait Recorder {
     /// A change, with the number of the ACL that filters its events.
-    fn change(&mut self, change: Noted<'_>, acls: &AclTable);
+    fn change(&mut self, change: PendingChange<'_>, acls: &AclTable);
 
     /// A write that goes, or would go, over a quota. Called also for a write that fails.
     fn over_quota(&mut self, over: OverQuota<'_>);
@@ -33,7 +33,7 @@ pub(crate) trait Recorder {
 
 /// A change before its ACL has been looked up.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted<'a> {
+pub(crate) struct PendingChange<'a> {
     pub(crate) kind: ChangeKind,
     pub(crate) path: &'a str,
     pub(crate) zxid: i64,
@@ -43,10 +43,10 @@ pub(crate) struct Noted<'a> {
 }
 
 /// For a write that stands alone: what is done is final.
-pub(crate) struct Direct<'e, E>(pub(crate) &'e mut E);
+pub(crate) struct UnloggedRecorder<'e, E>(pub(crate) &'e mut E);
 
-impl<E: Effects> Recorder for Direct<'_, E> {
-    fn change(&mut self, change: Noted<'_>, acls: &AclTable) {
+impl<E: Effects> Recorder for UnloggedRecorder<'_, E> {
+    fn change(&mut self, change: PendingChange<'_>, acls: &AclTable) {
         self.0.event(Change {
             kind: change.kind,
             path: change.path,

@@ -27,7 +27,7 @@ use crate::varint::{ReadError, Reader};
 /// More slots than any process has had.
 const MAX_SLOTS: u64 = 1 << 30;
 
-/// Why chunks are not a snapshot.
+/// Reason why chunks are not a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -108,7 +108,7 @@ impl Restore {
         Self::seeded(0)
     }
 
-    /// As [`Restore::new`], of a tree with this seed; see [`Tree::seeded`].
+    /// The same as [`Restore::new`], of a tree with this seed; see [`Tree::seeded`].
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self {

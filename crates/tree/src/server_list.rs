@@ -78,7 +78,7 @@ impl ListChange<'_> {
         format!("server.{}={value}", number.trim()).parse()
     }
 
-    /// Whether it names more servers than a change may.
+    /// Returns whether it names more servers than a change may.
     fn names_too_many(&self) -> bool {
         let texts = match self.new_members {
             Some(whole) => [Some(whole), None],
@@ -89,8 +89,8 @@ impl ListChange<'_> {
         self.is_bounded && lines.take(MAX_NAMED + 1).count() > MAX_NAMED
     }
 
-    /// Whether one server is to join twice, so that the later line would silently replace the
-    /// earlier one.
+    /// Returns whether one server is to join twice, so that the later line would silently replace
+    /// the earlier one.
     #[must_use]
     pub fn names_one_twice(&self) -> bool {
         let lines = self.new_members.or(self.joining).unwrap_or_default();

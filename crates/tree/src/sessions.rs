@@ -143,7 +143,7 @@ impl Sessions {
         self.ended.keys().next().copied()
     }
 
-    /// Whether the session has ended and has ephemerals left.
+    /// Returns whether the session has ended and has ephemerals left.
     pub(crate) fn is_ending(&self, id: i64) -> bool {
         self.ended.contains_key(&id)
     }
@@ -190,9 +190,9 @@ impl Sessions {
 }
 
 impl Session {
-    /// Whether a connection with this password may take the session over: it shows the certificate
-    /// to which the session is bound, if it is bound to one. What SASL proves comes after that. The
-    /// time that takes says nothing about the password.
+    /// Returns whether a connection with this password may take the session over: it shows the
+    /// certificate to which the session is bound, if it is bound to one. What SASL proves comes
+    /// after that. The time that takes says nothing about the password.
     pub(crate) fn admits(&self, password: &[u8; PASSWORD_BYTES], identity: &Identity) -> bool {
         let is_known = bool::from(self.password.ct_eq(password));
         let mut certificates = self.bound_to.iter().filter(|id| id.scheme == CERTIFICATE);

@@ -13,7 +13,7 @@ use crate::acl_table::OPEN;
 use crate::arena::{NodeId, ROOT};
 use crate::identity::{Identity, put_ids};
 use crate::level::FormatLevel;
-use crate::snapshot_content::{ACLS, END, HEAD, MAX_CHUNK_BYTES, NODES, SESSIONS, Walk};
+use crate::snapshot_content::{ACLS, END, HEAD, MAX_CHUNK_BYTES, NODES, SESSIONS, SnapshotWalk};
 use crate::tree::Tree;
 use crate::varint::{put_bytes, put_i64, put_u64};
 
@@ -44,7 +44,7 @@ impl Tree {
             put_u64(&mut head, self.level.number());
             put_i64(&mut head, self.time_ms);
         }
-        let mut walk = Walk {
+        let mut walk = SnapshotWalk {
             next: ROOT + 1,
             end: self.arena.slots(),
             next_acl: OPEN + 1,

@@ -47,7 +47,7 @@ pub(crate) const ALL_FLAGS: u8 = 63;
 
 /// A snapshot under way.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct SnapshotWalk {
     pub(crate) next: NodeId,
     pub(crate) end: NodeId,
     pub(crate) next_acl: AclId,
@@ -58,7 +58,7 @@ pub(crate) struct Walk {
     pub(crate) finished: bool,
 }
 
-impl Walk {
+impl SnapshotWalk {
     pub(crate) fn save(&mut self, id: NodeId, node: &Node, family: &Family) {
         if self.nodes.is_empty() {
             self.nodes.push(NODES);

@@ -13,7 +13,7 @@ use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::level::FormatLevel;
 use crate::sessions::Sessions;
-use crate::snapshot_content::Walk;
+use crate::snapshot_content::SnapshotWalk;
 
 /// Paths that exist from the beginning and cannot be deleted.
 pub(crate) const INITIAL_PATHS: [&str; 4] =
@@ -36,7 +36,7 @@ pub struct Tree {
     pub(crate) digest: Digest,
     /// Counts snapshots: a znode with an older epoch is as it was when the current snapshot began.
     pub(crate) epoch: u32,
-    pub(crate) walk: Option<Walk>,
+    pub(crate) walk: Option<SnapshotWalk>,
     /// Znodes changed or checked, and entries of ACLs looked at, by commands; not a part of the
     /// state.
     pub(crate) steps: usize,
@@ -56,8 +56,8 @@ impl Tree {
         Self::seeded(0)
     }
 
-    /// As [`Tree::new`], with a seed of its hash tables. Nothing that the tree shows depends on it;
-    /// a client that does not know it cannot seek names that the tables find slowly.
+    /// The same as [`Tree::new`], with a seed of its hash tables. Nothing that the tree shows
+    /// depends on it; a client that does not know it cannot seek names that the tables find slowly.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let mut acls = AclTable::new(seed);
@@ -149,7 +149,7 @@ impl Tree {
         digest::family_term(path_hash, node, &family, acl_hash)
     }
 
-    /// Whether `identity` has some permission of `wanted` on this znode.
+    /// Returns whether `identity` has some permission of `wanted` on this znode.
     pub(crate) fn permits(&self, node: &Node, identity: &Identity, wanted: Perms) -> bool {
         node.acl == OPEN || self.acls.get(node.acl).permits(identity, wanted)
     }

@@ -2,7 +2,7 @@
 //! signed ones. Owns these few rules and nothing of either format; the reader is total and never
 //! allocates.
 
-/// Why bytes could not be read; the formats wrap it in their own errors.
+/// Reason why bytes could not be read; the formats wrap it in their own errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadError {
     /// The bytes end inside a value that begins here.

@@ -30,7 +30,7 @@ use crate::effects::ChangeKind;
 use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::quota::Growth;
-use crate::recorder::{Context, Direct, Noted, Recorder, Undo};
+use crate::recorder::{Context, PendingChange, Recorder, Undo, UnloggedRecorder};
 use crate::server_list::ServerList;
 use crate::tree::{INITIAL_PATHS, Tree};
 
@@ -319,7 +319,7 @@ impl Tree {
             birth: 0,
         };
         // The znode is never deleted.
-        let _ = self.store_list(&context, b"", &mut Direct(&mut ()));
+        let _ = self.store_list(&context, b"", &mut UnloggedRecorder(&mut ()));
     }
 
     /// The servers of the ensemble; `None` on a server alone, and before a leader has listed them.
@@ -330,8 +330,8 @@ impl Tree {
         ServerList::read(std::str::from_utf8(data).ok()?)
     }
 
-    /// Whether a client of this identity may change the servers: whether it may write where they
-    /// are listed.
+    /// Returns whether a client of this identity may change the servers: whether it may write where
+    /// they are listed.
     #[must_use]
     pub fn may_reconfigure(&self, identity: &Identity) -> bool {
         let listed = self.arena.lookup(CONFIG_PATH);
@@ -390,7 +390,7 @@ impl Tree {
         (session, acl): (i64, AclId),
     ) {
         let zxid = context.zxid;
-        let noted = Noted {
+        let noted = PendingChange {
             kind,
             path,
             zxid,

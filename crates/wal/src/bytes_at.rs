@@ -29,7 +29,7 @@ pub(crate) fn padded(len: usize) -> usize {
     len.next_multiple_of(8)
 }
 
-/// Whether every byte is zero.
+/// Returns whether every byte is zero.
 pub(crate) fn all_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }

@@ -141,7 +141,7 @@ impl EndMark {
 
 /// A mark that was read, and where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundMark {
     pub mark: EndMark,
     pub slot: usize,
     /// Whether the other slot holds something that is no mark: a write that a crash tore, or
@@ -149,7 +149,7 @@ pub(crate) struct Found {
     pub other_is_torn: bool,
 }
 
-impl Found {
+impl FoundMark {
     /// Offset of the mark in the file.
     pub(crate) fn offset(&self) -> u64 {
         slot_offset(self.slot)
@@ -157,7 +157,7 @@ impl Found {
 }
 
 /// The newest mark; `None` when there is no file of marks.
-pub(crate) fn newest(storage: &dyn Storage) -> Result<Option<Found>, WalError> {
+pub(crate) fn newest(storage: &dyn Storage) -> Result<Option<FoundMark>, WalError> {
     let location = storage.location(END_MARK_FILE);
     let most = SLOT_BYTES * SLOTS;
     let Some(mut content) = whole_file::read_beginning(storage, END_MARK_FILE, most)? else {
@@ -165,7 +165,7 @@ pub(crate) fn newest(storage: &dyn Storage) -> Result<Option<Found>, WalError> {
     };
     let length = content.len();
     content.resize(most, 0);
-    let mut newest: Option<Found> = None;
+    let mut newest: Option<FoundMark> = None;
     let mut is_torn = false;
     for slot in 0..SLOTS {
         let from = slot * SLOT_BYTES;
@@ -174,7 +174,7 @@ pub(crate) fn newest(storage: &dyn Storage) -> Result<Option<Found>, WalError> {
         match EndMark::decode(&location, bytes)? {
             Some(mark) if is_there => {
                 if newest.is_none_or(|found| found.mark.number < mark.number) {
-                    newest = Some(Found {
+                    newest = Some(FoundMark {
                         mark,
                         slot,
                         other_is_torn: false,
@@ -192,7 +192,7 @@ pub(crate) fn newest(storage: &dyn Storage) -> Result<Option<Found>, WalError> {
             RESTORE_MARKS,
         ));
     };
-    Ok(Some(Found {
+    Ok(Some(FoundMark {
         other_is_torn: is_torn,
         ..found
     }))
@@ -231,14 +231,14 @@ fn slot_offset(slot: usize) -> u64 {
 /// The marks of a log that is being written.
 #[derive(Debug)]
 pub(crate) struct EndMarks {
-    found: Option<Found>,
+    found: Option<FoundMark>,
     /// Open once the mark that was found is known to be durable.
     file: Option<Box<dyn StorageFile>>,
 }
 
 impl EndMarks {
     /// Goes on after what a start has read. Nothing is written yet.
-    pub(crate) fn new(found: Option<Found>) -> EndMarks {
+    pub(crate) fn new(found: Option<FoundMark>) -> EndMarks {
         EndMarks { found, file: None }
     }
 
@@ -252,7 +252,7 @@ impl EndMarks {
         let Some(found) = self.found else {
             let mark = EndMark { number: 1, ..mark };
             self.file = Some(create(storage, &mark)?);
-            self.found = Some(Found {
+            self.found = Some(FoundMark {
                 mark,
                 slot: 0,
                 other_is_torn: false,
@@ -273,7 +273,7 @@ impl EndMarks {
                 none.insert(file)
             }
         };
-        let next = Found {
+        let next = FoundMark {
             mark: EndMark {
                 number: found.mark.number.saturating_add(1),
                 ..mark

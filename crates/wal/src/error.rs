@@ -258,8 +258,8 @@ pub enum WalError {
     },
 }
 
-/// Whether the system has no room: on the disk, in the user's quota, or below the largest size of a
-/// file.
+/// Returns whether the system has no room: on the disk, in the user's quota, or below the largest
+/// size of a file.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -95,7 +95,7 @@ impl FileKind {
     }
 }
 
-/// Whether this is the name of a file of ours that is not whole yet.
+/// Returns whether this is the name of a file of ours that is not whole yet.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|whole| {
         segment_sequence(whole).is_some()
@@ -105,7 +105,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     })
 }
 
-/// Whether this is a file of a data folder.
+/// Returns whether this is a file of a data folder.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_FILE
         || WHOLE_FILES.contains(&name)

@@ -15,7 +15,7 @@ pub struct Hold {
     /// The longest timeout of a session that is known from before the restore, in milliseconds. The
     /// server waits at least as long, and as long as its own longest timeout.
     pub longest_timeout_ms: u64,
-    /// When the folder was made, in milliseconds since 1970.
+    /// Time at which the folder was made, in milliseconds since 1970.
     pub made_ms: i64,
 }
 

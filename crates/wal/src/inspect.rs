@@ -11,7 +11,7 @@ use crate::identity::{self, Identity};
 use crate::marker;
 use crate::record::{HardState, Record};
 use crate::recover::{self, Recovered, Replay};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, Tail};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentTail};
 use crate::snapshot::{self, SnapshotInfo, SnapshotMeta, SnapshotReader};
 use crate::storage::{Access, Storage};
 use crate::superseded;
@@ -208,10 +208,12 @@ fn dump_segment(name: &str, segment: &Segment, out: &mut VecDeque<Result<DumpRec
     let end = u64::from(records.offset);
     let rest = (segment.content.len() as u64).saturating_sub(end);
     match segment.tail(records.offset) {
-        Tail::Clean if rest == 0 => {}
-        Tail::Clean => put(end, rest, DumpItem::Unused),
-        Tail::Torn => put(end, rest, DumpItem::Torn),
-        Tail::Damaged { witness } => out.push_back(Err(damage(segment, records.offset, witness))),
+        SegmentTail::Clean if rest == 0 => {}
+        SegmentTail::Clean => put(end, rest, DumpItem::Unused),
+        SegmentTail::Torn => put(end, rest, DumpItem::Torn),
+        SegmentTail::Damaged { witness } => {
+            out.push_back(Err(damage(segment, records.offset, witness)))
+        }
     }
 }
 
@@ -283,7 +285,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Whether every file is as it was written and a start would succeed.
+    /// Returns whether every file is as it was written and a start would succeed.
     pub fn is_sound(&self) -> bool {
         self.start.is_ok()
             && !self

@@ -77,14 +77,14 @@ pub enum Record {
 /// Input of a record's checksum besides its own bytes: the same bytes elsewhere are not a
 /// record.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct RecordPosition {
     /// The checksum of the segment's header.
     pub segment_crc: u32,
     /// Begin of the record in the segment.
     pub offset: u32,
 }
 
-impl Place {
+impl RecordPosition {
     fn seed(self) -> u32 {
         let mut bytes = [0; 8];
         put(&mut bytes, 0, &self.segment_crc.to_le_bytes());
@@ -95,7 +95,7 @@ impl Place {
 
 /// A record that was read, and what surrounds it.
 #[derive(Debug, Clone)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedRecord {
     pub record: Record,
     /// Everything in the segment before this offset was synced when the record was written.
     pub write_start: u32,
@@ -105,7 +105,12 @@ pub(crate) struct Decoded {
 }
 
 /// Puts `record` at the end of `out` and gives its checksum.
-pub(crate) fn encode(record: &Record, place: Place, write_start: u32, out: &mut Vec<u8>) -> u32 {
+pub(crate) fn encode(
+    record: &Record,
+    place: RecordPosition,
+    write_start: u32,
+    out: &mut Vec<u8>,
+) -> u32 {
     let (kind, entry_kind, term, index, payload): (u8, u8, u64, u64, &[u8]) = match record {
         Record::Entry(entry) => (
             TYPE_ENTRY,
@@ -141,7 +146,7 @@ pub(crate) fn encode(record: &Record, place: Place, write_start: u32, out: &mut 
 }
 
 /// Reads the record that begins at `place` in `segment`; `None` when there is no valid one.
-pub(crate) fn decode(segment: &Bytes, place: Place) -> Option<Decoded> {
+pub(crate) fn decode(segment: &Bytes, place: RecordPosition) -> Option<DecodedRecord> {
     let at = place.offset as usize;
     let rest = segment.get(at..)?;
     let header = rest.get(..RECORD_HEADER_BYTES)?;
@@ -177,7 +182,7 @@ pub(crate) fn decode(segment: &Bytes, place: Place) -> Option<Decoded> {
         TYPE_TRUNCATE => Record::Truncate { from: index },
         _ => Record::Sealed { next: index },
     };
-    Some(Decoded {
+    Some(DecodedRecord {
         record,
         write_start: u32_at(header, 4),
         crc,
@@ -200,7 +205,7 @@ mod tests {
         Bytes::from(bytes)
     }
 
-    const PLACE: Place = Place {
+    const PLACE: RecordPosition = RecordPosition {
         segment_crc: 7,
         offset: 0,
     };

@@ -138,7 +138,7 @@ pub(crate) struct LogEnd {
     /// Every segment: its sequence and first index, oldest first.
     pub segments: Vec<(u64, u64)>,
     /// The newest end mark.
-    pub mark: Option<end_mark::Found>,
+    pub mark: Option<end_mark::FoundMark>,
 }
 
 /// Reads everything that the folder's names promise.

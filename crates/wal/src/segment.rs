@@ -11,7 +11,7 @@ use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, put, u32_at, u64_at};
 use crate::error::{RESTORE_LOG, WalError, check_version};
 use crate::file_names::segment_sequence;
-use crate::record::{Decoded, Place, Record, decode};
+use crate::record::{DecodedRecord, Record, RecordPosition, decode};
 use crate::storage::Storage;
 use crate::whole_file;
 
@@ -86,7 +86,7 @@ pub(crate) struct Segment {
 
 /// State of the bytes behind the last valid record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tail {
+pub(crate) enum SegmentTail {
     /// Nothing but zeros.
     Clean,
     /// Bytes of a write that nothing here shows to have been acknowledged.
@@ -144,7 +144,7 @@ impl Segment {
         };
         let end = walked.offset;
         let tail = self.tail(end);
-        if let Tail::Damaged { witness } = tail {
+        if let SegmentTail::Damaged { witness } = tail {
             return damaged(
                 u64::from(end),
                 format!(
@@ -164,13 +164,13 @@ impl Segment {
                 self.content.len() as u64,
                 "the file is shorter than it was when its last record was written".to_owned(),
             ),
-            None => Ok(tail == Tail::Torn),
+            None => Ok(tail == SegmentTail::Torn),
         }
     }
 
-    /// Whether the file is shorter than it was when the write that began at `last_write` was made:
-    /// everything before that was durable then, and so was the step that the file had grown by to
-    /// hold it.
+    /// Returns whether the file is shorter than it was when the write that began at `last_write`
+    /// was made: everything before that was durable then, and so was the step that the file had
+    /// grown by to hold it.
     fn is_cut_short(&self, last_write: u32) -> bool {
         let step = u64::from(self.header.extend_bytes.max(1));
         last_write as usize > SEGMENT_HEADER_BYTES
@@ -183,28 +183,28 @@ impl Segment {
     }
 
     /// Examines the bytes from `end`, where the valid records stop, to the end of the file.
-    pub(crate) fn tail(&self, end: u32) -> Tail {
+    pub(crate) fn tail(&self, end: u32) -> SegmentTail {
         let rest = self.content.get(end as usize..).unwrap_or_default();
         if all_zero(rest) {
-            return Tail::Clean;
+            return SegmentTail::Clean;
         }
         let mut offset = end;
         while (offset as usize) < self.content.len() {
             if let Some(found) = self.decode_at(offset)
                 && found.write_start > end
             {
-                return Tail::Damaged { witness: offset };
+                return SegmentTail::Damaged { witness: offset };
             }
             let Some(next) = offset.checked_add(8) else {
                 break;
             };
             offset = next;
         }
-        Tail::Torn
+        SegmentTail::Torn
     }
 
-    fn decode_at(&self, offset: u32) -> Option<Decoded> {
-        let place = Place {
+    fn decode_at(&self, offset: u32) -> Option<DecodedRecord> {
+        let place = RecordPosition {
             segment_crc: self.header_crc,
             offset,
         };
@@ -232,9 +232,9 @@ impl Records<'_> {
 }
 
 impl Iterator for Records<'_> {
-    type Item = (u32, Decoded);
+    type Item = (u32, DecodedRecord);
 
-    fn next(&mut self) -> Option<(u32, Decoded)> {
+    fn next(&mut self) -> Option<(u32, DecodedRecord)> {
         let found = self.segment.decode_at(self.offset)?;
         let offset = self.offset;
         self.offset = u32::try_from(offset as usize + found.bytes).ok()?;

@@ -144,7 +144,7 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// Why a folder could not be taken.
+/// Reason why a folder could not be taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {

@@ -13,7 +13,9 @@ use crate::file_names::{END_MARK_FILE, segment_name, snapshot_name, snapshot_poi
 use crate::folder;
 use crate::identity;
 use crate::options::{WalOptions, check_options};
-use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, RECORD_HEADER_BYTES, Record, encode};
+use crate::record::{
+    HardState, MAX_PAYLOAD_BYTES, RECORD_HEADER_BYTES, Record, RecordPosition, encode,
+};
 use crate::recover::{self, Recovered};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, extend_chain};
 use crate::snapshot::{self, Pins, SnapshotInfo, SnapshotStore};
@@ -269,7 +271,7 @@ impl Wal {
         Ok(report)
     }
 
-    /// Whether the newest end mark reaches to the end of what was synced.
+    /// Returns whether the newest end mark reaches to the end of what was synced.
     pub fn is_end_marked(&self) -> bool {
         self.marked.is_none() || self.marked == Some((self.current_sequence(), self.synced))
     }
@@ -485,7 +487,7 @@ impl Wal {
                 limit_bytes: (limit - self.synced as usize) as u64,
             });
         }
-        let place = Place {
+        let place = RecordPosition {
             segment_crc: self.segment_crc,
             offset: u32::try_from(offset).unwrap_or(u32::MAX),
         };
@@ -539,7 +541,7 @@ impl Wal {
     /// Says in the segment that ends that another follows, so that the loss of that one cannot go
     /// unseen.
     fn seal(&mut self, next: u64) -> Result<(), WalError> {
-        let place = Place {
+        let place = RecordPosition {
             segment_crc: self.segment_crc,
             offset: self.synced,
         };

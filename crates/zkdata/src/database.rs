@@ -13,7 +13,7 @@ const EXTENDED: i64 = 0xff << 56;
 
 /// Part of a znode's stat that a snapshot stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Persisted {
+pub(crate) struct PersistedStat {
     pub(crate) czxid: i64,
     pub(crate) mzxid: i64,
     pub(crate) ctime: i64,
@@ -30,7 +30,7 @@ pub(crate) struct Persisted {
 pub(crate) struct Node {
     pub(crate) data: Option<Box<[u8]>>,
     pub(crate) acl: i64,
-    pub(crate) stat: Persisted,
+    pub(crate) stat: PersistedStat,
 }
 
 /// A digest as ZooKeeper stores it with a snapshot or a transaction.

@@ -2,7 +2,7 @@
 
 use baton_tree::AssembleError;
 
-/// Why ZooKeeper's files were not read. Nothing of what was read before it is used.
+/// Reason why ZooKeeper's files were not read. Nothing of what was read before it is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZkDataError {

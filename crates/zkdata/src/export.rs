@@ -18,7 +18,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 const CONTAINER: i64 = i64::MIN;
 const EXTENDED: i64 = 0xff << 56;
 
-/// Why a tree cannot become a ZooKeeper snapshot.
+/// Reason why a tree cannot become a ZooKeeper snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -40,7 +40,7 @@ pub enum ExportError {
 
 /// Outcome of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Exported {
+pub struct ExportReport {
     /// Znodes.
     pub znodes: u64,
     /// Open sessions.
@@ -56,7 +56,7 @@ pub struct Exported {
 ///
 /// # Errors
 /// [`ExportError`]: what was written so far is worthless.
-pub fn write_snapshot(tree: &Tree, out: &mut impl Write) -> Result<Exported, ExportError> {
+pub fn write_snapshot(tree: &Tree, out: &mut impl Write) -> Result<ExportReport, ExportError> {
     write(tree, out, false)
 }
 
@@ -65,13 +65,20 @@ pub fn write_snapshot(tree: &Tree, out: &mut impl Write) -> Result<Exported, Exp
 ///
 /// # Errors
 /// As [`write_snapshot`].
-pub fn write_streamed_snapshot(tree: &Tree, out: &mut impl Write) -> Result<Exported, ExportError> {
+pub fn write_streamed_snapshot(
+    tree: &Tree,
+    out: &mut impl Write,
+) -> Result<ExportReport, ExportError> {
     write(tree, out, true)
 }
 
-fn write(tree: &Tree, out: &mut impl Write, is_streamed: bool) -> Result<Exported, ExportError> {
-    let mut exported = Exported::default();
-    let mut to = Sealed {
+fn write(
+    tree: &Tree,
+    out: &mut impl Write,
+    is_streamed: bool,
+) -> Result<ExportReport, ExportError> {
+    let mut exported = ExportReport::default();
+    let mut to = ChecksumWriter {
         out,
         sum: Adler32::new(),
         waiting: Vec::new(),
@@ -172,13 +179,13 @@ fn put_i64(out: &mut Vec<u8>, value: i64) {
 }
 
 /// Bytes on their way, with the checksum of all of them.
-struct Sealed<'w, W> {
+struct ChecksumWriter<'w, W> {
     out: &'w mut W,
     sum: Adler32,
     waiting: Vec<u8>,
 }
 
-impl<W: Write> Sealed<'_, W> {
+impl<W: Write> ChecksumWriter<'_, W> {
     fn flush_full(&mut self) -> Result<(), ExportError> {
         if self.waiting.len() >= CHUNK_BYTES {
             self.flush()?;

@@ -75,7 +75,7 @@ impl<'r> Input<'r> {
         Ok(self.rest().len() >= bytes)
     }
 
-    /// Whether nothing follows.
+    /// Returns whether nothing follows.
     pub(crate) fn is_at_end(&mut self) -> Result<bool, ZkDataError> {
         self.has(1).map(|more| !more)
     }

@@ -43,8 +43,8 @@ mod txn;
 pub use baton_tree::Tree;
 pub use database::Database;
 pub use error::ZkDataError;
-pub use export::{ExportError, Exported, write_snapshot, write_streamed_snapshot};
-pub use log::{Applied, replay_log};
+pub use export::{ExportError, ExportReport, write_snapshot, write_streamed_snapshot};
+pub use log::{ReplayReport, replay_log};
 pub use names::{
     FileKind, log_file_zxid, logs_to_read, snapshot_file_zxid, snapshots_newest_first,
 };

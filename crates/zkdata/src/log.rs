@@ -26,7 +26,7 @@ const REMEDY: &str = "restore the file from a copy; only if this was the last wr
 
 /// Outcome of replaying a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Applied {
+pub struct ReplayReport {
     /// Transactions that were replayed.
     pub transactions: u64,
     /// Position at which the file was cut off inside a transaction, in bytes from its begin; that
@@ -48,8 +48,8 @@ pub fn replay_log(
     database: &mut Database,
     file: &str,
     from: impl Read,
-) -> Result<Applied, ZkDataError> {
-    let mut applied = Applied::default();
+) -> Result<ReplayReport, ZkDataError> {
+    let mut applied = ReplayReport::default();
     let mut from = Input::new(file, REMEDY, Box::new(from));
     if !from.has(HEADER_BYTES)? || !from.rest().starts_with(&HEADER) {
         // A log of nothing was begun and never written to.

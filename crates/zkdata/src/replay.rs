@@ -4,8 +4,8 @@
 
 use baton_proto::{Acl, path};
 
-use crate::database::{Database, Node, Persisted};
-use crate::txn::{CreateTxn, Header, Life, Txn};
+use crate::database::{Database, Node, PersistedStat};
+use crate::txn::{CreateTxn, Header, NodeLifetime, Txn};
 
 const CONTAINER: i64 = i64::MIN;
 const TTL: i64 = 0xff << 56;
@@ -76,22 +76,22 @@ impl Database {
             return;
         }
         let owner = match create.life {
-            Life::Persistent => 0,
-            Life::Ephemeral => header.session,
-            Life::Container => CONTAINER,
-            Life::Ttl(ttl_ms) => TTL | ttl_ms,
+            NodeLifetime::Persistent => 0,
+            NodeLifetime::Ephemeral => header.session,
+            NodeLifetime::Container => CONTAINER,
+            NodeLifetime::Ttl(ttl_ms) => TTL | ttl_ms,
         };
         let node = Node {
             data: create.data.map(Box::from),
             acl,
-            stat: Persisted {
+            stat: PersistedStat {
                 czxid: header.zxid,
                 mzxid: header.zxid,
                 pzxid: header.zxid,
                 ctime: header.time_ms,
                 mtime: header.time_ms,
                 owner,
-                ..Persisted::default()
+                ..PersistedStat::default()
             },
         };
         self.insert(create.path.to_owned(), node);

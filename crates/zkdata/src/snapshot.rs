@@ -6,7 +6,7 @@ use std::io::Read;
 use baton_proto::{Acl, DecodeError, Decoder};
 
 use crate::compressed::decompressed;
-use crate::database::{Database, Node, OPEN_ACL, Persisted, StoredDigest};
+use crate::database::{Database, Node, OPEN_ACL, PersistedStat, StoredDigest};
 use crate::digest;
 use crate::error::ZkDataError;
 use crate::input::Input;
@@ -45,7 +45,8 @@ pub fn read_snapshot(file: &str, zxid: i64, from: impl Read) -> Result<Database,
     })
 }
 
-/// Whether a file that begins with these bytes is a snapshot of ZooKeeper's, as far as they show.
+/// Returns whether a file that begins with these bytes is a snapshot of ZooKeeper's, as far as they
+/// show.
 #[must_use]
 pub fn is_snapshot(head: &[u8]) -> bool {
     head.starts_with(&HEADER)
@@ -217,7 +218,7 @@ fn path_and_node(from: &mut Decoder<'_>) -> Result<Option<(String, Node)>, Decod
             number if number < 0 => OPEN_ACL,
             number => number,
         },
-        stat: Persisted {
+        stat: PersistedStat {
             czxid: from.i64("czxid")?,
             mzxid: from.i64("mzxid")?,
             ctime: from.i64("ctime")?,

@@ -40,14 +40,14 @@ pub(crate) struct CreateTxn<'a> {
     pub(crate) path: &'a str,
     pub(crate) data: Option<&'a [u8]>,
     pub(crate) acl: Vec<Acl<'a>>,
-    pub(crate) life: Life,
+    pub(crate) life: NodeLifetime,
     /// The parent's count of creates after this one; not in the oldest logs.
     pub(crate) parent_cversion: Option<i32>,
 }
 
 /// Lifetime of a created znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum NodeLifetime {
     Persistent,
     Ephemeral,
     Container,
@@ -177,9 +177,9 @@ fn txn_body<'a>(kind: i32, from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeErro
         code::CREATE | code::CREATE2 => {
             let (path, data, acl) = created(from)?;
             let life = if from.bool("CreateTxn.ephemeral")? {
-                Life::Ephemeral
+                NodeLifetime::Ephemeral
             } else {
-                Life::Persistent
+                NodeLifetime::Persistent
             };
             // The oldest logs end here; a digest cannot follow there.
             let parent_cversion = if from.is_empty() {
@@ -199,9 +199,9 @@ fn txn_body<'a>(kind: i32, from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeErro
             let (path, data, acl) = created(from)?;
             let parent_cversion = parent_cversion(from)?;
             let life = if kind == code::CREATE_TTL {
-                Life::Ttl(from.i64("CreateTTLTxn.ttl")?)
+                NodeLifetime::Ttl(from.i64("CreateTTLTxn.ttl")?)
             } else {
-                Life::Container
+                NodeLifetime::Container
             };
             Txn::Create(CreateTxn {
                 path,

@@ -85,12 +85,12 @@ struct Outcome {
 
 /// Address and transport of a session.
 #[derive(Clone)]
-struct Way {
+struct ServerTarget {
     addr: SocketAddr,
     tls: Option<ClientTls>,
 }
 
-impl Way {
+impl ServerTarget {
     async fn connect(
         &self,
         timeout: Duration,
@@ -113,11 +113,11 @@ impl Way {
 }
 
 async fn storm(count: usize, server: &Server, credentials: &Credentials) -> Result<Outcome> {
-    let secure = Way {
+    let secure = ServerTarget {
         addr: server.secure_addr().ok_or("no port with TLS")?.parse()?,
         tls: Some(ClientTls::new(credentials.authority(true))?),
     };
-    let plain = Way {
+    let plain = ServerTarget {
         addr: server.addr().parse()?,
         tls: None,
     };
@@ -192,7 +192,7 @@ async fn storm(count: usize, server: &Server, credentials: &Credentials) -> Resu
 
 /// Takes the session up again, as often as that takes; `None`: it is lost, or the limit is over.
 async fn come_back(
-    way: Way,
+    way: ServerTarget,
     session: ConnectResponse,
     attempts: Arc<AtomicUsize>,
     begin: Instant,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Args, BOOK, Case, Measurements, RAW, Reached, handshakes, measure, storm};
+use super::{Args, BOOK, Case, Measurements, RAW, ServerConnection, handshakes, measure, storm};
 use crate::process::{Kind, Server, build_baton, work_dir};
 use crate::secure::Credentials;
 use crate::table::{markdown, ratio, show};
@@ -76,7 +76,7 @@ fn rates(args: &Args, baton: &Path, dir: &Path, credentials: &Credentials) -> Re
                     args.rounds, case.label
                 );
                 let reached = match column {
-                    Column::Plain => Reached::plain(&ours)?,
+                    Column::Plain => ServerConnection::plain(&ours)?,
                     Column::Tls => with_tls(&ours, &authorities)?,
                     Column::ZooKeeper => with_tls(&theirs, &authorities)?,
                 };
@@ -103,9 +103,9 @@ fn rates(args: &Args, baton: &Path, dir: &Path, credentials: &Credentials) -> Re
     Ok(markdown(&head, &rows) + "\n")
 }
 
-fn with_tls<'a>(server: &Server, authorities: &'a Path) -> Result<Reached<'a>> {
+fn with_tls<'a>(server: &Server, authorities: &'a Path) -> Result<ServerConnection<'a>> {
     let addr = server.secure_addr().ok_or("no port with TLS")?;
-    Ok(Reached {
+    Ok(ServerConnection {
         servers: format!("tls://{addr}"),
         authorities: Some(authorities),
         pid: server.pid()?,

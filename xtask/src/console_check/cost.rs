@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_secs(40);
 const SETTLING: Duration = Duration::from_secs(8);
 
 /// A server to measure.
-pub(super) struct Measured<'a> {
+pub(super) struct MeasuredServer<'a> {
     pub(super) baton: &'a Path,
     pub(super) address: &'a str,
     pub(super) http: &'a str,
@@ -33,7 +33,7 @@ pub(super) struct Measured<'a> {
 }
 
 /// Measures, and prints two lines.
-pub(super) fn print(measured: &Measured<'_>) -> Result<()> {
+pub(super) fn print(measured: &MeasuredServer<'_>) -> Result<()> {
     let without = at_rest(measured)?;
     let page = Page::open(measured.http)?;
     thread::sleep(SETTLING);
@@ -77,7 +77,7 @@ pub(super) fn print(measured: &Measured<'_>) -> Result<()> {
 }
 
 /// The share of a core that the server takes while nothing changes.
-fn at_rest(measured: &Measured<'_>) -> Result<f64> {
+fn at_rest(measured: &MeasuredServer<'_>) -> Result<f64> {
     let gone = "the server has ended";
     let before = cpu_seconds(measured.pid).ok_or(gone)?;
     let began = Instant::now();
@@ -87,7 +87,7 @@ fn at_rest(measured: &Measured<'_>) -> Result<f64> {
 }
 
 /// Operations a second.
-fn under_load(measured: &Measured<'_>) -> Result<f64> {
+fn under_load(measured: &MeasuredServer<'_>) -> Result<f64> {
     let mut bench = Command::new(measured.baton);
     bench.args(["bench", "set", "--json", "--servers", measured.address]);
     bench.args(["--connections", "16", "--in-flight", "32"]);

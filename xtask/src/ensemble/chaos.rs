@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::folders::beside;
 use super::history::Operation;
 use super::load::{Client, PATIENCE, probe};
-use super::stage::{Report, Running, SERVERS, Settings, Stage};
+use super::stage::{ActiveRound, Report, SERVERS, Settings, Stage};
 use crate::Result;
 
 /// The index of the first client that asks a server at fault, behind those of the load.
@@ -63,12 +63,12 @@ impl Kind {
         }
     }
 
-    /// Whether the two others can go on by themselves.
+    /// Returns whether the two others can go on by themselves.
     const fn spares_others(self) -> bool {
         !matches!(self, Self::KillAll | Self::CutFromOne)
     }
 
-    /// Whether connections of clients stay, on which an answer from the past could come.
+    /// Returns whether connections of clients stay, on which an answer from the past could come.
     const fn leaves_connections(self) -> bool {
         matches!(self, Self::Pause | Self::Cut(_) | Self::CutFromOne)
     }
@@ -168,7 +168,7 @@ async fn disturb_again_and_again(stage: &mut Stage) -> Result<()> {
 
 async fn one_round(stage: &mut Stage, steps: &[Vec<Kind>]) -> Result<()> {
     let running = stage.begin().await?;
-    let mut probed = Probed::default();
+    let mut probed = ProbeCounts::default();
     for kinds in steps {
         let faults = choose_victims(stage, kinds).await?;
         let outcome = disturb(stage, &running, &faults, &mut probed).await;
@@ -220,7 +220,7 @@ async fn choose_victims(stage: &mut Stage, kinds: &[Kind]) -> Result<Vec<Fault>>
 
 /// Requests of clients of servers at fault in one round.
 #[derive(Debug, Default)]
-struct Probed {
+struct ProbeCounts {
     clients: usize,
     operations: Vec<Operation>,
 }
@@ -228,9 +228,9 @@ struct Probed {
 /// Has faults begin together, last for a while and end together.
 async fn disturb(
     stage: &mut Stage,
-    running: &Running,
+    running: &ActiveRound,
     faults: &[Fault],
-    probed: &mut Probed,
+    probed: &mut ProbeCounts,
 ) -> Result<()> {
     let mut probers = Vec::new();
     for fault in faults.iter().filter(|it| it.kind.leaves_connections()) {

@@ -15,13 +15,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::history::{Act, Ending, Operation, Outcome, Version, Zxid};
+use super::history::{Act, EndState, Operation, Outcome, Version, Zxid};
 
 /// More of them help nobody.
 const MOST_PROBLEMS: usize = 20;
 
 /// Returns what contradicts the rules.
-pub(super) fn check(operations: &[Operation], ending: &Ending) -> Vec<String> {
+pub(super) fn check(operations: &[Operation], ending: &EndState) -> Vec<String> {
     let mut problems = Vec::new();
     refusals(operations, &mut problems);
     created(operations, ending, &mut problems);
@@ -36,10 +36,10 @@ pub(super) fn check(operations: &[Operation], ending: &Ending) -> Vec<String> {
 }
 
 /// A write whose place in the order of all writes is known, from its answer or from the ending.
-struct Placed<'a> {
+struct PlacedWrite<'a> {
     zxid: Zxid,
     operation: &'a Operation,
-    /// When it was acknowledged; `None` for one that never was.
+    /// Time at which it was acknowledged; `None` for one that never was.
     acknowledged: Option<Duration>,
 }
 
@@ -66,7 +66,7 @@ fn refusals(operations: &[Operation], problems: &mut Vec<String>) {
 }
 
 /// Rule 1, for creates.
-fn created(operations: &[Operation], ending: &Ending, problems: &mut Vec<String>) {
+fn created(operations: &[Operation], ending: &EndState, problems: &mut Vec<String>) {
     let mut there: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for (created, value) in &ending.created {
         there.entry(value).or_default().push(created);
@@ -107,7 +107,7 @@ fn created(operations: &[Operation], ending: &Ending, problems: &mut Vec<String>
 }
 
 /// Rule 2.
-fn numbers(ending: &Ending, problems: &mut Vec<String>) {
+fn numbers(ending: &EndState, problems: &mut Vec<String>) {
     let mut in_order: Vec<_> = ending.created.iter().map(|(created, _)| created).collect();
     in_order.sort_by_key(|created| created.zxid);
     for (expected, created) in (0_u64..).zip(in_order) {
@@ -124,7 +124,7 @@ fn numbers(ending: &Ending, problems: &mut Vec<String>) {
 }
 
 /// All writes whose zxid is known, in the order of the zxids.
-fn placed<'a>(operations: &'a [Operation], ending: &Ending) -> Vec<Placed<'a>> {
+fn placed<'a>(operations: &'a [Operation], ending: &EndState) -> Vec<PlacedWrite<'a>> {
     let created = ending
         .created
         .iter()
@@ -137,7 +137,7 @@ fn placed<'a>(operations: &'a [Operation], ending: &Ending) -> Vec<Placed<'a>> {
     let mut all = Vec::new();
     for operation in operations {
         if let Some(zxid) = operation.act.zxid() {
-            all.push(Placed {
+            all.push(PlacedWrite {
                 zxid,
                 operation,
                 acknowledged: Some(operation.ended),
@@ -145,7 +145,7 @@ fn placed<'a>(operations: &'a [Operation], ending: &Ending) -> Vec<Placed<'a>> {
         } else if !matches!(operation.act, Act::Read { .. })
             && let Some(zxid) = at_the_end.get(&*operation.value())
         {
-            all.push(Placed {
+            all.push(PlacedWrite {
                 zxid: *zxid,
                 operation,
                 acknowledged: None,
@@ -157,8 +157,8 @@ fn placed<'a>(operations: &'a [Operation], ending: &Ending) -> Vec<Placed<'a>> {
 }
 
 /// Rule 3.
-fn order_of_clients(writes: &[Placed<'_>], problems: &mut Vec<String>) {
-    let mut last: BTreeMap<usize, &Placed<'_>> = BTreeMap::new();
+fn order_of_clients(writes: &[PlacedWrite<'_>], problems: &mut Vec<String>) {
+    let mut last: BTreeMap<usize, &PlacedWrite<'_>> = BTreeMap::new();
     for write in writes {
         let before = last.insert(write.operation.client, write);
         if let Some(before) = before
@@ -176,7 +176,7 @@ fn order_of_clients(writes: &[Placed<'_>], problems: &mut Vec<String>) {
 }
 
 /// Rule 4, and that no zxid was given twice.
-fn order_in_time(writes: &[Placed<'_>], problems: &mut Vec<String>) {
+fn order_in_time(writes: &[PlacedWrite<'_>], problems: &mut Vec<String>) {
     for pair in writes.windows(2) {
         if let [one, next] = pair
             && one.zxid == next.zxid
@@ -190,7 +190,7 @@ fn order_in_time(writes: &[Placed<'_>], problems: &mut Vec<String>) {
         }
     }
     // The one with a higher zxid that was acknowledged first.
-    let mut earliest: Option<(&Placed<'_>, Duration)> = None;
+    let mut earliest: Option<(&PlacedWrite<'_>, Duration)> = None;
     for write in writes.iter().rev() {
         if let Some((later, acknowledged)) = earliest
             && acknowledged < write.operation.begun
@@ -213,7 +213,7 @@ fn order_in_time(writes: &[Placed<'_>], problems: &mut Vec<String>) {
 }
 
 /// Rule 5, and rule 1 for sets.
-fn registers(operations: &[Operation], ending: &Ending, problems: &mut Vec<String>) {
+fn registers(operations: &[Operation], ending: &EndState, problems: &mut Vec<String>) {
     for (register, (value, at_the_end)) in ending.registers.iter().enumerate() {
         let sets = operations
             .iter()
@@ -384,7 +384,7 @@ mod tests {
     }
 
     /// Two clients, of which one does not know what became of its second create.
-    fn sound() -> (Vec<Operation>, Ending) {
+    fn sound() -> (Vec<Operation>, EndState) {
         let operations = vec![
             operation(0, 0, (0, 10), Act::Create(Outcome::Done(node(0, 5)))),
             operation(0, 1, (1, 40), Act::Create(Outcome::Unknown)),
@@ -394,7 +394,7 @@ mod tests {
             operation(1, 2, (31, 32), read(true, version(2, 9))),
             operation(0, 3, (50, 60), Act::Create(Outcome::Done(node(2, 11)))),
         ];
-        let ending = Ending {
+        let ending = EndState {
             created: vec![
                 (node(0, 5), "0-0".to_owned()),
                 (node(1, 7), "0-1".to_owned()),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     /// The problem that is found when `spoil` has changed the sound history.
-    fn found(spoil: impl FnOnce(&mut Vec<Operation>, &mut Ending)) -> String {
+    fn found(spoil: impl FnOnce(&mut Vec<Operation>, &mut EndState)) -> String {
         let (mut operations, mut ending) = sound();
         spoil(&mut operations, &mut ending);
         check(&operations, &ending).join("\n")

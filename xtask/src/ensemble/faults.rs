@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::gaps::Fault;
 use super::history::Operation;
 use super::load::{Client, PATIENCE, probe};
-use super::stage::{Report, Running, SERVERS, Settings, Stage};
+use super::stage::{ActiveRound, Report, SERVERS, Settings, Stage};
 use crate::Result;
 
 /// The index of the client that asks a leader at fault, behind those of the load.
@@ -80,7 +80,7 @@ async fn prober(stage: &mut Stage, leader: usize) -> Result<Client> {
 /// Once the others have another leader, requests are sent to the old one; the fault goes on.
 async fn ask_while_others_go_on(
     stage: &mut Stage,
-    running: &Running,
+    running: &ActiveRound,
     clients: &[usize],
     prober: &Client,
     at: Duration,
@@ -95,18 +95,18 @@ async fn ask_while_others_go_on(
 
 /// Connections that are cut.
 #[derive(Debug, Clone, Copy)]
-enum Cut {
+enum CutConnections {
     /// The leader from both others.
     Off(&'static [Direction]),
     /// The leader from one of the others.
     FromOne,
 }
 
-const CUTS: [Cut; 4] = [
-    Cut::Off(&Direction::BOTH),
-    Cut::Off(&[Direction::Outgoing]),
-    Cut::Off(&[Direction::Incoming]),
-    Cut::FromOne,
+const CUTS: [CutConnections; 4] = [
+    CutConnections::Off(&Direction::BOTH),
+    CutConnections::Off(&[Direction::Outgoing]),
+    CutConnections::Off(&[Direction::Incoming]),
+    CutConnections::FromOne,
 ];
 
 /// The leader is cut off, both ways, one way, and from one of the others only.
@@ -123,9 +123,9 @@ async fn cut_leaders(stage: &mut Stage) -> Result<()> {
         let leader = stage.ensemble.wait_leader().await?;
         let running = stage.begin().await?;
         let clients = match cut {
-            Cut::Off(_) => Stage::others(leader),
+            CutConnections::Off(_) => Stage::others(leader),
             // The third one still has a leader, and the leader a majority.
-            Cut::FromOne => Stage::others((leader + 1) % SERVERS),
+            CutConnections::FromOne => Stage::others((leader + 1) % SERVERS),
         };
         let prober = prober(stage, leader).await?;
         let pause = stage.pause();
@@ -144,14 +144,14 @@ async fn cut_leaders(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-fn set_cut(stage: &Stage, leader: usize, cut: Cut, is_cut: bool) {
+fn set_cut(stage: &Stage, leader: usize, cut: CutConnections, is_cut: bool) {
     match cut {
-        Cut::Off(directions) => {
+        CutConnections::Off(directions) => {
             for direction in directions {
                 stage.ensemble.set_cut_one_way(leader, *direction, is_cut);
             }
         }
-        Cut::FromOne => {
+        CutConnections::FromOne => {
             let other = (leader + 1) % SERVERS;
             stage.ensemble.set_cut_between(leader, other, is_cut);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::load::PATIENCE;
-use super::stage::{Report, Running, SERVERS, Settings, Stage};
+use super::stage::{ActiveRound, Report, SERVERS, Settings, Stage};
 use crate::Result;
 
 /// Time for which nothing may be acknowledged that needs the vote of a server that has none.
@@ -100,7 +100,7 @@ async fn start_older_copies(stage: &mut Stage) -> Result<()> {
 }
 
 /// No write that begins from now on is acknowledged by anyone.
-async fn expect_no_majority(stage: &Stage, running: &Running) -> Result<()> {
+async fn expect_no_majority(stage: &Stage, running: &ActiveRound) -> Result<()> {
     let moment = stage.clock.now();
     sleep(QUIET).await;
     let all: Vec<usize> = (0..SERVERS).collect();

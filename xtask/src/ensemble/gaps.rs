@@ -8,7 +8,7 @@ use super::history::Operation;
 /// A fault, and whose writes it must not hold up for long.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
-    /// When it began, on the clock of the run.
+    /// Time at which it began, on the clock of the run.
     pub(super) at: Duration,
     /// End of its effects.
     pub(super) until: Duration,

@@ -88,7 +88,7 @@ impl Act {
         }
     }
 
-    /// Whether it is a write whose fate the client does not know, or that was not sent.
+    /// Returns whether it is a write whose fate the client does not know, or that was not sent.
     pub(super) fn is_lost_write(&self) -> bool {
         match self {
             Self::Create(outcome) => outcome.done().is_none(),
@@ -124,7 +124,7 @@ pub(super) fn value(client: usize, number: u64) -> String {
 
 /// State that one server shows when all operations of a round have ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Ending {
+pub(super) struct EndState {
     /// The sequential znodes, with their data.
     pub(super) created: Vec<(Created, String)>,
     /// The data and the version of each register.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
-use super::history::{Act, Created, Ending, Operation, Outcome, Version, value};
+use super::history::{Act, Created, EndState, Operation, Outcome, Version, value};
 use crate::Result;
 
 /// Longer than anything takes on a busy machine.
@@ -101,7 +101,7 @@ impl Round {
     }
 
     /// Reads what is there, as the client's server shows it once it has caught up.
-    pub(super) async fn ending(&self, client: &Client) -> Result<Ending> {
+    pub(super) async fn ending(&self, client: &Client) -> Result<EndState> {
         let read = async {
             loop {
                 match self.read(&client.session).await {
@@ -114,11 +114,11 @@ impl Round {
         Ok(timeout(PATIENCE, read).await??)
     }
 
-    async fn read(&self, session: &Session) -> std::result::Result<Ending, Error> {
+    async fn read(&self, session: &Session) -> std::result::Result<EndState, Error> {
         let queue = self.queue();
         let read = session.read_latest("/", |session| session.children(&queue));
         let names = read.await?.names;
-        let mut ending = Ending::default();
+        let mut ending = EndState::default();
         for names in names.chunks(IN_FLIGHT) {
             let reads = names.iter().map(|name| {
                 let read = session.get_data(&format!("{queue}/{name}"));
@@ -220,7 +220,7 @@ pub(super) async fn catch_up(client: &Client) -> Result<()> {
     Ok(timeout(PATIENCE, catch_up).await??)
 }
 
-/// Whether an operation has no answer, for which the server is not to blame.
+/// Returns whether an operation has no answer, for which the server is not to blame.
 fn is_lost(error: &Error) -> bool {
     matches!(
         error,
@@ -249,7 +249,7 @@ pub(super) struct Load {
 #[derive(Debug)]
 struct Worker {
     client: Client,
-    /// When the newest acknowledged write was begun.
+    /// Time at which the newest acknowledged write was begun.
     acknowledged: watch::Receiver<Duration>,
     task: JoinHandle<Vec<Operation>>,
 }
@@ -260,7 +260,7 @@ impl Load {
         let (stop, stopped) = watch::channel(false);
         let start = |client: &Client| {
             let (progress, acknowledged) = watch::channel(Duration::ZERO);
-            let work = Work {
+            let work = ClientWork {
                 client: client.clone(),
                 round: round.clone(),
                 clock,
@@ -304,7 +304,7 @@ impl Load {
         Ok(())
     }
 
-    /// Whether a write of one of these clients was acknowledged that began after `moment`.
+    /// Returns whether a write of one of these clients was acknowledged that began after `moment`.
     pub(super) fn has_gone_on(&self, clients: &[usize], moment: Duration) -> bool {
         let counted = |worker: &&Worker| clients.contains(&worker.client.index);
         let mut workers = self.clients.iter().filter(counted);
@@ -332,9 +332,9 @@ impl Load {
 /// became of them.
 pub(super) fn probe(client: &Client, round: &Round, clock: RunClock) -> JoinHandle<Vec<Operation>> {
     let mut answers = Vec::new();
-    // One of each, as [`Work::submit`] counts them.
+    // One of each, as [`ClientWork::submit`] counts them.
     for number in [0, 1, 7] {
-        let work = Work {
+        let work = ClientWork {
             client: client.clone(),
             round: round.clone(),
             clock,
@@ -365,7 +365,7 @@ pub(super) fn probe(client: &Client, round: &Round, clock: RunClock) -> JoinHand
 type Answer = Pin<Box<dyn Future<Output = (Act, Duration)> + Send>>;
 
 /// The work of one client.
-struct Work {
+struct ClientWork {
     client: Client,
     round: Round,
     clock: RunClock,
@@ -374,7 +374,7 @@ struct Work {
     progress: watch::Sender<Duration>,
 }
 
-impl Work {
+impl ClientWork {
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> Vec<Operation> {
         let mut done = Vec::new();
         let mut waiting: VecDeque<(u64, Duration, Answer)> = VecDeque::new();

@@ -17,7 +17,7 @@ use super::exclusion::{self, Line};
 use super::load::PATIENCE;
 use super::stage::{Report, SERVERS, Settings, Stage};
 use crate::Result;
-use crate::process::Owned;
+use crate::process::OwnedChild;
 
 const PATH: &str = "/deploy";
 /// The session of who holds the lock outlives each fault.
@@ -38,11 +38,11 @@ const PASS: &str =
     "for beat in 1 2 3 4; do echo \"$BATON_TOKEN $(date +%s%N) $0\" >> lines; sleep 0.02; done";
 
 /// A folder in which commands run under the lock.
-struct Home {
+struct LockFolder {
     dir: TempDir,
 }
 
-impl Home {
+impl LockFolder {
     fn new() -> Result<Self> {
         Ok(Self {
             dir: tempfile::tempdir()?,
@@ -176,14 +176,14 @@ impl Fault {
 }
 
 async fn hold_through_all(stage: &mut Stage) -> Result<()> {
-    let (home, baton) = (Home::new()?, stage.settings.baton()?);
+    let (home, baton) = (LockFolder::new()?, stage.settings.baton()?);
     let servers = stage.ensemble.connect_string();
     let command = |script, who| home.lock(&baton, &servers, HELD_TIMEOUT, script, who);
-    let mut holder = Owned::start(&mut command(HOLD, "holder"))?;
+    let mut holder = OwnedChild::start(&mut command(HOLD, "holder"))?;
     until(|| Ok(!home.lines().is_empty())).await?;
     let mut waiters = Vec::new();
     for who in ["first", "second"] {
-        waiters.push(Owned::start(&mut command(PASS, who))?);
+        waiters.push(OwnedChild::start(&mut command(PASS, who))?);
     }
     let mut faults = FAULTS.into_iter().cycle();
     while stage.has_next_run() {
@@ -217,7 +217,7 @@ async fn hold_through_all(stage: &mut Stage) -> Result<()> {
 }
 
 /// Waits until a command has ended, which it must have done without complaint.
-async fn ended(command: &mut Owned) -> Result<()> {
+async fn ended(command: &mut OwnedChild) -> Result<()> {
     let mut status: Option<ExitStatus> = None;
     until(|| {
         status = command.0.try_wait()?;
@@ -244,17 +244,17 @@ async fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
 
 /// Results of the commands that one taker has started.
 #[derive(Debug, Default)]
-struct Taken {
+struct TakerResults {
     whole: usize,
     lost: usize,
     others: Vec<String>,
 }
 
 async fn hand_on(stage: &mut Stage) -> Result<()> {
-    let (home, baton) = (Home::new()?, stage.settings.baton()?);
+    let (home, baton) = (LockFolder::new()?, stage.settings.baton()?);
     let servers = stage.ensemble.connect_string();
     let stop = Arc::new(AtomicBool::new(false));
-    let takers: Vec<JoinHandle<Taken>> = ["first", "second"]
+    let takers: Vec<JoinHandle<TakerResults>> = ["first", "second"]
         .into_iter()
         .map(|who| {
             let mut command = home.lock(&baton, &servers, HANDED_TIMEOUT, PASS, who);
@@ -282,7 +282,7 @@ async fn hand_on(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-async fn fail_under_takers(stage: &mut Stage, home: &Home) -> Result<()> {
+async fn fail_under_takers(stage: &mut Stage, home: &LockFolder) -> Result<()> {
     let mut faults = FAULTS.into_iter().cycle();
     while stage.has_next_run() {
         let before = exclusion::holders(&home.lines());
@@ -298,10 +298,10 @@ async fn fail_under_takers(stage: &mut Stage, home: &Home) -> Result<()> {
     Ok(())
 }
 
-fn take_again_and_again(command: &mut Command, stop: &AtomicBool) -> Taken {
-    let mut taken = Taken::default();
+fn take_again_and_again(command: &mut Command, stop: &AtomicBool) -> TakerResults {
+    let mut taken = TakerResults::default();
     while !stop.load(Ordering::Relaxed) {
-        match Owned::start(command).and_then(|mut child| Ok(child.0.wait()?)) {
+        match OwnedChild::start(command).and_then(|mut child| Ok(child.0.wait()?)) {
             Ok(status) if status.success() => taken.whole += 1,
             Ok(status) if status.code() == Some(LOST) => taken.lost += 1,
             Ok(status) => taken.others.push(status.to_string()),

@@ -177,7 +177,7 @@ impl Trial {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether it is about what only Baton promises, or about Baton's wires.
+    /// Returns whether it is about what only Baton promises, or about Baton's wires.
     fn is_for_baton_only(self) -> bool {
         matches!(
             self,

@@ -125,7 +125,7 @@ pub(super) struct Stage {
 
 /// A round that is under way.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct ActiveRound {
     pub(super) round: Round,
     pub(super) load: Load,
     /// Number of connections of each client when it began.
@@ -187,7 +187,7 @@ impl Stage {
         })
     }
 
-    /// Whether another run is due. Counts it.
+    /// Returns whether another run is due. Counts it.
     pub(super) fn has_next_run(&mut self) -> bool {
         let has_time = self
             .settings
@@ -220,7 +220,7 @@ impl Stage {
         &mut self,
         index: usize,
         program: Option<&Path>,
-        running: &Running,
+        running: &ActiveRound,
     ) -> Result<Fault> {
         let at = self.clock.now();
         let server = self.server(index)?;
@@ -246,7 +246,7 @@ impl Stage {
     }
 
     /// Has all clients begin a new round, and waits until the writes of each are acknowledged.
-    pub(super) async fn begin(&mut self) -> Result<Running> {
+    pub(super) async fn begin(&mut self) -> Result<ActiveRound> {
         self.rounds += 1;
         let maker = self.clients.first().ok_or("there is no client")?;
         let round = Round::make(&format!("/round-{}", self.rounds), maker).await?;
@@ -255,7 +255,7 @@ impl Stage {
             load::catch_up(client).await?;
         }
         let load = Load::start(&self.clients, &round, self.clock, self.settings.rate);
-        let running = Running {
+        let running = ActiveRound {
             round,
             load,
             connections: self
@@ -270,7 +270,7 @@ impl Stage {
     }
 
     /// Waits until every client's writes are acknowledged again.
-    pub(super) async fn all_go_on(&self, running: &Running) -> Result<()> {
+    pub(super) async fn all_go_on(&self, running: &ActiveRound) -> Result<()> {
         let all: Vec<usize> = self.clients.iter().map(|client| client.index).collect();
         running.load.goes_on(&all, self.clock.now()).await
     }
@@ -278,11 +278,11 @@ impl Stage {
     /// Ends a round: measures the faults, and checks the history against what every server shows.
     pub(super) async fn end(
         &mut self,
-        running: Running,
+        running: ActiveRound,
         faults: &[Fault],
         more: Vec<Operation>,
     ) -> Result<()> {
-        let Running {
+        let ActiveRound {
             round,
             load,
             connections,

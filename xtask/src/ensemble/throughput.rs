@@ -20,7 +20,7 @@ const JAVA: [&str; 2] = ["-Xmx1g", "-XX:TieredStopAtLevel=4"];
 
 /// To whom the clients connect.
 #[derive(Debug, Clone, Copy)]
-enum Through {
+enum ClientTarget {
     Leader,
     Follower,
     All,
@@ -32,10 +32,10 @@ struct Case {
     what: &'static str,
     connections: u32,
     in_flight: u32,
-    through: Through,
+    through: ClientTarget,
 }
 
-const fn many(workload: &'static str, what: &'static str, through: Through) -> Case {
+const fn many(workload: &'static str, what: &'static str, through: ClientTarget) -> Case {
     Case {
         workload,
         what,
@@ -45,7 +45,7 @@ const fn many(workload: &'static str, what: &'static str, through: Through) -> C
     }
 }
 
-const fn one(through: Through) -> Case {
+const fn one(through: ClientTarget) -> Case {
     Case {
         workload: "set",
         what: "set",
@@ -56,24 +56,24 @@ const fn one(through: Through) -> Case {
 }
 
 const CASES: [Case; 10] = [
-    many("set", "set", Through::Follower),
-    many("set", "set", Through::All),
-    many("create", "create", Through::Follower),
-    many("create", "create", Through::All),
-    many("get", "get", Through::Follower),
-    many("get", "get", Through::All),
-    many("mixed", "four gets to a set", Through::Follower),
-    many("mixed", "four gets to a set", Through::All),
-    one(Through::Leader),
-    one(Through::Follower),
+    many("set", "set", ClientTarget::Follower),
+    many("set", "set", ClientTarget::All),
+    many("create", "create", ClientTarget::Follower),
+    many("create", "create", ClientTarget::All),
+    many("get", "get", ClientTarget::Follower),
+    many("get", "get", ClientTarget::All),
+    many("mixed", "four gets to a set", ClientTarget::Follower),
+    many("mixed", "four gets to a set", ClientTarget::All),
+    one(ClientTarget::Leader),
+    one(ClientTarget::Follower),
 ];
 
 impl Case {
     fn label(&self) -> String {
         let through = match self.through {
-            Through::Leader => "the leader",
-            Through::Follower => "a follower",
-            Through::All => "all",
+            ClientTarget::Leader => "the leader",
+            ClientTarget::Follower => "a follower",
+            ClientTarget::All => "all",
         };
         let (connections, in_flight) = (self.connections, self.in_flight);
         format!("{}, {connections}×{in_flight}, {through}", self.what)
@@ -81,7 +81,7 @@ impl Case {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Measured {
+struct Throughput {
     ops_per_second: Series,
     cpu_us_per_op: Series,
     p50_us: Series,
@@ -114,7 +114,7 @@ pub(super) async fn take(
         let labels: Vec<String> = CASES.iter().map(Case::label).collect();
         return Err(format!("no such row; there are: {}", labels.join("; ")).into());
     }
-    let mut book = vec![[Measured::default(), Measured::default()]; cases.len()];
+    let mut book = vec![[Throughput::default(), Throughput::default()]; cases.len()];
     for round in 1..=rounds {
         for (case, measured) in cases.iter().zip(&mut book) {
             for (ensemble, measured) in ensembles.iter().zip(measured) {
@@ -136,13 +136,13 @@ async fn measure(
     case: &Case,
     ensemble: &Ensemble,
     seconds: u64,
-    measured: &mut Measured,
+    measured: &mut Throughput,
 ) -> Result<()> {
     let leader = ensemble.wait_leader().await?;
     let server = match case.through {
-        Through::Leader => Some(leader),
-        Through::Follower => Some((leader + 1) % SERVERS),
-        Through::All => None,
+        ClientTarget::Leader => Some(leader),
+        ClientTarget::Follower => Some((leader + 1) % SERVERS),
+        ClientTarget::All => None,
     };
     let servers = match server.and_then(|index| ensemble.servers().get(index)) {
         Some(server) => server.connect_string(),
@@ -171,12 +171,12 @@ async fn measure(
     Ok(())
 }
 
-fn render(cases: &[&Case], book: &[[Measured; 2]], rounds: usize, seconds: u64) -> String {
+fn render(cases: &[&Case], book: &[[Throughput; 2]], rounds: usize, seconds: u64) -> String {
     let rows: Vec<Vec<String>> = cases
         .iter()
         .zip(book)
         .map(|(case, [theirs, ours])| {
-            let latency = |measured: &Measured| {
+            let latency = |measured: &Throughput| {
                 let (p50, p99) = (measured.p50_us.median(), measured.p99_us.median());
                 format!("{} / {}", show(p50), show(p99))
             };

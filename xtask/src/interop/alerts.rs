@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 use baton_testkit::{Ensemble, ServerOptions, Target};
 use serde_json::Value;
 
-use super::Done;
-use crate::process::{Owned, build_baton, free_port, succeed, work_dir};
+use super::PartEnd;
+use crate::process::{OwnedChild, build_baton, free_port, succeed, work_dir};
 use crate::{Result, root};
 
 /// Time that an alert may take to fire or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
+pub(super) fn run(dir: Option<&Path>) -> Result<PartEnd> {
     for tool in ["promtool", "prometheus"] {
         let asked = Command::new(tool).arg("--version").output();
         if !asked.is_ok_and(|asked| asked.status.success()) {
             let why = format!(
                 "{tool} is missing; install Debian's: apt-get install --no-install-recommends prometheus"
             );
-            return Ok(Done::Skipped(why));
+            return Ok(PartEnd::Skipped(why));
         }
     }
     let rules = root().join("packaging/prometheus");
@@ -48,7 +48,7 @@ pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
     let (baton, rules) = (build_baton()?, quick(&text)?);
     fires(&baton, &rules, work_dir(dir)?.path())?;
     tokio::runtime::Runtime::new()?.block_on(lags(&baton, &rules, work_dir(dir)?.path()))?;
-    Ok(Done::Passed)
+    Ok(PartEnd::Passed)
 }
 
 /// The expressions of a dashboard as rules that record them, so that promtool reads them. Grafana's
@@ -109,7 +109,7 @@ fn quick(rules: &str) -> Result<String> {
 fn fires(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
     let (port, http, page) = (free_port()?, free_port()?, free_port()?);
     let servers = format!("127.0.0.1:{port}");
-    let quiet = |command: &mut Command| Owned::start(command.stdout(Stdio::null()));
+    let quiet = |command: &mut Command| OwnedChild::start(command.stdout(Stdio::null()));
     let command = |args: &[&str]| {
         let mut command = Command::new(baton);
         command.args(args).env("BATON_SERVERS", &servers);
@@ -214,7 +214,12 @@ async fn lags(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
 }
 
 /// A Prometheus with these rules that reads these pages, and its own address.
-fn prometheus(rules: &str, pages: &[String], port: u16, dir: &Path) -> Result<(Owned, String)> {
+fn prometheus(
+    rules: &str,
+    pages: &[String],
+    port: u16,
+    dir: &Path,
+) -> Result<(OwnedChild, String)> {
     std::fs::write(dir.join("baton-alerts.yml"), rules)?;
     let config = dir.join("prometheus.yml");
     let targets: Vec<String> = pages.iter().map(|page| format!("\"{page}\"")).collect();
@@ -236,10 +241,10 @@ fn prometheus(rules: &str, pages: &[String], port: u16, dir: &Path) -> Result<(O
         .arg(format!("--web.listen-address={page}"))
         .arg("--log.level=warn")
         .stdout(Stdio::null());
-    Ok((Owned::start(&mut prometheus)?, page))
+    Ok((OwnedChild::start(&mut prometheus)?, page))
 }
 
-/// Whether this alert fires, for this path if it is not empty.
+/// Returns whether this alert fires, for this path if it is not empty.
 fn is_firing(prometheus: &str, alert: &str, path: &str) -> bool {
     firing(prometheus)
         .iter()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::command::output;
-use crate::process::{Kind, Owned, Server};
+use crate::process::{Kind, OwnedChild, Server};
 use crate::register::tally;
 use crate::{Result, java};
 
@@ -22,7 +22,7 @@ pub(super) fn run(kind: &Kind, baton: &Path, hand_overs: usize, dir: &Path) -> R
     let register = dir.join("register");
     std::fs::create_dir_all(&register)?;
     let server = Server::start(kind, &dir)?;
-    let mut curator = Owned::start(
+    let mut curator = OwnedChild::start(
         java::program("CuratorTurns")?
             .args([&server.addr(), LOCK])
             .arg(&register),

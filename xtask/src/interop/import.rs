@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::output;
-use crate::process::{Kind, Owned, Server, cpu_seconds, peak_mib};
+use crate::process::{Kind, OwnedChild, Server, cpu_seconds, peak_mib};
 use crate::{Result, java};
 
 const TOOL: &str = "TreeTool";
@@ -135,7 +135,7 @@ fn export(baton: &Path, from: &Path, to: &Path) -> Command {
 /// Runs a command; what it said, how long it took, and the most memory that it had.
 fn timed(name: &str, command: &mut Command) -> Result<String> {
     let begin = Instant::now();
-    let mut child = Owned::start(command.stdout(Stdio::null()))?;
+    let mut child = OwnedChild::start(command.stdout(Stdio::null()))?;
     let (mut cpu, mut mib) = (0.0, 0);
     let status = loop {
         // Both only grow; of a child that has just ended the measurements are gone.

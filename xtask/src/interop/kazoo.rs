@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Done, PAGE};
+use super::{PAGE, PartEnd};
 use crate::command::{output, target_dir};
 use crate::process::build_baton;
 use crate::{Result, page, root};
@@ -24,7 +24,7 @@ const OF_VERSION_1: [&str; 2] = ["server_cert", "client_cert"];
 const SIZES: [u8; 2] = [1, 3];
 
 /// Runs the suite, if there is a pack, and writes what missed into the page.
-pub(super) fn run(named: Option<&Path>, dry: bool) -> Result<Done> {
+pub(super) fn run(named: Option<&Path>, dry: bool) -> Result<PartEnd> {
     let folder = named.map_or_else(|| root().join(BESIDE), Path::to_owned);
     let script = folder.join(SCRIPT);
     if !script.is_file() {
@@ -33,7 +33,7 @@ pub(super) fn run(named: Option<&Path>, dry: bool) -> Result<Done> {
         } else {
             format!("no {BESIDE}/{SCRIPT}; name the pack's folder by --kazoo DIR")
         };
-        return Ok(Done::Skipped(missing));
+        return Ok(PartEnd::Skipped(missing));
     }
     let baton = std::path::absolute(build_baton()?)?;
     let cache = target_dir()?.join("xtask-kazoo");
@@ -55,7 +55,7 @@ pub(super) fn run(named: Option<&Path>, dry: bool) -> Result<Done> {
         page::replace(PAGE, "kazoo's own tests", &texts.join("\n\n"))?;
     }
     match missed.as_slice() {
-        [] => Ok(Done::Passed),
+        [] => Ok(PartEnd::Passed),
         some => Err(format!("kazoo's tests missed: {}", some.join(", ")).into()),
     }
 }

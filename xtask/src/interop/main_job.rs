@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::command::output;
-use crate::process::{Ensemble, Kind, Owned, Server};
+use crate::process::{Ensemble, Kind, OwnedChild, Server};
 use crate::register::tally;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -215,8 +215,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn hold(&self, path: &str, script: &str) -> Result<Owned> {
-        Owned::start(self.lock(path).args(["--", "sh", "-c", script]))
+    fn hold(&self, path: &str, script: &str) -> Result<OwnedChild> {
+        OwnedChild::start(self.lock(path).args(["--", "sh", "-c", script]))
     }
 
     fn put_items(&self) -> Result<()> {
@@ -257,7 +257,7 @@ fn await_that(what: &str, done: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process still runs; one that ended and was not yet reaped does not.
+/// Returns whether a process still runs; one that ended and was not yet reaped does not.
 fn alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')

@@ -153,8 +153,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         let name = server_name(target);
         for (run, rows) in [
-            (queues::run as Shared, &mut queue_rows),
-            (meetings::run as Shared, &mut meeting_rows),
+            (queues::run as SharedTrial, &mut queue_rows),
+            (meetings::run as SharedTrial, &mut meeting_rows),
         ] {
             let (found, broken) = run(&servers, &name, &args.group)?;
             rows.extend(found);
@@ -188,7 +188,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Runs what is shared on a server; rows, and what is wrong.
-type Shared = fn(&str, &str, &str) -> Result<(Vec<Vec<String>>, Vec<String>)>;
+type SharedTrial = fn(&str, &str, &str) -> Result<(Vec<Vec<String>>, Vec<String>)>;
 
 fn server_name(target: Target) -> String {
     match target {

@@ -18,49 +18,49 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(8);
 
 /// Two names of one queue.
-struct Shared {
+struct SharedNames {
     name: &'static str,
     ours: &'static str,
     theirs: &'static str,
 }
 
-const QUEUES: &[Shared] = &[
-    Shared {
+const QUEUES: &[SharedNames] = &[
+    SharedNames {
         name: "`DistributedQueue` and zookeeper-recipes `DistributedQueue`",
         ours: "baton-queue:qn",
         theirs: "zk-queue",
     },
-    Shared {
+    SharedNames {
         name: "`DistributedQueue` and Curator `SimpleDistributedQueue`",
         ours: "baton-queue:qn",
         theirs: "curator-queue",
     },
-    Shared {
+    SharedNames {
         name: "`DistributedQueue` (`queue-`) and Curator `DistributedQueue`",
         ours: "baton-queue:curator",
         theirs: "curator-fifo",
     },
-    Shared {
+    SharedNames {
         name: "`LockingQueue` and Curator `DistributedQueue` with a lock path",
         ours: "baton-locking:curator",
         theirs: "curator-locked-fifo",
     },
-    Shared {
+    SharedNames {
         name: "`PriorityQueue` and Curator `DistributedPriorityQueue`",
         ours: "baton-priority",
         theirs: "curator-priority",
     },
-    Shared {
+    SharedNames {
         name: "`DelayQueue` and Curator `DistributedDelayQueue`",
         ours: "baton-delay",
         theirs: "curator-delay",
     },
-    Shared {
+    SharedNames {
         name: "`DistributedQueue` (`entry-`) and kazoo `Queue`",
         ours: "baton-queue:kazoo",
         theirs: "kazoo-queue",
     },
-    Shared {
+    SharedNames {
         name: "`LockingQueue` and kazoo `LockingQueue`",
         ours: "baton-locking:kazoo",
         theirs: "kazoo-locking-queue",
@@ -115,7 +115,7 @@ struct Outcome {
     missing: usize,
 }
 
-fn share(queue: &Shared, servers: &str, path: &str) -> Result<Outcome> {
+fn share(queue: &SharedNames, servers: &str, path: &str) -> Result<Outcome> {
     let log = Log::default();
     let start = |recipe| {
         Peer::start(

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use baton_testkit::{Ensemble, Proxy, ServerOptions, Target, TestServer, Variant};
 use tokio::runtime::Runtime;
 
-use super::{Args, OnServer, PAGE};
+use super::{Args, PAGE, ServerPart};
 use crate::command::target_dir;
-use crate::process::{Kind, Owned, Server, build_baton, work_dir};
+use crate::process::{Kind, OwnedChild, Server, build_baton, work_dir};
 use crate::{Result, java, page, table};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(8);
@@ -57,7 +57,7 @@ const HEAD: [&str; 8] = [
 pub(super) fn run(args: &Args) -> Result<()> {
     java::require()?;
     java::compile()?;
-    let kind = match args.server.map(OnServer::target) {
+    let kind = match args.server.map(ServerPart::target) {
         Some(Target::ZooKeeper) => Kind::ZooKeeper,
         _ => Kind::Baton(build_baton()?),
     };
@@ -77,8 +77,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         load.broken.push(error.to_string());
     }
     let (name, section) = match &servers.running {
-        Running::One(_) => (kind.name().to_owned(), "curator soak"),
-        Running::Several { .. } => (
+        KilledProcess::One(_) => (kind.name().to_owned(), "curator soak"),
+        KilledProcess::Several { .. } => (
             format!("{} servers, {}", args.servers, kind.name()),
             "curator soak on several",
         ),
@@ -102,12 +102,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// The servers under the soak.
 struct Servers {
-    running: Running,
+    running: KilledProcess,
     runtime: Runtime,
 }
 
 /// Process that is killed.
-enum Running {
+enum KilledProcess {
     One(Server),
     /// One after the other: the index of the next one.
     Several {
@@ -119,7 +119,7 @@ enum Running {
 impl Servers {
     fn start(kind: &Kind, count: usize, dir: &Path, runtime: Runtime) -> Result<Self> {
         if count == 1 {
-            let running = Running::One(Server::start(kind, dir)?);
+            let running = KilledProcess::One(Server::start(kind, dir)?);
             return Ok(Self { running, runtime });
         }
         let (target, baton) = match kind {
@@ -133,14 +133,14 @@ impl Servers {
         };
         let started = Ensemble::start_processes(target, count, options);
         let ensemble = runtime.block_on(started)?;
-        let running = Running::Several { ensemble, next: 0 };
+        let running = KilledProcess::Several { ensemble, next: 0 };
         Ok(Self { running, runtime })
     }
 
     fn addrs(&self) -> Result<Vec<SocketAddr>> {
         Ok(match &self.running {
-            Running::One(server) => vec![server.addr().parse()?],
-            Running::Several { ensemble, .. } => {
+            KilledProcess::One(server) => vec![server.addr().parse()?],
+            KilledProcess::Several { ensemble, .. } => {
                 ensemble.servers().iter().map(TestServer::addr).collect()
             }
         })
@@ -149,13 +149,13 @@ impl Servers {
     /// The servers as clients take them that connect without a proxy.
     fn connect_string(&self) -> String {
         match &self.running {
-            Running::One(server) => server.addr(),
-            Running::Several { ensemble, .. } => ensemble.connect_string(),
+            KilledProcess::One(server) => server.addr(),
+            KilledProcess::Several { ensemble, .. } => ensemble.connect_string(),
         }
     }
 
     /// Two ways to each server.
-    fn ways(&self) -> Result<Ways> {
+    fn ways(&self) -> Result<ProxyTable> {
         let addrs = self.addrs()?;
         let proxies = || -> Result<Vec<Proxy>> {
             let start = |addr: &SocketAddr| -> Result<Proxy> {
@@ -163,7 +163,7 @@ impl Servers {
             };
             addrs.iter().map(start).collect()
         };
-        Ok(Ways {
+        Ok(ProxyTable {
             lasting: proxies()?,
             cut_off: proxies()?,
             mended_at: None,
@@ -173,12 +173,12 @@ impl Servers {
     /// Ends a server as a crash would and starts it again; of several, each in its turn.
     fn kill(&mut self, away: Duration) -> Result<()> {
         match &mut self.running {
-            Running::One(server) => {
+            KilledProcess::One(server) => {
                 server.kill();
                 thread::sleep(away);
                 server.restart()?;
             }
-            Running::Several { ensemble, next } => {
+            KilledProcess::Several { ensemble, next } => {
                 let index = *next;
                 *next = (index + 1) % ensemble.servers().len();
                 let server = ensemble.servers_mut().get_mut(index);
@@ -192,21 +192,21 @@ impl Servers {
 
     fn longest_away_ms(&self) -> u64 {
         match self.running {
-            Running::One(_) => LONGEST_AWAY_MS,
-            Running::Several { .. } => LONGEST_AWAY_OF_SEVERAL_MS,
+            KilledProcess::One(_) => LONGEST_AWAY_MS,
+            KilledProcess::Several { .. } => LONGEST_AWAY_OF_SEVERAL_MS,
         }
     }
 }
 
 /// The ways of the clients to the servers: a proxy to each.
-struct Ways {
+struct ProxyTable {
     lasting: Vec<Proxy>,
     cut_off: Vec<Proxy>,
-    /// When the way that is cut off is mended, while it is.
+    /// Time at which the way that is cut off is mended, while it is.
     mended_at: Option<Instant>,
 }
 
-impl Ways {
+impl ProxyTable {
     /// Those that are not cut off now.
     fn sound(&self) -> impl Iterator<Item = &Proxy> {
         let second = match self.mended_at {
@@ -240,7 +240,7 @@ impl Faults {
     fn inject(
         &mut self,
         servers: &mut Servers,
-        ways: &mut Ways,
+        ways: &mut ProxyTable,
         length: Duration,
         seed: u64,
     ) -> Result<()> {
@@ -297,10 +297,10 @@ impl Faults {
         Ok(())
     }
 
-    fn describe(&self, running: &Running) -> String {
+    fn describe(&self, running: &KilledProcess) -> String {
         let who = match running {
-            Running::One(_) => "the server",
-            Running::Several { .. } => "one server after the other",
+            KilledProcess::One(_) => "the server",
+            KilledProcess::Several { .. } => "one server after the other",
         };
         format!(
             "{who} killed {} times and away for up to {:.1} s, all connections cut {} times, nothing moving for up to {} s {} \
@@ -322,7 +322,7 @@ fn sleep_ms(millis: u64) {
 
 /// The process with all clients, and what it said.
 struct Load {
-    process: Owned,
+    process: OwnedChild,
     lines: mpsc::Receiver<String>,
     rows: Vec<Vec<String>>,
     broken: Vec<String>,
@@ -330,16 +330,16 @@ struct Load {
 
 impl Load {
     /// Starts it, and waits until all its clients are at work.
-    fn start(ways: &Ways, direct: &str, recipes: &str) -> Result<Self> {
+    fn start(ways: &ProxyTable, direct: &str, recipes: &str) -> Result<Self> {
         let log = File::options()
             .create(true)
             .append(true)
             .open(target_dir()?.join("xtask-peers.log"))?;
-        let mut process = Owned::start(
+        let mut process = OwnedChild::start(
             java::peer("CuratorSoak")?
                 .args([
-                    &Ways::connect_string(&ways.lasting),
-                    &Ways::connect_string(&ways.cut_off),
+                    &ProxyTable::connect_string(&ways.lasting),
+                    &ProxyTable::connect_string(&ways.cut_off),
                 ])
                 .args([direct, &SESSION_TIMEOUT.as_millis().to_string(), recipes])
                 .stdin(Stdio::piped())

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use baton_testkit::{CollectedSpan, Collector, Manners};
+use baton_testkit::{CollectedSpan, Collector, CollectorBehavior};
 
-use super::Done;
-use crate::process::{Owned, free_port, succeed, work_dir};
+use super::PartEnd;
+use crate::process::{OwnedChild, free_port, succeed, work_dir};
 use crate::{Result, command, root};
 
 /// The collector, as pip names it. Its package holds the program.
@@ -17,11 +17,11 @@ const ROTEL: &str = "rotel==0.0.1a15";
 /// Time that a process may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
+pub(super) fn run(dir: Option<&Path>) -> Result<PartEnd> {
     let rotel = match rotel() {
         Ok(rotel) => rotel,
         Err(error) => {
-            return Ok(Done::Skipped(format!(
+            return Ok(PartEnd::Skipped(format!(
                 "no collector: {error}; name rotel's program in BATON_ROTEL, or have python3-venv and pip \
                  install {ROTEL}"
             )));
@@ -29,7 +29,7 @@ pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
     };
     let baton = build()?;
     let dir = work_dir(dir)?;
-    let behind = Collector::start(Manners::Good)?;
+    let behind = Collector::start(CollectorBehavior::Good)?;
     let (port, grpc, clients) = (free_port()?, free_port()?, free_port()?);
     let mut collector = Command::new(rotel);
     collector.arg("start");
@@ -44,7 +44,7 @@ pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
     ] {
         collector.arg(flag).arg(value);
     }
-    let _collector = Owned::start(collector.current_dir(dir.path()).stdout(Stdio::null()))?;
+    let _collector = OwnedChild::start(collector.current_dir(dir.path()).stdout(Stdio::null()))?;
     listens("the collector", port)?;
     let servers = format!("127.0.0.1:{clients}");
     let traced = |args: &[&str]| {
@@ -60,7 +60,7 @@ pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
         traced
     };
     let serve = ["serve", "--ephemeral", "--listen", &servers];
-    let _server = Owned::start(traced(&serve).stdout(Stdio::null()))?;
+    let _server = OwnedChild::start(traced(&serve).stdout(Stdio::null()))?;
     listens("the server", clients)?;
     succeed(&mut traced(&[
         "lock",
@@ -92,7 +92,7 @@ pub(super) fn run(dir: Option<&Path>) -> Result<Done> {
         }
     }
     print(&spans, verb, 0);
-    Ok(Done::Passed)
+    Ok(PartEnd::Passed)
 }
 
 /// Prints a span and what is below it.

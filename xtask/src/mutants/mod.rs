@@ -42,11 +42,11 @@ use serde_json::json;
 use crate::{Result, command, root};
 use modules::{MODULES, Module};
 use mutant::Mutant;
-use report::{Excuses, Report, Tried};
+use report::{AllowedSurvivors, Report, TriedMutant};
 use results::{Results, Resume};
 use runner::{Outcome, Runner, summary};
 use sample::{Shard, changed_lines, draw, in_turns, touches};
-use tree::{Build, Chosen, Tree};
+use tree::{Build, ChosenMutant, Tree};
 
 /// Break the code in small ways, and see that a test fails each time.
 #[derive(Debug, clap::Args)]
@@ -107,7 +107,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let begin = Instant::now();
     let root = root();
-    let excuses = Excuses::read(&root)?;
+    let excuses = AllowedSurvivors::read(&root)?;
     let candidates = candidates(args, &root, &excuses)?;
     if args.list {
         let limit = args.limit();
@@ -249,7 +249,7 @@ impl Args {
 }
 
 /// The mutants in the order in which they are tried, more than are wanted: some will not compile.
-fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>> {
+fn candidates(args: &Args, root: &Path, excuses: &AllowedSurvivors) -> Result<Vec<ChosenMutant>> {
     let changed = match &args.in_diff {
         Some(base) => Some(changed_lines(root, base)?),
         None => None,
@@ -284,7 +284,7 @@ fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>
     };
     let numbered = (1..).zip(all);
     Ok(numbered
-        .map(|(id, (module, mutant))| Chosen {
+        .map(|(id, (module, mutant))| ChosenMutant {
             id,
             module: module.name,
             source: module.source,
@@ -308,9 +308,9 @@ fn describe(args: &Args) -> serde_json::Value {
 fn viable(
     args: &Args,
     tree: &mut Tree,
-    mut candidates: Vec<Chosen>,
+    mut candidates: Vec<ChosenMutant>,
     results: &Results,
-) -> Result<Vec<Chosen>> {
+) -> Result<Vec<ChosenMutant>> {
     if args.in_diff.is_some() {
         // Few: the build of the tests finds those that do not compile, and spares a check of
         // everything that they depend on.
@@ -339,7 +339,7 @@ fn viable(
             }
         }
     }
-    let mut kept: Vec<Chosen> = Vec::new();
+    let mut kept: Vec<ChosenMutant> = Vec::new();
     for chosen in candidates {
         let before = kept.iter().filter(|other| other.module == chosen.module);
         if before.count() < args.limit() {
@@ -351,13 +351,13 @@ fn viable(
 
 /// Tries each mutant; its outcome is printed and noted as soon as it is known.
 fn try_all(
-    chosen: Vec<Chosen>,
+    chosen: Vec<ChosenMutant>,
     runner: &Runner,
-    reaches: &[runner::Reach],
+    reaches: &[runner::BaselineRun],
     results: &Results,
-    excuses: &Excuses,
+    excuses: &AllowedSurvivors,
     until: Option<Instant>,
-) -> Vec<Tried> {
+) -> Vec<TriedMutant> {
     let outcomes = std::sync::Mutex::new(std::collections::BTreeMap::new());
     let mut waiting = Vec::new();
     let mut of_module = std::collections::BTreeMap::new();
@@ -402,7 +402,7 @@ fn try_all(
     let outcomes = outcomes.into_inner().unwrap_or_default();
     chosen
         .into_iter()
-        .map(|chosen| Tried {
+        .map(|chosen| TriedMutant {
             outcome: outcomes.get(&chosen.id).cloned().unwrap_or(Outcome::NotRun),
             chosen,
         })

@@ -187,7 +187,7 @@ impl Source {
         format!("{}/lib.rs", self.folder)
     }
 
-    /// Whether the tests of this package may notice a mutant.
+    /// Returns whether the tests of this package may notice a mutant.
     pub(super) fn tests_count(&self, package: &str) -> bool {
         package == "baton-locks-cli" || self.tests.contains(&package)
     }

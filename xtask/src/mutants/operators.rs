@@ -255,7 +255,7 @@ fn is_version(argument: &Expr) -> bool {
     }
 }
 
-/// Whether a `let` decides in this condition.
+/// Returns whether a `let` decides in this condition.
 fn has_let(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,
@@ -265,7 +265,7 @@ fn has_let(condition: &Expr) -> bool {
     }
 }
 
-/// Whether a condition is a chain of `&&` that can take one more side in front.
+/// Returns whether a condition is a chain of `&&` that can take one more side in front.
 fn is_let_chain(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::mutant::{Mutant, one_line};
 use super::runner::Outcome;
-use super::tree::Chosen;
+use super::tree::ChosenMutant;
 use crate::{Result, page, table};
 
 pub(super) const EXCUSED: &str = "xtask/mutants-excused.txt";
@@ -27,7 +27,7 @@ const HEAD: [&str; 10] = [
 
 /// A survivor that no test need notice: matched by what it is, not by its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Excuse {
+struct AllowedSurvivor {
     file: String,
     function: String,
     operator: String,
@@ -37,9 +37,9 @@ struct Excuse {
 
 /// All excuses.
 #[derive(Debug)]
-pub(super) struct Excuses(Vec<Excuse>);
+pub(super) struct AllowedSurvivors(Vec<AllowedSurvivor>);
 
-impl Excuses {
+impl AllowedSurvivors {
     /// Those of the project's list.
     pub(super) fn read(root: &Path) -> Result<Self> {
         Self::parse(&fs::read_to_string(root.join(EXCUSED))?)
@@ -65,7 +65,7 @@ impl Excuses {
                 )
                 .into());
             };
-            excuses.push(Excuse {
+            excuses.push(AllowedSurvivor {
                 file: file.to_owned(),
                 function: function.to_owned(),
                 operator: operator.to_owned(),
@@ -76,7 +76,7 @@ impl Excuses {
         Ok(Self(excuses))
     }
 
-    /// Why this mutant may survive.
+    /// Returns why this mutant may survive.
     pub(super) fn of(&self, mutant: &Mutant) -> Option<&str> {
         let excuse = self.0.iter().find(|excuse| {
             excuse.file == mutant.file
@@ -101,21 +101,21 @@ impl Excuses {
             })
     }
 
-    fn fits(&self, excuse: &Excuse, mutant: &Mutant) -> bool {
+    fn fits(&self, excuse: &AllowedSurvivor, mutant: &Mutant) -> bool {
         Self(vec![excuse.clone()]).of(mutant).is_some()
     }
 }
 
 /// Mutant of the sample with its outcome.
 #[derive(Debug)]
-pub(super) struct Tried {
-    pub(super) chosen: Chosen,
+pub(super) struct TriedMutant {
+    pub(super) chosen: ChosenMutant,
     pub(super) outcome: Outcome,
 }
 
 /// The counts of one module.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Score {
+struct ModuleCounts {
     caught: usize,
     timed_out: usize,
     not_reached: usize,
@@ -124,7 +124,7 @@ struct Score {
     not_run: usize,
 }
 
-impl Score {
+impl ModuleCounts {
     fn tried(self) -> usize {
         self.caught + self.timed_out + self.not_reached + self.survived + self.excused
     }
@@ -147,14 +147,14 @@ pub(super) struct Report<'a> {
     pub(super) sample: String,
     /// Tests that were run: `own` or `all`.
     pub(super) tests: &'static str,
-    pub(super) excuses: &'a Excuses,
-    pub(super) tried: &'a [Tried],
+    pub(super) excuses: &'a AllowedSurvivors,
+    pub(super) tried: &'a [TriedMutant],
 }
 
 impl Report<'_> {
-    fn scores(&self) -> BTreeMap<&'static str, Score> {
-        let mut scores: BTreeMap<&'static str, Score> = BTreeMap::new();
-        for Tried { chosen, outcome } in self.tried {
+    fn scores(&self) -> BTreeMap<&'static str, ModuleCounts> {
+        let mut scores: BTreeMap<&'static str, ModuleCounts> = BTreeMap::new();
+        for TriedMutant { chosen, outcome } in self.tried {
             let score = scores.entry(chosen.module).or_default();
             let excused = self.excuses.of(&chosen.mutant).is_some();
             *match outcome {
@@ -190,7 +190,7 @@ impl Report<'_> {
     }
 
     /// The mutants that lived and have no excuse.
-    pub(super) fn survivors(&self) -> Vec<&Tried> {
+    pub(super) fn survivors(&self) -> Vec<&TriedMutant> {
         let lived = self.tried.iter().filter(|tried| {
             matches!(tried.outcome, Outcome::Survived | Outcome::NotReached)
                 && self.excuses.of(&tried.chosen.mutant).is_none()
@@ -217,7 +217,7 @@ impl Report<'_> {
     /// For the terminal.
     pub(super) fn print(&self, took: Duration) {
         println!("\n{}", table::markdown(&HEAD, &self.rows()));
-        for Tried { chosen, outcome } in self.survivors() {
+        for TriedMutant { chosen, outcome } in self.survivors() {
             let why = match outcome {
                 Outcome::NotReached => "not reached",
                 _ => "survived",
@@ -271,7 +271,8 @@ mod tests {
     fn an_excuse_fits_by_function_operator_and_original() {
         let mutants = scan("f.rs", "fn f(a: u8) -> bool {\n    a\n    < 3 }").unwrap();
         let excuses =
-            Excuses::parse("# list\n\nf.rs f boundary\n  a < 3\n  why: 3 never comes\n").unwrap();
+            AllowedSurvivors::parse("# list\n\nf.rs f boundary\n  a < 3\n  why: 3 never comes\n")
+                .unwrap();
         let excused: Vec<_> = mutants
             .iter()
             .filter_map(|mutant| excuses.of(mutant))
@@ -280,13 +281,13 @@ mod tests {
         assert_eq!(excuses.stale(&mutants).count(), 0);
         let other = scan("f.rs", "fn f(a: u8) -> bool { a < 4 }").unwrap();
         assert_eq!(excuses.stale(&other).count(), 1);
-        assert!(Excuses::parse("f.rs f boundary\na < 3\n").is_err());
-        assert!(Excuses::parse("f.rs f\na < 3\nwhy: x\n").is_err());
+        assert!(AllowedSurvivors::parse("f.rs f boundary\na < 3\n").is_err());
+        assert!(AllowedSurvivors::parse("f.rs f\na < 3\nwhy: x\n").is_err());
     }
 
     #[test]
     fn the_project_s_excuses_can_be_read() {
-        Excuses::read(&crate::root()).unwrap();
+        AllowedSurvivors::read(&crate::root()).unwrap();
     }
 
     #[test]

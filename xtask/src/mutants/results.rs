@@ -79,12 +79,12 @@ impl Results {
         })
     }
 
-    /// Whether this mutant is known not to compile.
+    /// Returns whether this mutant is known not to compile.
     pub(super) fn does_not_compile(&self, key: &str) -> bool {
         matches!(self.known.get(key), Some(None))
     }
 
-    /// Whether anything is known of an earlier part of the run.
+    /// Returns whether anything is known of an earlier part of the run.
     pub(super) fn is_resumed(&self) -> bool {
         !self.known.is_empty()
     }

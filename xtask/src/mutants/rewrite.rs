@@ -8,11 +8,11 @@ use std::ops::Range;
 use super::mutant::{Mutant, Shape};
 
 /// A mutant with the number of its switch.
-pub(super) type Numbered<'m> = (u32, &'m Mutant);
+pub(super) type NumberedMutant<'m> = (u32, &'m Mutant);
 
 /// Position of a mutant in the rewritten text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct PlacedMutant {
     pub(super) id: u32,
     /// Its switch, with both sides.
     pub(super) whole: Range<usize>,
@@ -21,7 +21,7 @@ pub(super) struct Placed {
 }
 
 /// The text with all of these mutants in it.
-pub(super) fn rewrite(text: &str, mutants: &[Numbered<'_>]) -> (String, Vec<Placed>) {
+pub(super) fn rewrite(text: &str, mutants: &[NumberedMutant<'_>]) -> (String, Vec<PlacedMutant>) {
     let mut sorted = mutants.to_vec();
     sorted.sort_by_key(|(id, mutant)| nesting(mutant, *id));
     let mut rewriter = Rewriter {
@@ -62,7 +62,7 @@ fn nesting(mutant: &Mutant, id: u32) -> (usize, std::cmp::Reverse<usize>, u32) {
 struct Rewriter<'t> {
     text: &'t str,
     out: String,
-    placed: Vec<Placed>,
+    placed: Vec<PlacedMutant>,
 }
 
 impl Rewriter<'_> {
@@ -70,7 +70,7 @@ impl Rewriter<'_> {
         self.out.push_str(self.text.get(range).unwrap_or_default());
     }
 
-    fn render(&mut self, range: Range<usize>, mut mutants: &[Numbered<'_>]) {
+    fn render(&mut self, range: Range<usize>, mut mutants: &[NumberedMutant<'_>]) {
         let mut at = range.start;
         while let Some(((id, mutant), rest)) = mutants.split_first() {
             let end = mutant.range.end;
@@ -87,7 +87,7 @@ impl Rewriter<'_> {
         self.copy(at..range.end);
     }
 
-    fn place(&mut self, id: u32, mutant: &Mutant, inside: &[Numbered<'_>]) {
+    fn place(&mut self, id: u32, mutant: &Mutant, inside: &[NumberedMutant<'_>]) {
         let start = self.out.len();
         let on = format!("crate::__mutant::on({id})");
         let before = match mutant.shape {
@@ -122,7 +122,7 @@ impl Rewriter<'_> {
             }
             Shape::Condition | Shape::Body => inserted,
         };
-        self.placed.push(Placed {
+        self.placed.push(PlacedMutant {
             id,
             whole: start..end,
             replacement,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
-use super::tree::Chosen;
+use super::tree::ChosenMutant;
 use crate::Result;
 use crate::executables::Executable;
 
@@ -31,7 +31,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// End of a run of an executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Ended {
+enum RunEnd {
     Passed,
     /// The first test that failed, if the executable said.
     Failed(Option<String>),
@@ -54,14 +54,14 @@ pub(super) enum Outcome {
 
 /// Run of an executable without a mutant.
 #[derive(Debug, Clone)]
-pub(super) struct Reach {
+pub(super) struct BaselineRun {
     pub(super) executable: Executable,
     pub(super) time: Duration,
     pub(super) reached: BTreeSet<u32>,
 }
 
 /// Number of mutants of a file that an executable has caught.
-type Catches = BTreeMap<(String, String), u32>;
+type CatchCounts = BTreeMap<(String, String), u32>;
 
 /// Runner of the tests.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(super) struct Runner {
 }
 
 /// Purpose of a test process.
-enum Active<'a> {
+enum RunPurpose<'a> {
     Mutant(u32),
     Record(&'a Path),
 }
@@ -82,9 +82,9 @@ enum Active<'a> {
 impl Runner {
     /// Runs each executable once without a mutant. One that fails twice is an error. What is known
     /// of an executable that has not been built anew is not asked again.
-    pub(super) fn reach(&self, executables: &[Executable]) -> Result<Vec<Reach>> {
+    pub(super) fn reach(&self, executables: &[Executable]) -> Result<Vec<BaselineRun>> {
         let cache = self.scratch.join("reached.json");
-        let mut known = Known::read(&cache);
+        let mut known = KnownExecutables::read(&cache);
         let (mut reaches, mut unknown) = (Vec::new(), VecDeque::new());
         let kept = |test: &str| !self.skip.iter().any(|part| test.contains(part.as_str()));
         let executables = executables.iter().cloned();
@@ -123,43 +123,53 @@ impl Runner {
             )
             .into());
         }
-        reaches.sort_by_key(|reach: &Reach| reach.time);
+        reaches.sort_by_key(|reach: &BaselineRun| reach.time);
         Ok(reaches)
     }
 
-    fn reach_of(&self, executable: &Executable, slot: usize) -> std::result::Result<Reach, String> {
+    fn reach_of(
+        &self,
+        executable: &Executable,
+        slot: usize,
+    ) -> std::result::Result<BaselineRun, String> {
         let record = self.scratch.join(format!("reached-{slot}"));
         let _ = fs::remove_file(&record);
         let begin = Instant::now();
-        let ended = self.run(executable, &Active::Record(&record), None, LONGEST, slot);
+        let ended = self.run(
+            executable,
+            &RunPurpose::Record(&record),
+            None,
+            LONGEST,
+            slot,
+        );
         match ended.map_err(|error| error.to_string())? {
-            Ended::Passed => {
+            RunEnd::Passed => {
                 let ids = fs::read_to_string(&record).unwrap_or_default();
-                Ok(Reach {
+                Ok(BaselineRun {
                     executable: executable.clone(),
                     time: begin.elapsed(),
                     reached: ids.lines().filter_map(|id| id.parse().ok()).collect(),
                 })
             }
-            Ended::Failed(test) => Err(format!(
+            RunEnd::Failed(test) => Err(format!(
                 "{} fails at {}",
                 executable.name,
                 test.as_deref().unwrap_or("no test that it names")
             )),
-            Ended::TimedOut => Err(format!("{} does not end", executable.name)),
+            RunEnd::TimedOut => Err(format!("{} does not end", executable.name)),
         }
     }
 
     /// Tries each mutant, and hands over what became of it as soon as that is known.
     pub(super) fn try_all(
         &self,
-        mutants: Vec<&Chosen>,
-        reaches: &[Reach],
+        mutants: Vec<&ChosenMutant>,
+        reaches: &[BaselineRun],
         until: Option<Instant>,
-        report: impl Fn(&Chosen, &Outcome, Duration) + Sync,
+        report: impl Fn(&ChosenMutant, &Outcome, Duration) + Sync,
     ) {
         let waiting = Mutex::new(mutants.into_iter().collect::<VecDeque<_>>());
-        let catches = Mutex::new(Catches::new());
+        let catches = Mutex::new(CatchCounts::new());
         self.workers(|slot| {
             while let Some(mutant) = take(&waiting) {
                 let begin = Instant::now();
@@ -177,9 +187,9 @@ impl Runner {
     /// same file's mutants, then the quickest.
     fn try_one(
         &self,
-        mutant: &Chosen,
-        reaches: &[Reach],
-        catches: &Mutex<Catches>,
+        mutant: &ChosenMutant,
+        reaches: &[BaselineRun],
+        catches: &Mutex<CatchCounts>,
         slot: usize,
     ) -> Outcome {
         let key = |executable: &Executable| (mutant.mutant.file.clone(), executable.name.clone());
@@ -187,7 +197,7 @@ impl Runner {
             reach.reached.contains(&mutant.id)
                 && mutant.source.tests_count(&reach.executable.package)
         });
-        let mut reaching: Vec<&Reach> = reaching.collect();
+        let mut reaching: Vec<&BaselineRun> = reaching.collect();
         if let Ok(catches) = catches.lock() {
             reaching.sort_by_key(|reach| Reverse(catches.get(&key(&reach.executable)).copied()));
         }
@@ -196,27 +206,27 @@ impl Runner {
                 *catches.entry(key(executable)).or_default() += 1;
             }
         };
-        for Reach {
+        for BaselineRun {
             executable, time, ..
         } in &reaching
         {
             let limit = *time * TIMES + BESIDES;
-            let active = Active::Mutant(mutant.id);
+            let active = RunPurpose::Mutant(mutant.id);
             match self.run(executable, &active, None, limit, slot) {
-                Ok(Ended::Failed(test)) => {
+                Ok(RunEnd::Failed(test)) => {
                     // A test that fails once in a while on a busy machine catches nothing.
                     let again = self.run(executable, &active, test.as_deref(), limit, slot);
-                    if !matches!(again, Ok(Ended::Passed)) {
+                    if !matches!(again, Ok(RunEnd::Passed)) {
                         caught(executable);
                         let test = test.unwrap_or_default();
                         return Outcome::Caught(format!("{} {test}", executable.name));
                     }
                 }
-                Ok(Ended::TimedOut) => {
+                Ok(RunEnd::TimedOut) => {
                     caught(executable);
                     return Outcome::TimedOut(executable.name.clone());
                 }
-                Ok(Ended::Passed) => {}
+                Ok(RunEnd::Passed) => {}
                 Err(error) => eprintln!("{}: {error}", executable.name),
             }
         }
@@ -240,11 +250,11 @@ impl Runner {
     fn run(
         &self,
         executable: &Executable,
-        active: &Active<'_>,
+        active: &RunPurpose<'_>,
         test: Option<&str>,
         limit: Duration,
         slot: usize,
-    ) -> Result<Ended> {
+    ) -> Result<RunEnd> {
         let scratch = self.scratch.join(format!("tmp-{slot}"));
         let _ = fs::remove_dir_all(&scratch);
         fs::create_dir_all(&scratch)?;
@@ -272,8 +282,8 @@ impl Runner {
             None => command.args(executable.filter()),
         };
         match active {
-            Active::Mutant(id) => command.env("BATON_MUTANT", id.to_string()),
-            Active::Record(path) => command.env("BATON_MUTANT_REACHED", path),
+            RunPurpose::Mutant(id) => command.env("BATON_MUTANT", id.to_string()),
+            RunPurpose::Record(path) => command.env("BATON_MUTANT_REACHED", path),
         };
         let begin = Instant::now();
         let mut child = command.spawn()?;
@@ -282,18 +292,18 @@ impl Runner {
         let ended = loop {
             if let Some(status) = child.try_wait()? {
                 break match status.success() {
-                    true => Ended::Passed,
-                    false => Ended::Failed(failed_test(&log_path)),
+                    true => RunEnd::Passed,
+                    false => RunEnd::Failed(failed_test(&log_path)),
                 };
             }
             if looked_at.elapsed() > STEP * 10 {
                 looked_at = Instant::now();
                 if let Some(test) = failed_test(&log_path) {
-                    break Ended::Failed(Some(test));
+                    break RunEnd::Failed(Some(test));
                 }
             }
             if begin.elapsed() > limit {
-                break Ended::TimedOut;
+                break RunEnd::TimedOut;
             }
             std::thread::sleep(STEP);
         };
@@ -326,9 +336,9 @@ fn push<T>(list: &Mutex<Vec<T>>, item: T) {
 
 /// Knowledge about executables: by path and module, when it was built, which tests it runs, how
 /// long it takes, and what it reaches.
-struct Known(Value);
+struct KnownExecutables(Value);
 
-impl Known {
+impl KnownExecutables {
     fn read(cache: &Path) -> Self {
         let text = fs::read_to_string(cache).unwrap_or_default();
         Self(serde_json::from_str(&text).unwrap_or_else(|_| json!({})))
@@ -344,7 +354,7 @@ impl Known {
         format!("{} {}", executable.path.display(), executable.name)
     }
 
-    fn get(&self, executable: &Executable) -> Option<Reach> {
+    fn get(&self, executable: &Executable) -> Option<BaselineRun> {
         let entry = self.0.get(Self::key(executable))?;
         if entry["tests"] != json!(executable.tests)
             || entry["built"].as_str()? != Self::built(&executable.path)?
@@ -352,7 +362,7 @@ impl Known {
             return None;
         }
         let reached = entry["reached"].as_array()?.iter();
-        Some(Reach {
+        Some(BaselineRun {
             executable: executable.clone(),
             time: Duration::from_secs_f64(entry["seconds"].as_f64()?),
             reached: reached
@@ -361,7 +371,7 @@ impl Known {
         })
     }
 
-    fn note(&mut self, reach: &Reach) {
+    fn note(&mut self, reach: &BaselineRun) {
         if let Some(built) = Self::built(&reach.executable.path) {
             self.0[Self::key(&reach.executable)] = json!({
                 "tests": reach.executable.tests,
@@ -374,7 +384,7 @@ impl Known {
 }
 
 /// Describes the time that the tests take, by package.
-pub(super) fn summary(reaches: &[Reach]) -> String {
+pub(super) fn summary(reaches: &[BaselineRun]) -> String {
     let mut by_package: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
     for reach in reaches {
         let (executables, time) = by_package.entry(&reach.executable.package).or_default();
@@ -431,11 +441,11 @@ mod tests {
             skip: Vec::new(),
         };
         let run = |id, limit| {
-            let active = Active::Mutant(id);
+            let active = RunPurpose::Mutant(id);
             runner.run(&executable, &active, None, limit, 0).unwrap()
         };
-        assert_eq!(run(7, Duration::from_millis(50)), Ended::TimedOut);
-        assert_eq!(run(8, LONGEST), Ended::Passed);
+        assert_eq!(run(7, Duration::from_millis(50)), RunEnd::TimedOut);
+        assert_eq!(run(8, LONGEST), RunEnd::Passed);
     }
 
     fn succeeds(command: &mut Command) {

@@ -112,8 +112,8 @@ fn parse_diff(diff: &str) -> BTreeMap<String, Vec<usize>> {
     changed
 }
 
-/// Whether a mutant changes one of these lines. One that covers many lines, like a body, counts by
-/// its first.
+/// Returns whether a mutant changes one of these lines. One that covers many lines, like a body,
+/// counts by its first.
 pub(super) fn touches(changed: &BTreeMap<String, Vec<usize>>, mutant: &Mutant) -> bool {
     let Some(lines) = changed.get(&mutant.file) else {
         return false;

@@ -46,7 +46,7 @@ pub(super) fn test_modules(text: &str) -> syn::Result<Vec<String>> {
     Ok(modules.collect())
 }
 
-/// Whether attributes say that this is a test, or not compiled here.
+/// Returns whether attributes say that this is a test, or not compiled here.
 fn not_compiled(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();

@@ -13,7 +13,7 @@ const RECORDING: u32 = u32::MAX - 1;
 static ACTIVE: AtomicU32 = AtomicU32::new(UNREAD);
 static REACHED: [AtomicBool; 1 << 16] = [const { AtomicBool::new(false) }; 1 << 16];
 
-/// Whether this mutant is active.
+/// Returns whether this mutant is active.
 #[inline]
 pub(crate) fn on(id: u32) -> bool {
     let active = ACTIVE.load(Ordering::Relaxed);
@@ -45,42 +45,42 @@ fn begin_or_record(id: u32) -> bool {
 }
 
 /// Value that can be later than it should be.
-pub(crate) trait Later {
+pub(crate) trait Delayable {
     /// The same, later by a second; a span becomes twice as long.
     fn later(self) -> Self;
 }
 
 /// An instant that is later than it should be.
-pub(crate) fn later<T: Later>(instant: T) -> T {
+pub(crate) fn later<T: Delayable>(instant: T) -> T {
     instant.later()
 }
 
-impl Later for Duration {
+impl Delayable for Duration {
     fn later(self) -> Self {
         self.saturating_mul(2)
     }
 }
 
-impl Later for i64 {
+impl Delayable for i64 {
     fn later(self) -> Self {
         self.saturating_add(1000)
     }
 }
 
-impl Later for u64 {
+impl Delayable for u64 {
     fn later(self) -> Self {
         self.saturating_add(1000)
     }
 }
 
-impl Later for std::time::Instant {
+impl Delayable for std::time::Instant {
     fn later(self) -> Self {
         self + Duration::from_secs(1)
     }
 }
 
-impl<T: Later> Later for Option<T> {
+impl<T: Delayable> Delayable for Option<T> {
     fn later(self) -> Self {
-        self.map(Later::later)
+        self.map(Delayable::later)
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::modules::Source;
 use super::mutant::Mutant;
-use super::rewrite::{Numbered, Placed, rewrite};
+use super::rewrite::{NumberedMutant, PlacedMutant, rewrite};
 use crate::executables::Executable;
 use crate::{Result, command};
 
@@ -21,7 +21,7 @@ const MOST_ROUNDS: usize = 60;
 
 /// A mutant with its number and the crate that it is in.
 #[derive(Debug, Clone)]
-pub(super) struct Chosen {
+pub(super) struct ChosenMutant {
     pub(super) id: u32,
     pub(super) module: &'static str,
     pub(super) source: &'static Source,
@@ -88,7 +88,7 @@ impl Tree {
         &mut self,
         build: Build,
         packages: &BTreeSet<&str>,
-        chosen: &mut Vec<Chosen>,
+        chosen: &mut Vec<ChosenMutant>,
     ) -> Result<Vec<Executable>> {
         for round in 1..=MOST_ROUNDS {
             let placed = self.write_mutants(chosen)?;
@@ -120,9 +120,12 @@ impl Tree {
     }
 
     /// Writes all mutated files anew, and those that have no mutant any more as they were.
-    fn write_mutants(&mut self, chosen: &[Chosen]) -> Result<BTreeMap<String, Vec<Placed>>> {
-        let mut files: BTreeMap<&str, Vec<Numbered<'_>>> = BTreeMap::new();
-        for Chosen {
+    fn write_mutants(
+        &mut self,
+        chosen: &[ChosenMutant],
+    ) -> Result<BTreeMap<String, Vec<PlacedMutant>>> {
+        let mut files: BTreeMap<&str, Vec<NumberedMutant<'_>>> = BTreeMap::new();
+        for ChosenMutant {
             id, mutant, source, ..
         } in chosen
         {
@@ -256,8 +259,8 @@ impl CompileError {
 
     /// The mutant at one of its places: at first one whose own text has the error, then one that is
     /// around it.
-    fn guilty(&self, placed: &BTreeMap<String, Vec<Placed>>) -> Option<u32> {
-        let ranges: [fn(&Placed) -> &std::ops::Range<usize>; 2] =
+    fn guilty(&self, placed: &BTreeMap<String, Vec<PlacedMutant>>) -> Option<u32> {
+        let ranges: [fn(&PlacedMutant) -> &std::ops::Range<usize>; 2] =
             [|place| &place.replacement, |place| &place.whole];
         ranges.into_iter().find_map(|range| {
             self.places.iter().find_map(|(file, at)| {
@@ -319,7 +322,7 @@ mod tests {
 
     #[test]
     fn an_error_is_the_fault_of_the_innermost_mutant_around_its_place() {
-        let place = |id, whole, replacement| Placed {
+        let place = |id, whole, replacement| PlacedMutant {
             id,
             whole,
             replacement,

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use super::nanos;
 use crate::Result;
 use items::Items;
-use turns::{Held, Turns};
+use turns::{HeldTurn, TurnKind};
 use values::Values;
 
 /// Take part in a recipe, as the standard input says.
@@ -44,30 +44,30 @@ pub(crate) fn take_part(member: Member) -> Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(Part::open(Arc::new(member))?.obey_all())
+    runtime.block_on(Participation::open(Arc::new(member))?.obey_all())
 }
 
-/// Why nothing is held.
-enum Failed {
+/// Reason why nothing is held.
+enum MemberFailure {
     Refused(String),
     Other(String),
 }
 
 enum Recipe {
-    Turns(Turns),
+    Turns(TurnKind),
     Items(Items),
     Values(Values),
 }
 
 /// One participant and what it holds.
-struct Part {
+struct Participation {
     member: Arc<Member>,
     recipe: Recipe,
-    held: Arc<tokio::sync::Mutex<Option<Held>>>,
+    held: Arc<tokio::sync::Mutex<Option<HeldTurn>>>,
     stopped: Arc<AtomicBool>,
 }
 
-impl Part {
+impl Participation {
     fn open(member: Arc<Member>) -> Result<Self> {
         let config = Config::new(&member.servers)?
             .session_timeout(Duration::from_millis(member.timeout_ms))
@@ -103,14 +103,16 @@ impl Part {
             let words: Vec<&str> = command.split_whitespace().collect();
             match self.obey(&words).await {
                 Ok(()) => {}
-                Err(Failed::Refused(why)) => say("refused", nanos(), why),
-                Err(Failed::Other(why)) => say("error", nanos(), format!("{command}: {why}")),
+                Err(MemberFailure::Refused(why)) => say("refused", nanos(), why),
+                Err(MemberFailure::Other(why)) => {
+                    say("error", nanos(), format!("{command}: {why}"))
+                }
             }
         }
         Ok(())
     }
 
-    async fn obey(&self, words: &[&str]) -> std::result::Result<(), Failed> {
+    async fn obey(&self, words: &[&str]) -> std::result::Result<(), MemberFailure> {
         match (words, &self.recipe) {
             (["acquire"], Recipe::Turns(turns)) => {
                 let held = turns.acquire().await?;
@@ -157,10 +159,10 @@ impl Part {
                 for lane in 0..number(size)? {
                     let stopped = Arc::clone(&self.stopped);
                     let part = Self::open(Arc::clone(&self.member))
-                        .map_err(|error| Failed::Other(error.to_string()))?;
+                        .map_err(|error| MemberFailure::Other(error.to_string()))?;
                     tokio::spawn(async move {
                         if let Recipe::Turns(turns) = &part.recipe
-                            && let Err(Failed::Refused(why) | Failed::Other(why)) =
+                            && let Err(MemberFailure::Refused(why) | MemberFailure::Other(why)) =
                                 rounds(turns, lane, times, &stopped).await
                         {
                             say("error", nanos(), format!("lane {lane}: {why}"));
@@ -186,17 +188,21 @@ impl Part {
                 let result = values.run(command, rest.first()).await?;
                 say("done", nanos(), format!("{command} {result}"));
             }
-            _ => return Err(Failed::Other("no such command for this recipe".to_owned())),
+            _ => {
+                return Err(MemberFailure::Other(
+                    "no such command for this recipe".to_owned(),
+                ));
+            }
         }
         Ok(())
     }
 }
 
-fn other(error: impl std::fmt::Display) -> Failed {
-    Failed::Other(error.to_string())
+fn other(error: impl std::fmt::Display) -> MemberFailure {
+    MemberFailure::Other(error.to_string())
 }
 
-fn number(text: &str) -> std::result::Result<u64, Failed> {
+fn number(text: &str) -> std::result::Result<u64, MemberFailure> {
     text.parse().map_err(other)
 }
 
@@ -207,7 +213,7 @@ fn recipe(client: &Client, member: &Member) -> Result<Recipe> {
         .split_once(':')
         .unwrap_or((&member.recipe, ""));
     let (path, name) = (member.path.as_str(), member.name.as_str());
-    if let Some(turns) = Turns::open(client, recipe, names, path, name)? {
+    if let Some(turns) = TurnKind::open(client, recipe, names, path, name)? {
         return Ok(Recipe::Turns(turns));
     }
     if let Some(items) = Items::open(client, recipe, names, path)? {
@@ -220,7 +226,7 @@ fn recipe(client: &Client, member: &Member) -> Result<Recipe> {
 
 /// Acts every so often for as long as the guard says yes.
 async fn act(
-    held: Arc<tokio::sync::Mutex<Option<Held>>>,
+    held: Arc<tokio::sync::Mutex<Option<HeldTurn>>>,
     stopped: Arc<AtomicBool>,
     interval: Duration,
 ) {
@@ -241,11 +247,11 @@ async fn act(
 /// Turns until stopped. A guard that was lost is no error: the next turn begins at the end of the
 /// line.
 async fn rounds(
-    turns: &Turns,
+    turns: &TurnKind,
     lane: u64,
     (hold_ms, think_ms): (u64, u64),
     stopped: &AtomicBool,
-) -> std::result::Result<(), Failed> {
+) -> std::result::Result<(), MemberFailure> {
     let mut rng = fastrand::Rng::with_seed(nanos() ^ (lane << 40));
     while !stopped.load(Ordering::Acquire) {
         let held = turns.acquire().await?;

@@ -38,7 +38,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
 use crate::command::target_dir;
-use crate::process::Owned;
+use crate::process::OwnedChild;
 
 pub(crate) use launch::{python, require};
 pub(crate) use timeline::{Rule, Tally};
@@ -60,7 +60,7 @@ pub(crate) struct Event {
     pub(crate) peer: usize,
     /// The first word.
     pub(crate) what: String,
-    /// When it was true.
+    /// Time at which it was true.
     pub(crate) nanos: u64,
     /// Rest of the line.
     pub(crate) rest: String,
@@ -183,7 +183,7 @@ pub(crate) struct Spec<'a> {
 pub(crate) struct Peer {
     id: usize,
     recipe: String,
-    process: Owned,
+    process: OwnedChild,
     commands: ChildStdin,
     log: Log,
     /// Answers are searched for behind the end that the log had when the command was sent.
@@ -205,7 +205,7 @@ impl Peer {
             .create(true)
             .append(true)
             .open(target_dir()?.join("xtask-peers.log"))?;
-        let mut process = Owned::start(
+        let mut process = OwnedChild::start(
             command
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())

@@ -59,7 +59,7 @@ pub(crate) struct Tally {
 }
 
 #[derive(Debug)]
-struct Holding {
+struct HoldInterval {
     peer: usize,
     from: u64,
     to: u64,
@@ -77,7 +77,7 @@ pub(super) fn tally(events: &[Event], recipes: &[String], rule: Rule) -> Tally {
         ..Tally::default()
     };
     let mut last_library = None;
-    let mut begun: Vec<Holding> = Vec::new();
+    let mut begun: Vec<HoldInterval> = Vec::new();
     for mut holding in holdings {
         let name = recipe(holding.peer);
         holding.weight = rule.weight(name);
@@ -98,15 +98,15 @@ pub(super) fn tally(events: &[Event], recipes: &[String], rule: Rule) -> Tally {
     tally
 }
 
-fn holdings(events: &[Event], claims_less: impl Fn(usize) -> bool) -> Vec<Holding> {
-    let mut open: BTreeMap<(usize, String), Holding> = BTreeMap::new();
+fn holdings(events: &[Event], claims_less: impl Fn(usize) -> bool) -> Vec<HoldInterval> {
+    let mut open: BTreeMap<(usize, String), HoldInterval> = BTreeMap::new();
     let mut closed = Vec::new();
     let end = events.iter().map(|event| event.nanos).max().unwrap_or(0);
     for event in events {
         let lane = (event.peer, event.rest.clone());
         match event.what.as_str() {
             "enter" => {
-                let holding = Holding {
+                let holding = HoldInterval {
                     peer: event.peer,
                     from: event.nanos,
                     to: event.nanos,

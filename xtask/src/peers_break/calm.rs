@@ -291,7 +291,7 @@ pub(super) fn hang(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     )])
 }
 
-/// Whether grants cease for good within the time.
+/// Returns whether grants cease for good within the time.
 fn hangs(log: &Log) -> bool {
     let end = Instant::now() + CROWD_TIME;
     let mut seen = 0;

@@ -44,7 +44,7 @@ impl Pair {
         })
     }
 
-    /// When the waiter was granted the lock; `None` if it was not.
+    /// Returns when the waiter was granted the lock; `None` if it was not.
     pub(super) fn granted(&self, limit: Duration) -> Result<Option<Event>> {
         self.waiter.hear("enter", limit)
     }

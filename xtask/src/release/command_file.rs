@@ -46,7 +46,7 @@ pub(super) fn refuse_dynamic(file: &Path) -> Result<()> {
     }
 }
 
-/// Whether an ELF file of 64 bits, low byte first, names a loader.
+/// Returns whether an ELF file of 64 bits, low byte first, names a loader.
 fn needs_loader(elf: &[u8]) -> Option<bool> {
     let bytes = |at: usize, count: usize| elf.get(at..at.checked_add(count)?);
     let number = |at: usize, count: usize| {

@@ -1,4 +1,4 @@
-//! What cargo says of the workspace.
+//! Cargo's metadata of the workspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -25,7 +25,7 @@ pub(super) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     items.map_or(&[], Vec::as_slice)
 }
 
-/// Whether a dependency counts: only some are needed at run time.
+/// Returns whether a dependency counts: only some are needed at run time.
 fn is_normal(dependency: &Value) -> bool {
     dependency.get("kind").is_none_or(Value::is_null)
 }

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Take this static command, built already: to try the packaging.
     #[arg(long, value_name = "FILE")]
     command: Option<PathBuf>,
-    /// Where the files will be downloaded from: the formula names it.
+    /// Base URL of the downloads, which the formula names.
     #[arg(
         long,
         value_name = "URL",

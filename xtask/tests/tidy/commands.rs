@@ -65,7 +65,7 @@ impl Package {
         (name, package)
     }
 
-    /// Whether a filter selects a test, as far as names tell.
+    /// Returns whether a filter selects a test, as far as names tell.
     fn selects(&self, filter: &str) -> bool {
         let parts: Vec<&str> = filter.split("::").collect();
         let (last, modules) = parts.split_last().unwrap();

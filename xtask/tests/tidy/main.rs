@@ -13,6 +13,7 @@ mod errors;
 mod facade;
 mod golden;
 mod modules;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -561,7 +562,7 @@ const NOT_OUR_WORDS: &[&str] = &[
     "verdict",
 ];
 
-/// Whether a line has the phrase, in whole words.
+/// Returns whether a line has the phrase, in whole words.
 fn has_phrase(line: &str, phrase: &str) -> bool {
     let line = line.to_lowercase();
     let word = |char: char| char.is_alphanumeric() || char == '_';

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use baton::barrier::{BarrierError, BarrierLayout, Entered, Left};
+use baton::barrier::{BarrierEntry, BarrierError, BarrierLayout, RoundEnd};
 use baton::{Barrier, DoubleBarrier, LostReason};
 use baton_client::Session;
 use serde::Serialize;
@@ -243,7 +243,7 @@ async fn enter(
 
 /// The membership of this process, as long as the others can rely on it.
 struct Membership<'a> {
-    entered: &'a Entered,
+    entered: &'a BarrierEntry,
     session: &'a Session,
 }
 
@@ -275,7 +275,7 @@ async fn inside(
     args: &Args,
     path: &str,
     context: &Context,
-    (connection, entered): (&Connection, &Entered),
+    (connection, entered): (&Connection, &BarrierEntry),
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let options = &args.run;
@@ -323,7 +323,13 @@ async fn inside(
 }
 
 /// Standard output is the command's, where there is one.
-fn print_stage(context: &Context, path: &str, round: Option<u64>, quiet: bool, left: Option<Left>) {
+fn print_stage(
+    context: &Context,
+    path: &str,
+    round: Option<u64>,
+    quiet: bool,
+    left: Option<RoundEnd>,
+) {
     #[derive(Serialize)]
     struct Shown<'a> {
         path: &'a str,

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_tls::authority::{Authority, AuthorityError, Issued, Purpose};
+use baton_tls::authority::{Authority, AuthorityError, IssuedCertificate, Purpose};
 use nix::unistd::{Uid, User};
 use rustix::system::uname;
 use serde::Serialize;
@@ -386,7 +386,7 @@ impl Files {
         }
     }
 
-    fn write(&self, issued: &Issued, replace: bool) -> Result<(), Failure> {
+    fn write(&self, issued: &IssuedCertificate, replace: bool) -> Result<(), Failure> {
         if !replace {
             self.refuse_existing()?;
         }

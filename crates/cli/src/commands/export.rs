@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use baton_server::{Progress, Unit, offline};
 use baton_wal::{Access, DirStorage, Storage};
-use baton_zkdata::{ExportError, Exported, Tree};
+use baton_zkdata::{ExportError, ExportReport, Tree};
 use serde::Serialize;
 
 use crate::commands::import::VERSION_2;
@@ -150,7 +150,7 @@ fn write(
     snapshot: &str,
     tree: &Tree,
     progress: &Progress,
-) -> Result<Exported, ExportError> {
+) -> Result<ExportReport, ExportError> {
     let folder = data.join(UNFINISHED);
     let create = |name: &str| {
         let mut options = OpenOptions::new();
@@ -180,7 +180,7 @@ fn write(
     Ok(exported)
 }
 
-fn notes_on(exported: &Exported) -> Vec<String> {
+fn notes_on(exported: &ExportReport) -> Vec<String> {
     let mut notes = Vec::new();
     if exported.ttls > 0 {
         notes.push(format!(

@@ -28,7 +28,7 @@ fn a_baton_without_the_feature_says_so_and_the_lock_is_held_all_the_same() {
 mod exported {
     use std::net::TcpListener;
 
-    use baton_testkit::{CollectedSpan, Collector, Manners};
+    use baton_testkit::{CollectedSpan, Collector, CollectorBehavior};
 
     use super::{ENDPOINT, Home};
     use crate::common::Ran;
@@ -42,7 +42,7 @@ mod exported {
     /// A lock on the local server, which exports too.
     #[test]
     fn a_lock_and_its_server_are_one_trace_which_the_command_goes_on_with() {
-        let collector = Collector::start(Manners::Good).unwrap();
+        let collector = Collector::start(CollectorBehavior::Good).unwrap();
         let home = Home::new();
         let mut lock = home.baton(&["lock", "/jobs/a", "--", "printenv", "TRACEPARENT"]);
         lock.env(ENDPOINT, collector.url())

@@ -37,7 +37,7 @@ pub(crate) enum CountedAnswers {
 
 /// Kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub(crate) enum AnswerKind {
     /// A read, or a write that was refused.
     Read,
     /// A ping.
@@ -158,10 +158,10 @@ impl LeaseBook {
         }
     }
 
-    /// Whether the connected server's answer is a sign that the session lives: any answer, but for
-    /// those that one server of Baton's ensemble gives by itself.
-    pub(crate) fn is_sign_of_life(&self, answered: Answered) -> bool {
-        self.counted_answers != CountedAnswers::Confirmed || answered != Answered::Read
+    /// Returns whether the connected server's answer is a sign that the session lives: any answer,
+    /// but for those that one server of Baton's ensemble gives by itself.
+    pub(crate) fn is_sign_of_life(&self, answered: AnswerKind) -> bool {
+        self.counted_answers != CountedAnswers::Confirmed || answered != AnswerKind::Read
     }
 
     /// Send instant of the newest request that the leader has certainly counted, or somewhat
@@ -189,12 +189,17 @@ impl LeaseBook {
     }
 
     /// A request sent at `sent` was answered, the answer read at `now`.
-    pub(crate) fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered) {
+    pub(crate) fn acknowledged(
+        &mut self,
+        now: BootInstant,
+        sent: BootInstant,
+        answered: AnswerKind,
+    ) {
         let span = self.lease_span();
         match self.counted_answers {
             CountedAnswers::Unstated => {}
             // One server of the ensemble answers reads by itself, also while it is cut off (R33).
-            CountedAnswers::Confirmed if answered == Answered::Read => return,
+            CountedAnswers::Confirmed if answered == AnswerKind::Read => return,
             CountedAnswers::Confirmed | CountedAnswers::All => {
                 self.extend(sent + span);
                 return;
@@ -204,7 +209,7 @@ impl LeaseBook {
         if let Some(counted) = cut_off.and_then(|cut_off| self.answered_by(sent - cut_off)) {
             self.extend(counted + span);
         }
-        if let Answered::Write(proof) = answered {
+        if let AnswerKind::Write(proof) = answered {
             if let Some(counted) = proof.counted {
                 self.extend(counted + span);
             }
@@ -268,8 +273,8 @@ impl LeaseBook {
         self.timeout / 4
     }
 
-    /// Whether a write sent at once would extend the lease by much: what a held lease asks for
-    /// behind each acknowledged write.
+    /// Returns whether a write sent at once would extend the lease by much: what a held lease asks
+    /// for behind each acknowledged write.
     pub(crate) fn wants_write(&self) -> bool {
         self.write_wanted
     }
@@ -285,7 +290,7 @@ impl LeaseBook {
         }
     }
 
-    /// Whether a lease can be kept with this timeout; else what would have to be different.
+    /// Returns whether a lease can be kept with this timeout; else what would have to be different.
     ///
     /// By writes the lease has `T − T/4 − T/16 − tick/2` left just before the next write is
     /// answered: with `T = 2·tick`, the least that is accepted, 7/16 of `T`. By pings it has
@@ -335,7 +340,7 @@ mod tests {
     /// Sends a write at `sent` and reads its answer at `read`.
     fn write(book: &mut LeaseBook, sent: u64, read: u64) {
         let proof = book.write_sent(at(sent));
-        book.acknowledged(at(read), at(sent), Answered::Write(proof));
+        book.acknowledged(at(read), at(sent), AnswerKind::Write(proof));
     }
 
     #[test]
@@ -355,7 +360,7 @@ mod tests {
             BootInstant::ZERO,
             "a re-attach may have met a deposed leader"
         );
-        book.acknowledged(at(11_010), at(11_000), Answered::Ping);
+        book.acknowledged(at(11_010), at(11_000), AnswerKind::Ping);
         assert_eq!(
             book.deadline(),
             BootInstant::ZERO,
@@ -380,11 +385,11 @@ mod tests {
     #[test]
     fn h91_a_write_that_was_sent_before_the_answer_to_the_other_is_no_second_one() {
         let mut book = book(options(), Duration::from_secs(4));
-        book.acknowledged(at(11_010), at(11_000), Answered::Ping);
+        book.acknowledged(at(11_010), at(11_000), AnswerKind::Ping);
         let first = book.write_sent(at(12_010));
         let second = book.write_sent(at(12_011));
-        book.acknowledged(at(12_020), at(12_010), Answered::Write(first));
-        book.acknowledged(at(12_021), at(12_011), Answered::Write(second));
+        book.acknowledged(at(12_020), at(12_010), AnswerKind::Write(first));
+        book.acknowledged(at(12_021), at(12_011), AnswerKind::Write(second));
         assert_eq!(book.deadline(), at(14_000));
     }
 
@@ -393,7 +398,7 @@ mod tests {
         let mut book = book(options(), Duration::from_secs(4));
         for sent in [11_000, 13_000, 15_000] {
             let _refused = book.write_sent(at(sent));
-            book.acknowledged(at(sent + 10), at(sent), Answered::Read);
+            book.acknowledged(at(sent + 10), at(sent), AnswerKind::Read);
         }
         assert_eq!(book.deadline(), BootInstant::ZERO);
     }
@@ -408,7 +413,7 @@ mod tests {
         for options in [options(), stated] {
             let mut book = book(options, Duration::from_secs(60));
             for sent in 10..200 {
-                book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), Answered::Ping);
+                book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), AnswerKind::Ping);
             }
             assert_eq!(
                 (book.evidence(), book.deadline()),
@@ -427,7 +432,7 @@ mod tests {
         };
         let mut book = book(options, Duration::from_secs(40));
         for sent in 10..=30 {
-            book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), Answered::Ping);
+            book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), AnswerKind::Ping);
         }
         // 3 · 3 + 1 ticks before the newest answered request was sent: 20 s; what had been read by
         // then was sent at 19 s.
@@ -441,7 +446,7 @@ mod tests {
     fn on_batons_server_each_answer_counts() {
         let mut book = book(options(), Duration::from_secs(4));
         book.set_counted_answers(CountedAnswers::All);
-        book.acknowledged(at(13_000), at(12_900), Answered::Read);
+        book.acknowledged(at(13_000), at(12_900), AnswerKind::Read);
         assert_eq!(
             (book.evidence(), book.deadline()),
             (Evidence::Answer, at(16_900))
@@ -452,7 +457,7 @@ mod tests {
         };
         let mut book = self::book(strict, Duration::from_secs(4));
         book.set_counted_answers(CountedAnswers::All);
-        book.acknowledged(at(13_000), at(12_900), Answered::Read);
+        book.acknowledged(at(13_000), at(12_900), AnswerKind::Read);
         assert_eq!(
             (book.evidence(), book.deadline()),
             (Evidence::Write, BootInstant::ZERO)
@@ -470,12 +475,12 @@ mod tests {
         );
         assert_eq!(book.ping_interval(), timeout / 4);
         for sent in 100..200 {
-            book.acknowledged(at(sent * 100 + 10), at(sent * 100), Answered::Read);
+            book.acknowledged(at(sent * 100 + 10), at(sent * 100), AnswerKind::Read);
         }
         assert_eq!(book.deadline(), BootInstant::ZERO);
-        assert!(!book.is_sign_of_life(Answered::Read));
+        assert!(!book.is_sign_of_life(AnswerKind::Read));
         let proof = book.write_sent(at(22_000));
-        let answers = [Answered::Ping, Answered::Sync, Answered::Write(proof)];
+        let answers = [AnswerKind::Ping, AnswerKind::Sync, AnswerKind::Write(proof)];
         for (sent, answered) in (20_000..).step_by(1000).zip(answers) {
             assert!(book.is_sign_of_life(answered));
             book.acknowledged(at(sent + 10), at(sent), answered);
@@ -491,12 +496,12 @@ mod tests {
             let mut book = book(options(), Duration::from_secs(4));
             book.set_counted_answers(said);
             book.connected(at(20_000), Duration::from_secs(4), false);
-            book.acknowledged(at(21_010), at(21_000), Answered::Ping);
+            book.acknowledged(at(21_010), at(21_000), AnswerKind::Ping);
             assert_eq!(
                 (book.evidence(), book.deadline()),
                 (Evidence::Write, BootInstant::ZERO)
             );
-            assert!(book.is_sign_of_life(Answered::Read));
+            assert!(book.is_sign_of_life(AnswerKind::Read));
         }
     }
 
@@ -570,7 +575,7 @@ mod tests {
             let mut book = book(options, Duration::from_secs(30));
             // Answers half a minute late.
             for ms in 10_000..200_000 {
-                book.acknowledged(at(ms + 30_000), at(ms), Answered::Ping);
+                book.acknowledged(at(ms + 30_000), at(ms), AnswerKind::Ping);
             }
             assert!(book.answered.len() < 1_200, "{}", book.answered.len());
         }

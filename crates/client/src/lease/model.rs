@@ -24,10 +24,10 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Answered, LeaseBook, WriteProof};
+use super::{AnswerKind, LeaseBook, WriteProof};
 use crate::clock::BootInstant;
 
-/// Whether the whole model is to run: some minutes in a release build.
+/// Returns whether the whole model is to run: some minutes in a release build.
 fn whole() -> bool {
     std::env::var("BATON_LEASE_MODEL").is_ok_and(|value| value == "whole")
 }
@@ -39,7 +39,7 @@ trait Rules: Clone {
     /// A write is sent.
     fn write_sent(&mut self, now: BootInstant) -> WriteProof;
     /// An answer is read.
-    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered);
+    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: AnswerKind);
     /// The lease's end.
     fn deadline(&self) -> BootInstant;
     /// The book behind the rules, whose instants the model moves.
@@ -53,7 +53,7 @@ impl Rules for LeaseBook {
     fn write_sent(&mut self, now: BootInstant) -> WriteProof {
         Self::write_sent(self, now)
     }
-    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered) {
+    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: AnswerKind) {
         Self::acknowledged(self, now, sent, answered);
     }
     fn deadline(&self) -> BootInstant {

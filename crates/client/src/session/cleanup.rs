@@ -63,16 +63,16 @@ impl fmt::Debug for Cleanup {
 }
 
 /// Counts a running cleanup, so that the close waits for it.
-struct Running(Arc<Core>);
+struct RunningCleanup(Arc<Core>);
 
-impl Running {
+impl RunningCleanup {
     fn new(core: &Arc<Core>) -> Self {
         core.inner.lock().cleanups += 1;
         Self(Arc::clone(core))
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCleanup {
     fn drop(&mut self) {
         let idle = {
             let mut inner = self.0.inner.lock();
@@ -125,11 +125,11 @@ pub struct Deletion {
     czxid: i64,
     /// The whole change, where the deletion is a part of one: repeated until it is certain.
     multi: Vec<Op>,
-    asked: Asked,
+    asked: SentRequest,
 }
 
 /// Request that was sent and not answered yet.
-enum Asked {
+enum SentRequest {
     Stat(Pending<Option<Stat>>),
     Delete(Pending<()>),
     Multi(Pending<Vec<OpResult>>),
@@ -143,15 +143,15 @@ impl Deletion {
     }
 
     fn go_on(&mut self) -> Cleanup {
-        let asked = std::mem::replace(&mut self.asked, Asked::Nothing);
+        let asked = std::mem::replace(&mut self.asked, SentRequest::Nothing);
         let (session, czxid) = (self.session.detached(), self.czxid);
         let path = std::mem::take(&mut self.path);
         let multi = std::mem::take(&mut self.multi);
         self.session.clean_up(async move {
             let answer = match asked {
-                Asked::Delete(asked) => Some(asked.await),
-                Asked::Multi(asked) => Some(asked.await.map(drop)),
-                Asked::Stat(_) | Asked::Nothing => None,
+                SentRequest::Delete(asked) => Some(asked.await),
+                SentRequest::Multi(asked) => Some(asked.await.map(drop)),
+                SentRequest::Stat(_) | SentRequest::Nothing => None,
             };
             match answer {
                 Some(Ok(())) => Ok(()),
@@ -168,34 +168,34 @@ impl Future for Deletion {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let answer = match &mut self.asked {
-                Asked::Nothing => return Poll::Ready(Ok(())),
-                Asked::Stat(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                SentRequest::Nothing => return Poll::Ready(Ok(())),
+                SentRequest::Stat(asked) => match ready!(Pin::new(asked).poll(cx)) {
                     Ok(Some(stat)) if stat.czxid == self.czxid => {
                         let asked = delete_as_seen(&self.session, &self.path, &stat);
-                        self.asked = Asked::Delete(asked);
+                        self.asked = SentRequest::Delete(asked);
                         continue;
                     }
                     other => other.map(drop),
                 },
-                Asked::Delete(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                SentRequest::Delete(asked) => match ready!(Pin::new(asked).poll(cx)) {
                     Err(e) if e.is_bad_version() => {
-                        self.asked = Asked::Stat(self.session.exists(&self.path));
+                        self.asked = SentRequest::Stat(self.session.exists(&self.path));
                         continue;
                     }
                     Err(e) if e.is_no_node() => Ok(()),
                     other => other,
                 },
-                Asked::Multi(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                SentRequest::Multi(asked) => match ready!(Pin::new(asked).poll(cx)) {
                     Err(e) if e.is_no_node() => Ok(()),
                     // Where the server refuses another part, the node is still deleted.
                     Err(Error::MultiRejected { .. }) => {
-                        self.asked = Asked::Delete(self.session.delete(&self.path, None));
+                        self.asked = SentRequest::Delete(self.session.delete(&self.path, None));
                         continue;
                     }
                     other => other.map(drop),
                 },
             };
-            self.asked = Asked::Nothing;
+            self.asked = SentRequest::Nothing;
             if answer.is_err() {
                 let session = self.session.detached();
                 let (path, czxid) = (self.path.clone(), self.czxid);
@@ -211,7 +211,7 @@ impl Future for Deletion {
 
 impl Drop for Deletion {
     fn drop(&mut self) {
-        if !matches!(self.asked, Asked::Nothing) {
+        if !matches!(self.asked, SentRequest::Nothing) {
             drop(self.go_on());
         }
     }
@@ -238,11 +238,11 @@ impl Session {
         let session = self.for_cleanup();
         let asked = if !together_with.is_empty() {
             together_with.push(Op::delete(path, None));
-            Asked::Multi(session.multi(&together_with))
+            SentRequest::Multi(session.multi(&together_with))
         } else if unique_name {
-            Asked::Delete(session.delete(path, None))
+            SentRequest::Delete(session.delete(path, None))
         } else {
-            Asked::Stat(session.exists(path))
+            SentRequest::Stat(session.exists(path))
         };
         Deletion {
             session,
@@ -312,7 +312,7 @@ impl Session {
         work: impl Future<Output = Result<(), CleanupError>> + Send + 'static,
     ) -> Cleanup {
         let (to, outcome) = oneshot::channel();
-        let running = Running::new(&self.core);
+        let running = RunningCleanup::new(&self.core);
         self.core.runtime.spawn(async move {
             let result = work.await;
             if let Err(CleanupError::Refused(e)) = &result {

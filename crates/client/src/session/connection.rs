@@ -15,10 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::clock::{BootInstant, BoxFuture};
 use crate::lease::Evidence;
-use crate::session::core::{Closing, Core, Inner, Phase, Policy, Submission};
-use crate::session::entry::{Done, Resend};
+use crate::session::core::{Closing, Core, Phase, Policy, SessionState, Submission};
+use crate::session::entry::{AnswerReceiver, ResendRequest};
 use crate::session::outcome::Effects;
-use crate::session::replies::Broken;
+use crate::session::replies::ConnectionEnd;
 use crate::state::EndReason;
 use crate::tls::TlsFailure;
 use crate::transport::BoxStream;
@@ -74,10 +74,10 @@ impl Connection {
 
     /// Runs until the connection is lost or the session over, and leaves the session detached or
     /// ended.
-    pub(crate) async fn run(mut self) -> Broken {
+    pub(crate) async fn run(mut self) -> ConnectionEnd {
         let broken = std::future::poll_fn(|cx| self.poll_run(cx)).await;
         self.effects.deliver(&self.core.changed);
-        if matches!(broken, Broken::Lost(_)) {
+        if matches!(broken, ConnectionEnd::Lost(_)) {
             let written = self.base + self.position as u64;
             self.core
                 .detach(written, self.base, std::mem::take(&mut self.writing));
@@ -85,7 +85,7 @@ impl Connection {
         broken
     }
 
-    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
+    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         loop {
             let due = match self.take_outbound(cx) {
                 Ok(due) => due,
@@ -112,10 +112,10 @@ impl Connection {
 
     /// Takes what is queued, once everything taken before is written; leaves the waker for the next
     /// submission; returns when the next timer is due.
-    fn take_outbound(&mut self, cx: &Context<'_>) -> Result<BootInstant, Broken> {
+    fn take_outbound(&mut self, cx: &Context<'_>) -> Result<BootInstant, ConnectionEnd> {
         let mut inner = self.core.inner.lock();
         if inner.phase != Phase::Attached {
-            return Err(Broken::Ended);
+            return Err(ConnectionEnd::Ended);
         }
         if inner.closing == Closing::Draining && inner.cleanups == 0 {
             ask_close(&mut inner, &self.core);
@@ -139,7 +139,7 @@ impl Connection {
         Ok(Schedule::of(&inner).next())
     }
 
-    fn write_some(&mut self, cx: &mut Context<'_>) -> Result<(), Broken> {
+    fn write_some(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionEnd> {
         while let Some(rest) = self
             .writing
             .get(self.position..)
@@ -147,7 +147,9 @@ impl Connection {
         {
             match Pin::new(&mut self.stream).poll_write(cx, rest) {
                 Poll::Ready(Ok(0)) => {
-                    return Err(Broken::Lost("the server takes no more bytes".to_owned()));
+                    return Err(ConnectionEnd::Lost(
+                        "the server takes no more bytes".to_owned(),
+                    ));
                 }
                 Poll::Ready(Ok(n)) => {
                     self.position += n;
@@ -175,14 +177,16 @@ impl Connection {
     }
 
     /// Reads and handles what has arrived; returns whether that was anything.
-    fn read_some(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+    fn read_some(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         let mut any = !self.incoming.is_empty() && self.handle_incoming()?;
         loop {
             self.incoming.reserve(READ_CHUNK_BYTES);
             let read = pin!(self.stream.read_buf(&mut self.incoming)).poll(cx);
             match read {
                 Poll::Ready(Ok(0)) => {
-                    return Err(Broken::Lost("the server closed the connection".to_owned()));
+                    return Err(ConnectionEnd::Lost(
+                        "the server closed the connection".to_owned(),
+                    ));
                 }
                 Poll::Ready(Ok(_)) => any |= self.handle_incoming()?,
                 Poll::Ready(Err(e)) => return Err(lost("read", &e)),
@@ -192,7 +196,7 @@ impl Connection {
     }
 
     /// Handles all whole frames; returns whether there was one.
-    fn handle_incoming(&mut self) -> Result<bool, Broken> {
+    fn handle_incoming(&mut self) -> Result<bool, ConnectionEnd> {
         let core = Arc::clone(&self.core);
         let mut result = Ok(false);
         {
@@ -201,7 +205,7 @@ impl Connection {
             if now >= core.expiry() {
                 // Whatever has arrived came too late: the session counts as dead, for everybody.
                 core.end_locked(&mut inner, EndReason::ExpiredLocally, &mut self.effects);
-                result = Err(Broken::Ended);
+                result = Err(ConnectionEnd::Ended);
             }
             while result.is_ok() {
                 match frame::split_frame(&mut self.incoming, core.config.max_reply_bytes) {
@@ -215,7 +219,7 @@ impl Connection {
                         if let frame::FrameError::TooLong { length, max } = e {
                             inner.refuse_answer(length, max, &mut self.effects);
                         }
-                        result = Err(Broken::Lost(e.to_string()));
+                        result = Err(ConnectionEnd::Lost(e.to_string()));
                     }
                 }
             }
@@ -238,20 +242,20 @@ impl Connection {
         Poll::Ready(())
     }
 
-    fn on_timer(&mut self) -> Result<(), Broken> {
+    fn on_timer(&mut self) -> Result<(), ConnectionEnd> {
         let core = Arc::clone(&self.core);
         let mut inner = core.inner.lock();
         if inner.phase != Phase::Attached {
-            return Err(Broken::Ended);
+            return Err(ConnectionEnd::Ended);
         }
         let now = core.now();
         let schedule = Schedule::of(&inner);
         if now >= schedule.expiry {
             core.end_locked(&mut inner, EndReason::ExpiredLocally, &mut self.effects);
-            return Err(Broken::Ended);
+            return Err(ConnectionEnd::Ended);
         }
         if now >= schedule.unresponsive {
-            return Err(Broken::Lost(format!(
+            return Err(ConnectionEnd::Lost(format!(
                 "no answer for {:?}",
                 inner.timeout * 2 / 3
             )));
@@ -262,7 +266,12 @@ impl Connection {
                 path: "/",
                 version: -1,
             }];
-            inner.send_internal(&core.config, &Request::Multi(check), Done::Nobody, now);
+            inner.send_internal(
+                &core.config,
+                &Request::Multi(check),
+                AnswerReceiver::Nobody,
+                now,
+            );
         } else if now >= schedule.ping {
             inner.pings.push_back(now);
             inner.send_control(xid::PING, &Request::Ping, now);
@@ -272,8 +281,8 @@ impl Connection {
 }
 
 /// The loss of a connection by this error.
-fn lost(action: &str, error: &std::io::Error) -> Broken {
-    Broken::Lost(match TlsFailure::of(error) {
+fn lost(action: &str, error: &std::io::Error) -> ConnectionEnd {
+    ConnectionEnd::Lost(match TlsFailure::of(error) {
         Some(failure) => failure.to_string(),
         // So ends a stream whose peer has closed it without TLS's own end.
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -294,7 +303,7 @@ struct Schedule {
 const NEVER: BootInstant = BootInstant::from_nanos(u64::MAX);
 
 impl Schedule {
-    fn of(inner: &Inner) -> Self {
+    fn of(inner: &SessionState) -> Self {
         let timeout = inner.timeout;
         let held = inner.lease_holds > 0;
         // Until the probe is answered nobody knows whether the server wants writes.
@@ -342,12 +351,12 @@ impl Schedule {
 }
 
 /// Queues the request that ends the session, behind everything else.
-pub(crate) fn ask_close(inner: &mut Inner, core: &Core) {
+pub(crate) fn ask_close(inner: &mut SessionState, core: &Core) {
     let submission = Submission {
         request: &Request::CloseSession,
         path: Arc::from("/"),
-        resend: Resend::Close,
-        done: Done::Close,
+        resend: ResendRequest::Close,
+        done: AnswerReceiver::Close,
         watch: None,
         policy: Policy::default(),
         trace: None,

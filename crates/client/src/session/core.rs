@@ -20,9 +20,9 @@ use crate::config::{AuthInfo, Config};
 use crate::error::{Reason, SessionLost};
 use crate::lease::LeaseBook;
 use crate::runtime::RuntimeClock;
-use crate::session::entry::{Done, Entry, Resend, Waiting};
-use crate::session::outcome::{Effects, Fate, Finished, Unfinished};
-use crate::session::watches::{Arm, Ticket, WatchTable};
+use crate::session::entry::{AnswerReceiver, Entry, QueuedOperation, ResendRequest};
+use crate::session::outcome::{Effects, OperationEnd, UnansweredOperation, UnansweredOutcome};
+use crate::session::watches::{Ticket, WatchArming, WatchTable};
 use crate::state::{EndReason, State, StateLog};
 use crate::traces;
 
@@ -65,22 +65,22 @@ pub(crate) enum Closing {
 
 pub(crate) struct Credential {
     pub(crate) info: AuthInfo,
-    pub(crate) waiter: Option<oneshot::Sender<Finished>>,
+    pub(crate) waiter: Option<oneshot::Sender<OperationEnd>>,
 }
 
 /// An operation about to be submitted.
 pub(crate) struct Submission<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) path: Arc<str>,
-    pub(crate) resend: Resend,
-    pub(crate) done: Done,
+    pub(crate) resend: ResendRequest,
+    pub(crate) done: AnswerReceiver,
     pub(crate) watch: Option<Ticket>,
     pub(crate) policy: Policy,
     /// The trace that it belongs to, if it is a write.
     pub(crate) trace: Option<TraceContext>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct SessionState {
     pub(crate) phase: Phase,
     pub(crate) closing: Closing,
     pub(crate) identity: Identity,
@@ -94,7 +94,7 @@ pub(crate) struct Inner {
     /// Bytes ever put into `out` on this connection.
     pub(crate) enqueued: u64,
     pub(crate) in_flight: VecDeque<Entry>,
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: VecDeque<QueuedOperation>,
     pending_bytes: usize,
     pub(crate) pings: VecDeque<BootInstant>,
     pub(crate) credentials: Vec<Credential>,
@@ -106,9 +106,9 @@ pub(crate) struct Inner {
     pub(crate) probe_answered: bool,
     /// Whether the server has said on this connection that it records traces.
     pub(crate) takes_traces: bool,
-    /// When a request was last put into `out`.
+    /// Time at which a request was last put into `out`.
     pub(crate) last_sent: BootInstant,
-    /// When a heartbeat write was last put into `out`.
+    /// Time at which a heartbeat write was last put into `out`.
     pub(crate) last_heartbeat: BootInstant,
     /// Send instant of the newest write whose acknowledgement proved the session alive.
     pub(crate) last_proof: BootInstant,
@@ -125,11 +125,11 @@ pub(crate) struct Core {
     pub(crate) runtime: tokio::runtime::Handle,
     /// Whether the runtime is the client's own thread.
     pub(crate) own_thread: bool,
-    /// Mirrors `Inner::lease`, for wait-free reading; 0 once the session has ended.
+    /// Mirrors `SessionState::lease`, for wait-free reading; 0 once the session has ended.
     lease_nanos: AtomicU64,
     /// From this instant on the session counts as dead.
     expiry_nanos: AtomicU64,
-    pub(crate) inner: Mutex<Inner>,
+    pub(crate) inner: Mutex<SessionState>,
     /// Notified when the probe is answered, a cleanup ends, or the session ends.
     pub(crate) changed: tokio::sync::Notify,
 }
@@ -154,7 +154,7 @@ impl Core {
                 waiter: None,
             })
             .collect();
-        let inner = Inner {
+        let inner = SessionState {
             phase: Phase::Detached,
             closing: Closing::No,
             identity,
@@ -209,7 +209,7 @@ impl Core {
     }
 
     /// Publishes what the lock's holder has learned. Call it with the lock held.
-    pub(crate) fn publish_lease(&self, inner: &Inner) {
+    pub(crate) fn publish_lease(&self, inner: &SessionState) {
         self.lease_nanos
             .store(inner.lease.deadline().as_nanos(), Ordering::Release);
         self.expiry_nanos.store(
@@ -252,7 +252,12 @@ impl Core {
     }
 
     /// The final state goes out first, then the operations fail (`hazards.md` G2).
-    pub(crate) fn end_locked(&self, inner: &mut Inner, reason: EndReason, effects: &mut Effects) {
+    pub(crate) fn end_locked(
+        &self,
+        inner: &mut SessionState,
+        reason: EndReason,
+        effects: &mut Effects,
+    ) {
         if matches!(inner.phase, Phase::Ended(_)) {
             return;
         }
@@ -265,20 +270,22 @@ impl Core {
         for entry in std::mem::take(&mut inner.in_flight) {
             let fate = match reason {
                 // A server takes nothing behind the request that it refused so.
-                EndReason::AuthRequired => Fate::NotSent,
+                EndReason::AuthRequired => UnansweredOutcome::NotSent,
                 _ => entry.fate_when_lost(),
             };
             entry.fail(fate, why.clone(), effects);
         }
         for waiting in std::mem::take(&mut inner.waiting) {
-            waiting.entry.fail(Fate::NotSent, why.clone(), effects);
+            waiting
+                .entry
+                .fail(UnansweredOutcome::NotSent, why.clone(), effects);
         }
         for credential in &mut inner.credentials {
             if let Some(waiter) = credential.waiter.take() {
                 effects.finished.push((
                     waiter,
-                    Err(Unfinished {
-                        fate: Fate::Unanswered,
+                    Err(UnansweredOperation {
+                        fate: UnansweredOutcome::Unanswered,
                         reason: why.clone(),
                     }),
                 ));
@@ -294,7 +301,10 @@ impl Core {
     /// Encodes an operation into the outbound buffer, or queues it while there is no connection.
     ///
     /// Returns the operation's id, by which [`Core::give_up`] finds it.
-    pub(crate) fn submit(&self, mut submission: Submission<'_>) -> Result<u64, Unfinished> {
+    pub(crate) fn submit(
+        &self,
+        mut submission: Submission<'_>,
+    ) -> Result<u64, UnansweredOperation> {
         let now = self.now();
         if submission.request.op().is_write() {
             submission.trace = traces::current();
@@ -318,7 +328,7 @@ impl Core {
 
     /// An operation's deadline has passed. What is still queued is taken back; what was sent stays
     /// in flight, for the order.
-    pub(crate) fn give_up(&self, id: u64) -> Option<Fate> {
+    pub(crate) fn give_up(&self, id: u64) -> Option<UnansweredOutcome> {
         let mut inner = self.inner.lock();
         if let Some(at) = inner.waiting.iter().position(|w| w.entry.id == id) {
             if let Some(waiting) = inner.waiting.remove(at) {
@@ -328,7 +338,7 @@ impl Core {
                     let _detached = inner.watches.withdraw(&ticket);
                 }
             }
-            return Some(Fate::NotSent);
+            return Some(UnansweredOutcome::NotSent);
         }
         inner
             .in_flight
@@ -346,16 +356,16 @@ impl Core {
     }
 }
 
-impl Inner {
+impl SessionState {
     pub(crate) fn submit(
         &mut self,
         config: &Config,
         submission: Submission<'_>,
         now: BootInstant,
-    ) -> Result<u64, Unfinished> {
+    ) -> Result<u64, UnansweredOperation> {
         let not_sent = |reason| {
-            Err(Unfinished {
-                fate: Fate::NotSent,
+            Err(UnansweredOperation {
+                fate: UnansweredOutcome::NotSent,
                 reason,
             })
         };
@@ -371,7 +381,7 @@ impl Inner {
         if let Phase::Ended(reason) = self.phase {
             return not_sent(Reason::SessionEnded(reason));
         }
-        let internal = policy.cleanup || !matches!(done, Done::User(_));
+        let internal = policy.cleanup || !matches!(done, AnswerReceiver::User(_));
         if self.closing == Closing::Asked || (self.closing == Closing::Draining && !internal) {
             return not_sent(Reason::Closing);
         }
@@ -438,7 +448,7 @@ impl Inner {
             self.mark_sent(&mut entry, now);
             self.in_flight.push_back(entry);
         } else {
-            self.waiting.push_back(Waiting {
+            self.waiting.push_back(QueuedOperation {
                 entry,
                 frame: detached_frame,
             });
@@ -456,13 +466,18 @@ impl Inner {
 
     /// Sends what waited, on a fresh connection. What is past its deadline is not sent any more.
     pub(crate) fn flush_waiting(&mut self, now: BootInstant, effects: &mut Effects) {
-        for Waiting {
+        for QueuedOperation {
             mut entry,
             mut frame,
         } in std::mem::take(&mut self.waiting)
         {
             if entry.deadline.is_some_and(|deadline| now >= deadline) {
-                self.abandon(entry, Fate::NotSent, Reason::DeadlinePassed, effects);
+                self.abandon(
+                    entry,
+                    UnansweredOutcome::NotSent,
+                    Reason::DeadlinePassed,
+                    effects,
+                );
                 continue;
             }
             entry.xid = self.next_xid;
@@ -484,7 +499,7 @@ impl Inner {
     /// Decides whether the request just encoded, which has a watch, is to set it at the server. The
     /// flag is the last byte of each request that has one.
     fn set_watch_flag(&mut self, ticket: &mut Ticket) {
-        if matches!(ticket.arm, Arm::Stream { .. }) {
+        if matches!(ticket.arm, WatchArming::Stream { .. }) {
             return;
         }
         ticket.covered = self.watches.covers(ticket);
@@ -497,7 +512,7 @@ impl Inner {
     pub(crate) fn abandon(
         &mut self,
         mut entry: Entry,
-        fate: Fate,
+        fate: UnansweredOutcome,
         reason: Reason,
         effects: &mut Effects,
     ) {
@@ -528,13 +543,13 @@ impl Inner {
         &mut self,
         config: &Config,
         request: &Request<'_>,
-        done: Done,
+        done: AnswerReceiver,
         now: BootInstant,
     ) {
         let submission = Submission {
             request,
             path: Arc::from(request.path().unwrap_or("/")),
-            resend: Resend::Never,
+            resend: ResendRequest::Never,
             done,
             watch: None,
             policy: Policy {
@@ -548,7 +563,8 @@ impl Inner {
         }
     }
 
-    /// Whether anything sent has not been acknowledged, and if so when the oldest of it was sent.
+    /// Returns whether anything sent has not been acknowledged, and if so when the oldest of it was
+    /// sent.
     pub(crate) fn oldest_unacknowledged(&self) -> Option<BootInstant> {
         let ping = self.pings.front().copied();
         let op = self.in_flight.front().map(|e| e.sent);

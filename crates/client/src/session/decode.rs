@@ -7,20 +7,20 @@ use baton_proto::{EnsembleConfig, ErrorCode, MultiResult, OpCode, Response, Stat
 use bytes::Bytes;
 
 use crate::session::outcome::Reply;
-use crate::session::pending::{Fault, Luggage, body, local_path, unexpected};
+use crate::session::pending::{DecodeContext, ReplyFault, body, local_path, unexpected};
 use crate::session::watch::Watch;
-use crate::values::{Children, Created, Data, OpResult};
+use crate::values::{Children, CreatedNode, Data, OpResult};
 
-pub(super) fn watch(luggage: &mut Luggage) -> Result<Watch, Fault> {
+pub(super) fn watch(luggage: &mut DecodeContext) -> Result<Watch, ReplyFault> {
     luggage
         .watch
         .take()
-        .ok_or_else(|| Fault::Garbled("answered twice".to_owned()))
+        .ok_or_else(|| ReplyFault::Garbled("answered twice".to_owned()))
 }
 
-pub(super) fn created(reply: Reply, chroot: &str) -> Result<Created, Fault> {
+pub(super) fn created(reply: Reply, chroot: &str) -> Result<CreatedNode, ReplyFault> {
     match body(reply, OpCode::Create2)? {
-        Response::PathStat(path, stat) => Ok(Created {
+        Response::PathStat(path, stat) => Ok(CreatedNode {
             path: local_path(chroot, path),
             stat,
         }),
@@ -28,21 +28,21 @@ pub(super) fn created(reply: Reply, chroot: &str) -> Result<Created, Fault> {
     }
 }
 
-pub(super) fn stat(reply: Reply, op: OpCode) -> Result<Stat, Fault> {
+pub(super) fn stat(reply: Reply, op: OpCode) -> Result<Stat, ReplyFault> {
     match body(reply, op)? {
         Response::Stat(stat) => Ok(stat),
         _ => unexpected(op),
     }
 }
 
-pub(super) fn exists(reply: Reply) -> Result<Option<Stat>, Fault> {
+pub(super) fn exists(reply: Reply) -> Result<Option<Stat>, ReplyFault> {
     if reply.err == ErrorCode::NoNode {
         return Ok(None);
     }
     stat(reply, OpCode::Exists).map(Some)
 }
 
-pub(super) fn data(reply: Reply) -> Result<Data, Fault> {
+pub(super) fn data(reply: Reply) -> Result<Data, ReplyFault> {
     match body(reply, OpCode::GetData)? {
         // Copied, so that a value kept for long does not keep the whole read buffer.
         Response::Data { data, stat } => {
@@ -56,15 +56,15 @@ pub(super) fn data(reply: Reply) -> Result<Data, Fault> {
 }
 
 /// The answer to a read of `/zookeeper/config` and that to a change of members are alike.
-pub(super) fn ensemble_config(reply: Reply, op: OpCode) -> Result<EnsembleConfig, Fault> {
+pub(super) fn ensemble_config(reply: Reply, op: OpCode) -> Result<EnsembleConfig, ReplyFault> {
     match body(reply, op)? {
         Response::Data { data, .. } => EnsembleConfig::parse(&data.unwrap_or_default())
-            .map_err(|error| Fault::Garbled(error.to_string())),
+            .map_err(|error| ReplyFault::Garbled(error.to_string())),
         _ => unexpected(op),
     }
 }
 
-pub(super) fn children(reply: Reply) -> Result<Children, Fault> {
+pub(super) fn children(reply: Reply) -> Result<Children, ReplyFault> {
     match body(reply, OpCode::GetChildren2)? {
         Response::Children2 { children, stat } => Ok(Children {
             names: children,
@@ -76,7 +76,7 @@ pub(super) fn children(reply: Reply) -> Result<Children, Fault> {
 
 /// A refused multi comes as a success with the codes inside: 0 before the culprit, -2 behind it
 /// (`protocol.md` §1.9).
-pub(super) fn multi(reply: Reply, chroot: &str) -> Result<Vec<OpResult>, Fault> {
+pub(super) fn multi(reply: Reply, chroot: &str) -> Result<Vec<OpResult>, ReplyFault> {
     let Response::Multi(results) = body(reply, OpCode::Multi)? else {
         return unexpected(OpCode::Multi);
     };
@@ -88,7 +88,7 @@ pub(super) fn multi(reply: Reply, chroot: &str) -> Result<Vec<OpResult>, Fault> 
         let index = index
             .or_else(|| codes.iter().position(|code| *code != ErrorCode::Ok))
             .unwrap_or(0);
-        return Err(Fault::Part(
+        return Err(ReplyFault::Part(
             index,
             codes.get(index).copied().unwrap_or(ErrorCode::SystemError),
         ));

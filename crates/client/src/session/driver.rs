@@ -14,8 +14,8 @@ use crate::error::ConnectError;
 use crate::runtime;
 use crate::session::connection::Connection;
 use crate::session::core::{Closing, Core, Phase};
-use crate::session::handshake::{Attached, Attempt, handshake, write_whole};
-use crate::session::replies::Broken;
+use crate::session::handshake::{AcceptedHandshake, Attempt, handshake, write_whole};
+use crate::session::replies::ConnectionEnd;
 use crate::state::EndReason;
 use crate::tls::TlsFailure;
 
@@ -108,9 +108,9 @@ impl LastFailure {
 
 /// Ends the session when its task ends for whatever reason: a panic or a runtime that shuts down
 /// included (`hazards.md` G16).
-struct Supervised(Arc<Core>);
+struct EndOnDrop(Arc<Core>);
 
-impl Drop for Supervised {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end(EndReason::DriverGone);
     }
@@ -118,7 +118,7 @@ impl Drop for Supervised {
 
 /// Drives the session. `first` receives the outcome of the first attempt.
 pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), ConnectError>>) {
-    let supervised = Supervised(Arc::clone(&core));
+    let supervised = EndOnDrop(Arc::clone(&core));
     let mut first = Some(first);
     // Connections in a row that were lost at once: a server that takes the session and then closes
     // the connection each time must not be asked without a pause.
@@ -138,7 +138,7 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
             }
         };
         let created = core.inner.lock().identity.id == 0;
-        let Attached {
+        let AcceptedHandshake {
             stream,
             incoming,
             encrypted,
@@ -159,10 +159,10 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
             .run()
             .await
         {
-            Broken::Lost(why) => {
+            ConnectionEnd::Lost(why) => {
                 tracing::info!(session = format_args!("0x{:x}", response.session_id), %why, "connection lost");
             }
-            Broken::Ended => break,
+            ConnectionEnd::Ended => break,
         }
         let timeout = core.inner.lock().timeout;
         if core.now().saturating_duration_since(began) >= longest_pause(timeout) {
@@ -216,7 +216,7 @@ impl Pauses {
 async fn establish(
     core: &Arc<Core>,
     mut first: Option<&mut oneshot::Sender<Result<(), ConnectError>>>,
-) -> Result<Box<Attached>, ConnectError> {
+) -> Result<Box<AcceptedHandshake>, ConnectError> {
     let config = &core.config;
     let started = core.now();
     let mut last = LastFailure::default();

@@ -11,13 +11,15 @@ use tokio::sync::oneshot;
 use crate::clock::BootInstant;
 use crate::error::Reason;
 use crate::lease::WriteProof;
-use crate::session::outcome::{Effects, Fate, Finished, Unfinished, fate_when_lost};
+use crate::session::outcome::{
+    Effects, OperationEnd, UnansweredOperation, UnansweredOutcome, fate_when_lost,
+};
 use crate::session::watches::Ticket;
 
 /// Receiver of the answer.
-pub(crate) enum Done {
+pub(crate) enum AnswerReceiver {
     /// A user's future.
-    User(oneshot::Sender<Finished>),
+    User(oneshot::Sender<OperationEnd>),
     /// Nobody.
     Nobody,
     /// The session: is the server Baton's?
@@ -31,7 +33,7 @@ pub(crate) enum Done {
 /// Repeat of an operation without an answer on the next connection. Only what changes nothing is
 /// ever repeated, and the close of a session, which cannot happen twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resend {
+pub(crate) enum ResendRequest {
     Never,
     Exists { watch: bool },
     GetData { watch: bool },
@@ -42,7 +44,7 @@ pub(crate) enum Resend {
     Close,
 }
 
-impl Resend {
+impl ResendRequest {
     /// The request, for the path as the server knows it.
     pub(crate) fn request<'a>(self, path: &'a str) -> Option<Request<'a>> {
         Some(match self {
@@ -68,8 +70,8 @@ pub(crate) struct Entry {
     pub(crate) op: OpCode,
     /// Path as the server knows it, chroot included.
     pub(crate) path: Arc<str>,
-    pub(crate) done: Done,
-    pub(crate) resend: Resend,
+    pub(crate) done: AnswerReceiver,
+    pub(crate) resend: ResendRequest,
     pub(crate) watch: Option<Ticket>,
     /// Bytes of its frame.
     pub(crate) len: usize,
@@ -83,23 +85,26 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn fate_when_lost(&self) -> Fate {
+    pub(crate) fn fate_when_lost(&self) -> UnansweredOutcome {
         fate_when_lost(self.op)
     }
 
     /// Ends it without an answer.
-    pub(crate) fn fail(self, fate: Fate, reason: Reason, effects: &mut Effects) {
+    pub(crate) fn fail(self, fate: UnansweredOutcome, reason: Reason, effects: &mut Effects) {
         match self.done {
-            Done::User(to) => effects
+            AnswerReceiver::User(to) => effects
                 .finished
-                .push((to, Err(Unfinished { fate, reason }))),
-            Done::Nobody | Done::Probe | Done::RemoveWatches | Done::Close => {}
+                .push((to, Err(UnansweredOperation { fate, reason }))),
+            AnswerReceiver::Nobody
+            | AnswerReceiver::Probe
+            | AnswerReceiver::RemoveWatches
+            | AnswerReceiver::Close => {}
         }
     }
 }
 
 /// An operation that waits for a connection, with its frame; the xid in it is not final.
-pub(crate) struct Waiting {
+pub(crate) struct QueuedOperation {
     pub(crate) entry: Entry,
     pub(crate) frame: Vec<u8>,
 }

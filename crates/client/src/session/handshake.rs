@@ -20,20 +20,20 @@ use crate::tls::{self, ReloadOutcome, TlsFailure};
 use crate::transport::{BoxStream, Host};
 
 /// A handshake that a server accepted.
-pub(crate) struct Attached {
+pub(crate) struct AcceptedHandshake {
     pub(crate) stream: BoxStream,
     /// Bytes that were read behind the handshake.
     pub(crate) incoming: BytesMut,
     /// Whether the stream has TLS.
     pub(crate) encrypted: bool,
     pub(crate) response: ConnectResponse,
-    /// When the session was asked for.
+    /// Time at which the session was asked for.
     pub(crate) sent: BootInstant,
 }
 
 /// Result of a connection to a server that answered.
 pub(crate) enum Attempt {
-    Attached(Box<Attached>),
+    Attached(Box<AcceptedHandshake>),
     /// The server knows the session no more.
     Gone,
     /// The session is open, and SASL failed on this server.
@@ -110,8 +110,8 @@ fn closed_unanswered() -> io::Error {
     )
 }
 
-/// Why the server has closed a stream with TLS, if it has said so: one that refuses this client's
-/// certificate does, after the handshake.
+/// Returns why the server has closed a stream with TLS, if it has said so: one that refuses this
+/// client's certificate does, after the handshake.
 async fn refusal_of_tls(stream: &mut BoxStream) -> Option<io::Error> {
     let error = stream.read(&mut [0]).await.err()?;
     TlsFailure::of(&error).is_some().then_some(error)
@@ -182,7 +182,7 @@ pub(crate) async fn handshake(
         let server = core.config.shown(host);
         return Ok(Attempt::Refused { server, failure });
     }
-    Ok(Attempt::Attached(Box::new(Attached {
+    Ok(Attempt::Attached(Box::new(AcceptedHandshake {
         stream,
         incoming,
         encrypted: secured.is_some(),

@@ -49,8 +49,8 @@ impl Session {
         }
     }
 
-    /// Whether a change without an answer was applied. The read is behind it in the order of all
-    /// changes: the servers take nothing more from the session's earlier connection.
+    /// Returns whether a change without an answer was applied. The read is behind it in the order
+    /// of all changes: the servers take nothing more from the session's earlier connection.
     async fn resolve_change(
         &self,
         change: &MembershipChange,

@@ -53,7 +53,7 @@ mod watches;
 
 pub use cleanup::{Cleanup, CleanupError, DeleteOptions, Deletion};
 pub use event_queue::{PersistentEvent, WatchEvent};
-pub use pending::{Applied, Pending, PendingApplied};
+pub use pending::{Pending, PendingApplied, WithZxid};
 pub use watch::{PersistentWatch, Watch};
 
 /// A session with the servers: a cheap handle, one session for ever.
@@ -109,7 +109,7 @@ impl Drop for Handles {
 /// until then the servers cannot have given away what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// When it ends; [`BootInstant::ZERO`] when there is none, or no more.
+    /// Time at which it ends; [`BootInstant::ZERO`] when there is none, or no more.
     pub deadline: BootInstant,
     now: BootInstant,
 }
@@ -121,7 +121,7 @@ impl Lease {
         self.deadline.saturating_duration_since(self.now)
     }
 
-    /// Whether it had not ended when it was read.
+    /// Returns whether it had not ended when it was read.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.now < self.deadline
@@ -300,7 +300,7 @@ impl Session {
         self.core.state()
     }
 
-    /// Why the session ended, or `None` while it lives.
+    /// Returns why the session ended, or `None` while it lives.
     #[must_use]
     pub fn end_reason(&self) -> Option<EndReason> {
         if !self.state().is_final() {
@@ -547,7 +547,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether both are handles of one session.
+    /// Returns whether both are handles of one session.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.core, &other.core)

@@ -19,17 +19,19 @@ use crate::session::core::{Credential, Phase, Submission};
 use crate::session::decode::{
     children, created, data, ensemble_config, exists, multi, stat, watch,
 };
-use crate::session::entry::{Done, Resend};
+use crate::session::entry::{AnswerReceiver, ResendRequest};
 use crate::session::event_queue::EventQueue;
-use crate::session::outcome::{Fate, Unfinished};
-use crate::session::pending::{Decode, Fault, Luggage, Pending, body, local_path, unexpected};
-use crate::session::watch::{Interest, PersistentWatch, Watch};
-use crate::session::watches::{Arm, Class, OneShotSender, Ticket};
-use crate::values::{Children, Created, Data, MembershipChange, Op, OpResult};
+use crate::session::outcome::{UnansweredOperation, UnansweredOutcome};
+use crate::session::pending::{
+    Decode, DecodeContext, Pending, ReplyFault, body, local_path, unexpected,
+};
+use crate::session::watch::{LocalWatch, PersistentWatch, Watch};
+use crate::session::watches::{Class, OneShotSender, Ticket, WatchArming};
+use crate::values::{Children, CreatedNode, Data, MembershipChange, Op, OpResult};
 
 /// Rule by which a path is checked before it is sent.
 #[derive(Clone, Copy)]
-enum Shape {
+enum PathRule {
     Whole,
     /// A number will be appended.
     Sequential,
@@ -41,24 +43,24 @@ struct Call<'a> {
     path: &'a str,
     /// Error of the arguments, found before anything was sent.
     bad: Option<Reason>,
-    resend: Resend,
+    resend: ResendRequest,
     ticket: Option<Ticket>,
-    luggage: Luggage,
+    luggage: DecodeContext,
 }
 
 impl<'a> Call<'a> {
     fn write(path: &'a str, version: Option<i32>) -> Self {
-        let bad = check(path, Shape::Whole, version);
+        let bad = check(path, PathRule::Whole, version);
         Self {
             path,
             bad,
-            resend: Resend::Never,
+            resend: ResendRequest::Never,
             ticket: None,
-            luggage: Luggage::default(),
+            luggage: DecodeContext::default(),
         }
     }
 
-    fn read(path: &'a str, resend: Resend) -> Self {
+    fn read(path: &'a str, resend: ResendRequest) -> Self {
         Self {
             resend,
             ..Self::write(path, None)
@@ -69,7 +71,7 @@ impl<'a> Call<'a> {
 impl Session {
     /// Creates a node with the ACL of this handle ([`Session::with_acl`]), which is open to
     /// everybody unless set: see [`Session::create_with_acl`].
-    pub fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Pending<Created> {
+    pub fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Pending<CreatedNode> {
         self.create_with_acl(path, data, mode, self.acl())
     }
 
@@ -84,11 +86,11 @@ impl Session {
         data: &[u8],
         mode: CreateMode,
         acl: &[Acl<'_>],
-    ) -> Pending<Created> {
+    ) -> Pending<CreatedNode> {
         let shape = if mode.is_sequential() {
-            Shape::Sequential
+            PathRule::Sequential
         } else {
-            Shape::Whole
+            PathRule::Whole
         };
         let full = self.server_path(path);
         let request = Request::Create(Create::new(&full, Some(data), acl.to_vec(), mode));
@@ -137,7 +139,7 @@ impl Session {
     /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn get_data(&self, path: &str) -> Pending<Data> {
         let full = self.server_path(path);
-        let call = Call::read(path, Resend::GetData { watch: false });
+        let call = Call::read(path, ResendRequest::GetData { watch: false });
         self.submit(
             call,
             &Request::GetData {
@@ -158,8 +160,8 @@ impl Session {
             path,
             &full,
             Class::Data,
-            Arm::Data,
-            Resend::GetData { watch: true },
+            WatchArming::Data,
+            ResendRequest::GetData { watch: true },
         );
         self.submit(
             call,
@@ -177,7 +179,7 @@ impl Session {
     /// `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn exists(&self, path: &str) -> Pending<Option<Stat>> {
         let full = self.server_path(path);
-        let call = Call::read(path, Resend::Exists { watch: false });
+        let call = Call::read(path, ResendRequest::Exists { watch: false });
         self.submit(
             call,
             &Request::Exists {
@@ -201,8 +203,8 @@ impl Session {
             path,
             &full,
             Class::Data,
-            Arm::Exists,
-            Resend::Exists { watch: true },
+            WatchArming::Exists,
+            ResendRequest::Exists { watch: true },
         );
         self.submit(
             call,
@@ -220,7 +222,7 @@ impl Session {
     /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn children(&self, path: &str) -> Pending<Children> {
         let full = self.server_path(path);
-        let call = Call::read(path, Resend::GetChildren2 { watch: false });
+        let call = Call::read(path, ResendRequest::GetChildren2 { watch: false });
         self.submit(
             call,
             &Request::GetChildren2 {
@@ -242,8 +244,8 @@ impl Session {
             path,
             &full,
             Class::Child,
-            Arm::Child,
-            Resend::GetChildren2 { watch: true },
+            WatchArming::Child,
+            ResendRequest::GetChildren2 { watch: true },
         );
         self.submit(
             call,
@@ -267,19 +269,19 @@ impl Session {
         let (ticket, interest) = self.ticket(
             &full,
             Class::Stream,
-            Arm::Stream {
+            WatchArming::Stream {
                 queue: Arc::clone(&queue),
                 recursive,
             },
         );
-        let luggage = Luggage {
+        let luggage = DecodeContext {
             stream: Some(PersistentWatch { queue, interest }),
-            ..Luggage::default()
+            ..DecodeContext::default()
         };
         let call = Call {
             ticket: Some(ticket),
             luggage,
-            ..Call::read(path, Resend::AddWatch(mode))
+            ..Call::read(path, ResendRequest::AddWatch(mode))
         };
         self.submit(
             call,
@@ -291,8 +293,8 @@ impl Session {
                 ErrorCode::Ok => luggage
                     .stream
                     .take()
-                    .ok_or_else(|| Fault::Garbled("answered twice".to_owned())),
-                code => Err(Fault::Refused(code)),
+                    .ok_or_else(|| ReplyFault::Garbled("answered twice".to_owned())),
+                code => Err(ReplyFault::Refused(code)),
             },
         )
     }
@@ -303,7 +305,7 @@ impl Session {
     /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn get_acl(&self, path: &str) -> Pending<(Vec<Acl<'static>>, Stat)> {
         let full = self.server_path(path);
-        let call = Call::read(path, Resend::GetAcl);
+        let call = Call::read(path, ResendRequest::GetAcl);
         self.submit(
             call,
             &Request::GetAcl { path: &full },
@@ -339,7 +341,7 @@ impl Session {
     /// Those of the connection only.
     pub fn sync(&self, path: &str) -> Pending<()> {
         let full = self.server_path(path);
-        let call = Call::read(path, Resend::Sync);
+        let call = Call::read(path, ResendRequest::Sync);
         self.submit(call, &Request::Sync { path: &full }, |reply, _, _| {
             body(reply, OpCode::Sync).map(drop)
         })
@@ -381,9 +383,9 @@ impl Session {
             .collect();
         let bad = ops.iter().find_map(|op| {
             let shape = if op.is_sequential() {
-                Shape::Sequential
+                PathRule::Sequential
             } else {
-                Shape::Whole
+                PathRule::Whole
             };
             let bad = check(op.path(), shape, op.version())?;
             Some((op.path(), bad))
@@ -398,9 +400,9 @@ impl Session {
                 .map(|(op, path)| op.wire(path, self.acl()))
                 .collect(),
         );
-        let luggage = Luggage {
+        let luggage = DecodeContext {
             parts,
-            ..Luggage::default()
+            ..DecodeContext::default()
         };
         // A transaction has no path of its own; one that is not sent names the part at fault.
         let (path, bad) = bad.map_or(("", None), |(path, bad)| (path, Some(bad)));
@@ -419,7 +421,7 @@ impl Session {
     /// # Errors
     /// As [`Session::get_data`].
     pub fn ensemble_config(&self) -> Pending<EnsembleConfig> {
-        let call = Call::read(CONFIG_PATH, Resend::GetData { watch: false });
+        let call = Call::read(CONFIG_PATH, ResendRequest::GetData { watch: false });
         self.submit(
             call,
             &Request::GetData {
@@ -522,8 +524,8 @@ impl Session {
             if let Phase::Ended(reason) = inner.phase {
                 let reason = Reason::SessionEnded(reason);
                 (
-                    Err(Unfinished {
-                        fate: Fate::NotSent,
+                    Err(UnansweredOperation {
+                        fate: UnansweredOutcome::NotSent,
                         reason,
                     }),
                     None,
@@ -555,7 +557,7 @@ impl Session {
         }
         let decode: Decode<()> = |reply, _, _| match reply.err {
             ErrorCode::Ok => Ok(()),
-            code => Err(Fault::Refused(code)),
+            code => Err(ReplyFault::Refused(code)),
         };
         let core = Arc::clone(&self.core);
         Pending::new(
@@ -566,7 +568,7 @@ impl Session {
             answer,
             None,
             decode,
-            Luggage::default(),
+            DecodeContext::default(),
         )
     }
 
@@ -574,10 +576,10 @@ impl Session {
         path::prepend_chroot(&self.core.config.chroot, path)
     }
 
-    fn ticket(&self, full: &str, class: Class, arm: Arm) -> (Ticket, Interest) {
+    fn ticket(&self, full: &str, class: Class, arm: WatchArming) -> (Ticket, LocalWatch) {
         let path: Arc<str> = Arc::from(full);
         let id = self.core.inner.lock().watches.new_id();
-        let interest = Interest {
+        let interest = LocalWatch {
             core: Arc::clone(&self.core),
             path: Arc::clone(&path),
             class,
@@ -599,14 +601,14 @@ impl Session {
         path: &'a str,
         full: &str,
         class: Class,
-        arm: fn(OneShotSender) -> Arm,
-        resend: Resend,
+        arm: fn(OneShotSender) -> WatchArming,
+        resend: ResendRequest,
     ) -> Call<'a> {
         let (to, events) = oneshot::channel();
         let (ticket, interest) = self.ticket(full, class, arm(to));
-        let luggage = Luggage {
+        let luggage = DecodeContext {
             watch: Some(Watch { events, interest }),
-            ..Luggage::default()
+            ..DecodeContext::default()
         };
         Call {
             ticket: Some(ticket),
@@ -626,19 +628,19 @@ impl Session {
         let (to, answer) = oneshot::channel();
         let server_path = match &ticket {
             Some(ticket) => Arc::clone(&ticket.path),
-            None if resend != Resend::Never => Arc::from(request.path().unwrap_or("/")),
+            None if resend != ResendRequest::Never => Arc::from(request.path().unwrap_or("/")),
             None => Arc::default(),
         };
         let submitted = match bad {
-            Some(reason) => Err(Unfinished {
-                fate: Fate::NotSent,
+            Some(reason) => Err(UnansweredOperation {
+                fate: UnansweredOutcome::NotSent,
                 reason,
             }),
             None => self.core.submit(Submission {
                 request,
                 path: server_path,
                 resend,
-                done: Done::User(to),
+                done: AnswerReceiver::User(to),
                 watch: ticket,
                 policy: self.policy,
                 trace: None,
@@ -666,10 +668,10 @@ impl Session {
 ///
 /// −1 means "any" on the wire, so as an expected version it would make the write unconditional
 /// (`H24`).
-fn check(path: &str, shape: Shape, version: Option<i32>) -> Option<Reason> {
+fn check(path: &str, shape: PathRule, version: Option<i32>) -> Option<Reason> {
     let checked = match shape {
-        Shape::Whole => path::validate(path),
-        Shape::Sequential => path::validate_sequential(path),
+        PathRule::Whole => path::validate(path),
+        PathRule::Sequential => path::validate_sequential(path),
     };
     if let Err(e) = checked {
         return Some(Reason::BadPath(e.to_string()));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::Reason;
-use crate::session::watches::Fired;
+use crate::session::watches::WatchNotification;
 use crate::state::{EndReason, State};
 
 /// A reply as it came.
@@ -23,7 +23,7 @@ pub(crate) struct Reply {
 
 /// Known effect of an operation without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum UnansweredOutcome {
     /// No server will apply it.
     NotSent,
     /// A write that was sent.
@@ -34,26 +34,26 @@ pub(crate) enum Fate {
 
 /// An operation's end without an answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Unfinished {
-    pub(crate) fate: Fate,
+pub(crate) struct UnansweredOperation {
+    pub(crate) fate: UnansweredOutcome,
     pub(crate) reason: Reason,
 }
 
-pub(crate) type Finished = Result<Reply, Unfinished>;
+pub(crate) type OperationEnd = Result<Reply, UnansweredOperation>;
 
-/// Whether a lost answer leaves the operation's effect unknown.
-pub(crate) fn fate_when_lost(op: OpCode) -> Fate {
+/// Returns whether a lost answer leaves the operation's effect unknown.
+pub(crate) fn fate_when_lost(op: OpCode) -> UnansweredOutcome {
     if op.is_write() {
-        Fate::MaybeApplied
+        UnansweredOutcome::MaybeApplied
     } else {
-        Fate::Unanswered
+        UnansweredOutcome::Unanswered
     }
 }
 
 /// Turns a missing answer into what a user's future yields.
-pub(crate) fn driver_gone() -> Unfinished {
-    Unfinished {
-        fate: Fate::MaybeApplied,
+pub(crate) fn driver_gone() -> UnansweredOperation {
+    UnansweredOperation {
+        fate: UnansweredOutcome::MaybeApplied,
         reason: Reason::SessionEnded(EndReason::DriverGone),
     }
 }
@@ -61,8 +61,8 @@ pub(crate) fn driver_gone() -> Unfinished {
 /// Work to be done after the lock is released.
 #[derive(Default)]
 pub(crate) struct Effects {
-    pub(crate) finished: Vec<(oneshot::Sender<Finished>, Finished)>,
-    pub(crate) fired: Vec<Fired>,
+    pub(crate) finished: Vec<(oneshot::Sender<OperationEnd>, OperationEnd)>,
+    pub(crate) fired: Vec<WatchNotification>,
     pub(crate) wake: Option<Waker>,
     pub(crate) changed: bool,
     /// The session's id and its new state, for the log.

@@ -15,13 +15,15 @@ use tokio::sync::oneshot;
 use crate::clock::BoxFuture;
 use crate::error::{Error, Reason};
 use crate::session::core::Core;
-use crate::session::outcome::{Fate, Finished, Reply, Unfinished, driver_gone};
+use crate::session::outcome::{
+    OperationEnd, Reply, UnansweredOperation, UnansweredOutcome, driver_gone,
+};
 use crate::session::watch::{PersistentWatch, Watch};
 
 /// A value together with the zxid that the server answered with: for a write, its position in the
 /// order of all changes; for a read, the newest change that the answer reflects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Applied<T> {
+pub struct WithZxid<T> {
     /// Value that the operation yields.
     pub value: T,
     /// The answer's zxid.
@@ -30,27 +32,27 @@ pub struct Applied<T> {
 
 /// Context that a decoder may take along into its value.
 #[derive(Default)]
-pub(crate) struct Luggage {
+pub(crate) struct DecodeContext {
     pub(crate) watch: Option<Watch>,
     pub(crate) stream: Option<PersistentWatch>,
     /// Op and path of each part of a multi.
     pub(crate) parts: Vec<(OpCode, String)>,
 }
 
-/// Why a reply is not a value.
-pub(crate) enum Fault {
+/// Reason why a reply is not a value.
+pub(crate) enum ReplyFault {
     Refused(ErrorCode),
     Part(usize, ErrorCode),
     Garbled(String),
 }
 
-impl From<DecodeError> for Fault {
+impl From<DecodeError> for ReplyFault {
     fn from(e: DecodeError) -> Self {
         Self::Garbled(e.to_string())
     }
 }
 
-pub(crate) type Decode<T> = fn(Reply, &mut Luggage, &str) -> Result<T, Fault>;
+pub(crate) type Decode<T> = fn(Reply, &mut DecodeContext, &str) -> Result<T, ReplyFault>;
 
 /// An operation that has been submitted. Await it for the outcome.
 ///
@@ -59,21 +61,21 @@ pub(crate) type Decode<T> = fn(Reply, &mut Luggage, &str) -> Result<T, Fault>;
 /// row go to the server in one write.
 #[must_use = "the operation is on its way, but only awaiting this yields its outcome"]
 pub struct Pending<T> {
-    state: Waiting,
+    state: QueuedOperation,
     core: Arc<Core>,
     op: OpCode,
     /// Path as the user wrote it.
     path: String,
     timer: Option<BoxFuture<()>>,
     decode: Decode<T>,
-    luggage: Luggage,
+    luggage: DecodeContext,
 }
 
-enum Waiting {
-    Failed(Option<Unfinished>),
+enum QueuedOperation {
+    Failed(Option<UnansweredOperation>),
     Sent {
         id: u64,
-        answer: oneshot::Receiver<Finished>,
+        answer: oneshot::Receiver<OperationEnd>,
     },
 }
 
@@ -86,15 +88,15 @@ impl<T> Pending<T> {
         core: Arc<Core>,
         op: OpCode,
         path: String,
-        submitted: Result<u64, Unfinished>,
-        answer: oneshot::Receiver<Finished>,
+        submitted: Result<u64, UnansweredOperation>,
+        answer: oneshot::Receiver<OperationEnd>,
         timer: Option<BoxFuture<()>>,
         decode: Decode<T>,
-        luggage: Luggage,
+        luggage: DecodeContext,
     ) -> Self {
         let state = match submitted {
-            Ok(id) => Waiting::Sent { id, answer },
-            Err(unfinished) => Waiting::Failed(Some(unfinished)),
+            Ok(id) => QueuedOperation::Sent { id, answer },
+            Err(unfinished) => QueuedOperation::Failed(Some(unfinished)),
         };
         Self {
             state,
@@ -112,25 +114,25 @@ impl<T> Pending<T> {
         PendingApplied(self)
     }
 
-    fn unfinished(&mut self, unfinished: Unfinished) -> Error {
-        let Unfinished { fate, reason } = unfinished;
+    fn unfinished(&mut self, unfinished: UnansweredOperation) -> Error {
+        let UnansweredOperation { fate, reason } = unfinished;
         let (op, path) = (self.op, std::mem::take(&mut self.path));
         match fate {
-            Fate::NotSent => Error::NotSent { op, path, reason },
-            Fate::MaybeApplied => Error::MaybeApplied { op, path, reason },
-            Fate::Unanswered => Error::Unanswered { op, path, reason },
+            UnansweredOutcome::NotSent => Error::NotSent { op, path, reason },
+            UnansweredOutcome::MaybeApplied => Error::MaybeApplied { op, path, reason },
+            UnansweredOutcome::Unanswered => Error::Unanswered { op, path, reason },
         }
     }
 
-    fn finished(&mut self, reply: Reply) -> Result<Applied<T>, Error> {
+    fn finished(&mut self, reply: Reply) -> Result<WithZxid<T>, Error> {
         let zxid = reply.zxid;
         (self.decode)(reply, &mut self.luggage, &self.core.config.chroot)
-            .map(|value| Applied { value, zxid })
+            .map(|value| WithZxid { value, zxid })
             .map_err(|fault| {
                 let (op, path) = (self.op, std::mem::take(&mut self.path));
                 match fault {
                     // Some server says that it does not know either.
-                    Fault::Refused(
+                    ReplyFault::Refused(
                         ErrorCode::ConnectionLoss
                         | ErrorCode::OperationTimeout
                         | ErrorCode::RequestTimeout,
@@ -139,13 +141,13 @@ impl<T> Pending<T> {
                         path,
                         reason: Reason::ConnectionLost,
                     },
-                    Fault::Refused(code) => Error::Rejected {
+                    ReplyFault::Refused(code) => Error::Rejected {
                         op,
                         path,
                         code,
                         zxid,
                     },
-                    Fault::Part(index, code) => match self.luggage.parts.get(index).cloned() {
+                    ReplyFault::Part(index, code) => match self.luggage.parts.get(index).cloned() {
                         Some((op, path)) => Error::MultiRejected {
                             index,
                             op,
@@ -160,7 +162,7 @@ impl<T> Pending<T> {
                             zxid,
                         },
                     },
-                    Fault::Garbled(what) => {
+                    ReplyFault::Garbled(what) => {
                         let reason = Reason::BadReply(what);
                         if op.is_write() {
                             Error::MaybeApplied { op, path, reason }
@@ -172,13 +174,13 @@ impl<T> Pending<T> {
             })
     }
 
-    fn poll_applied(&mut self, cx: &mut Context<'_>) -> Poll<Result<Applied<T>, Error>> {
+    fn poll_applied(&mut self, cx: &mut Context<'_>) -> Poll<Result<WithZxid<T>, Error>> {
         let id = match &mut self.state {
-            Waiting::Failed(unfinished) => {
+            QueuedOperation::Failed(unfinished) => {
                 let unfinished = unfinished.take().unwrap_or_else(driver_gone);
                 return Poll::Ready(Err(self.unfinished(unfinished)));
             }
-            Waiting::Sent { id, answer } => {
+            QueuedOperation::Sent { id, answer } => {
                 if let Poll::Ready(answer) = Pin::new(answer).poll(cx) {
                     return Poll::Ready(match answer {
                         Ok(Ok(reply)) => self.finished(reply),
@@ -196,7 +198,7 @@ impl<T> Pending<T> {
             // None: the answer is being delivered at this very moment.
             if let Some(fate) = self.core.give_up(id) {
                 let reason = Reason::DeadlinePassed;
-                return Poll::Ready(Err(self.unfinished(Unfinished { fate, reason })));
+                return Poll::Ready(Err(self.unfinished(UnansweredOperation { fate, reason })));
             }
         }
         Poll::Pending
@@ -228,7 +230,7 @@ impl<T> fmt::Debug for Pending<T> {
 pub struct PendingApplied<T>(Pending<T>);
 
 impl<T> Future for PendingApplied<T> {
-    type Output = Result<Applied<T>, Error>;
+    type Output = Result<WithZxid<T>, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.get_mut().0.poll_applied(cx)
@@ -236,19 +238,21 @@ impl<T> Future for PendingApplied<T> {
 }
 
 /// Decodes a successful reply's body, or returns the server's refusal.
-pub(crate) fn body(reply: Reply, op: OpCode) -> Result<Response, Fault> {
+pub(crate) fn body(reply: Reply, op: OpCode) -> Result<Response, ReplyFault> {
     match reply.err {
         ErrorCode::Ok => Ok(Response::decode(
             op,
             &reply.body,
             &baton_proto::Limits::with_max_frame_bytes(usize::MAX / 4),
         )?),
-        code => Err(Fault::Refused(code)),
+        code => Err(ReplyFault::Refused(code)),
     }
 }
 
-pub(crate) fn unexpected<T>(op: OpCode) -> Result<T, Fault> {
-    Err(Fault::Garbled(format!("the answer is not one to {op}")))
+pub(crate) fn unexpected<T>(op: OpCode) -> Result<T, ReplyFault> {
+    Err(ReplyFault::Garbled(format!(
+        "the answer is not one to {op}"
+    )))
 }
 
 /// A path as the user knows it.

@@ -8,7 +8,7 @@ use baton_proto::{Acl, CreateMode, ErrorCode, path};
 
 use crate::error::Error;
 use crate::session::Session;
-use crate::values::Created;
+use crate::values::CreatedNode;
 
 impl Session {
     /// Searches for the node that a create with this parent and name prefix has made: by the prefix
@@ -25,7 +25,7 @@ impl Session {
         &self,
         parent: &str,
         prefix: &str,
-    ) -> Result<Option<Created>, Error> {
+    ) -> Result<Option<CreatedNode>, Error> {
         // One after the other on the session's own order: behind the create, and behind what the
         // new server has yet to receive.
         let listing = self.read_latest(parent, |session| session.children(parent));
@@ -41,7 +41,7 @@ impl Session {
             let found = path::join(parent, name);
             match self.exists(&found).await? {
                 Some(stat) if stat.ephemeral_owner == self.id() => {
-                    return Ok(Some(Created { path: found, stat }));
+                    return Ok(Some(CreatedNode { path: found, stat }));
                 }
                 Some(stat) => drop(self.delete_eventually(&found, stat.czxid)),
                 None => {}
@@ -86,8 +86,8 @@ impl Session {
         data: &[u8],
         mode: CreateMode,
         acl: &[Acl<'_>],
-    ) -> Result<Created, Error> {
-        let mut unresolved = Unresolved {
+    ) -> Result<CreatedNode, Error> {
+        let mut unresolved = UnresolvedCreate {
             session: self,
             parent,
             prefix,
@@ -113,7 +113,7 @@ impl Session {
         data: &[u8],
         mode: CreateMode,
         acl: &[Acl<'_>],
-    ) -> Result<Created, Error> {
+    ) -> Result<CreatedNode, Error> {
         let path = path::join(parent, prefix);
         loop {
             match self.create_with_acl(&path, data, mode, acl).await {
@@ -144,14 +144,14 @@ fn unknown(path: &str, e: Error) -> Error {
 }
 
 /// Discards the create when it is dropped before its outcome was known.
-struct Unresolved<'a> {
+struct UnresolvedCreate<'a> {
     session: &'a Session,
     parent: &'a str,
     prefix: &'a str,
     armed: bool,
 }
 
-impl Drop for Unresolved<'_> {
+impl Drop for UnresolvedCreate<'_> {
     fn drop(&mut self) {
         if self.armed {
             drop(self.session.discard_create(self.parent, self.prefix));

@@ -14,10 +14,10 @@ use bytes::{Buf, Bytes};
 
 use crate::clock::BootInstant;
 use crate::error::Reason;
-use crate::lease::{Answered, CountedAnswers};
-use crate::session::core::{Core, Inner, Phase};
-use crate::session::entry::{Done, Entry, Waiting};
-use crate::session::outcome::{Effects, Fate, Reply};
+use crate::lease::{AnswerKind, CountedAnswers};
+use crate::session::core::{Core, Phase, SessionState};
+use crate::session::entry::{AnswerReceiver, Entry, QueuedOperation};
+use crate::session::outcome::{Effects, Reply, UnansweredOutcome};
 use crate::session::watches::Class;
 use crate::state::{EndReason, State};
 
@@ -27,9 +27,9 @@ pub(crate) const BATON_NODE: &str = "/zookeeper/baton";
 /// Path text in one request that re-arms watches: a stock server takes 1 MiB in a frame.
 const REARM_BATCH_BYTES: usize = 128 * 1024;
 
-/// Why a connection is over.
+/// Reason why a connection is over.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum ConnectionEnd {
     /// Try to get another.
     Lost(String),
     /// The session is over.
@@ -77,7 +77,7 @@ impl Core {
                 path: BATON_NODE,
                 watch: false,
             };
-            inner.send_internal(&self.config, &probe, Done::Probe, now);
+            inner.send_internal(&self.config, &probe, AnswerReceiver::Probe, now);
             inner.flush_waiting(now, &mut effects);
             effects.changed = true;
             true
@@ -112,13 +112,13 @@ impl Core {
     /// Takes one frame apart. Call it with the lock held.
     pub(crate) fn receive(
         &self,
-        inner: &mut Inner,
+        inner: &mut SessionState,
         mut frame: Bytes,
         now: BootInstant,
         effects: &mut Effects,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionEnd> {
         let garbled =
-            |what: &dyn std::fmt::Display| Broken::Lost(format!("unreadable reply: {what}"));
+            |what: &dyn std::fmt::Display| ConnectionEnd::Lost(format!("unreadable reply: {what}"));
         let limits = Limits::with_max_frame_bytes(self.config.max_reply_bytes);
         let header =
             ReplyHeader::decode(&mut Decoder::new(&frame, &limits)).map_err(|e| garbled(&e))?;
@@ -146,7 +146,7 @@ impl Core {
                     .pings
                     .pop_front()
                     .ok_or_else(|| garbled(&"a pong without a ping"))?;
-                self.acknowledged(inner, now, sent, Answered::Ping);
+                self.acknowledged(inner, now, sent, AnswerKind::Ping);
                 Ok(())
             }
             xid::AUTH => self.receive_auth(inner, header, effects),
@@ -163,10 +163,10 @@ impl Core {
 
     fn acknowledged(
         &self,
-        inner: &mut Inner,
+        inner: &mut SessionState,
         now: BootInstant,
         sent: BootInstant,
-        answered: Answered,
+        answered: AnswerKind,
     ) {
         if inner.lease.is_sign_of_life(answered) {
             inner.last_acked = inner.last_acked.max(sent);
@@ -177,10 +177,10 @@ impl Core {
 
     fn receive_auth(
         &self,
-        inner: &mut Inner,
+        inner: &mut SessionState,
         header: ReplyHeader,
         effects: &mut Effects,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionEnd> {
         let waiter = inner
             .credentials_in_flight
             .pop_front()
@@ -199,19 +199,23 @@ impl Core {
             };
             effects.finished.push((waiter, Ok(reply)));
         }
-        if refused { Err(Broken::Ended) } else { Ok(()) }
+        if refused {
+            Err(ConnectionEnd::Ended)
+        } else {
+            Ok(())
+        }
     }
 
     fn receive_reply(
         &self,
-        inner: &mut Inner,
+        inner: &mut SessionState,
         header: ReplyHeader,
         body: Bytes,
         now: BootInstant,
         effects: &mut Effects,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionEnd> {
         let Some(mut entry) = inner.in_flight.pop_front() else {
-            return Err(Broken::Lost(format!(
+            return Err(ConnectionEnd::Lost(format!(
                 "a reply with xid {} that nothing was asked for",
                 header.xid
             )));
@@ -219,7 +223,7 @@ impl Core {
         if entry.xid != header.xid {
             let text = format!("reply with xid {} where {} was due", header.xid, entry.xid);
             inner.in_flight.push_front(entry);
-            return Err(Broken::Lost(text));
+            return Err(ConnectionEnd::Lost(text));
         }
         inner.last_zxid = inner.last_zxid.max(header.zxid);
         let err = header.error();
@@ -227,20 +231,25 @@ impl Core {
             ErrorCode::SessionExpired => {
                 self.end_locked(inner, EndReason::ExpiredByServer, effects);
                 let reason = Reason::SessionEnded(EndReason::ExpiredByServer);
-                inner.abandon(entry, Fate::NotSent, reason, effects);
-                return Err(Broken::Ended);
+                inner.abandon(entry, UnansweredOutcome::NotSent, reason, effects);
+                return Err(ConnectionEnd::Ended);
             }
             // The next connection would be closed for the same: the credentials came before this.
             ErrorCode::SessionClosedRequireSaslAuth => {
                 self.end_locked(inner, EndReason::AuthRequired, effects);
                 let reason = Reason::SessionEnded(EndReason::AuthRequired);
-                inner.abandon(entry, Fate::NotSent, reason, effects);
-                return Err(Broken::Ended);
+                inner.abandon(entry, UnansweredOutcome::NotSent, reason, effects);
+                return Err(ConnectionEnd::Ended);
             }
             // The server that answers so has been left behind; the operation was not applied.
             ErrorCode::SessionMoved => {
-                inner.abandon(entry, Fate::NotSent, Reason::Disconnected, effects);
-                return Err(Broken::Lost(
+                inner.abandon(
+                    entry,
+                    UnansweredOutcome::NotSent,
+                    Reason::Disconnected,
+                    effects,
+                );
+                return Err(ConnectionEnd::Lost(
                     "the session has moved to another server".to_owned(),
                 ));
             }
@@ -253,9 +262,9 @@ impl Core {
             inner.last_proof = inner.last_proof.max(entry.sent);
         }
         let answered = match proof {
-            Some(proof) => Answered::Write(proof),
-            None if entry.op == OpCode::Sync && err == ErrorCode::Ok => Answered::Sync,
-            None => Answered::Read,
+            Some(proof) => AnswerKind::Write(proof),
+            None if entry.op == OpCode::Sync && err == ErrorCode::Ok => AnswerKind::Sync,
+            None => AnswerKind::Read,
         };
         self.acknowledged(inner, now, entry.sent, answered);
         if let Some(ticket) = entry.watch.take() {
@@ -276,19 +285,21 @@ impl Core {
             body,
         };
         match entry.done {
-            Done::User(to) => effects.finished.push((to, Ok(reply))),
-            Done::Nobody => {}
-            Done::RemoveWatches => inner.watches.cannot_remove |= err == ErrorCode::Unimplemented,
-            Done::Probe => {
+            AnswerReceiver::User(to) => effects.finished.push((to, Ok(reply))),
+            AnswerReceiver::Nobody => {}
+            AnswerReceiver::RemoveWatches => {
+                inner.watches.cannot_remove |= err == ErrorCode::Unimplemented
+            }
+            AnswerReceiver::Probe => {
                 inner.probe_answered = true;
                 let says = SelfDescription::of(&reply);
                 inner.takes_traces = says.takes_traces();
                 inner.lease.set_counted_answers(says.counted_answers());
                 effects.changed = true;
             }
-            Done::Close => {
+            AnswerReceiver::Close => {
                 self.end_locked(inner, EndReason::Closed, effects);
-                return Err(Broken::Ended);
+                return Err(ConnectionEnd::Ended);
             }
         }
         Ok(())
@@ -296,7 +307,7 @@ impl Core {
 
     fn remove_watch(
         &self,
-        inner: &mut Inner,
+        inner: &mut SessionState,
         path: &Arc<str>,
         kind: WatcherKind,
         now: BootInstant,
@@ -306,7 +317,7 @@ impl Core {
                 path,
                 kind: kind.code(),
             };
-            inner.send_internal(&self.config, &request, Done::RemoveWatches, now);
+            inner.send_internal(&self.config, &request, AnswerReceiver::RemoveWatches, now);
         }
     }
 
@@ -336,7 +347,7 @@ impl Core {
     }
 }
 
-impl Inner {
+impl SessionState {
     fn send_credentials(&mut self, now: BootInstant) {
         let infos: Vec<_> = self.credentials.iter().map(|c| c.info.clone()).collect();
         for (index, info) in infos.iter().enumerate() {
@@ -384,8 +395,8 @@ impl Inner {
     ) {
         let left = entry.end <= written;
         let unwanted = match &entry.done {
-            Done::User(to) => left && to.is_closed(),
-            Done::Close => false,
+            AnswerReceiver::User(to) => left && to.is_closed(),
+            AnswerReceiver::Close => false,
             _ => true,
         };
         let frame = if unwanted || entry.fail_fast {
@@ -404,13 +415,13 @@ impl Inner {
         };
         if let Some(frame) = frame {
             entry.proof = None;
-            self.waiting.push_back(Waiting { entry, frame });
+            self.waiting.push_back(QueuedOperation { entry, frame });
             return;
         }
         let (fate, reason) = if left {
             (entry.fate_when_lost(), Reason::ConnectionLost)
         } else {
-            (Fate::NotSent, Reason::Disconnected)
+            (UnansweredOutcome::NotSent, Reason::Disconnected)
         };
         self.abandon(entry, fate, reason, effects);
     }

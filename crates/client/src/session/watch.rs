@@ -24,7 +24,7 @@ use crate::session::watches::Class;
 #[must_use = "a watch that is dropped is removed"]
 pub struct Watch {
     pub(crate) events: oneshot::Receiver<Result<WatchEvent, SessionLost>>,
-    pub(crate) interest: Interest,
+    pub(crate) interest: LocalWatch,
 }
 
 impl Watch {
@@ -55,7 +55,7 @@ impl fmt::Debug for Watch {
 }
 
 /// One local interest in a path; dropping it takes it back.
-pub(crate) struct Interest {
+pub(crate) struct LocalWatch {
     pub(crate) core: Arc<Core>,
     /// Path as the server knows it.
     pub(crate) path: Arc<str>,
@@ -63,13 +63,13 @@ pub(crate) struct Interest {
     pub(crate) id: u64,
 }
 
-impl Interest {
+impl LocalWatch {
     fn lost(&self) -> SessionLost {
         SessionLost(self.core.end_reason())
     }
 }
 
-impl Drop for Interest {
+impl Drop for LocalWatch {
     fn drop(&mut self) {
         self.core.unwatch(&self.path, self.class, self.id);
     }
@@ -83,7 +83,7 @@ impl Drop for Interest {
 #[must_use = "a watch that is dropped is removed"]
 pub struct PersistentWatch {
     pub(crate) queue: Arc<EventQueue>,
-    pub(crate) interest: Interest,
+    pub(crate) interest: LocalWatch,
 }
 
 impl PersistentWatch {

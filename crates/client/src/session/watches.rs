@@ -39,13 +39,13 @@ pub(crate) struct Ticket {
     pub(crate) id: u64,
     /// Path as the server knows it.
     pub(crate) path: Arc<str>,
-    pub(crate) arm: Arm,
+    pub(crate) arm: WatchArming,
     /// A persistent watch on the same path reports what this one waits for: the request goes out
     /// without its watch flag.
     pub(crate) covered: bool,
 }
 
-pub(crate) enum Arm {
+pub(crate) enum WatchArming {
     /// `getData`: armed by success.
     Data(OneShotSender),
     /// `exists`: armed by success, and by "no node" too.
@@ -59,7 +59,7 @@ pub(crate) enum Arm {
     },
 }
 
-impl Arm {
+impl WatchArming {
     const fn is_persistent(&self) -> bool {
         matches!(
             self,
@@ -93,13 +93,13 @@ struct Stream {
 }
 
 /// An event on its way to a listener, delivered after the lock is released.
-pub(crate) enum Fired {
+pub(crate) enum WatchNotification {
     Once(OneShotSender, Result<WatchEvent, SessionLost>),
     Stream(Arc<EventQueue>, PersistentEvent, usize),
     End(Arc<EventQueue>, SessionLost),
 }
 
-impl Fired {
+impl WatchNotification {
     pub(crate) fn deliver(self) {
         match self {
             Self::Once(to, event) => {
@@ -114,7 +114,7 @@ impl Fired {
 
 /// Everything local about one path.
 #[derive(Default)]
-struct OnPath {
+struct PathWatches {
     /// Set by `getData`, or by `exists` on a node that was there.
     data: Vec<OneShot>,
     /// Set by `exists` on a node that was not there.
@@ -131,7 +131,7 @@ struct OnPath {
     order: u64,
 }
 
-impl OnPath {
+impl PathWatches {
     fn is_unused(&self, class: Class) -> bool {
         let armed = match class {
             Class::Data => !self.data.is_empty() || !self.exist.is_empty(),
@@ -175,7 +175,7 @@ impl OnPath {
 /// would differ between two runs of one simulated plan.
 fn in_order<T>(
     paths: impl IntoIterator<Item = T>,
-    on: impl Fn(&T) -> &OnPath,
+    on: impl Fn(&T) -> &PathWatches,
 ) -> impl Iterator<Item = T> {
     let mut paths: Vec<T> = paths.into_iter().collect();
     paths.sort_unstable_by_key(|item| on(item).order);
@@ -185,7 +185,7 @@ fn in_order<T>(
 /// All watches of one session.
 #[derive(Default)]
 pub(crate) struct WatchTable {
-    paths: BTreeMap<Arc<str>, OnPath>,
+    paths: BTreeMap<Arc<str>, PathWatches>,
     /// Number of paths ever added.
     added: u64,
     next_id: u64,
@@ -200,17 +200,18 @@ impl WatchTable {
         self.next_id
     }
 
-    fn entry(&mut self, path: &Arc<str>) -> &mut OnPath {
+    fn entry(&mut self, path: &Arc<str>) -> &mut PathWatches {
         self.paths.entry(Arc::clone(path)).or_insert_with(|| {
             self.added += 1;
-            OnPath {
+            PathWatches {
                 order: self.added,
-                ..OnPath::default()
+                ..PathWatches::default()
             }
         })
     }
 
-    /// Whether a persistent watch on the ticket's path reports all that the ticket waits for.
+    /// Returns whether a persistent watch on the ticket's path reports all that the ticket waits
+    /// for.
     ///
     /// Servers before 3.9 keep one mode per path and client: a one-shot watch would turn a
     /// persistent one into a one-shot watch, silently. So it is served from the persistent one's
@@ -243,7 +244,7 @@ impl WatchTable {
         self.disarm(&ticket.path, class)
     }
 
-    fn answered(&mut self, path: &Arc<str>, arm: &Arm) {
+    fn answered(&mut self, path: &Arc<str>, arm: &WatchArming) {
         if let Some(on) = self.paths.get_mut(path) {
             let asked = arm.class().of(&mut on.asked);
             *asked = asked.saturating_sub(1);
@@ -269,17 +270,19 @@ impl WatchTable {
         let on = self.entry(&path);
         *class.of(&mut on.set) |= !covered;
         match arm {
-            Arm::Data(to) | Arm::Exists(to) | Arm::Child(to) if to.is_closed() => {
+            WatchArming::Data(to) | WatchArming::Exists(to) | WatchArming::Child(to)
+                if to.is_closed() =>
+            {
                 return self.disarm(&path, class);
             }
-            Arm::Stream { ref queue, .. } if Arc::strong_count(queue) == 1 => {
+            WatchArming::Stream { ref queue, .. } if Arc::strong_count(queue) == 1 => {
                 return self.disarm(&path, class);
             }
-            Arm::Data(to) => on.data.push(OneShot { id, to }),
-            Arm::Exists(to) if exists => on.data.push(OneShot { id, to }),
-            Arm::Exists(to) => on.exist.push(OneShot { id, to }),
-            Arm::Child(to) => on.child.push(OneShot { id, to }),
-            Arm::Stream { queue, recursive } => {
+            WatchArming::Data(to) => on.data.push(OneShot { id, to }),
+            WatchArming::Exists(to) if exists => on.data.push(OneShot { id, to }),
+            WatchArming::Exists(to) => on.exist.push(OneShot { id, to }),
+            WatchArming::Child(to) => on.child.push(OneShot { id, to }),
+            WatchArming::Stream { queue, recursive } => {
                 on.streams.push(Stream {
                     id,
                     queue,
@@ -325,7 +328,7 @@ impl WatchTable {
     }
 
     fn collect(&mut self, path: &Arc<str>) {
-        if self.paths.get(path).is_some_and(OnPath::is_empty) {
+        if self.paths.get(path).is_some_and(PathWatches::is_empty) {
             self.paths.remove(path);
         }
     }
@@ -338,7 +341,7 @@ impl WatchTable {
         local: &str,
         zxid: Option<i64>,
         capacity: usize,
-        fired: &mut Vec<Fired>,
+        fired: &mut Vec<WatchNotification>,
     ) {
         let event = || WatchEvent {
             kind,
@@ -368,11 +371,18 @@ impl WatchTable {
                 once.append(&mut on.child);
                 on.set[1] = false;
             }
-            fired.extend(once.into_iter().map(|w| Fired::Once(w.to, Ok(event()))));
+            fired.extend(
+                once.into_iter()
+                    .map(|w| WatchNotification::Once(w.to, Ok(event()))),
+            );
             for stream in &on.streams {
                 if !(stream.recursive && kind == EventKind::NodeChildrenChanged) {
                     let change = PersistentEvent::Change(event());
-                    fired.push(Fired::Stream(Arc::clone(&stream.queue), change, capacity));
+                    fired.push(WatchNotification::Stream(
+                        Arc::clone(&stream.queue),
+                        change,
+                        capacity,
+                    ));
                 }
             }
             self.collect(&key);
@@ -388,16 +398,20 @@ impl WatchTable {
                     .unwrap_or_default();
                 for stream in above.iter().filter(|s| s.recursive) {
                     let change = PersistentEvent::Change(event());
-                    fired.push(Fired::Stream(Arc::clone(&stream.queue), change, capacity));
+                    fired.push(WatchNotification::Stream(
+                        Arc::clone(&stream.queue),
+                        change,
+                        capacity,
+                    ));
                 }
             }
         }
     }
 
     /// Notifies every persistent watch that changes may have been missed.
-    pub(crate) fn resync(&self, fired: &mut Vec<Fired>) {
+    pub(crate) fn resync(&self, fired: &mut Vec<WatchNotification>) {
         for stream in in_order(&self.paths, |(_, on)| on).flat_map(|(_, on)| &on.streams) {
-            fired.push(Fired::Stream(
+            fired.push(WatchNotification::Stream(
                 Arc::clone(&stream.queue),
                 PersistentEvent::Resync,
                 1,
@@ -406,12 +420,16 @@ impl WatchTable {
     }
 
     /// Ends every watch.
-    pub(crate) fn end(&mut self, lost: SessionLost, fired: &mut Vec<Fired>) {
+    pub(crate) fn end(&mut self, lost: SessionLost, fired: &mut Vec<WatchNotification>) {
         self.recursive = 0;
         for (_, on) in in_order(std::mem::take(&mut self.paths), |(_, on)| on) {
             let once = on.data.into_iter().chain(on.exist).chain(on.child);
-            fired.extend(once.map(|w| Fired::Once(w.to, Err(lost))));
-            fired.extend(on.streams.into_iter().map(|s| Fired::End(s.queue, lost)));
+            fired.extend(once.map(|w| WatchNotification::Once(w.to, Err(lost))));
+            fired.extend(
+                on.streams
+                    .into_iter()
+                    .map(|s| WatchNotification::End(s.queue, lost)),
+            );
         }
     }
 

@@ -9,7 +9,7 @@ use baton_client::{
 };
 use baton_proto::{ErrorCode, MultiOp, MultiResult, Request, Response};
 
-use crate::support::{Peer, SESSION, T, TICK, World, settle, stat};
+use crate::support::{FakeServers, Peer, SESSION, T, TICK, settle, stat};
 
 /// Serves a connection: every request is answered, heartbeats among them; other requests are
 /// refused.
@@ -30,7 +30,7 @@ async fn serve(mut peer: Peer) -> Vec<OpCode> {
     seen
 }
 
-fn strict(world: &World) -> baton_client::Config {
+fn strict(world: &FakeServers) -> baton_client::Config {
     world.config().lease(LeaseOptions {
         tick: Some(TICK),
         mode: LeaseMode::Strict,
@@ -41,7 +41,7 @@ fn strict(world: &World) -> baton_client::Config {
 #[tokio::test(start_paused = true)]
 async fn a_held_lease_costs_two_no_effect_quorum_writes_each_quarter_of_the_timeout_and_stays_valid()
  {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session_with(strict(&world)).await;
     peer.answer_next_probe().await;
     let hold = s.hold_lease().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_held_lease_costs_two_no_effect_quorum_writes_each_quarter_of_the_time
 
 #[tokio::test(start_paused = true)]
 async fn on_batons_server_pings_are_enough_and_the_lease_is_the_whole_timeout() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.baton = true;
     peer.answer_next_probe().await;
@@ -111,7 +111,7 @@ async fn on_batons_server_pings_are_enough_and_the_lease_is_the_whole_timeout() 
 
 #[tokio::test(start_paused = true)]
 async fn r33_on_batons_ensemble_pings_keep_the_lease_of_a_client_that_goes_on_reading() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.member = true;
     peer.answer_next_probe().await;
@@ -129,7 +129,7 @@ async fn r33_on_batons_ensemble_pings_keep_the_lease_of_a_client_that_goes_on_re
 
 #[tokio::test(start_paused = true)]
 async fn r33_a_server_of_batons_ensemble_that_answers_reads_only_keeps_no_lease_and_is_left() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.member = true;
     peer.answer_next_probe().await;
@@ -158,7 +158,7 @@ async fn r33_a_server_of_batons_ensemble_that_answers_reads_only_keeps_no_lease_
 
 #[tokio::test(start_paused = true)]
 async fn h91_an_answer_that_only_a_follower_can_have_given_extends_no_strict_lease() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session_with(strict(&world)).await;
     peer.answer_next_probe().await;
     let _hold = s.hold_lease().await.unwrap();
@@ -192,7 +192,7 @@ async fn h91_an_answer_that_only_a_follower_can_have_given_extends_no_strict_lea
 
 #[tokio::test(start_paused = true)]
 async fn h91_a_refused_write_extends_no_strict_lease() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session_with(strict(&world)).await;
     peer.answer_next_probe().await;
     let _hold = s.hold_lease().await.unwrap();
@@ -228,7 +228,7 @@ async fn h91_a_refused_write_extends_no_strict_lease() {
 #[tokio::test(start_paused = true)]
 async fn h91_an_answer_counts_from_when_it_was_read_for_the_writes_behind_it() {
     for by_ping in [false, true] {
-        let mut world = World::new();
+        let mut world = FakeServers::new();
         let (s, mut peer) = world.session_with(strict(&world)).await;
         peer.answer_next_probe().await;
         let created = s.lease().deadline;
@@ -257,12 +257,12 @@ async fn h91_an_answer_counts_from_when_it_was_read_for_the_writes_behind_it() {
     }
 }
 
-/// How long each answer takes in the next test.
+/// Time that each answer takes in the next test.
 const SLOW: Duration = Duration::from_millis(900);
 
 #[tokio::test(start_paused = true)]
 async fn h26_whatever_is_answered_counts_from_its_request() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let clock = world.clock.clone();
     let connect = tokio::spawn(Session::connect(world.config()));
     let mut peer = world.accept_raw().await;
@@ -329,7 +329,7 @@ async fn h26_whatever_is_answered_counts_from_its_request() {
 
 #[tokio::test(start_paused = true)]
 async fn h26_the_time_of_a_session_that_was_attached_late_is_over_when_the_servers_is() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.answer_next_probe().await;
     drop(peer);
@@ -348,7 +348,7 @@ async fn h26_the_time_of_a_session_that_was_attached_late_is_over_when_the_serve
 
 #[tokio::test(start_paused = true)]
 async fn h25_after_a_pause_the_first_check_says_lost_whatever_was_delivered() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.baton = true;
     peer.answer_next_probe().await;
@@ -377,7 +377,7 @@ async fn h25_after_a_pause_the_first_check_says_lost_whatever_was_delivered() {
 
 #[tokio::test(start_paused = true)]
 async fn h25_a_lease_is_over_at_its_end_not_after_it() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.baton = true;
     peer.answer_next_probe().await;
@@ -391,7 +391,7 @@ async fn h25_a_lease_is_over_at_its_end_not_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn h27_bytes_from_the_server_do_not_keep_a_session_alive_whose_requests_are_not_answered() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.answer_next_probe().await;
     let mut states = s.states();
@@ -416,7 +416,7 @@ async fn h27_bytes_from_the_server_do_not_keep_a_session_alive_whose_requests_ar
 
 #[tokio::test(start_paused = true)]
 async fn h28_a_suspended_machine_counts_the_time_that_it_slept() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.baton = true;
     peer.answer_next_probe().await;
@@ -440,7 +440,7 @@ async fn h28_a_suspended_machine_counts_the_time_that_it_slept() {
 
 #[tokio::test(start_paused = true)]
 async fn h29_a_grant_that_arrives_after_the_deadline_is_a_loss() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.answer_next_probe().await;
     let watching = s.get_data_watch("/predecessor");
@@ -455,7 +455,7 @@ async fn h29_a_grant_that_arrives_after_the_deadline_is_a_loss() {
 
 #[tokio::test(start_paused = true)]
 async fn h35_a_thousand_flaps_reach_a_slow_listener_in_order_and_the_end_too() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, peer) = world.session().await;
     let mut slow = s.states();
     let mut peer = Some(peer);
@@ -477,7 +477,7 @@ async fn h35_a_thousand_flaps_reach_a_slow_listener_in_order_and_the_end_too() {
 
 #[tokio::test(start_paused = true)]
 async fn h36_an_answer_that_is_read_after_the_loss_finds_the_loss_already_reported() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.baton = true;
     peer.answer_next_probe().await;
@@ -500,7 +500,7 @@ async fn h36_an_answer_that_is_read_after_the_loss_finds_the_loss_already_report
 
 #[tokio::test(start_paused = true)]
 async fn h37_a_server_that_hands_out_another_session_ends_ours() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let create = s.create("/mine", b"", baton_client::CreateMode::Ephemeral);
     peer.expect(OpCode::Create2).await;
@@ -520,7 +520,7 @@ async fn h37_a_server_that_hands_out_another_session_ends_ours() {
 
 #[tokio::test(start_paused = true)]
 async fn reconnects_are_tried_at_least_each_tenth_of_the_timeout_or_second() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, peer) = world.session().await;
     world.transport.refuse(true);
     let before = world.transport.attempts();
@@ -534,7 +534,7 @@ async fn reconnects_are_tried_at_least_each_tenth_of_the_timeout_or_second() {
 /// Each handshake is an answer, so the session lives for as long as it goes on.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_the_session_and_closes_each_time_is_asked_with_pauses() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, peer) = world.session().await;
     drop(peer);
     let before = world.transport.attempts();
@@ -568,7 +568,7 @@ fn h88_the_end_of_the_runtime_is_the_end_of_the_session_and_nothing_panics() {
         .build()
         .unwrap();
     let (s, op, watch, cleanup, peer) = runtime.block_on(async {
-        let mut world = World::new();
+        let mut world = FakeServers::new();
         let (s, mut peer) = world.session().await;
         let watching = s.exists_watch("/w");
         let asked = peer.expect(OpCode::Exists).await;
@@ -623,7 +623,7 @@ fn h88_a_runtime_that_has_ended_is_an_error_and_not_a_panic() {
 
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_the_servers_answer_and_says_so_when_it_does_not_come() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let queued = s.delete("/before", None);
     let closing = tokio::spawn({
@@ -655,7 +655,7 @@ async fn close_waits_for_the_servers_answer_and_says_so_when_it_does_not_come() 
 
 #[tokio::test(start_paused = true)]
 async fn the_supervisor_makes_one_new_session_after_a_loss_for_all_who_ask() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let client = Client::lazy(world.config());
     let ask = |client: &Client| {
         let client = client.clone();
@@ -680,7 +680,7 @@ async fn the_supervisor_makes_one_new_session_after_a_loss_for_all_who_ask() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_expired_here_is_ended_on_a_server_that_comes_back() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, peer) = world.session().await;
     world.transport.refuse(true);
     drop(peer);
@@ -693,7 +693,7 @@ async fn a_session_that_expired_here_is_ended_on_a_server_that_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_handed_over_is_not_closed_and_can_be_taken_up() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let export = s.hand_over();
     assert_eq!(s.state(), State::Closed);
@@ -707,7 +707,7 @@ async fn a_session_handed_over_is_not_closed_and_can_be_taken_up() {
 
 #[tokio::test(start_paused = true)]
 async fn credentials_that_are_refused_fail_the_connect() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let connect = tokio::spawn(Session::connect(
         world.config().auth("digest", b"user:secret"),
     ));
@@ -720,7 +720,7 @@ async fn credentials_that_are_refused_fail_the_connect() {
 
 #[tokio::test(start_paused = true)]
 async fn h32_a_silent_address_does_not_use_up_the_time_that_is_left() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     peer.answer_next_probe().await;
     // The link dies without a word; the first attempt to reconnect meets silence too, the second is
@@ -734,7 +734,7 @@ async fn h32_a_silent_address_does_not_use_up_the_time_that_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_opens_while_its_caller_goes_away_is_closed() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.config();
     let mut connect = Box::pin(Session::connect(config));
     // Sends the task on its way; the answer then finds a caller that is there, but is never polled

@@ -19,12 +19,12 @@ async fn within<F: Future>(work: F) -> F::Output {
 }
 
 /// A server, a proxy before it, and settings that fit its tick.
-struct Bench {
+struct ProxiedServer {
     server: TestServer,
     proxy: Proxy,
 }
 
-impl Bench {
+impl ProxiedServer {
     async fn new() -> Self {
         let target = Target::from_env().unwrap();
         let server = TestServer::start(target).await.unwrap();
@@ -61,7 +61,7 @@ const VARIANTS: [Variant; 3] = [Variant::Rst, Variant::Fin, Variant::BlackHole];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operations_do_what_they_say() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let s = bench.session().await;
     assert_eq!(s.state(), State::Connected { epoch: 1 });
 
@@ -145,7 +145,7 @@ async fn operations_do_what_they_say() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chroot_prefixes_what_goes_out_and_hides_in_what_comes_back() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let plain = bench.session().await;
     plain
         .create("/app", b"", CreateMode::Persistent)
@@ -172,7 +172,7 @@ async fn chroot_prefixes_what_goes_out_and_hides_in_what_comes_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_fire_once_and_persistent_ones_stay() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let (s, other) = (bench.session().await, bench.session().await);
     s.create("/w", b"", CreateMode::Persistent).await.unwrap();
     let mut tree = s
@@ -214,7 +214,7 @@ async fn watches_fire_once_and_persistent_ones_stay() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h01_a_create_whose_answer_is_lost_yields_one_node_and_it_is_ours() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     for (i, variant) in VARIANTS.into_iter().enumerate() {
         let s = bench.session_with(Duration::from_secs(4)).await;
         let (parent, mode) = (format!("/p{i}"), CreateMode::EphemeralSequential);
@@ -240,7 +240,7 @@ async fn h01_a_create_whose_answer_is_lost_yields_one_node_and_it_is_ours() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h07_a_delete_whose_answer_is_lost_is_finished_by_the_cleanup() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     for variant in [Variant::Rst, Variant::Fin] {
         for before in [true, false] {
             let s = bench.session().await;
@@ -267,7 +267,7 @@ async fn h07_a_delete_whose_answer_is_lost_is_finished_by_the_cleanup() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h08_a_cleanup_begun_while_suspended_leaves_nothing_in_the_resumed_session() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let s = bench.session().await;
     let made = s
         .create("/waiter", b"", CreateMode::Ephemeral)
@@ -289,7 +289,7 @@ async fn h08_a_cleanup_begun_while_suspended_leaves_nothing_in_the_resumed_sessi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h18_a_late_cleanup_spares_another_node_of_the_same_name() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let s = bench.session().await;
     let first = s.create("/n", b"", CreateMode::Ephemeral).await.unwrap();
     s.delete("/n", None).await.unwrap();
@@ -302,7 +302,7 @@ async fn h18_a_late_cleanup_spares_another_node_of_the_same_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h32_a_short_outage_keeps_the_session_and_its_nodes_a_long_one_ends_it_for_ever() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let s = bench.session_with(Duration::from_secs(4)).await;
     let mut states = s.states();
     let made = s.create("/e", b"", CreateMode::Ephemeral).await.unwrap();
@@ -330,7 +330,7 @@ async fn h32_a_short_outage_keeps_the_session_and_its_nodes_a_long_one_ends_it_f
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h37_an_expired_session_is_never_replaced_behind_its_handles() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let s = bench.session_with(Duration::from_secs(20)).await;
     let export = s.export();
     // Another process takes it over and closes it.
@@ -351,7 +351,7 @@ async fn h37_an_expired_session_is_never_replaced_behind_its_handles() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h53_watches_of_waits_given_up_leave_the_server() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let s = bench.session().await;
     let (_, keep) = s.exists_watch("/keep").await.unwrap();
     s.create("/there", b"", CreateMode::Persistent)
@@ -379,7 +379,7 @@ async fn h53_watches_of_waits_given_up_leave_the_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_survive_a_reconnect_and_report_what_was_missed() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let (s, other) = (bench.session().await, bench.witness().await);
     for path in ["/d", "/k", "/quiet"] {
         other
@@ -427,7 +427,7 @@ async fn watches_survive_a_reconnect_and_report_what_was_missed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_server_gives_up() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     for mode in [LeaseMode::Auto, LeaseMode::Strict] {
         let options = LeaseOptions {
             tick: Some(Duration::from_millis(200)),
@@ -477,7 +477,7 @@ async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_se
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_cannot_be_sound_is_refused_with_the_smallest_timeout_that_can() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let options = LeaseOptions {
         tick: Some(Duration::from_secs(2)),
         mode: LeaseMode::Strict,
@@ -492,7 +492,7 @@ async fn a_lease_that_cannot_be_sound_is_refused_with_the_smallest_timeout_that_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_takes_the_ephemeral_nodes_at_once_and_so_does_the_drop_of_the_last_handle() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let other = bench.session().await;
     for by_drop in [false, true] {
         let s = bench.session_with(Duration::from_secs(60)).await;
@@ -513,7 +513,7 @@ async fn close_takes_the_ephemeral_nodes_at_once_and_so_does_the_drop_of_the_las
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_and_started_again_keeps_the_session() {
-    let mut bench = Bench::new().await;
+    let mut bench = ProxiedServer::new().await;
     let s = bench.session_with(LONG).await;
     s.create("/kept", b"", CreateMode::Ephemeral).await.unwrap();
     bench.server.kill();
@@ -532,7 +532,7 @@ async fn a_server_killed_and_started_again_keeps_the_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_are_presented_on_every_connection() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let s = bench.session().await;
     s.add_auth("digest", b"user:secret").await.unwrap();
     let private = [Acl::creator_all()];
@@ -565,7 +565,7 @@ async fn an_unreachable_server_list_is_named_with_the_remedy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chroot_that_does_not_exist_is_said_at_once() {
-    let bench = Bench::new().await;
+    let bench = ProxiedServer::new().await;
     let plain = bench.session().await;
     let config = bench.config(LONG).chroot("/nope/app");
     let refused = Session::connect(config).await.unwrap_err();

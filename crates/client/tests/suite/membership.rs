@@ -8,7 +8,7 @@ use baton_client::{
 use baton_proto::{Request, Response, Stat};
 use bytes::Bytes;
 
-use crate::support::{Asked, Peer, SESSION, World};
+use crate::support::{FakeServers, Peer, ReceivedRequest, SESSION};
 
 const TWO: &str = "server.1=a:1:2:participant;0.0.0.0:3\nserver.2=b:1:2:participant\nversion=1f";
 const THREE: &str = "server.1=a:1:2:participant;0.0.0.0:3\nserver.2=b:1:2:participant\n\
@@ -32,12 +32,12 @@ fn holds(text: &'static str) -> Option<Response> {
 
 /// Begins a change on a session of its own, up to where the server has the request.
 async fn begun(
-    world: &mut World,
+    world: &mut FakeServers,
     version: Option<i64>,
 ) -> (
     Session,
     Peer,
-    Asked,
+    ReceivedRequest,
     tokio::task::JoinHandle<Result<EnsembleConfig, ReconfigError>>,
 ) {
     let (s, mut peer) = world.session().await;
@@ -49,7 +49,7 @@ async fn begun(
 
 #[tokio::test(start_paused = true)]
 async fn a_change_names_its_servers_and_its_version_and_yields_the_members_afterwards() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (_s, mut peer, asked, change) = begun(&mut world, Some(0x1f)).await;
     assert_eq!(
         asked.request(),
@@ -66,7 +66,7 @@ async fn a_change_names_its_servers_and_its_version_and_yields_the_members_after
 
 #[tokio::test(start_paused = true)]
 async fn the_members_are_read_whatever_the_chroot_is() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.config().chroot("/app");
     let connecting = tokio::spawn(Session::connect(config));
     let mut peer = world.accept(SESSION).await;
@@ -107,12 +107,12 @@ async fn each_refusal_of_a_change_has_a_name() {
         (ErrorCode::NoAuth, ReconfigError::NotAllowed),
         (ErrorCode::Unimplemented, ReconfigError::StandsAlone),
     ] {
-        let mut world = World::new();
+        let mut world = FakeServers::new();
         let (_s, mut peer, asked, change) = begun(&mut world, None).await;
         peer.refuse(&asked, code).await;
         assert_eq!(change.await.unwrap(), Err(named));
     }
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer, asked, change) = begun(&mut world, None).await;
     peer.refuse(&asked, ErrorCode::SystemError).await;
     let error = change.await.unwrap().unwrap_err();
@@ -130,7 +130,7 @@ async fn each_refusal_of_a_change_has_a_name() {
 
 /// Has a change lose its answer with its connection; then the members are read as these.
 async fn lost_then_read(text: &'static str) -> Result<EnsembleConfig, ReconfigError> {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (_s, peer, asked, change) = begun(&mut world, Some(0x1f)).await;
     drop((peer, asked));
     let mut peer = world.accept(SESSION).await;
@@ -154,7 +154,7 @@ async fn a_change_whose_answer_is_lost_is_resolved_by_reading_the_members() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_whose_answer_is_lost_with_its_session_stays_unknown() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, peer, asked, change) = begun(&mut world, None).await;
     drop((peer, asked));
     let mut peer = world.accept_raw().await;

@@ -1,5 +1,5 @@
-//! How operations end: not sent, maybe applied, unanswered; their order, deadlines and bounds; and
-//! lost answers to creates.
+//! Outcomes of operations: not sent, maybe applied, unanswered; their order, deadlines and bounds;
+//! and lost answers to creates.
 
 use std::io;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use baton_client::{
 use baton_proto::{ErrorCode, MultiResult, ReplyHeader, Request, Response, Stat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Peer, SESSION, T, World, settle, stat};
+use crate::support::{FakeServers, Peer, SESSION, T, settle, stat};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_queued_goes_out_in_one_write_and_answers_come_in_order() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let probe = peer.any().await.unwrap();
     peer.answer_probe(&probe).await;
@@ -60,7 +60,7 @@ async fn what_is_queued_goes_out_in_one_write_and_answers_come_in_order() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_leaves_sent_writes_unknown_repeats_reads_and_keeps_what_never_left() {
     // A pipe so small that only the first requests leave.
-    let mut world = World::with_buffer(256);
+    let mut world = FakeServers::with_buffer(256);
     let (s, mut peer) = world.session().await;
     let mut states = s.states();
     let write = s.set_data("/sent", b"", None);
@@ -111,7 +111,7 @@ async fn a_lost_connection_leaves_sent_writes_unknown_repeats_reads_and_keeps_wh
 
 #[tokio::test(start_paused = true)]
 async fn what_is_to_fail_fast_is_not_sent_again_be_it_a_read_or_a_write() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let hasty = s.fail_fast();
     let read = hasty.get_data("/read");
@@ -151,7 +151,7 @@ async fn what_is_to_fail_fast_is_not_sent_again_be_it_a_read_or_a_write() {
 
 #[tokio::test(start_paused = true)]
 async fn h50_a_deadline_ends_what_waits_as_not_sent_and_what_left_as_maybe_applied() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let hasty = s.with_deadline(Duration::from_millis(300));
     let in_flight = hasty.set_data("/a", b"", None);
@@ -206,7 +206,7 @@ async fn h50_a_deadline_ends_what_waits_as_not_sent_and_what_left_as_maybe_appli
 
 #[tokio::test(start_paused = true)]
 async fn the_queue_is_bounded_and_what_is_beyond_is_not_sent() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world
         .config()
         .max_pending(4, 1 << 20)
@@ -256,7 +256,7 @@ async fn the_queue_is_bounded_and_what_is_beyond_is_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn h24_version_minus_one_never_makes_a_conditional_write_unconditional() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, _peer) = world.session().await;
     for e in [
         s.set_data("/n", b"", Some(-1)).await.unwrap_err(),
@@ -280,7 +280,7 @@ async fn h24_version_minus_one_never_makes_a_conditional_write_unconditional() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_out_of_order_ends_the_connection_and_nothing_is_taken_for_another() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let first = s.delete("/1", None);
     let second = s.delete("/2", None);
@@ -297,7 +297,7 @@ const MODE: CreateMode = CreateMode::EphemeralSequential;
 
 #[tokio::test(start_paused = true)]
 async fn h02_the_recovery_of_a_lost_create_syncs_first_and_finds_the_node() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let (s2, acl) = (s.clone(), [Acl::open_unsafe()]);
     let create = tokio::spawn(async move {
@@ -335,7 +335,7 @@ async fn h02_the_recovery_of_a_lost_create_syncs_first_and_finds_the_node() {
     nothing_more(&s, &mut peer).await;
 }
 
-/// What has come to its end is not discarded behind it: the session's own end is the next thing
+/// An operation that has ended is not discarded behind it: the session's own end is the next thing
 /// that the server hears.
 async fn nothing_more(s: &Session, peer: &mut Peer) {
     settle().await;
@@ -348,7 +348,7 @@ async fn nothing_more(s: &Session, peer: &mut Peer) {
 
 #[tokio::test(start_paused = true)]
 async fn h02_below_a_parent_that_may_not_be_listed_the_own_nodes_are_asked_for() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let s2 = s.clone();
     let recovery = tokio::spawn(async move { s2.recover_create("/p", "_c_1-").await });
@@ -370,7 +370,7 @@ async fn h02_below_a_parent_that_may_not_be_listed_the_own_nodes_are_asked_for()
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_multi_names_the_part_that_failed_whatever_its_code() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     for (culprit, code) in [
         (0, ErrorCode::NoNode),
@@ -397,7 +397,7 @@ async fn a_refused_multi_names_the_part_that_failed_whatever_its_code() {
 
 #[tokio::test(start_paused = true)]
 async fn h03_a_node_with_our_marker_of_another_session_is_deleted_and_never_ours() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let s2 = s.clone();
     let recovery = tokio::spawn(async move { s2.recover_create("/p", "_c_1-").await });
@@ -426,7 +426,7 @@ async fn h03_a_node_with_our_marker_of_another_session_is_deleted_and_never_ours
 
 #[tokio::test(start_paused = true)]
 async fn h04_a_create_that_outlives_its_session_is_never_repeated_in_the_next() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.config();
     let client = Client::lazy(config);
     let c2 = client.clone();
@@ -485,7 +485,7 @@ async fn answer_recovery(peer: &mut Peer, name: &str, czxid: i64) {
 
 #[tokio::test(start_paused = true)]
 async fn h05_a_create_given_up_is_removed_even_if_it_appears_later() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let acl = [Acl::open_unsafe()];
     let hasty = s.with_deadline(Duration::from_millis(100));
@@ -508,7 +508,7 @@ async fn h05_a_create_given_up_is_removed_even_if_it_appears_later() {
 
 #[tokio::test(start_paused = true)]
 async fn h01_a_create_that_is_refused_is_not_searched_for_and_not_sent_again() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let (s2, acl) = (s.clone(), [Acl::open_unsafe()]);
     let create =
@@ -527,7 +527,7 @@ async fn h01_a_create_that_is_refused_is_not_searched_for_and_not_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn h10_a_create_whose_future_is_dropped_leaves_nothing() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let (s2, acl) = (s.clone(), [Acl::open_unsafe()]);
     let create =
@@ -547,11 +547,11 @@ async fn h10_a_create_whose_future_is_dropped_leaves_nothing() {
     peer.expect(OpCode::Delete).await;
 }
 
-/// What `submit` sees while a write is stuck has woken the driver already: nothing else wakes it
-/// when the write is through.
+/// The state that `submit` sees while a write is stuck has woken the driver already: nothing else
+/// wakes it when the write is through.
 #[tokio::test(start_paused = true)]
 async fn what_is_queued_behind_a_write_that_was_stuck_needs_no_timer_to_go_out() {
-    let mut world = World::with_buffer(1 << 10);
+    let mut world = FakeServers::with_buffer(1 << 10);
     let (s, mut peer) = world.session().await;
     peer.answer_next_probe().await;
     settle().await;
@@ -567,7 +567,7 @@ async fn what_is_queued_behind_a_write_that_was_stuck_needs_no_timer_to_go_out()
 
 #[tokio::test(start_paused = true)]
 async fn h07_a_deletion_reads_again_after_another_version_and_is_done_where_nothing_is_left() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     for end in [None, Some(ErrorCode::NoNode), Some(ErrorCode::NoAuth)] {
         let deletion = tokio::spawn(s.delete_node("/n", 7, DeleteOptions::new()));
@@ -602,7 +602,7 @@ async fn h07_a_deletion_reads_again_after_another_version_and_is_done_where_noth
 
 #[tokio::test(start_paused = true)]
 async fn h18_a_cleanup_spares_a_node_with_another_czxid_and_ends_with_its_session() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let cleanup = s.delete_eventually("/n", 5);
     let asked = peer.expect(OpCode::Exists).await;
@@ -620,7 +620,7 @@ async fn h18_a_cleanup_spares_a_node_with_another_czxid_and_ends_with_its_sessio
 /// The session, its server's end and the cleanup of a lost create, whose read of the node's data is
 /// refused with `code`.
 async fn discard_unreadable(code: ErrorCode) -> (Session, Peer, Cleanup) {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let cleanup = s.discard_create_at("/n", b"marker");
     let asked = peer.expect(OpCode::Sync).await;
@@ -660,7 +660,7 @@ async fn h03_a_lost_create_s_node_is_spared_where_its_read_is_refused_for_anothe
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_talks_nonsense_is_left_and_believed_in_nothing() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let mut states = s.states();
     let reply = |xid: i32, err: i32| {
@@ -728,7 +728,7 @@ async fn a_server_of_another_protocol_is_named_in_the_error() {
             "its answer is none of ZooKeeper's protocol; correct the port",
         ),
     ] {
-        let mut world = World::new();
+        let mut world = FakeServers::new();
         let config = world.config().connect_within(Duration::from_secs(1));
         let connect = tokio::spawn(baton_client::Session::connect(config));
         let serve = tokio::spawn(async move {
@@ -746,11 +746,11 @@ async fn a_server_of_another_protocol_is_named_in_the_error() {
 }
 
 /// A transport whose attempts come no further than this.
-struct Stuck {
+struct StuckTransport {
     resolves: bool,
 }
 
-impl Transport for Stuck {
+impl Transport for StuckTransport {
     fn resolve(&self, _: &Host) -> BoxFuture<io::Result<Vec<Endpoint>>> {
         match self.resolves {
             true => {
@@ -770,9 +770,13 @@ impl Transport for Stuck {
 async fn an_attempt_that_is_under_way_when_the_time_is_up_says_how_far_it_has_come() {
     // Less and more than one attempt may take.
     for limit in [Duration::from_millis(500), Duration::from_secs(8)] {
-        let world = World::new();
+        let world = FakeServers::new();
         let silent = world.config();
-        let stuck = |resolves| world.config().transport(Arc::new(Stuck { resolves }));
+        let stuck = |resolves| {
+            world
+                .config()
+                .transport(Arc::new(StuckTransport { resolves }))
+        };
         for (config, said) in [
             (silent, "it took the connection and did not answer within"),
             (stuck(true), "no connection within"),
@@ -789,7 +793,7 @@ async fn an_attempt_that_is_under_way_when_the_time_is_up_says_how_far_it_has_co
 
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_fails_as_a_whole_names_no_path_and_a_bad_part_its_own() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, peer) = world.session().await;
     let parts = [Op::check("/right", None), Op::check("/wrong/", None)];
     let text = s.multi(&parts).await.unwrap_err().to_string();

@@ -11,7 +11,7 @@ use baton_proto::{ErrorCode, Response};
 use baton_sasl::Server;
 use baton_testkit::{Match, Proxy, ServerOptions, Target, TestServer, Variant, zookeeper_or_skip};
 
-use crate::support::{Asked, Peer, SESSION, T, World, settle};
+use crate::support::{FakeServers, Peer, ReceivedRequest, SESSION, T, settle};
 
 const USER: &str = "bob";
 const PASSWORD: &str = "secret";
@@ -25,7 +25,7 @@ fn token(bytes: impl Into<Vec<u8>>) -> Response {
 }
 
 /// The client's next message of SASL, with its token.
-async fn step(peer: &mut Peer) -> (Asked, Vec<u8>) {
+async fn step(peer: &mut Peer) -> (ReceivedRequest, Vec<u8>) {
     let asked = peer.any().await.expect("the client is there");
     assert_eq!(asked.op, OpCode::Sasl, "before anything else");
     let token = match asked.request() {
@@ -36,7 +36,7 @@ async fn step(peer: &mut Peer) -> (Asked, Vec<u8>) {
 }
 
 /// Does the server's part of an exchange, up to what the client is to receive last.
-async fn challenge(peer: &mut Peer) -> (Asked, String) {
+async fn challenge(peer: &mut Peer) -> (ReceivedRequest, String) {
     let (asked, begin) = step(peer).await;
     assert!(begin.is_empty(), "DIGEST-MD5 begins with nothing");
     let server = server();
@@ -53,7 +53,7 @@ async fn let_in(peer: &mut Peer) {
     peer.ok(&asked, Some(token(proof))).await;
 }
 
-impl World {
+impl FakeServers {
     fn with_user(&self) -> Config {
         self.config().sasl(USER, PASSWORD)
     }
@@ -61,7 +61,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn each_connection_authenticates_before_anything_else_of_the_session_is_sent() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.with_user().auth("digest", b"u:p");
     let connect = tokio::spawn(Session::connect(config));
     let mut peer = world.accept(SESSION).await;
@@ -102,7 +102,7 @@ async fn each_connection_authenticates_before_anything_else_of_the_session_is_se
 /// The lease rests on the request for the session, however long the exchange takes.
 #[tokio::test(start_paused = true)]
 async fn r33_answers_of_sasl_are_no_evidence_that_the_session_lives() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.with_user().connect_timeout(T);
     let connect = tokio::spawn(Session::connect(config));
     let mut peer = world.accept(SESSION).await;
@@ -115,7 +115,7 @@ async fn r33_answers_of_sasl_are_no_evidence_that_the_session_lives() {
     assert!(left <= T / 2, "{left:?}");
 }
 
-async fn failure(world: &mut World, serve: impl AsyncFn(&mut Peer)) -> SaslFailure {
+async fn failure(world: &mut FakeServers, serve: impl AsyncFn(&mut Peer)) -> SaslFailure {
     let connect = tokio::spawn(Session::connect(world.with_user()));
     let mut peer = world.accept(SESSION).await;
     serve(&mut peer).await;
@@ -134,7 +134,7 @@ async fn failure(world: &mut World, serve: impl AsyncFn(&mut Peer)) -> SaslFailu
 
 #[tokio::test(start_paused = true)]
 async fn each_failure_is_reported_as_what_it_is() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let refused = failure(&mut world, async |peer| {
         let (asked, _) = challenge(peer).await;
         peer.refuse(&asked, ErrorCode::AuthFailed).await;
@@ -178,7 +178,7 @@ async fn each_failure_is_reported_as_what_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a62_a_server_that_does_not_know_the_password_is_not_used() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     for answer in [
         Response::Sasl(None),
         token(""),
@@ -196,7 +196,7 @@ async fn a62_a_server_that_does_not_know_the_password_is_not_used() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_lost_or_silent_within_the_exchange_is_no_refusal() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let connect = tokio::spawn(Session::connect(world.with_user()));
     let peer = world.accept(SESSION).await;
     drop(peer);
@@ -220,7 +220,7 @@ async fn a_connection_that_is_lost_or_silent_within_the_exchange_is_no_refusal()
 /// It answers nothing else before, and closes the connection: on the next one, too.
 #[tokio::test(start_paused = true)]
 async fn a_session_without_credentials_ends_where_the_server_requires_them() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let client = Client::lazy(world.config());
     let session = tokio::spawn({
         let client = client.clone();
@@ -248,7 +248,7 @@ async fn a_session_without_credentials_ends_where_the_server_requires_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_user_is_refused_on_a_later_connection_ends() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let connect = tokio::spawn(Session::connect(world.with_user()));
     let mut peer = world.accept(SESSION).await;
     let_in(&mut peer).await;
@@ -283,7 +283,7 @@ fn config(server: &str, user: &str, password: &str) -> Config {
     config.session_timeout(Duration::from_secs(6))
 }
 
-/// What is said with a server that has users, through a proxy that cuts the connection.
+/// The conversation with a server that has users, through a proxy that cuts the connection.
 async fn use_users_of(target: Target) {
     let server = TestServer::start_with(target, options(false))
         .await

@@ -7,19 +7,19 @@ use baton_client::{OpCode, Session};
 use baton_proto::Response;
 use baton_sasl::Server;
 
-use crate::support::{Asked, Peer, SESSION, World, settle};
+use crate::support::{FakeServers, Peer, ReceivedRequest, SESSION, settle};
 
 const USER: &str = "bob";
 const PASSWORD: &str = "secret";
 
 /// A server that answers a given number of set-up frames.
-struct SetUp {
+struct SetUpServer {
     left: usize,
     /// The frames that it answered.
     answered: Vec<OpCode>,
 }
 
-impl SetUp {
+impl SetUpServer {
     fn answering(frames: usize) -> Self {
         Self {
             left: frames,
@@ -29,7 +29,7 @@ impl SetUp {
 
     /// Answers frames until none is left to answer or the client asks for something else, which is
     /// returned.
-    async fn serve(&mut self, peer: &mut Peer) -> Option<Asked> {
+    async fn serve(&mut self, peer: &mut Peer) -> Option<ReceivedRequest> {
         while self.left > 0 {
             let asked = tokio::time::timeout(PATIENCE, peer.any()).await;
             let asked = asked.expect("a frame").expect("the client is there");
@@ -60,7 +60,7 @@ impl SetUp {
 }
 
 /// The server's answer to one message of SASL.
-fn token(asked: &Asked) -> Response {
+fn token(asked: &ReceivedRequest) -> Response {
     let server = Server::new("zookeeper", "zk-sasl-md5", "0123abcd");
     let token = match asked.request() {
         baton_proto::Request::Sasl { token } => token.unwrap_or_default().to_vec(),
@@ -76,12 +76,12 @@ fn token(asked: &Asked) -> Response {
     Response::Sasl(Some(answer.into_bytes().into()))
 }
 
-/// By the test's clock.
+/// Time by the test's clock.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// More frames than any set-up has.
 const ALL: usize = 100;
 
-/// What the whole set-up of a connection consists of, without and with a watch.
+/// Frames of the whole set-up of a connection, without and with a watch.
 const FRAMES: [OpCode; 5] = [
     OpCode::Sasl,
     OpCode::Sasl,
@@ -90,7 +90,7 @@ const FRAMES: [OpCode; 5] = [
     OpCode::GetData,
 ];
 
-fn config(world: &World) -> baton_client::Config {
+fn config(world: &FakeServers) -> baton_client::Config {
     let config = world.config().sasl(USER, PASSWORD);
     config.auth("digest", b"a:1").auth("digest", b"b:2")
 }
@@ -98,10 +98,10 @@ fn config(world: &World) -> baton_client::Config {
 #[tokio::test(start_paused = true)]
 async fn the_first_connection_lost_behind_any_of_its_frames_is_followed_by_a_whole_one() {
     for frames in 0..=FRAMES.len() {
-        let mut world = World::new();
+        let mut world = FakeServers::new();
         let connect = tokio::spawn(Session::connect(config(&world)));
         let mut lost = world.accept(SESSION).await;
-        let mut partly = SetUp::answering(frames);
+        let mut partly = SetUpServer::answering(frames);
         assert!(partly.serve(&mut lost).await.is_none());
         assert_eq!(partly.answered, FRAMES[..frames]);
         settle().await;
@@ -111,7 +111,7 @@ async fn the_first_connection_lost_behind_any_of_its_frames_is_followed_by_a_who
             let session = connect.await.unwrap().unwrap();
             session.get_data("/n").await.map(|_| ())
         });
-        let mut whole = SetUp::answering(ALL);
+        let mut whole = SetUpServer::answering(ALL);
         let asked = whole.serve(&mut peer).await.expect("a read");
         assert_eq!(whole.answered, FRAMES, "{frames} frames before");
         peer.no_data(&asked, Default::default()).await;
@@ -124,10 +124,10 @@ async fn a_later_connection_lost_behind_any_of_its_frames_is_followed_by_a_whole
     let mut expected = FRAMES.to_vec();
     expected.insert(4, OpCode::SetWatches);
     for frames in 0..=expected.len() {
-        let mut world = World::new();
+        let mut world = FakeServers::new();
         let connect = tokio::spawn(Session::connect(config(&world)));
         let mut peer = world.accept(SESSION).await;
-        let mut first = SetUp::answering(FRAMES.len());
+        let mut first = SetUpServer::answering(FRAMES.len());
         first.serve(&mut peer).await;
         let session = connect.await.unwrap().unwrap();
         let reading = session.get_data_watch("/watched");
@@ -136,14 +136,14 @@ async fn a_later_connection_lost_behind_any_of_its_frames_is_followed_by_a_whole
         let _watch = reading.await.unwrap();
         drop(peer);
         let mut lost = world.accept(SESSION).await;
-        let mut partly = SetUp::answering(frames);
+        let mut partly = SetUpServer::answering(frames);
         assert!(partly.serve(&mut lost).await.is_none());
         assert_eq!(partly.answered, expected[..frames]);
         settle().await;
         drop(lost);
         let mut peer = world.accept(SESSION).await;
         let reading = session.get_data("/n");
-        let mut whole = SetUp::answering(ALL);
+        let mut whole = SetUpServer::answering(ALL);
         let asked = whole.serve(&mut peer).await.expect("a read");
         assert_eq!(whole.answered, expected, "{frames} frames before");
         peer.no_data(&asked, Default::default()).await;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use baton_client::{Client, Clock, ConnectError, State};
 
-use crate::support::{SESSION, T, World};
+use crate::support::{FakeServers, SESSION, T};
 
 /// A client whose session was lost because its only server is gone.
-async fn bereft(world: &mut World, new_session_within: Option<Duration>) -> Client {
+async fn bereft(world: &mut FakeServers, new_session_within: Option<Duration>) -> Client {
     let mut config = world.config().connect_within(2 * T);
     if let Some(limit) = new_session_within {
         config = config.new_session_within(limit);
@@ -28,7 +28,7 @@ async fn bereft(world: &mut World, new_session_within: Option<Duration>) -> Clie
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_session_is_replaced_after_an_outage_of_any_length_if_asked_for() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let client = bereft(&mut world, Some(Duration::MAX)).await;
     let waiting = tokio::spawn({
         let client = client.clone();
@@ -49,7 +49,7 @@ async fn a_lost_session_is_replaced_after_an_outage_of_any_length_if_asked_for()
 
 #[tokio::test(start_paused = true)]
 async fn the_close_of_a_client_ends_its_search_for_a_session() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let client = bereft(&mut world, Some(Duration::MAX)).await;
     let waiting = tokio::spawn({
         let client = client.clone();
@@ -64,7 +64,7 @@ async fn the_close_of_a_client_ends_its_search_for_a_session() {
 
 #[tokio::test(start_paused = true)]
 async fn without_that_a_new_session_has_the_limit_of_the_first() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let client = bereft(&mut world, None).await;
     let begun = world.clock.now();
     let error = client.session().await.map(drop).unwrap_err();

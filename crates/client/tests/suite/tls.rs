@@ -10,7 +10,7 @@ use baton_tls::tokio_rustls::TlsAcceptor;
 use baton_tls::{ClientAuth, Files, ServerTls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use crate::support::{Peer, SESSION, T, World, settle};
+use crate::support::{FakeServers, Peer, SESSION, T, settle};
 
 fn server(certificates: &Certificates, host: &str, client_auth: ClientAuth) -> TlsAcceptor {
     let CertificateFiles { certificate, key } = certificates.server(&[host]).unwrap();
@@ -27,7 +27,7 @@ fn client(certificates: &Certificates) -> ClientTls {
     ClientTls::new(certificates.authorities()).unwrap()
 }
 
-impl World {
+impl FakeServers {
     async fn accept_tls(&mut self, tls: &TlsAcceptor) -> Peer {
         let stream = self.accept_stream().await;
         let mut peer = Peer::new(tls.accept(stream).await.unwrap());
@@ -41,7 +41,7 @@ async fn operations_go_out_together_through_a_connection_with_tls_that_holds_lit
     let trial = Certificates::new().unwrap();
     let listening = server(&trial, "server", ClientAuth::None);
     // Far less than what is sent: records wait in the middle of an operation.
-    let mut world = World::with_buffer(700);
+    let mut world = FakeServers::with_buffer(700);
     let config = world.config().tls(client(&trial)).auth("digest", b"u:p");
     let connect = tokio::spawn(Session::connect(config));
     let mut peer = world.accept_tls(&listening).await;
@@ -75,7 +75,7 @@ async fn operations_go_out_together_through_a_connection_with_tls_that_holds_lit
 async fn an_operation_whose_write_failed_within_tls_may_have_been_applied() {
     let trial = Certificates::new().unwrap();
     let listening = server(&trial, "server", ClientAuth::None);
-    let mut world = World::with_buffer(1 << 10);
+    let mut world = FakeServers::with_buffer(1 << 10);
     let config = world.config().tls(client(&trial));
     let connect = tokio::spawn(Session::connect(config));
     let mut peer = world.accept_tls(&listening).await;
@@ -91,7 +91,7 @@ async fn an_operation_whose_write_failed_within_tls_may_have_been_applied() {
 
 /// Serves every attempt of a session until it gives up.
 async fn refusal(
-    world: &mut World,
+    world: &mut FakeServers,
     config: Config,
     mut serve: impl AsyncFnMut(DuplexStream),
 ) -> ConnectError {
@@ -125,9 +125,9 @@ fn failure(error: &ConnectError) -> &TlsFailure {
 #[tokio::test(start_paused = true)]
 async fn each_failure_of_tls_is_reported_as_what_it_is() {
     let trial = Certificates::new().unwrap();
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let tls = client(&trial);
-    let config = |world: &World| world.config().tls(tls.clone());
+    let config = |world: &FakeServers| world.config().tls(tls.clone());
 
     let other = server(&trial, "other", ClientAuth::None);
     let of_client = config(&world);
@@ -176,7 +176,7 @@ async fn a_client_shows_its_certificate_to_a_server_that_asks_for_one() {
     let strict = server(&trial, "server", ClientAuth::Required);
     let CertificateFiles { certificate, key } = trial.client("alice").unwrap();
     let tls = client(&trial).with_identity(certificate, key).unwrap();
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let connect = tokio::spawn(Session::connect(world.config().tls(tls)));
     let stream = world.accept_stream().await;
     let stream = strict.accept(stream).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_client_shows_its_certificate_to_a_server_that_asks_for_one() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_tls_alone_is_named_as_that() {
     const ALERT: &[u8] = &[0x15, 0x03, 0x03, 0, 2, 2, 50];
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.config();
     let error = refusal(&mut world, config, async |mut stream| {
         let _ = stream.write_all(ALERT).await;
@@ -204,7 +204,7 @@ async fn a_server_that_takes_tls_alone_is_named_as_that() {
 
 #[tokio::test(start_paused = true)]
 async fn a20_a_list_that_asks_for_tls_is_never_reached_without() {
-    let world = World::new();
+    let world = FakeServers::new();
     let config = Config::new("tls://server:1")
         .unwrap()
         .transport(Arc::new(world.transport.clone()));

@@ -7,7 +7,7 @@ use baton_client::{CreateMode, Session, TraceContext, set_trace_source};
 use baton_proto::{Decoder, Limits, OpCode, RequestHeader, Response, Stat};
 use bytes::Bytes;
 
-use crate::support::{Asked, Peer, SESSION, World};
+use crate::support::{FakeServers, Peer, ReceivedRequest, SESSION};
 
 const TRACE: TraceContext = TraceContext {
     trace_id: [1; 16],
@@ -19,7 +19,7 @@ thread_local! {
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
-/// Of this thread, on which all tasks of a test run.
+/// Traces of this thread, on which all tasks of a test run.
 fn source() -> Option<TraceContext> {
     CURRENT.get()
 }
@@ -55,7 +55,7 @@ async fn ask(session: &Session) {
 
 /// Answers reads until the write comes, or what precedes it.
 async fn answer_exists(peer: &mut Peer) {
-    let asked: Asked = peer.any().await.unwrap();
+    let asked: ReceivedRequest = peer.any().await.unwrap();
     assert_eq!(asked.op, OpCode::Exists);
     peer.ok(&asked, Some(Response::Stat(Stat::default()))).await;
 }
@@ -66,7 +66,7 @@ const UNTRACED: &[u8] = b"{\"version\":\"1\",\"ping_lease\":true}";
 #[tokio::test(start_paused = true)]
 async fn a_write_names_its_trace_to_a_server_that_records_traces_and_a_read_does_not() {
     begin_trace();
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (session, mut peer) = world.session().await;
     describe(&mut peer, TRACED).await;
     tokio::join!(ask(&session), answer_exists(&mut peer));
@@ -84,7 +84,7 @@ async fn a_write_names_its_trace_to_a_server_that_records_traces_and_a_read_does
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_record_traces_gets_what_it_got_before() {
     begin_trace();
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (session, mut peer) = world.session().await;
     describe(&mut peer, UNTRACED).await;
     tokio::join!(ask(&session), answer_exists(&mut peer));
@@ -97,7 +97,7 @@ async fn a_server_that_does_not_record_traces_gets_what_it_got_before() {
 #[tokio::test(start_paused = true)]
 async fn a_znode_that_somebody_has_made_asks_for_no_traces() {
     begin_trace();
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (session, mut peer) = world.session().await;
     let probe = peer.any().await.unwrap();
     let data = Some(Bytes::from_static(TRACED));
@@ -116,7 +116,7 @@ async fn a_znode_that_somebody_has_made_asks_for_no_traces() {
 #[tokio::test(start_paused = true)]
 async fn h02_the_next_server_is_asked_anew_and_a_write_that_waited_is_sent_without_its_trace() {
     begin_trace();
-    let mut world = World::with_buffer(64);
+    let mut world = FakeServers::with_buffer(64);
     let (session, mut peer) = world.session().await;
     describe(&mut peer, TRACED).await;
     tokio::join!(ask(&session), answer_exists(&mut peer));

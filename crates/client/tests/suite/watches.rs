@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use baton_client::{AddWatchMode, EventKind, OpCode, PersistentEvent, Session, Watch};
 use baton_proto::{ErrorCode, Request, Response, WatcherKind};
 
-use crate::support::{Peer, SESSION, World, settle, stat};
+use crate::support::{FakeServers, Peer, SESSION, settle, stat};
 
 async fn data_watch(s: &Session, peer: &mut Peer, path: &str) -> Watch {
     let pending = s.get_data_watch(path);
@@ -31,7 +31,7 @@ async fn removal(peer: &mut Peer) -> (String, i32) {
 
 #[tokio::test(start_paused = true)]
 async fn h53_only_the_last_local_watch_takes_the_servers_along() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let first = data_watch(&s, &mut peer, "/n").await;
     let second = data_watch(&s, &mut peer, "/n").await;
@@ -57,7 +57,7 @@ async fn h53_only_the_last_local_watch_takes_the_servers_along() {
 
 #[tokio::test(start_paused = true)]
 async fn h53_a_watch_dropped_while_another_is_being_set_does_not_take_that_one_along() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let old = data_watch(&s, &mut peer, "/n").await;
     let setting = s.get_data_watch("/n");
@@ -91,7 +91,7 @@ async fn h53_a_watch_dropped_while_another_is_being_set_does_not_take_that_one_a
 
 #[tokio::test(start_paused = true)]
 async fn h53_a_server_that_cannot_remove_watches_is_asked_once() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     drop(data_watch(&s, &mut peer, "/n").await);
     let asked = peer.expect(OpCode::RemoveWatches).await;
@@ -107,7 +107,7 @@ async fn h53_a_server_that_cannot_remove_watches_is_asked_once() {
 
 #[tokio::test(start_paused = true)]
 async fn h31_an_event_of_an_earlier_watch_does_not_reach_one_whose_read_is_not_answered() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let old = data_watch(&s, &mut peer, "/n").await;
     let setting = s.get_data_watch("/n");
@@ -124,7 +124,7 @@ async fn h31_an_event_of_an_earlier_watch_does_not_reach_one_whose_read_is_not_a
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_a_server_refuses_to_a_session_that_moved_stands_in_no_later_ones_way() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let refused = s.watch_persistent("/n", AddWatchMode::Persistent);
     let asked = peer.expect(OpCode::AddWatch).await;
@@ -140,7 +140,7 @@ async fn a_watch_that_a_server_refuses_to_a_session_that_moved_stands_in_no_late
 
 #[tokio::test(start_paused = true)]
 async fn h74_reconnecting_sets_every_watch_again_in_pieces_before_what_is_queued() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let name = |i: usize| format!("/{i:0>100}");
     let mut watches = Vec::new();
@@ -209,7 +209,7 @@ async fn rearmed(peer: &mut Peer) -> (i64, Vec<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn h38_a_break_between_two_events_of_one_change_loses_neither() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let first = data_watch(&s, &mut peer, "/a").await;
     let second = data_watch(&s, &mut peer, "/b").await;
@@ -227,7 +227,7 @@ async fn h38_a_break_between_two_events_of_one_change_loses_neither() {
 
 #[tokio::test(start_paused = true)]
 async fn h38_only_the_answers_to_operations_move_the_zxid_from_which_watches_are_set_again() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.config().auth("digest", b"user:secret");
     let connect = tokio::spawn(Session::connect(config));
     let mut peer = world.accept(SESSION).await;
@@ -283,7 +283,7 @@ async fn stream(
 
 #[tokio::test(start_paused = true)]
 async fn a_persistent_watch_reports_gaps_and_its_memory_is_bounded() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let config = world.config().watch_capacity(8);
     let (s, mut peer) = world.session_with(config).await;
     let mut tree = stream(&s, &mut peer, "/t", AddWatchMode::PersistentRecursive).await;
@@ -336,7 +336,7 @@ async fn a_persistent_watch_reports_gaps_and_its_memory_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_one_shot_watch_beside_a_persistent_one_leaves_the_servers_watch_alone() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let mut node = stream(&s, &mut peer, "/n", AddWatchMode::Persistent).await;
     let reading = s.get_data_watch("/n");
@@ -366,7 +366,7 @@ async fn a_one_shot_watch_beside_a_persistent_one_leaves_the_servers_watch_alone
 
 #[tokio::test(start_paused = true)]
 async fn a_one_shot_watch_that_waits_for_a_connection_leaves_the_servers_watch_alone_too() {
-    let mut world = World::new();
+    let mut world = FakeServers::new();
     let (s, mut peer) = world.session().await;
     let _node = stream(&s, &mut peer, "/n", AddWatchMode::Persistent).await;
     drop(peer);

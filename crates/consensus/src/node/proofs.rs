@@ -1,6 +1,6 @@
-//! What other nodes have shown of committed and acknowledged entries (R19), and what follows for
-//! votes: pure decisions over what a log says of itself. `rollback` asks them for the engine, and
-//! the model for every schedule of three nodes.
+//! Proofs by other nodes of committed and acknowledged entries (R19), and what follows for votes:
+//! pure decisions over what a log says of itself. `rollback` asks them for the engine, and the
+//! model for every schedule of three nodes.
 
 #[cfg(test)]
 mod model;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::types::Position;
 
-/// What the decisions need to know of a log.
+/// View of a log that the decisions need.
 pub(super) trait LogView {
     /// The newest entry that is known to be committed.
     fn commit(&self) -> Position;
@@ -76,12 +76,13 @@ impl Proofs {
         !self.is_held() && self.lost(log).is_none()
     }
 
-    /// Whether this node may campaign and lead.
+    /// Returns whether this node may campaign and lead.
     pub(super) fn may_lead(&self, log: &impl LogView) -> bool {
         self.may_vote(log) && self.lacked(log).next().is_none()
     }
 
-    /// Whether the log of a candidate, which ends so, can have all that is known to be committed.
+    /// Returns whether the log of a candidate, which ends so, can have all that is known to be
+    /// committed.
     pub(super) fn could_lead(&self, log: &impl LogView, candidate: Position) -> bool {
         let own = log.commit();
         let mut known = self.committed.values().chain([&own]);
@@ -89,7 +90,7 @@ impl Proofs {
     }
 }
 
-/// Whether a log has an entry; a term of 0 is not known.
+/// Returns whether a log has an entry; a term of 0 is not known.
 fn has(log: &impl LogView, entry: Position) -> bool {
     let is_same = || {
         let known = log.term_at(entry.index);

@@ -53,7 +53,7 @@ impl Consensus {
         self.proofs.release();
     }
 
-    /// Whether this node neither votes nor leads because it has just started.
+    /// Returns whether this node neither votes nor leads because it has just started.
     pub fn holds_votes(&self) -> bool {
         self.proofs.is_held()
     }
@@ -106,7 +106,7 @@ impl Consensus {
         }
     }
 
-    /// Why this node neither votes nor leads, or follows nobody, where entries are missing.
+    /// Returns why this node neither votes nor leads, or follows nobody, where entries are missing.
     pub fn log_gap(&self) -> Option<LogGap> {
         if let Some(RefusedLeader { id, term, index }) = self.refused_leader {
             return Some(LogGap::LeaderLacks {
@@ -136,7 +136,7 @@ impl Consensus {
         EngineLog(&self.node).commit()
     }
 
-    /// Whether this node may campaign and lead.
+    /// Returns whether this node may campaign and lead.
     pub(super) fn may_lead(&self) -> bool {
         self.proofs.may_lead(&EngineLog(&self.node))
     }
@@ -179,7 +179,7 @@ impl Consensus {
         Ok(())
     }
 
-    /// Whether this is a request for a vote that this node does not give.
+    /// Returns whether this is a request for a vote that this node does not give.
     pub(super) fn refuses_vote(&self, message: &PeerMessage) -> bool {
         let is_request = matches!(message.kind, MessageKind::Vote | MessageKind::PreVote);
         let end_of_log = Position {

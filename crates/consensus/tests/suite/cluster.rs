@@ -248,7 +248,7 @@ impl Cluster {
         Some(batch.append.last().map_or(0, |entry| entry.index))
     }
 
-    /// Whether the batch that is synced next brings a snapshot.
+    /// Returns whether the batch that is synced next brings a snapshot.
     pub fn is_snapshot_next(&self, id: u64) -> bool {
         let batch = self.nodes[&id].batches.front();
         batch.is_some_and(|batch| batch.snapshot.is_some())

@@ -185,7 +185,7 @@ fn r19_a_node_that_has_more_committed_follows_no_leader_that_has_less() {
     assert_eq!(acknowledged.count(), 0);
 }
 
-/// Whether a node gives the vote that this message asks for.
+/// Returns whether a node gives the vote that this message asks for.
 fn gives_vote(cluster: &mut Cluster, request: PeerMessage) -> bool {
     let voter = &mut cluster.node(request.to).consensus;
     voter.step(request).unwrap();

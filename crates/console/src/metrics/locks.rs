@@ -9,7 +9,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Bound;
 
-use baton::inspect::{Scheme, Shape, recognise};
+use baton::inspect::{FolderKind, Scheme, recognise};
 use baton::naming::Dialect;
 use baton_server::{ChangedBy, ObservedChange, ObservedTree};
 
@@ -374,7 +374,7 @@ impl Locks {
             };
             // Consumers may be there before the queue is.
             let shape = tree.data(queue).and_then(|data| recognise(data, &[]));
-            if matches!(shape, Some(Shape::WorkQueue { .. })) {
+            if matches!(shape, Some(FolderKind::WorkQueue { .. })) {
                 entry.body.is_of_consumers = Some(true);
                 found.push(path.to_owned());
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use baton::Mutex;
 use baton_otel::Exporter;
-use baton_testkit::{CertificateFiles, Certificates, Collector, Manners};
+use baton_testkit::{CertificateFiles, Certificates, Collector, CollectorBehavior};
 use baton_tls::tokio_rustls::TlsAcceptor;
 use baton_tls::{ClientAuth, Files, ServerTls};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -47,7 +47,7 @@ async fn a29_a_dead_collector_changes_nothing_for_a_lock() {
 
 #[tokio::test]
 async fn a29_a_collector_that_never_answers_ends_neither_locks_nor_the_flush() {
-    let collector = Collector::start(Manners::Silent).unwrap();
+    let collector = Collector::start(CollectorBehavior::Silent).unwrap();
     let url = collector.url();
     let variables = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url),
@@ -66,7 +66,11 @@ async fn a29_a_collector_that_never_answers_ends_neither_locks_nor_the_flush() {
 
 #[tokio::test]
 async fn a29_what_a_collector_says_cannot_harm() {
-    for manners in [Manners::Nonsense, Manners::Endless, Manners::Busy] {
+    for manners in [
+        CollectorBehavior::Nonsense,
+        CollectorBehavior::Endless,
+        CollectorBehavior::Busy,
+    ] {
         let collector = Collector::start(manners).unwrap();
         let url = collector.url();
         let variables = [
@@ -115,7 +119,7 @@ async fn with_tls(collector: &Collector, files: CertificateFiles) -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_with_tls_gets_spans_where_its_authority_is_trusted_and_else_none() {
     let (ours, others) = (Certificates::new().unwrap(), Certificates::new().unwrap());
-    let collector = Collector::start(Manners::Good).unwrap();
+    let collector = Collector::start(CollectorBehavior::Good).unwrap();
     let port = with_tls(&collector, ours.server(&["localhost"]).unwrap()).await;
     let url = format!("https://localhost:{port}");
     for (authorities, is_trusted) in [(ours.authorities(), true), (others.authorities(), false)] {
@@ -141,7 +145,7 @@ async fn a_collector_with_tls_gets_spans_where_its_authority_is_trusted_and_else
 /// The status is that of a success, and the body says otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_that_a_collector_rejects_in_a_successful_answer_count_as_failed() {
-    let collector = Collector::start(Manners::Rejecting).unwrap();
+    let collector = Collector::start(CollectorBehavior::Rejecting).unwrap();
     let url = collector.url();
     // The collector says two, whatever it was sent.
     for (spans, expected) in [(3, (1, 2)), (1, (0, 1))] {

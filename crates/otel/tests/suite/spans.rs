@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton::{LeaderElection, Mutex, Semaphore, WorkQueue};
-use baton_testkit::{CollectedSpan, Collector, Manners, SpanValue};
+use baton_testkit::{CollectedSpan, Collector, CollectorBehavior, SpanValue};
 use tracing::Instrument as _;
 
 use super::Stage;
@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Does `work` in a span of the program's own, and returns what a collector has got of it.
 async fn collected(work: impl AsyncFnOnce(&baton::Client)) -> Vec<CollectedSpan> {
-    let collector = Collector::start(Manners::Good).unwrap();
+    let collector = Collector::start(CollectorBehavior::Good).unwrap();
     let stage = Stage::start(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
     let span = tracing::info_span!(target: "baton", "program");
     work(&stage.client).instrument(span).await;
@@ -173,7 +173,7 @@ async fn a29_a_path_of_a_thousand_bytes_is_cut() {
 /// Without a span of the program there is nothing that a write could belong to but the recipe's.
 #[tokio::test]
 async fn a_program_whose_spans_are_not_sampled_has_none_from_the_server_either() {
-    let collector = Collector::start(Manners::Good).unwrap();
+    let collector = Collector::start(CollectorBehavior::Good).unwrap();
     let stage = Stage::start(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).await;
     let span = tracing::info_span!(target: "baton", "program");
     let unsampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";

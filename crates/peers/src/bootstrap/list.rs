@@ -96,8 +96,8 @@ impl StaticList {
         self.servers.keys().next().copied().unwrap_or(0)
     }
 
-    /// Whether the number of voters is even: it tolerates no more failures than the odd number
-    /// below it.
+    /// Returns whether the number of voters is even: it tolerates no more failures than the odd
+    /// number below it.
     pub fn is_even(&self) -> bool {
         self.servers.len().is_multiple_of(2)
     }

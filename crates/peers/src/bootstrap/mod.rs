@@ -24,7 +24,7 @@ use baton_consensus::{Member, Membership};
 
 pub use list::{ListError, StaticList};
 
-use crate::codec::{Birth, BirthReport, Frame, Lane};
+use crate::codec::{BootstrapReport, Frame, InitialMembership, Lane};
 use crate::net::{Direction, Link, PeerEvent};
 
 /// Knowledge of a server at its start.
@@ -41,7 +41,7 @@ pub struct BootstrapStart {
     /// The cluster of its data folder; 0: the folder is empty.
     pub cluster: u64,
     /// The first membership of that cluster, while the data folder still has it.
-    pub birth: Option<Birth>,
+    pub birth: Option<InitialMembership>,
     /// The id that a cluster would get. Drawn by chance; not 0.
     pub new_cluster: u64,
     /// Whether this server is to vote, and so has to be in the list.
@@ -52,14 +52,14 @@ pub struct BootstrapStart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing but to wait.
-    Wait(Wait),
+    Wait(WaitReason),
     /// Store this promise in the data folder, then call [`Bootstrap::promise_stored`].
     Promise {
         /// The incarnation of the lowest server.
         to: u128,
     },
     /// Store this membership as the first snapshot, then call [`Bootstrap::birth_stored`].
-    Store(Birth),
+    Store(InitialMembership),
     /// A cluster exists, of which this server is not a member: it waits to be admitted. It must not
     /// vote.
     Join {
@@ -72,13 +72,13 @@ pub enum Decision {
         cluster: u64,
     },
     /// No cluster can start until the operator has changed something.
-    Refuse(Refuse),
+    Refuse(StartRefusal),
 }
 
 /// Event that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Wait {
+pub enum WaitReason {
     /// Servers that have not been reached. The very first start needs all of them.
     #[error(
         "waiting for servers {0:?}: the first start of a cluster needs every server of the list"
@@ -92,10 +92,10 @@ pub enum Wait {
     Birth(u64),
 }
 
-/// Why no cluster can start.
+/// Reason why no cluster can start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refuse {
+pub enum StartRefusal {
     /// A server has another list.
     #[error("server {0} was started with another list of servers: compare both configurations")]
     OtherList(u64),
@@ -130,15 +130,15 @@ pub enum Refuse {
 
 /// State of another server of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum ServerView {
     /// It is connected and has reported.
-    Report(BirthReport),
+    Report(BootstrapReport),
     /// It belongs to a cluster and refuses this server.
     Cluster(u64),
 }
 
 /// Frames to send, each with its receiver.
-pub type Outgoing = Vec<(u64, Frame)>;
+pub type OutgoingFrames = Vec<(u64, Frame)>;
 
 /// The start of one server. See the module's page.
 #[derive(Debug, Clone)]
@@ -148,9 +148,9 @@ pub struct Bootstrap {
     incarnation: u128,
     promised: u128,
     cluster: u64,
-    birth: Option<Birth>,
+    birth: Option<InitialMembership>,
     new_cluster: u64,
-    seen: BTreeMap<u64, Seen>,
+    seen: BTreeMap<u64, ServerView>,
     /// Servers with an empty folder whose handshake a member, this server, has accepted.
     admitted: BTreeSet<u64>,
     /// Members that have accepted the handshake of this server, whose folder is empty, with their
@@ -159,7 +159,7 @@ pub struct Bootstrap {
     /// A promise that is to be stored.
     promising: u128,
     /// A membership that is to be stored. It is never taken back: it may be on disk already.
-    storing: Option<Birth>,
+    storing: Option<InitialMembership>,
 }
 
 impl Bootstrap {
@@ -191,7 +191,7 @@ impl Bootstrap {
     }
 
     /// An event of the transport; returns what is to be sent.
-    pub fn event(&mut self, event: &PeerEvent) -> Outgoing {
+    pub fn event(&mut self, event: &PeerEvent) -> OutgoingFrames {
         if let PeerEvent::Connected { link, hello, .. } = event {
             // Between a member and an empty folder the handshake passes only by admission.
             match (self.cluster, hello.cluster) {
@@ -221,16 +221,16 @@ impl Bootstrap {
             }
             PeerEvent::Disconnected { link, .. } if is_of(link, Direction::Inbound) => {
                 self.disconnected(link.peer);
-                Outgoing::new()
+                OutgoingFrames::new()
             }
             PeerEvent::Frame { link, frame, .. } => match frame {
                 Frame::BirthReport(report) => self.reported(link.peer, *report),
                 Frame::Birth(birth) => {
                     self.received(birth.clone());
                     self.received_by_admission(link.peer, birth);
-                    Outgoing::new()
+                    OutgoingFrames::new()
                 }
-                _ => Outgoing::new(),
+                _ => OutgoingFrames::new(),
             },
             PeerEvent::Refused {
                 peer: Some(peer),
@@ -240,14 +240,14 @@ impl Bootstrap {
                 if let Some(cluster) = refusal.cluster() {
                     self.met_cluster(*peer, cluster);
                 }
-                Outgoing::new()
+                OutgoingFrames::new()
             }
-            _ => Outgoing::new(),
+            _ => OutgoingFrames::new(),
         }
     }
 
     /// A server is connected, in the direction in which this one sends.
-    pub fn connected(&mut self, peer: u64) -> Outgoing {
+    pub fn connected(&mut self, peer: u64) -> OutgoingFrames {
         let mut out = vec![(peer, Frame::BirthReport(self.report()))];
         // Its report may have come before anything could be sent to it.
         out.extend(self.birth_for(peer));
@@ -256,7 +256,7 @@ impl Bootstrap {
 
     /// The connection on which a server reported has ended.
     pub fn disconnected(&mut self, peer: u64) {
-        if let Some(Seen::Report(_)) = self.seen.get(&peer) {
+        if let Some(ServerView::Report(_)) = self.seen.get(&peer) {
             self.seen.remove(&peer);
         }
     }
@@ -264,12 +264,12 @@ impl Bootstrap {
     /// A server belongs to a cluster and refuses this one, or is refused by it.
     pub fn met_cluster(&mut self, peer: u64, cluster: u64) {
         if cluster != 0 && self.list.servers().contains_key(&peer) {
-            self.seen.insert(peer, Seen::Cluster(cluster));
+            self.seen.insert(peer, ServerView::Cluster(cluster));
         }
     }
 
     /// A server has reported.
-    pub fn reported(&mut self, peer: u64, report: BirthReport) -> Outgoing {
+    pub fn reported(&mut self, peer: u64, report: BootstrapReport) -> OutgoingFrames {
         if self.cluster != 0 && report.cluster == 0 && self.admitted.contains(&peer) {
             let birth = self.birth.clone().map(Frame::Birth);
             return birth.map(|birth| (peer, birth)).into_iter().collect();
@@ -277,7 +277,7 @@ impl Bootstrap {
         if peer == self.id || !self.list.servers().contains_key(&peer) {
             return Vec::new();
         }
-        self.seen.insert(peer, Seen::Report(report));
+        self.seen.insert(peer, ServerView::Report(report));
         let may_promise = self.cluster == 0
             && self.storing.is_none()
             && self.promised == 0
@@ -295,7 +295,7 @@ impl Bootstrap {
     }
 
     /// A server has sent a first membership.
-    pub fn received(&mut self, birth: Birth) {
+    pub fn received(&mut self, birth: InitialMembership) {
         if self.cluster == 0 && self.storing.is_none() && self.accepts(&birth) {
             self.storing = Some(birth);
         }
@@ -304,7 +304,7 @@ impl Bootstrap {
     /// A member that has admitted this server has sent the first membership, which need not name
     /// this server: what follows in the log does. A first member with this server's id was one with
     /// another data folder, so this folder does not begin as that voter (R17).
-    fn received_by_admission(&mut self, peer: u64, birth: &Birth) {
+    fn received_by_admission(&mut self, peer: u64, birth: &InitialMembership) {
         let is_admitted = self.admitted_by.get(&peer) == Some(&birth.cluster);
         let mut birth = birth.clone();
         let first = &mut birth.membership;
@@ -325,7 +325,7 @@ impl Bootstrap {
     }
 
     /// The promise of the decision is on disk.
-    pub fn promise_stored(&mut self) -> Outgoing {
+    pub fn promise_stored(&mut self) -> OutgoingFrames {
         if self.promising != 0 {
             self.promised = std::mem::take(&mut self.promising);
         }
@@ -333,7 +333,7 @@ impl Bootstrap {
     }
 
     /// The membership of the decision is on disk.
-    pub fn birth_stored(&mut self) -> Outgoing {
+    pub fn birth_stored(&mut self) -> OutgoingFrames {
         if let Some(birth) = self.storing.take() {
             self.cluster = birth.cluster;
             self.birth = Some(birth);
@@ -361,7 +361,7 @@ impl Bootstrap {
         match *self.clusters() {
             [] => {}
             [cluster] => return Decision::Join { cluster },
-            [one, other, ..] => return Decision::Refuse(Refuse::TwoClusters { one, other }),
+            [one, other, ..] => return Decision::Refuse(StartRefusal::TwoClusters { one, other }),
         }
         match self.obstacle() {
             Ok(wait) => Decision::Wait(wait),
@@ -369,32 +369,32 @@ impl Bootstrap {
         }
     }
 
-    /// Why there is no cluster yet, on a server that has met none.
-    fn obstacle(&self) -> Result<Wait, Refuse> {
+    /// Returns why there is no cluster yet, on a server that has met none.
+    fn obstacle(&self) -> Result<WaitReason, StartRefusal> {
         let fingerprint = self.list.fingerprint();
         let reports = || {
             self.seen.iter().filter_map(|(peer, seen)| match seen {
-                Seen::Report(report) => Some((*peer, report)),
-                Seen::Cluster(_) => None,
+                ServerView::Report(report) => Some((*peer, report)),
+                ServerView::Cluster(_) => None,
             })
         };
         if let Some((peer, _)) = reports().find(|(_, report)| report.list != fingerprint) {
-            return Err(Refuse::OtherList(peer));
+            return Err(StartRefusal::OtherList(peer));
         }
         let lowest = self.list.lowest();
-        let outdated = |(peer, report): (u64, &BirthReport)| {
+        let outdated = |(peer, report): (u64, &BootstrapReport)| {
             peer == lowest && self.promised != 0 && report.incarnation != self.promised
         };
         if reports().any(outdated) {
-            return Err(Refuse::PromiseOutdated { lowest });
+            return Err(StartRefusal::PromiseOutdated { lowest });
         }
         let unreached = self.others().filter(|id| !self.seen.contains_key(id));
         let unreached: Vec<u64> = unreached.collect();
         if !unreached.is_empty() {
-            return Ok(Wait::Unreached(unreached));
+            return Ok(WaitReason::Unreached(unreached));
         }
         if self.id != lowest {
-            return Ok(Wait::Birth(lowest));
+            return Ok(WaitReason::Birth(lowest));
         }
         let promised_to = |is_meant: &dyn Fn(u128) -> bool| -> Vec<u64> {
             let meant = reports().filter(|(_, report)| is_meant(report.promised));
@@ -402,9 +402,9 @@ impl Bootstrap {
         };
         let elsewhere = promised_to(&|to| to != 0 && to != self.incarnation);
         if !elsewhere.is_empty() {
-            return Err(Refuse::PromisedElsewhere(elsewhere));
+            return Err(StartRefusal::PromisedElsewhere(elsewhere));
         }
-        Ok(Wait::Promises(promised_to(&|to| to == 0)))
+        Ok(WaitReason::Promises(promised_to(&|to| to == 0)))
     }
 
     /// The lowest server gives birth when every other one is connected, empty, has the same list
@@ -418,7 +418,7 @@ impl Bootstrap {
         for (id, address) in self.list.servers() {
             let incarnation = match self.seen.get(id) {
                 _ if *id == self.id => self.incarnation,
-                Some(Seen::Report(report))
+                Some(ServerView::Report(report))
                     if report.cluster == 0
                         && report.list == fingerprint
                         && report.promised == self.incarnation =>
@@ -433,7 +433,7 @@ impl Bootstrap {
                 address: address.clone(),
             });
         }
-        self.storing = Some(Birth {
+        self.storing = Some(InitialMembership {
             cluster: self.new_cluster,
             membership: Membership {
                 voters: self.list.servers().keys().copied().collect(),
@@ -443,9 +443,9 @@ impl Bootstrap {
         });
     }
 
-    /// Whether an empty folder stores this membership: it is of the list, it names this folder, and
-    /// it comes from the one that this folder has promised to follow.
-    fn accepts(&self, birth: &Birth) -> bool {
+    /// Returns whether an empty folder stores this membership: it is of the list, it names this
+    /// folder, and it comes from the one that this folder has promised to follow.
+    fn accepts(&self, birth: &InitialMembership) -> bool {
         let membership = &birth.membership;
         let lowest = self.list.lowest();
         let is_of_the_list = membership.voters.iter().eq(self.list.servers().keys())
@@ -474,7 +474,7 @@ impl Bootstrap {
     /// The first membership, for a server that waits for it.
     fn birth_for(&self, peer: u64) -> Option<(u64, Frame)> {
         let birth = self.birth.as_ref().filter(|_| self.cluster != 0)?;
-        let Some(Seen::Report(report)) = self.seen.get(&peer) else {
+        let Some(ServerView::Report(report)) = self.seen.get(&peer) else {
             return None;
         };
         let waits = report.cluster == 0
@@ -486,8 +486,8 @@ impl Bootstrap {
         waits.then(|| (peer, Frame::Birth(birth.clone())))
     }
 
-    fn report(&self) -> BirthReport {
-        BirthReport {
+    fn report(&self) -> BootstrapReport {
+        BootstrapReport {
             list: self.list.fingerprint(),
             cluster: self.cluster,
             incarnation: self.incarnation,
@@ -495,7 +495,7 @@ impl Bootstrap {
         }
     }
 
-    fn report_to_all(&self) -> Outgoing {
+    fn report_to_all(&self) -> OutgoingFrames {
         let report = self.report();
         self.others()
             .map(|peer| (peer, Frame::BirthReport(report)))
@@ -513,8 +513,8 @@ impl Bootstrap {
             .seen
             .values()
             .map(|seen| match seen {
-                Seen::Report(report) => report.cluster,
-                Seen::Cluster(cluster) => *cluster,
+                ServerView::Report(report) => report.cluster,
+                ServerView::Cluster(cluster) => *cluster,
             })
             .filter(|cluster| *cluster != 0)
             .collect();
@@ -524,7 +524,7 @@ impl Bootstrap {
     }
 }
 
-/// Whether reports travel on this connection, in this direction.
+/// Returns whether reports travel on this connection, in this direction.
 fn is_of(link: &Link, direction: Direction) -> bool {
     link.lane == Lane::Urgent && link.direction == direction
 }

@@ -19,7 +19,7 @@ struct Folder {
     incarnation: u128,
     promised: u128,
     cluster: u64,
-    birth: Option<Birth>,
+    birth: Option<InitialMembership>,
 }
 
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ struct Node {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Travelling {
+struct InFlightMessage {
     from: u64,
     to: u64,
     /// Whether its connection has ended.
@@ -40,24 +40,24 @@ struct Travelling {
 
 /// Way in which a server starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
+enum StartCase {
     Empty,
     Old(u64),
     Unreachable,
 }
 
 #[derive(Debug, Clone)]
-struct World {
+struct Model {
     nodes: Vec<Node>,
     /// Frames that may still arrive, in the order in which they were sent.
-    travelling: Vec<Travelling>,
+    travelling: Vec<InFlightMessage>,
     next_incarnation: u128,
     next_cluster: u64,
     /// Number of restarts and losses that may still happen.
     restarts: u32,
     losses: u32,
     /// First memberships that are on a disk, or were.
-    births: Vec<Birth>,
+    births: Vec<InitialMembership>,
     /// Whether frames of a connection that has ended are lost, as the transport sees to. Otherwise
     /// they may arrive at any time, and in any order.
     is_orderly: bool,
@@ -67,9 +67,9 @@ fn list() -> StaticList {
     StaticList::new(SERVERS.map(|id| (id, format!("server{id}")))).unwrap()
 }
 
-impl World {
-    fn new(cases: [Case; 3], is_orderly: bool, restarts: u32, losses: u32) -> World {
-        let mut world = World {
+impl Model {
+    fn new(cases: [StartCase; 3], is_orderly: bool, restarts: u32, losses: u32) -> Model {
+        let mut world = Model {
             nodes: Vec::new(),
             travelling: Vec::new(),
             next_incarnation: 1,
@@ -81,7 +81,7 @@ impl World {
         };
         for case in cases {
             let mut folder = world.new_folder();
-            if let Case::Old(cluster) = case {
+            if let StartCase::Old(cluster) = case {
                 folder.cluster = cluster;
             }
             world.nodes.push(Node {
@@ -90,7 +90,7 @@ impl World {
             });
         }
         for (id, case) in SERVERS.into_iter().zip(cases) {
-            if case != Case::Unreachable {
+            if case != StartCase::Unreachable {
                 world.start(id);
             }
         }
@@ -125,7 +125,7 @@ impl World {
             votes: true,
         });
         self.node(id).machine = Some(machine.unwrap());
-        let of_node = |message: &Travelling| message.from == id || message.to == id;
+        let of_node = |message: &InFlightMessage| message.from == id || message.to == id;
         if self.is_orderly {
             self.travelling.retain(|message| !of_node(message));
         }
@@ -147,11 +147,11 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: u64, frames: Outgoing) {
+    fn send(&mut self, from: u64, frames: OutgoingFrames) {
         for (to, frame) in frames {
             // What servers 2 and 3 say to each other would make a disorderly world too large.
             if self.is_orderly || from == 1 || to == 1 {
-                self.travelling.push(Travelling {
+                self.travelling.push(InFlightMessage {
                     from,
                     to,
                     is_late: false,
@@ -162,7 +162,7 @@ impl World {
     }
 
     fn deliver(&mut self, at: usize) {
-        let Travelling {
+        let InFlightMessage {
             from, to, frame, ..
         } = self.travelling.remove(at);
         let Some(machine) = &mut self.node(to).machine else {
@@ -207,10 +207,10 @@ impl World {
     }
 
     /// Each world that one step leads to.
-    fn next(&self) -> Vec<World> {
+    fn next(&self) -> Vec<Model> {
         let mut next = Vec::new();
         for (at, message) in self.travelling.iter().enumerate() {
-            let is_before = |other: &Travelling| {
+            let is_before = |other: &InFlightMessage| {
                 !other.is_late && (other.from, other.to) == (message.from, message.to)
             };
             if !message.is_late && self.travelling.iter().take(at).any(is_before) {
@@ -253,8 +253,9 @@ impl World {
     fn key(&self) -> Vec<u8> {
         let mut key = Vec::new();
         let mut put = |value: u128| key.extend((value as u16).to_le_bytes());
-        let birth = |birth: &Option<Birth>| birth.as_ref().map_or(0, |birth| birth.cluster);
-        let report = |report: &BirthReport| {
+        let birth =
+            |birth: &Option<InitialMembership>| birth.as_ref().map_or(0, |birth| birth.cluster);
+        let report = |report: &BootstrapReport| {
             u128::from(report.cluster) << 8 | report.incarnation << 4 | report.promised
         };
         for node in &self.nodes {
@@ -271,8 +272,8 @@ impl World {
             for id in SERVERS {
                 put(match machine.seen.get(&id) {
                     None => 0,
-                    Some(Seen::Cluster(cluster)) => u128::from(*cluster) + 0x8000,
-                    Some(Seen::Report(seen)) => report(seen) + 1,
+                    Some(ServerView::Cluster(cluster)) => u128::from(*cluster) + 0x8000,
+                    Some(ServerView::Report(seen)) => report(seen) + 1,
                 });
             }
         }
@@ -330,7 +331,7 @@ impl World {
 }
 
 /// Visits every world that can be reached. `at_end` sees those in which nothing can happen.
-fn explore(start: World, mut at_each: impl FnMut(&World), mut at_end: impl FnMut(&World)) -> usize {
+fn explore(start: Model, mut at_each: impl FnMut(&Model), mut at_end: impl FnMut(&Model)) -> usize {
     let mut seen = BTreeSet::from([start.key()]);
     let mut left = vec![start];
     while let Some(world) = left.pop() {
@@ -353,7 +354,7 @@ fn explore(start: World, mut at_each: impl FnMut(&World), mut at_end: impl FnMut
 fn r18_three_empty_servers_become_one_cluster_in_every_order_of_messages() {
     let mut ends = 0;
     let worlds = explore(
-        World::new([Case::Empty; 3], true, 0, 0),
+        Model::new([StartCase::Empty; 3], true, 0, 0),
         |_| {},
         |world| {
             ends += 1;
@@ -368,7 +369,7 @@ fn r18_three_empty_servers_become_one_cluster_in_every_order_of_messages() {
 #[test]
 fn r18_a_server_that_restarts_at_any_moment_changes_nothing() {
     explore(
-        World::new([Case::Empty; 3], true, 1, 0),
+        Model::new([StartCase::Empty; 3], true, 1, 0),
         |world| assert!(world.births.len() <= 1, "{world:#?}"),
         |world| assert_eq!(world.clusters().len(), 1, "{world:#?}"),
     );
@@ -379,10 +380,10 @@ fn r18_a_server_that_restarts_at_any_moment_changes_nothing() {
 fn r18_a_folder_that_is_lost_at_any_moment_makes_no_second_cluster() {
     let mut second = 0;
     explore(
-        World::new([Case::Empty; 3], false, 0, 1),
+        Model::new([StartCase::Empty; 3], false, 0, 1),
         |world| {
             // Two clusters that could both decide would need two servers each.
-            let members = |birth: &Birth| {
+            let members = |birth: &InitialMembership| {
                 let of = |node: &&Node| node.folder.cluster == birth.cluster;
                 world.nodes.iter().filter(of).count()
             };
@@ -398,15 +399,20 @@ fn r18_a_folder_that_is_lost_at_any_moment_makes_no_second_cluster() {
 /// A cluster is born only if every server of the list is there and empty.
 #[test]
 fn r18_no_cluster_is_born_unless_all_are_reachable_and_empty() {
-    let cases = [Case::Empty, Case::Old(8), Case::Old(9), Case::Unreachable];
+    let cases = [
+        StartCase::Empty,
+        StartCase::Old(8),
+        StartCase::Old(9),
+        StartCase::Unreachable,
+    ];
     for one in cases {
         for two in cases {
             for three in cases {
                 let case = [one, two, three];
-                if case == [Case::Empty; 3] {
+                if case == [StartCase::Empty; 3] {
                     continue;
                 }
-                let start = World::new(case, true, 1, 0);
+                let start = Model::new(case, true, 1, 0);
                 let old = start.clusters();
                 explore(
                     start,
@@ -421,7 +427,7 @@ fn r18_no_cluster_is_born_unless_all_are_reachable_and_empty() {
                             };
                             let decision = machine.decision();
                             match case {
-                                Case::Old(cluster) => {
+                                StartCase::Old(cluster) => {
                                     assert_eq!(decision, Decision::Member { cluster });
                                 }
                                 // An empty folder that meets a cluster waits to be admitted.
@@ -434,7 +440,7 @@ fn r18_no_cluster_is_born_unless_all_are_reachable_and_empty() {
                                     assert!(waits, "{decision:?}");
                                 }
                                 _ => {
-                                    let refuse = Refuse::TwoClusters { one: 8, other: 9 };
+                                    let refuse = StartRefusal::TwoClusters { one: 8, other: 9 };
                                     assert_eq!(decision, Decision::Refuse(refuse));
                                 }
                             }
@@ -460,8 +466,8 @@ fn machine(id: u64, incarnation: u128) -> Bootstrap {
     .unwrap()
 }
 
-fn empty(incarnation: u128, promised: u128) -> BirthReport {
-    BirthReport {
+fn empty(incarnation: u128, promised: u128) -> BootstrapReport {
+    BootstrapReport {
         list: list().fingerprint(),
         cluster: 0,
         incarnation,
@@ -473,20 +479,20 @@ fn empty(incarnation: u128, promised: u128) -> BirthReport {
 fn what_is_waited_for_is_named() {
     let mut one = machine(1, 11);
     let wait = |wait| Decision::Wait(wait);
-    assert_eq!(one.decision(), wait(Wait::Unreached(vec![2, 3])));
+    assert_eq!(one.decision(), wait(WaitReason::Unreached(vec![2, 3])));
     one.reported(2, empty(12, 0));
-    assert_eq!(one.decision(), wait(Wait::Unreached(vec![3])));
+    assert_eq!(one.decision(), wait(WaitReason::Unreached(vec![3])));
     one.reported(3, empty(13, 11));
-    assert_eq!(one.decision(), wait(Wait::Promises(vec![2])));
+    assert_eq!(one.decision(), wait(WaitReason::Promises(vec![2])));
     one.disconnected(3);
-    assert_eq!(one.decision(), wait(Wait::Unreached(vec![3])));
+    assert_eq!(one.decision(), wait(WaitReason::Unreached(vec![3])));
     let mut two = machine(2, 12);
     two.reported(1, empty(11, 0));
     assert_eq!(two.decision(), Decision::Promise { to: 11 });
     let frames = two.promise_stored();
     assert_eq!(frames.len(), 2);
     two.reported(3, empty(13, 0));
-    assert_eq!(two.decision(), wait(Wait::Birth(1)));
+    assert_eq!(two.decision(), wait(WaitReason::Birth(1)));
 }
 
 #[test]
@@ -495,14 +501,17 @@ fn r18_lists_that_differ_are_refused() {
     let mut report = empty(12, 0);
     report.list.0 ^= 1;
     one.reported(2, report);
-    let refuse = Decision::Refuse(Refuse::OtherList(2));
+    let refuse = Decision::Refuse(StartRefusal::OtherList(2));
     assert_eq!(one.decision(), refuse);
     // Nor is anything promised to such a server, although it is the lowest.
     let mut two = machine(2, 12);
     two.reported(1, report);
-    assert_eq!(two.decision(), Decision::Refuse(Refuse::OtherList(1)));
+    assert_eq!(two.decision(), Decision::Refuse(StartRefusal::OtherList(1)));
     one.reported(2, empty(12, 11));
-    assert_eq!(one.decision(), Decision::Wait(Wait::Unreached(vec![3])));
+    assert_eq!(
+        one.decision(),
+        Decision::Wait(WaitReason::Unreached(vec![3]))
+    );
 }
 
 /// A folder promises once, also over restarts, and says what to do when that is in the way.
@@ -523,7 +532,7 @@ fn r18_a_promise_is_kept() {
     // The lowest server has lost its folder.
     two.reported(1, empty(21, 0));
     let lowest = 1;
-    let refuse = Decision::Refuse(Refuse::PromiseOutdated { lowest });
+    let refuse = Decision::Refuse(StartRefusal::PromiseOutdated { lowest });
     assert_eq!(two.decision(), refuse);
     two.received(birth(21, 12));
     assert_eq!(
@@ -539,7 +548,7 @@ fn r18_a_promise_is_kept() {
     let mut one = machine(1, 21);
     one.reported(2, empty(12, 11));
     one.reported(3, empty(13, 21));
-    let refuse = Refuse::PromisedElsewhere(vec![2]);
+    let refuse = StartRefusal::PromisedElsewhere(vec![2]);
     assert_eq!(one.decision(), Decision::Refuse(refuse));
 }
 
@@ -566,7 +575,7 @@ fn a_member_passes_the_first_membership_on() {
     one.reported(2, empty(12, 11));
     one.reported(3, empty(13, 11));
     let frames = one.birth_stored();
-    let births = |frames: &Outgoing| {
+    let births = |frames: &OutgoingFrames| {
         let births = frames
             .iter()
             .filter(|(_, frame)| matches!(frame, Frame::Birth(_)));
@@ -629,7 +638,7 @@ fn r17_an_admitted_server_begins_with_the_first_membership_without_its_former_se
     let mut of_one = LocalServer::new(1, 11, 1);
     of_one.cluster = 500;
     let of_one = of_one.hello(3, Lane::Urgent, 1, 0);
-    let birth = |sent: Outgoing| {
+    let birth = |sent: OutgoingFrames| {
         sent.into_iter().find_map(|(to, frame)| match frame {
             Frame::Birth(birth) if to == 3 => Some(birth),
             _ => None,

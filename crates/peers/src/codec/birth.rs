@@ -3,7 +3,7 @@
 use baton_consensus::Membership;
 
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// A number that stands for a list of servers: the same for the same ids and addresses in any
 /// order.
@@ -12,7 +12,7 @@ pub struct ListFingerprint(pub u64);
 
 /// Report of a server while a cluster is to be started from a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BirthReport {
+pub struct BootstrapReport {
     /// The list that the server was started with.
     pub list: ListFingerprint,
     /// The cluster that its data folder belongs to; 0: the folder is empty.
@@ -24,16 +24,16 @@ pub struct BirthReport {
     pub promised: u128,
 }
 
-impl BirthReport {
-    pub(crate) fn write(&self, out: &mut Body) {
+impl BootstrapReport {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.list.0);
         out.u64(self.cluster);
         out.u128(self.incarnation);
         out.u128(self.promised);
     }
 
-    pub(crate) fn read(input: &mut Input) -> Result<BirthReport, Malformed> {
-        let report = BirthReport {
+    pub(crate) fn read(input: &mut Input) -> Result<BootstrapReport, Malformed> {
+        let report = BootstrapReport {
             list: ListFingerprint(input.u64()?),
             cluster: input.u64()?,
             incarnation: input.u128()?,
@@ -48,27 +48,27 @@ impl BirthReport {
 
 /// The first membership of a cluster; each member stores it as its first snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Birth {
+pub struct InitialMembership {
     /// The cluster's id; never 0.
     pub cluster: u64,
     /// Its members, with their incarnations and addresses.
     pub membership: Membership,
 }
 
-impl Birth {
-    pub(crate) fn write(&self, out: &mut Body) {
+impl InitialMembership {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.cluster);
         out.slice(&self.membership.encode());
     }
 
-    pub(crate) fn read(input: &mut Input) -> Result<Birth, Malformed> {
+    pub(crate) fn read(input: &mut Input) -> Result<InitialMembership, Malformed> {
         let cluster = input.u64()?;
         if cluster == 0 {
             return Err("its cluster id is 0");
         }
         let membership =
             Membership::decode(&input.rest()).map_err(|_| "its membership cannot be read")?;
-        Ok(Birth {
+        Ok(InitialMembership {
             cluster,
             membership,
         })

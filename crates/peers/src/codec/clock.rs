@@ -1,7 +1,7 @@
 //! The wall clock of a server, for the others' measurement of how far their clocks are apart.
 
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// A reading of the sender's wall clock. Sent only to servers that speak version
 /// [`Clock::SINCE`] of the protocol or a later one.
@@ -15,7 +15,7 @@ impl Clock {
     /// The version of the protocol that has this frame first.
     pub const SINCE: u16 = 2;
 
-    pub(crate) fn write(self, out: &mut Body) {
+    pub(crate) fn write(self, out: &mut FrameBody) {
         out.i64(self.wall_ms);
     }
 

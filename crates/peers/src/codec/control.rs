@@ -1,34 +1,34 @@
 //! Signs of life, and the end of a connection.
 
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// A sign of life, sent where nothing else was. Measures the round trip too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Alive {
+pub struct LivenessFrame {
     /// A number of the sender's choice that the receiver sends back; 0: it need not.
     pub stamp: u64,
     /// The newest such number that the sender has received; 0 for none.
     pub echo: u64,
 }
 
-impl Alive {
-    pub(crate) fn write(&self, out: &mut Body) {
+impl LivenessFrame {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.stamp);
         out.u64(self.echo);
     }
 
-    pub(crate) fn read(input: &mut Input) -> Result<Alive, Malformed> {
-        Ok(Alive {
+    pub(crate) fn read(input: &mut Input) -> Result<LivenessFrame, Malformed> {
+        Ok(LivenessFrame {
             stamp: input.u64()?,
             echo: input.u64()?,
         })
     }
 }
 
-/// Why the sender ends a connection after the handshake.
+/// Reason why the sender ends a connection after the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Bye {
+pub enum CloseReason {
     /// The sender's process stops.
     Stopping,
     /// A newer connection of the same server and lane has taken the place of this one.
@@ -43,49 +43,49 @@ pub enum Bye {
     Other(u8),
 }
 
-impl Bye {
+impl CloseReason {
     /// The byte on the wire.
     pub fn code(self) -> u8 {
         match self {
-            Bye::Stopping => 1,
-            Bye::Superseded => 2,
-            Bye::Silent => 3,
-            Bye::BadFrame => 4,
-            Bye::Removed => 5,
-            Bye::Other(code) => code,
+            CloseReason::Stopping => 1,
+            CloseReason::Superseded => 2,
+            CloseReason::Silent => 3,
+            CloseReason::BadFrame => 4,
+            CloseReason::Removed => 5,
+            CloseReason::Other(code) => code,
         }
     }
 
     /// The reason that a byte stands for.
-    pub fn from_code(code: u8) -> Bye {
+    pub fn from_code(code: u8) -> CloseReason {
         match code {
-            1 => Bye::Stopping,
-            2 => Bye::Superseded,
-            3 => Bye::Silent,
-            4 => Bye::BadFrame,
-            5 => Bye::Removed,
-            other => Bye::Other(other),
+            1 => CloseReason::Stopping,
+            2 => CloseReason::Superseded,
+            3 => CloseReason::Silent,
+            4 => CloseReason::BadFrame,
+            5 => CloseReason::Removed,
+            other => CloseReason::Other(other),
         }
     }
 
-    pub(crate) fn write(self, out: &mut Body) {
+    pub(crate) fn write(self, out: &mut FrameBody) {
         out.u8(self.code());
     }
 
-    pub(crate) fn read(input: &mut Input) -> Result<Bye, Malformed> {
-        input.u8().map(Bye::from_code)
+    pub(crate) fn read(input: &mut Input) -> Result<CloseReason, Malformed> {
+        input.u8().map(CloseReason::from_code)
     }
 }
 
-impl std::fmt::Display for Bye {
+impl std::fmt::Display for CloseReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Bye::Stopping => f.write_str("the server stops"),
-            Bye::Superseded => f.write_str("a newer connection has taken its place"),
-            Bye::Silent => f.write_str("nothing arrived for too long"),
-            Bye::BadFrame => f.write_str("a frame was refused"),
-            Bye::Removed => f.write_str("the server was removed from the cluster"),
-            Bye::Other(code) => write!(f, "reason {code}, which a later version knows"),
+            CloseReason::Stopping => f.write_str("the server stops"),
+            CloseReason::Superseded => f.write_str("a newer connection has taken its place"),
+            CloseReason::Silent => f.write_str("nothing arrived for too long"),
+            CloseReason::BadFrame => f.write_str("a frame was refused"),
+            CloseReason::Removed => f.write_str("the server was removed from the cluster"),
+            CloseReason::Other(code) => write!(f, "reason {code}, which a later version knows"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Digest of a server's state after an entry of the log, so that servers that differ find out.
 
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// The digest of a server's state after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct StateDigest {
 }
 
 impl StateDigest {
-    pub(crate) fn write(self, out: &mut Body) {
+    pub(crate) fn write(self, out: &mut FrameBody) {
         out.u64(self.index);
         out.u64(self.digest);
     }

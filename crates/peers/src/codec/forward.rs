@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// A group of client requests, of which the sender of the connection is the origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Forward {
 impl Forward {
     pub(crate) const FIXED_BYTES: usize = 24;
 
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.run);
         out.u64(self.first);
         out.u32(self.count);
@@ -59,7 +59,7 @@ pub struct ForwardAnswer {
 impl ForwardAnswer {
     pub(crate) const FIXED_BYTES: usize = 16;
 
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.run);
         out.u64(self.first);
         out.payload(&self.body);
@@ -84,7 +84,7 @@ pub struct Credit {
 }
 
 impl Credit {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.run);
         out.u64(self.taken_bytes);
     }

@@ -4,16 +4,16 @@
 use baton_consensus::PeerMessage;
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::codec::birth::{Birth, BirthReport};
+use crate::codec::birth::{BootstrapReport, InitialMembership};
 use crate::codec::clock::Clock;
-use crate::codec::control::{Alive, Bye};
+use crate::codec::control::{CloseReason, LivenessFrame};
 use crate::codec::digest::StateDigest;
 use crate::codec::forward::{Credit, Forward, ForwardAnswer};
 use crate::codec::head::{FrameError, FrameType, HEAD_BYTES, Head, Stage};
-use crate::codec::hello::{Confirm, Hello, ProtocolRange, Welcome};
+use crate::codec::hello::{Confirmation, Hello, ProtocolRange, Welcome};
 use crate::codec::input::{Input, Malformed};
 use crate::codec::lane::Lane;
-use crate::codec::pieces::{Body, Pieces};
+use crate::codec::pieces::{FrameBody, Pieces};
 use crate::codec::raft;
 use crate::codec::refusal::Refusal;
 use crate::codec::snapshot::{
@@ -32,13 +32,13 @@ pub enum Frame {
     /// The accepting server says who it is.
     Welcome(Welcome),
     /// The handshake is complete.
-    Confirm(Confirm),
+    Confirm(Confirmation),
     /// The connection is refused.
     Refused(Refusal),
     /// A sign of life.
-    Alive(Alive),
+    Alive(LivenessFrame),
     /// The sender ends the connection.
-    Bye(Bye),
+    Bye(CloseReason),
     /// Messages of the consensus; at most [`MAX_MESSAGES`](crate::codec::MAX_MESSAGES).
     Raft(Vec<PeerMessage>),
     /// Client requests.
@@ -68,9 +68,9 @@ pub enum Frame {
     /// The snapshot is not taken.
     SnapshotReject(SnapshotReject),
     /// Knowledge of a server without a cluster.
-    BirthReport(BirthReport),
+    BirthReport(BootstrapReport),
     /// The first membership of a cluster.
-    Birth(Birth),
+    Birth(InitialMembership),
 }
 
 impl Frame {
@@ -154,8 +154,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Whether the frame is within the limits of its type. The receiver would refuse it otherwise,
-    /// and end the connection.
+    /// Returns whether the frame is within the limits of its type. The receiver would refuse it
+    /// otherwise, and end the connection.
     ///
     /// # Errors
     /// [`FrameError`] names the limit.
@@ -197,7 +197,7 @@ impl Frame {
         }
     }
 
-    fn write(&self, out: &mut Body) {
+    fn write(&self, out: &mut FrameBody) {
         match self {
             Frame::Hello(hello) => {
                 hello.write(out);
@@ -255,10 +255,10 @@ impl Frame {
         Ok(match kind {
             FrameType::Hello => Frame::Hello(Hello::read_whole(input)?),
             FrameType::Welcome => Frame::Welcome(Welcome::read(input)?),
-            FrameType::Confirm => Frame::Confirm(Confirm::read(input)?),
+            FrameType::Confirm => Frame::Confirm(Confirmation::read(input)?),
             FrameType::Refused => Frame::Refused(Refusal::read(input)?),
-            FrameType::Alive => Frame::Alive(Alive::read(input)?),
-            FrameType::Bye => Frame::Bye(Bye::read(input)?),
+            FrameType::Alive => Frame::Alive(LivenessFrame::read(input)?),
+            FrameType::Bye => Frame::Bye(CloseReason::read(input)?),
             FrameType::Raft => Frame::Raft(raft::read(input)?),
             FrameType::Forward => Frame::Forward(Forward::read(input)?),
             FrameType::ForwardAnswer => Frame::ForwardAnswer(ForwardAnswer::read(input)?),
@@ -273,8 +273,8 @@ impl Frame {
             FrameType::SnapshotAck => Frame::SnapshotAck(SnapshotAck::read(input)?),
             FrameType::SnapshotDone => Frame::SnapshotDone(SnapshotDone::read(input)?),
             FrameType::SnapshotReject => Frame::SnapshotReject(SnapshotReject::read(input)?),
-            FrameType::BirthReport => Frame::BirthReport(BirthReport::read(input)?),
-            FrameType::Birth => Frame::Birth(Birth::read(input)?),
+            FrameType::BirthReport => Frame::BirthReport(BootstrapReport::read(input)?),
+            FrameType::Birth => Frame::Birth(InitialMembership::read(input)?),
         })
     }
 

@@ -161,7 +161,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether a frame of this type may arrive.
+    /// Returns whether a frame of this type may arrive.
     pub fn admits(self, kind: FrameType) -> bool {
         let is_of_handshake = matches!(
             kind,
@@ -212,7 +212,7 @@ pub enum FrameError {
     Unexpected {
         /// The frame's type.
         kind: FrameType,
-        /// When it came.
+        /// Time at which it came.
         stage: Stage,
     },
     /// The body is longer than frames of this type may be.

@@ -4,7 +4,7 @@
 
 use crate::codec::input::{Input, Malformed};
 use crate::codec::lane::Lane;
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// The versions of the protocol between servers that a build speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,7 +88,7 @@ pub struct LogProof {
 }
 
 impl LogProof {
-    fn write(self, out: &mut Body) {
+    fn write(self, out: &mut FrameBody) {
         out.u64(self.commit_index);
         out.u64(self.commit_term);
         out.u64(self.acknowledged_index);
@@ -111,7 +111,7 @@ impl LogProof {
 const MAX_ADDRESS: usize = 1024;
 
 impl Hello {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u16(self.protocol.oldest);
         out.u16(self.protocol.newest);
         out.u8(self.lane.as_byte());
@@ -132,7 +132,7 @@ impl Hello {
     }
 
     /// The end of a hello. An address that is too long is left out; a welcome has none.
-    pub(crate) fn write_end(&self, out: &mut Body) {
+    pub(crate) fn write_end(&self, out: &mut FrameBody) {
         let address = Some(self.address.as_bytes()).filter(|it| it.len() <= MAX_ADDRESS);
         let address = address.unwrap_or_default();
         out.u16(u16::try_from(address.len()).unwrap_or(0));
@@ -219,7 +219,7 @@ pub struct Welcome {
 }
 
 impl Welcome {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         self.hello.write(out);
         out.u64(self.echo);
         self.hello.proof.write(out);
@@ -238,17 +238,17 @@ impl Welcome {
 
 /// The connecting server's answer to a [`Welcome`], after which both send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Confirm {
+pub struct Confirmation {
     /// The number that the welcome had.
     pub echo: u64,
 }
 
-impl Confirm {
-    pub(crate) fn write(&self, out: &mut Body) {
+impl Confirmation {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.echo);
     }
 
-    pub(crate) fn read(input: &mut Input) -> Result<Confirm, Malformed> {
-        Ok(Confirm { echo: input.u64()? })
+    pub(crate) fn read(input: &mut Input) -> Result<Confirmation, Malformed> {
+        Ok(Confirmation { echo: input.u64()? })
     }
 }

@@ -42,17 +42,17 @@ mod refusal;
 mod snapshot;
 mod touch;
 
-pub use birth::{Birth, BirthReport, ListFingerprint};
+pub use birth::{BootstrapReport, InitialMembership, ListFingerprint};
 pub use clock::Clock;
-pub use control::{Alive, Bye};
+pub use control::{CloseReason, LivenessFrame};
 pub use digest::StateDigest;
 pub use forward::{Credit, Forward, ForwardAnswer};
 pub use frame::{Frame, take_frame};
 pub use head::{FrameError, FrameType, HEAD_BYTES, Stage};
-pub use hello::{Confirm, Hello, LogProof, ProtocolRange, Welcome};
+pub use hello::{Confirmation, Hello, LogProof, ProtocolRange, Welcome};
 pub use lane::Lane;
 pub use pieces::Pieces;
-pub use preface::{Foreign, PREFACE, Preface, check_preface};
+pub use preface::{ForeignProtocol, PREFACE, Preface, check_preface};
 pub use raft::{MAX_ENTRIES, MAX_MESSAGES};
 pub use refusal::Refusal;
 pub use snapshot::{

@@ -28,7 +28,7 @@ impl Pieces {
         self.done.iter().map(Bytes::len).sum::<usize>() + self.tail.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -48,16 +48,16 @@ impl Pieces {
     }
 
     /// Adds one frame, whose body `write` writes.
-    pub(crate) fn frame(&mut self, kind: FrameType, write: impl FnOnce(&mut Body)) {
+    pub(crate) fn frame(&mut self, kind: FrameType, write: impl FnOnce(&mut FrameBody)) {
         let head_at = self.tail.len();
-        let mut body = Body {
+        let mut body = FrameBody {
             first: None,
             later: Vec::new(),
             current: std::mem::take(&mut self.tail),
         };
         body.current.put_bytes(0, HEAD_BYTES);
         write(&mut body);
-        let Body {
+        let FrameBody {
             first,
             later,
             mut current,
@@ -98,14 +98,14 @@ fn finish(kind: FrameType, first: &mut BytesMut, head_at: usize, later: &[Bytes]
 
 /// The body of a frame that is being written.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(crate) struct FrameBody {
     /// The piece with the frame's head, once a payload has ended it.
     first: Option<BytesMut>,
     later: Vec<Bytes>,
     current: BytesMut,
 }
 
-impl Body {
+impl FrameBody {
     pub(crate) fn u8(&mut self, value: u8) {
         self.current.put_u8(value);
     }

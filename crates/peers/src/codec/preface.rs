@@ -12,12 +12,12 @@ pub enum Preface {
     /// [`PREFACE`], whatever follows.
     Baton,
     /// Something else.
-    Foreign(Foreign),
+    Foreign(ForeignProtocol),
 }
 
 /// A protocol that is not the one between servers of Baton.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Foreign {
+pub enum ForeignProtocol {
     /// The election port of Apache ZooKeeper.
     ZooKeeperElection,
     /// The quorum port of Apache ZooKeeper.
@@ -36,27 +36,27 @@ pub enum Foreign {
     Unknown,
 }
 
-impl std::fmt::Display for Foreign {
+impl std::fmt::Display for ForeignProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Foreign::ZooKeeperElection => {
+            ForeignProtocol::ZooKeeperElection => {
                 "they look like an election of Apache ZooKeeper: servers of ZooKeeper and of Baton cannot form one ensemble"
             }
-            Foreign::ZooKeeperQuorum => {
+            ForeignProtocol::ZooKeeperQuorum => {
                 "they look like a follower of Apache ZooKeeper: servers of ZooKeeper and of Baton cannot form one ensemble"
             }
-            Foreign::ZooKeeperClient => {
+            ForeignProtocol::ZooKeeperClient => {
                 "they look like a client of ZooKeeper's protocol: let it connect to the client port"
             }
-            Foreign::FourLetterWord => {
+            ForeignProtocol::FourLetterWord => {
                 "they look like a four-letter word: send it to the client port"
             }
-            Foreign::Tls => {
+            ForeignProtocol::Tls => {
                 "they look like TLS, which this server does not use: let both servers use it (ensemble.tls), or this one take both while the servers change (ensemble.port_unification)"
             }
-            Foreign::Http => "they look like HTTP: send it to the admin port",
-            Foreign::Ssh => "they look like SSH: check the address",
-            Foreign::Unknown => "they resemble no protocol that is known here: check the address",
+            ForeignProtocol::Http => "they look like HTTP: send it to the admin port",
+            ForeignProtocol::Ssh => "they look like SSH: check the address",
+            ForeignProtocol::Unknown => "they resemble no protocol that is known here: check the address",
         })
     }
 }
@@ -72,7 +72,7 @@ pub fn check_preface(bytes: &[u8]) -> Preface {
     }
 }
 
-fn resembled(bytes: &[u8]) -> Foreign {
+fn resembled(bytes: &[u8]) -> ForeignProtocol {
     const METHODS: [&[u8]; 7] = [
         b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ",
     ];
@@ -81,33 +81,33 @@ fn resembled(bytes: &[u8]) -> Foreign {
     ];
     let starts = |known: &[&[u8]]| known.iter().any(|start| bytes.starts_with(start));
     if bytes.starts_with(&[0x16, 0x03]) {
-        return Foreign::Tls;
+        return ForeignProtocol::Tls;
     }
     if bytes.starts_with(b"SSH-") {
-        return Foreign::Ssh;
+        return ForeignProtocol::Ssh;
     }
     if starts(&METHODS) {
-        return Foreign::Http;
+        return ForeignProtocol::Http;
     }
     if starts(&WORDS) {
-        return Foreign::FourLetterWord;
+        return ForeignProtocol::FourLetterWord;
     }
     let Some((first, rest)) = bytes.split_first_chunk::<4>() else {
-        return Foreign::Unknown;
+        return ForeignProtocol::Unknown;
     };
     let second = rest
         .first_chunk::<4>()
         .map(|bytes| i32::from_be_bytes(*bytes));
     match (i32::from_be_bytes(*first), second) {
         // The version of the election protocol, a negative 64-bit number.
-        (-1, Some(-65_536 | -65_535)) => Foreign::ZooKeeperElection,
+        (-1, Some(-65_536 | -65_535)) => ForeignProtocol::ZooKeeperElection,
         // Before there were versions: the server's id as a 64-bit number.
-        (0, Some(1..=255)) => Foreign::ZooKeeperElection,
+        (0, Some(1..=255)) => ForeignProtocol::ZooKeeperElection,
         // Types of the packet that introduces a follower and an observer.
-        (11 | 16, _) => Foreign::ZooKeeperQuorum,
+        (11 | 16, _) => ForeignProtocol::ZooKeeperQuorum,
         // The length of a connect request, then version 0 of the protocol.
-        (28..=256, Some(0)) => Foreign::ZooKeeperClient,
-        _ => Foreign::Unknown,
+        (28..=256, Some(0)) => ForeignProtocol::ZooKeeperClient,
+        _ => ForeignProtocol::Unknown,
     }
 }
 
@@ -126,26 +126,29 @@ mod tests {
 
     #[test]
     fn foreign_protocols_are_named() {
-        let cases: [(&[u8], Foreign); 13] = [
-            (b"\x16\x03\x01\x02\x00\x01", Foreign::Tls),
-            (b"GET / HTTP/1.1\r\n", Foreign::Http),
-            (b"PRI * HTTP/2.0\r\n", Foreign::Http),
-            (b"SSH-2.0-x", Foreign::Ssh),
-            (b"ruok", Foreign::FourLetterWord),
+        let cases: [(&[u8], ForeignProtocol); 13] = [
+            (b"\x16\x03\x01\x02\x00\x01", ForeignProtocol::Tls),
+            (b"GET / HTTP/1.1\r\n", ForeignProtocol::Http),
+            (b"PRI * HTTP/2.0\r\n", ForeignProtocol::Http),
+            (b"SSH-2.0-x", ForeignProtocol::Ssh),
+            (b"ruok", ForeignProtocol::FourLetterWord),
             (
                 &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
-                Foreign::ZooKeeperElection,
+                ForeignProtocol::ZooKeeperElection,
             ),
             (
                 &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 1],
-                Foreign::ZooKeeperElection,
+                ForeignProtocol::ZooKeeperElection,
             ),
-            (&[0, 0, 0, 0, 0, 0, 0, 3], Foreign::ZooKeeperElection),
-            (&[0, 0, 0, 11, 0, 0, 0, 1], Foreign::ZooKeeperQuorum),
-            (&[0, 0, 0, 45, 0, 0, 0, 0], Foreign::ZooKeeperClient),
-            (&[0, 0, 0, 11], Foreign::ZooKeeperQuorum),
-            (b"BATONSRW", Foreign::Unknown),
-            (b"\0", Foreign::Unknown),
+            (
+                &[0, 0, 0, 0, 0, 0, 0, 3],
+                ForeignProtocol::ZooKeeperElection,
+            ),
+            (&[0, 0, 0, 11, 0, 0, 0, 1], ForeignProtocol::ZooKeeperQuorum),
+            (&[0, 0, 0, 45, 0, 0, 0, 0], ForeignProtocol::ZooKeeperClient),
+            (&[0, 0, 0, 11], ForeignProtocol::ZooKeeperQuorum),
+            (b"BATONSRW", ForeignProtocol::Unknown),
+            (b"\0", ForeignProtocol::Unknown),
         ];
         for (bytes, expected) in cases {
             assert_eq!(

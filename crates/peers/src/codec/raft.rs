@@ -5,7 +5,7 @@ use baton_consensus::{Entry, EntryKind, Membership, MessageKind, PeerMessage, Sn
 
 use crate::codec::input::{Input, Malformed};
 use crate::codec::lane::Lane;
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// The most messages in one frame.
 pub const MAX_MESSAGES: usize = 4096;
@@ -56,14 +56,14 @@ pub(crate) fn message_bytes(message: &PeerMessage) -> usize {
     MESSAGE_BYTES + message.context.len() + entries + snapshot
 }
 
-pub(crate) fn write(out: &mut Body, messages: &[PeerMessage]) {
+pub(crate) fn write(out: &mut FrameBody, messages: &[PeerMessage]) {
     out.u32(u32::try_from(messages.len()).unwrap_or(u32::MAX));
     for message in messages {
         write_message(out, message);
     }
 }
 
-fn write_message(out: &mut Body, message: &PeerMessage) {
+fn write_message(out: &mut FrameBody, message: &PeerMessage) {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let code = KINDS
         .iter()

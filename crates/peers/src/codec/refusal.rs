@@ -1,23 +1,23 @@
-//! Why a server refuses a connection of another one. The refusing server sends it, so that the logs
-//! of both have the same text.
+//! Reason why a server refuses a connection of another one. The refusing server sends it, so that
+//! the logs of both have the same text.
 
 use crate::codec::hello::ProtocolRange;
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
-use crate::codec::preface::Foreign;
+use crate::codec::pieces::FrameBody;
+use crate::codec::preface::ForeignProtocol;
 
 /// The most bytes of a text from a peer.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// Why a connection between two servers is refused. The texts name both servers' facts, so they
-/// read the same on both sides.
+/// Reason why a connection between two servers is refused. The texts name both servers' facts, so
+/// they read the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The first bytes are not those of a server of Baton. Never sent: the other side would not
     /// understand it.
     #[error("the first bytes are not those of a Baton server; {0}")]
-    Foreign(Foreign),
+    Foreign(ForeignProtocol),
     /// There is no version of the protocol that both speak.
     #[error(
         "the refusing server speaks versions {this} of the protocol between servers, the other one versions {other}: \
@@ -243,7 +243,7 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u8(self.code());
         out.zeros(7);
         match self {

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// The most bytes of one chunk.
 pub const MAX_CHUNK_BYTES: usize = 1 << 20;
@@ -60,11 +60,11 @@ pub struct SnapshotDone {
 pub struct SnapshotReject {
     /// The transfer.
     pub transfer: u64,
-    /// Why.
+    /// The reason.
     pub reason: SnapshotRejectReason,
 }
 
-/// Why a snapshot is not taken.
+/// Reason why a snapshot is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SnapshotRejectReason {
     /// The receiver has a newer state.
@@ -135,7 +135,7 @@ impl std::fmt::Display for SnapshotRejectReason {
 }
 
 impl SnapshotOffer {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.transfer);
         out.u64(self.index);
         out.u64(self.term);
@@ -160,7 +160,7 @@ impl SnapshotOffer {
 impl SnapshotChunk {
     pub(crate) const FIXED_BYTES: usize = 16;
 
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.transfer);
         out.u64(self.offset);
         out.payload(&self.data);
@@ -180,7 +180,7 @@ impl SnapshotChunk {
 }
 
 impl SnapshotAck {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.transfer);
         out.u64(self.offset);
     }
@@ -194,7 +194,7 @@ impl SnapshotAck {
 }
 
 impl SnapshotDone {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.transfer);
     }
 
@@ -206,7 +206,7 @@ impl SnapshotDone {
 }
 
 impl SnapshotReject {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         out.u64(self.transfer);
         out.u8(self.reason.code());
         out.zeros(7);

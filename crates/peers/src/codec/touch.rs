@@ -1,7 +1,7 @@
 //! Sessions whose clients a follower has heard, and the leader's answer once a quorum knows.
 
 use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::Body;
+use crate::codec::pieces::FrameBody;
 
 /// The most sessions in one frame.
 pub const MAX_SESSIONS: usize = 65_536;
@@ -25,7 +25,7 @@ pub struct Counted {
 }
 
 impl Touch {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         write(out, self.batch, &self.sessions);
     }
 
@@ -36,7 +36,7 @@ impl Touch {
 }
 
 impl Counted {
-    pub(crate) fn write(&self, out: &mut Body) {
+    pub(crate) fn write(&self, out: &mut FrameBody) {
         write(out, self.batch, &self.refused);
     }
 
@@ -51,7 +51,7 @@ pub(crate) fn body_bytes(sessions: usize) -> usize {
     16 + 8 * sessions
 }
 
-fn write(out: &mut Body, batch: u64, sessions: &[i64]) {
+fn write(out: &mut FrameBody, batch: u64, sessions: &[i64]) {
     out.u64(batch);
     out.u32(u32::try_from(sessions.len()).unwrap_or(u32::MAX));
     out.zeros(4);

@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 use crate::codec::{Hello, Refusal};
 use crate::net::connection;
 use crate::net::counters::add;
-use crate::net::dialling::Dialling;
+use crate::net::dialling::Diallers;
 use crate::net::events::{Direction, EndCause, PeerEvent, RefusedBy};
 use crate::net::exchange::{self, HandshakeError};
-use crate::net::shared::Shared;
+use crate::net::shared::TransportState;
 use crate::net::stream::Acceptor;
 
 /// Pause when the system has no connection to give.
@@ -30,12 +30,12 @@ struct Handshakes {
 }
 
 /// Place of one connection among those that wait. It is given up when this is dropped.
-struct Place {
+struct AcceptPermit {
     number: u64,
     handshakes: Arc<Mutex<Handshakes>>,
 }
 
-impl Drop for Place {
+impl Drop for AcceptPermit {
     fn drop(&mut self) {
         let mut handshakes = self.handshakes.lock();
         handshakes
@@ -46,7 +46,10 @@ impl Drop for Place {
 
 /// Takes a place, that of the oldest when there is no other. The receiver ends when somebody else
 /// takes this one.
-fn take_place(handshakes: &Arc<Mutex<Handshakes>>, limit: usize) -> (Place, oneshot::Receiver<()>) {
+fn take_place(
+    handshakes: &Arc<Mutex<Handshakes>>,
+    limit: usize,
+) -> (AcceptPermit, oneshot::Receiver<()>) {
     let (sender, receiver) = oneshot::channel();
     let mut state = handshakes.lock();
     state.next += 1;
@@ -56,7 +59,7 @@ fn take_place(handshakes: &Arc<Mutex<Handshakes>>, limit: usize) -> (Place, ones
     }
     state.waiting.push_back((number, sender));
     drop(state);
-    let place = Place {
+    let place = AcceptPermit {
         number,
         handshakes: Arc::clone(handshakes),
     };
@@ -65,8 +68,8 @@ fn take_place(handshakes: &Arc<Mutex<Handshakes>>, limit: usize) -> (Place, ones
 
 /// Accepts until the transport stops. Each task holds a clone of `token` while it runs.
 pub(crate) async fn accept<A: Acceptor>(
-    shared: Arc<Shared>,
-    dialling: Arc<Dialling>,
+    shared: Arc<TransportState>,
+    dialling: Arc<Diallers>,
     acceptor: Arc<A>,
     token: mpsc::Sender<()>,
 ) {
@@ -108,12 +111,12 @@ pub(crate) async fn accept<A: Acceptor>(
 
 /// The whole life of one accepted connection.
 async fn serve<A: Acceptor>(
-    shared: Arc<Shared>,
-    dialling: Arc<Dialling>,
+    shared: Arc<TransportState>,
+    dialling: Arc<Diallers>,
     acceptor: Arc<A>,
     incoming: A::Incoming,
     remote: String,
-    (place, crowded_out): (Place, oneshot::Receiver<()>),
+    (place, crowded_out): (AcceptPermit, oneshot::Receiver<()>),
 ) {
     let limit = shared.options.timing.handshake_timeout;
     let handshake = async {
@@ -172,7 +175,13 @@ async fn serve<A: Acceptor>(
     }
 }
 
-fn refused(shared: &Shared, remote: String, by: RefusedBy, refusal: Refusal, hello: Option<Hello>) {
+fn refused(
+    shared: &TransportState,
+    remote: String,
+    by: RefusedBy,
+    refusal: Refusal,
+    hello: Option<Hello>,
+) {
     add(&shared.counters.refused, 1);
     if matches!(refusal, Refusal::Foreign(_)) {
         add(&shared.counters.foreign, 1);

@@ -10,12 +10,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::codec::{Bye, Frame, FrameError, FrameType, Stage, take_frame};
+use crate::codec::{CloseReason, Frame, FrameError, FrameType, Stage, take_frame};
 use crate::net::counters::add;
 use crate::net::events::{Direction, EndCause};
-use crate::net::exchange::Opened;
-use crate::net::peer::{Established, Peer};
-use crate::net::shared::Shared;
+use crate::net::exchange::OpenedStream;
+use crate::net::peer::{EstablishedConnection, Peer};
+use crate::net::shared::TransportState;
 use crate::net::writer::{LinkState, Writer};
 
 /// Bytes that are read at once, at most and at least. What is read shares one piece of memory of
@@ -48,9 +48,9 @@ impl Drop for Task {
 
 /// Runs a connection until it has ended. `is_wanted` is asked once the connection is registered.
 pub(crate) async fn run<S>(
-    shared: &Arc<Shared>,
+    shared: &Arc<TransportState>,
     peer: &Arc<Peer>,
-    opened: Opened<S>,
+    opened: OpenedStream<S>,
     direction: Direction,
     is_wanted: impl Fn() -> bool,
 ) where
@@ -58,14 +58,14 @@ pub(crate) async fn run<S>(
 {
     let hello = opened.hello.clone();
     let established = peer.connected(direction, opened.hello, opened.clock_offset_ms);
-    let Some(Established { link, end, writer }) = established else {
+    let Some(EstablishedConnection { link, end, writer }) = established else {
         return;
     };
     // The membership or the list may have changed during the handshake: whoever changes them ends
     // the connections that are registered.
     let is_admitted = shared.local.lock().still_admits(&hello);
     if !is_admitted || !is_wanted() {
-        peer.end_where(Bye::Removed, |other, _| other == link);
+        peer.end_where(CloseReason::Removed, |other, _| other == link);
     }
     let state = Arc::new(LinkState {
         shared: Arc::clone(shared),
@@ -82,20 +82,20 @@ pub(crate) async fn run<S>(
         biased;
         cause = reader.end() => {
             let last_words = match &cause {
-                EndCause::BadFrame(_) => Some(Bye::BadFrame),
-                EndCause::Silent => Some(Bye::Silent),
-                EndCause::Superseded => Some(Bye::Superseded),
+                EndCause::BadFrame(_) => Some(CloseReason::BadFrame),
+                EndCause::Silent => Some(CloseReason::Silent),
+                EndCause::Superseded => Some(CloseReason::Superseded),
                 _ => None,
             };
             (cause, last_words)
         }
         cause = writer.end() => (cause, None),
         Ok(bye) = end => (EndCause::Ended(bye), Some(bye)),
-        () = shared.stopped() => (EndCause::Ended(Bye::Stopping), Some(Bye::Stopping)),
+        () = shared.stopped() => (EndCause::Ended(CloseReason::Stopping), Some(CloseReason::Stopping)),
     };
     drop(reader);
     // Only a transport that stops sends what waits.
-    let stops = last_words == Some(Bye::Stopping);
+    let stops = last_words == Some(CloseReason::Stopping);
     if !stops {
         peer.ended(link, cause.clone());
     }

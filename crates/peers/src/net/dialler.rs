@@ -12,13 +12,13 @@ use crate::net::backoff::Backoff;
 use crate::net::connection;
 use crate::net::counters::add;
 use crate::net::events::{Direction, EndCause, PeerEvent, RefusedBy};
-use crate::net::exchange::{self, HandshakeError, Opened};
+use crate::net::exchange::{self, HandshakeError, OpenedStream};
 use crate::net::peer::Peer;
-use crate::net::shared::Shared;
+use crate::net::shared::TransportState;
 use crate::net::stream::{Connector, DialFailure};
 
 pub(crate) struct Dialler<C> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<TransportState>,
     pub(crate) connector: Arc<C>,
     pub(crate) peer: Arc<Peer>,
     pub(crate) lane: Lane,
@@ -31,7 +31,7 @@ pub(crate) struct Dialler<C> {
 /// Addresses at which a peer is looked for. A handshake shows which server answers, so that the
 /// wrong one is never taken for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Places {
+struct ServerAddresses {
     now: String,
     /// Address before: it may not have moved yet.
     before: Option<String>,
@@ -39,9 +39,9 @@ struct Places {
     reached: Option<String>,
 }
 
-impl Places {
-    fn at(address: &str) -> Places {
-        Places {
+impl ServerAddresses {
+    fn at(address: &str) -> ServerAddresses {
+        ServerAddresses {
             now: address.to_owned(),
             before: None,
             reached: None,
@@ -75,8 +75,8 @@ impl Places {
         self.reached = Some(address.to_owned());
     }
 
-    /// Whether nobody listening at this address says that the peer's process has ended: it was
-    /// there last, or nowhere.
+    /// Returns whether nobody listening at this address says that the peer's process has ended: it
+    /// was there last, or nowhere.
     fn tells_of_the_end(&self, address: &str) -> bool {
         self.reached.as_deref().is_none_or(|at| at == address)
     }
@@ -95,7 +95,7 @@ impl<C: Connector> Dialler<C> {
         let mut reported = BTreeMap::new();
         let mut failed = 0;
         let mut newest = self.address.clone();
-        let mut places = Places::at(&newest.borrow_and_update());
+        let mut places = ServerAddresses::at(&newest.borrow_and_update());
         loop {
             places.moved(&newest.borrow_and_update());
             let address = places.attempt(failed).to_owned();
@@ -143,7 +143,7 @@ impl<C: Connector> Dialler<C> {
         }
     }
 
-    async fn attempt(&self, address: &str) -> Result<Opened<C::Stream>, Failure> {
+    async fn attempt(&self, address: &str) -> Result<OpenedStream<C::Stream>, Failure> {
         let timing = &self.shared.options.timing;
         let dial = self.connector.connect(self.peer.id, address);
         let connected = match timeout(timing.dial_timeout, dial).await {
@@ -234,13 +234,13 @@ async fn removed(mut removed: watch::Receiver<bool>) -> bool {
 mod tests {
     use super::*;
 
-    fn tried(places: &Places) -> Vec<&str> {
+    fn tried(places: &ServerAddresses) -> Vec<&str> {
         (0..3).map(|at| places.attempt(at)).collect()
     }
 
     #[test]
     fn a_server_that_moves_is_tried_at_both_addresses_until_it_is_reached_at_the_new_one() {
-        let mut places = Places::at("a:1");
+        let mut places = ServerAddresses::at("a:1");
         assert_eq!(tried(&places), ["a:1", "a:1", "a:1"]);
         places.moved("b:1");
         places.moved("b:1");
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn an_address_with_a_mistake_in_it_is_not_where_a_server_was() {
-        let mut places = Places::at("a:1");
+        let mut places = ServerAddresses::at("a:1");
         places.was_reached("a:1");
         places.moved("mistake:1");
         places.moved("b:1");
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn r06_that_nobody_listens_where_a_server_is_to_move_says_nothing_of_its_end() {
-        let mut places = Places::at("a:1");
+        let mut places = ServerAddresses::at("a:1");
         assert!(places.tells_of_the_end("a:1"));
         places.was_reached("a:1");
         places.moved("b:1");

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::codec::{Bye, Hello};
+use crate::codec::{CloseReason, Hello};
 use crate::net::events::Direction;
 use crate::net::peer::Peer;
-use crate::net::shared::Shared;
+use crate::net::shared::TransportState;
 
 /// Starts the diallers of one peer, at an address that may change; they end when the second
 /// receiver says so.
-pub(crate) type Dial =
+pub(crate) type StartDiallers =
     dyn Fn(Arc<Peer>, &watch::Receiver<String>, &watch::Receiver<bool>) + Send + Sync;
 
 /// Owns the diallers.
-pub(crate) struct Dialling {
-    shared: Arc<Shared>,
-    dial: Box<Dial>,
+pub(crate) struct Diallers {
+    shared: Arc<TransportState>,
+    dial: Box<StartDiallers>,
     lists: Mutex<Lists>,
 }
 
@@ -30,19 +30,19 @@ struct Lists {
     named: BTreeMap<u64, String>,
     /// Hellos of servers that this one may have to call back; at most one for each id.
     unknown: BTreeMap<u64, Hello>,
-    dialled: BTreeMap<u64, Dialled>,
+    dialled: BTreeMap<u64, DialledPeer>,
 }
 
 /// A peer that is connected to.
-struct Dialled {
+struct DialledPeer {
     address: watch::Sender<String>,
     removed: watch::Sender<bool>,
 }
 
-impl Dialling {
+impl Diallers {
     /// Dials nobody yet.
-    pub(crate) fn new(shared: Arc<Shared>, dial: Box<Dial>) -> Dialling {
-        Dialling {
+    pub(crate) fn new(shared: Arc<TransportState>, dial: Box<StartDiallers>) -> Diallers {
+        Diallers {
             shared,
             dial,
             lists: Mutex::default(),
@@ -102,7 +102,7 @@ impl Dialling {
             }
             let _ = known.removed.send(true);
             if let Some(peer) = self.shared.known_peer(*id) {
-                peer.end_where(Bye::Removed, |link, _| {
+                peer.end_where(CloseReason::Removed, |link, _| {
                     link.direction == Direction::Outbound
                 });
             }
@@ -116,7 +116,7 @@ impl Dialling {
             let address = watch::Sender::new(address);
             let peer = self.shared.peer(id);
             (self.dial)(peer, &address.subscribe(), &removed.subscribe());
-            lists.dialled.insert(id, Dialled { address, removed });
+            lists.dialled.insert(id, DialledPeer { address, removed });
         }
     }
 }

@@ -3,7 +3,7 @@
 use baton_tls::TlsFailure;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::codec::{Bye, Frame, FrameError, Hello, Lane, Refusal};
+use crate::codec::{CloseReason, Frame, FrameError, Hello, Lane, Refusal};
 use crate::net::stream::DialFailure;
 
 /// Receives what happens on the connections.
@@ -59,7 +59,7 @@ pub enum RefusedBy {
     Them,
 }
 
-/// Why a connection has ended.
+/// Reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndCause {
@@ -74,7 +74,7 @@ pub enum EndCause {
     Silent,
     /// The peer has said why it ends the connection.
     #[error("the peer has ended the connection: {0}")]
-    Bye(Bye),
+    Bye(CloseReason),
     /// A newer connection has taken its place.
     #[error("a newer connection has taken its place")]
     Superseded,
@@ -83,7 +83,7 @@ pub enum EndCause {
     BadFrame(#[from] FrameError),
     /// This server has ended the connection.
     #[error("this server has ended the connection: {0}")]
-    Ended(Bye),
+    Ended(CloseReason),
     /// TLS failed.
     #[error("{0}")]
     Tls(TlsFailure),
@@ -93,11 +93,11 @@ pub enum EndCause {
 }
 
 impl EndCause {
-    /// Whether a connection ends like this when the peer's process does.
+    /// Returns whether a connection ends like this when the peer's process does.
     pub fn is_end_of_process(&self) -> bool {
         matches!(
             self,
-            EndCause::Closed | EndCause::Reset | EndCause::Bye(Bye::Stopping)
+            EndCause::Closed | EndCause::Reset | EndCause::Bye(CloseReason::Stopping)
         )
     }
 }
@@ -147,7 +147,7 @@ pub enum PeerEvent {
     Disconnected {
         /// The connection.
         link: Link,
-        /// Why.
+        /// The reason.
         cause: EndCause,
         /// Frames that waited to be sent, and are dropped.
         dropped: usize,
@@ -160,7 +160,7 @@ pub enum PeerEvent {
         lane: Lane,
         /// Its address, as it was configured.
         address: String,
-        /// Why.
+        /// The reason.
         failure: DialFailure,
     },
     /// A handshake was refused. On an outbound connection, only if it is another reason than
@@ -172,7 +172,7 @@ pub enum PeerEvent {
         remote: String,
         /// Side that refused.
         by: RefusedBy,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
         /// Hello of the peer, if it sent one.
         hello: Option<Hello>,
@@ -181,7 +181,7 @@ pub enum PeerEvent {
     TlsFailed {
         /// Its address, as the system shows it.
         remote: String,
-        /// Why.
+        /// The reason.
         failure: TlsFailure,
     },
     /// The peer's process has certainly ended: all connections, in both directions, were ended by

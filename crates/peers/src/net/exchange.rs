@@ -5,17 +5,17 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::codec::{
-    Confirm, Foreign, Frame, FrameError, FrameType, Hello, Lane, PREFACE, Pieces, Preface, Refusal,
-    Stage, Welcome, check_preface, take_frame,
+    Confirmation, ForeignProtocol, Frame, FrameError, FrameType, Hello, Lane, PREFACE, Pieces,
+    Preface, Refusal, Stage, Welcome, check_preface, take_frame,
 };
 use crate::net::events::EndCause;
-use crate::net::shared::Shared;
+use crate::net::shared::TransportState;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 4 << 10;
 
 /// A stream whose handshake is complete.
-pub(crate) struct Opened<S> {
+pub(crate) struct OpenedStream<S> {
     pub(crate) stream: S,
     /// Bytes that arrived behind the handshake.
     pub(crate) buffer: BytesMut,
@@ -25,7 +25,7 @@ pub(crate) struct Opened<S> {
     pub(crate) clock_offset_ms: i64,
 }
 
-/// Why a handshake was not completed.
+/// Reason why a handshake was not completed.
 #[derive(Debug)]
 pub(crate) enum HandshakeError {
     /// This server refuses.
@@ -44,7 +44,7 @@ impl From<std::io::Error> for HandshakeError {
 
 /// One side of a handshake that is going on.
 struct Exchange<'a, S> {
-    shared: &'a Shared,
+    shared: &'a TransportState,
     stream: S,
     buffer: BytesMut,
     has_sent_preface: bool,
@@ -53,11 +53,11 @@ struct Exchange<'a, S> {
 
 /// The connecting side.
 pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
-    shared: &Shared,
+    shared: &TransportState,
     stream: S,
     peer: u64,
     lane: Lane,
-) -> Result<Opened<S>, HandshakeError> {
+) -> Result<OpenedStream<S>, HandshakeError> {
     let mut exchange = Exchange::new(shared, stream);
     let nonce = shared.draw();
     let wall_ms = shared.options.wall_clock.now_ms();
@@ -78,7 +78,7 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     if let Err(refusal) = outcome {
         return exchange.refuse(refusal, Some(welcome.hello)).await;
     }
-    let confirm = Confirm {
+    let confirm = Confirmation {
         echo: welcome.hello.nonce,
     };
     exchange.send(&Frame::Confirm(confirm)).await?;
@@ -88,10 +88,10 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
 /// The accepting side. `verify` decides whether the stream may be that of the server which says
 /// this.
 pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
-    shared: &Shared,
+    shared: &TransportState,
     stream: S,
     verify: impl Fn(&S, &Hello) -> Result<(), Refusal>,
-) -> Result<Opened<S>, HandshakeError> {
+) -> Result<OpenedStream<S>, HandshakeError> {
     let mut exchange = Exchange::new(shared, stream);
     let (kind, body) = exchange.frame().await?;
     let hello = match exchange.read(kind, body) {
@@ -129,7 +129,7 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Exchange<'a, S> {
-    fn new(shared: &'a Shared, stream: S) -> Exchange<'a, S> {
+    fn new(shared: &'a TransportState, stream: S) -> Exchange<'a, S> {
         Exchange {
             shared,
             stream,
@@ -139,9 +139,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Exchange<'a, S> {
         }
     }
 
-    fn opened(self, hello: Hello) -> Opened<S> {
+    fn opened(self, hello: Hello) -> OpenedStream<S> {
         let now = self.shared.options.wall_clock.now_ms();
-        Opened {
+        OpenedStream {
             clock_offset_ms: hello.wall_ms.saturating_sub(now),
             stream: self.stream,
             buffer: self.buffer,
@@ -209,7 +209,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Exchange<'a, S> {
                 }
                 Preface::Incomplete => return Ok(None),
                 // A few bytes more may show what it is.
-                Preface::Foreign(Foreign::Unknown) if self.buffer.len() < PREFACE.len() => {
+                Preface::Foreign(ForeignProtocol::Unknown) if self.buffer.len() < PREFACE.len() => {
                     return Ok(None);
                 }
                 Preface::Foreign(foreign) => return Err(Refusal::Foreign(foreign)),

@@ -13,7 +13,7 @@ use crate::net::writer_handle::WriterHandle;
 /// the change to another thread would take longer. A larger one would keep its sender too long.
 const WRITE_AT_ONCE_BYTES: usize = 8 << 10;
 
-/// Why a frame was not queued.
+/// Reason why a frame was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::codec::{Bye, Frame, Hello, Lane, Refusal};
+use crate::codec::{CloseReason, Frame, Hello, Lane, Refusal};
 use crate::net::counters::{PeerCounters, add};
 use crate::net::events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents};
 use crate::net::options::Limits;
@@ -79,10 +79,10 @@ struct Slots {
 }
 
 impl Slots {
-    /// Whether a process may connect. Of two processes with one id the later one stays, and the
-    /// other one does not come back while that one is connected. Once it is gone the earlier one is
-    /// admitted if its log is not older than that of the later one was: a copy of its data folder
-    /// may have run elsewhere for a moment.
+    /// Returns whether a process may connect. Of two processes with one id the later one stays, and
+    /// the other one does not come back while that one is connected. Once it is gone the earlier
+    /// one is admitted if its log is not older than that of the later one was: a copy of its data
+    /// folder may have run elsewhere for a moment.
     fn admits(&self, hello: &Hello) -> bool {
         let is_gone = self.current.is_empty();
         let (incarnation, term, last_index) = self.newest_state;
@@ -96,14 +96,14 @@ impl Slots {
 struct Slot {
     link: Link,
     hello: Hello,
-    end: Option<oneshot::Sender<Bye>>,
+    end: Option<oneshot::Sender<CloseReason>>,
 }
 
 /// An established connection.
-pub(crate) struct Established {
+pub(crate) struct EstablishedConnection {
     pub(crate) link: Link,
     /// Says that the connection is to end, and why.
-    pub(crate) end: oneshot::Receiver<Bye>,
+    pub(crate) end: oneshot::Receiver<CloseReason>,
     pub(crate) writer: Arc<WriterHandle>,
 }
 
@@ -144,7 +144,7 @@ impl Peer {
         }
     }
 
-    /// Whether the process that says this may connect.
+    /// Returns whether the process that says this may connect.
     ///
     /// # Errors
     /// [`Refusal::RunsTwice`].
@@ -163,7 +163,7 @@ impl Peer {
         direction: Direction,
         hello: Hello,
         clock_offset_ms: i64,
-    ) -> Option<Established> {
+    ) -> Option<EstablishedConnection> {
         let (end, end_signal) = oneshot::channel();
         let writer = Arc::new(WriterHandle::default());
         let mut slots = self.slots.lock();
@@ -193,7 +193,7 @@ impl Peer {
         let older: Vec<Slot> = slots.current.extract_if(.., is_older).collect();
         for older in older {
             if let Some(end) = older.end {
-                let _ = end.send(Bye::Superseded);
+                let _ = end.send(CloseReason::Superseded);
             }
             self.leave(&mut slots, older.link, EndCause::Superseded);
         }
@@ -218,7 +218,7 @@ impl Peer {
             hello,
             clock_offset_ms,
         });
-        Some(Established {
+        Some(EstablishedConnection {
             link,
             end: end_signal,
             writer,
@@ -276,7 +276,7 @@ impl Peer {
     }
 
     /// Ends each connection that `is_meant` selects.
-    pub(crate) fn end_where(&self, bye: Bye, is_meant: impl Fn(Link, &Hello) -> bool) {
+    pub(crate) fn end_where(&self, bye: CloseReason, is_meant: impl Fn(Link, &Hello) -> bool) {
         let mut slots = self.slots.lock();
         for slot in &mut slots.current {
             if is_meant(slot.link, &slot.hello)

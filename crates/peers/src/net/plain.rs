@@ -21,7 +21,7 @@ pub enum Exposure {
     Encrypted,
 }
 
-/// Why the port for other servers cannot be opened.
+/// Reason why the port for other servers cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {

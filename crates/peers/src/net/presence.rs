@@ -26,7 +26,7 @@ impl Presence {
         self.is_open = true;
     }
 
-    /// Whether the peer is certainly gone by that.
+    /// Returns whether the peer is certainly gone by that.
     pub(crate) fn ended(&mut self, cause: &EndCause) -> bool {
         self.live = self.live.saturating_sub(1);
         self.ended_with_process &= cause.is_end_of_process() || *cause == EndCause::Superseded;
@@ -51,7 +51,7 @@ impl Presence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::Bye;
+    use crate::codec::CloseReason;
 
     #[test]
     fn all_connections_must_end_and_one_must_be_refused() {
@@ -63,7 +63,7 @@ mod tests {
         assert!(!presence.ended(&EndCause::Closed));
         assert!(!presence.ended(&EndCause::Reset));
         assert!(!presence.refused(), "one is left");
-        assert!(presence.ended(&EndCause::Bye(Bye::Stopping)));
+        assert!(presence.ended(&EndCause::Bye(CloseReason::Stopping)));
         assert!(!presence.refused(), "reported once");
         presence.connected();
         assert!(!presence.ended(&EndCause::Closed), "refused before that");
@@ -74,8 +74,8 @@ mod tests {
     fn silence_proves_nothing() {
         for cause in [
             EndCause::Silent,
-            EndCause::Bye(Bye::Silent),
-            EndCause::Ended(Bye::Silent),
+            EndCause::Bye(CloseReason::Silent),
+            EndCause::Ended(CloseReason::Silent),
         ] {
             let mut presence = Presence::default();
             presence.connected();

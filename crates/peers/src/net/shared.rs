@@ -14,7 +14,7 @@ use crate::net::events::PeerEvents;
 use crate::net::options::Options;
 use crate::net::peer::Peer;
 
-pub(crate) struct Shared {
+pub(crate) struct TransportState {
     pub(crate) options: Options,
     pub(crate) local: Mutex<LocalServer>,
     pub(crate) events: Arc<dyn PeerEvents>,
@@ -32,9 +32,13 @@ pub(crate) struct Shared {
     rng: Mutex<fastrand::Rng>,
 }
 
-impl Shared {
-    pub(crate) fn new(options: Options, local: LocalServer, events: Arc<dyn PeerEvents>) -> Shared {
-        Shared {
+impl TransportState {
+    pub(crate) fn new(
+        options: Options,
+        local: LocalServer,
+        events: Arc<dyn PeerEvents>,
+    ) -> TransportState {
+        TransportState {
             rng: Mutex::new(fastrand::Rng::with_seed(options.seed)),
             options,
             local: Mutex::new(local),
@@ -61,7 +65,7 @@ impl Shared {
         Arc::clone(peer)
     }
 
-    /// Whether the server that says this may connect, or may be connected to.
+    /// Returns whether the server that says this may connect, or may be connected to.
     pub(crate) fn check(&self, hello: &Hello) -> Result<(), Refusal> {
         self.local.lock().check(hello)?;
         match self.known_peer(hello.from) {

@@ -48,8 +48,8 @@ pub trait Acceptor: Send + Sync + 'static {
         incoming: Self::Incoming,
     ) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// Whether the stream may be that of this server, which this one reaches at `address`, if it
-    /// knows one.
+    /// Returns whether the stream may be that of this server, which this one reaches at `address`,
+    /// if it knows one.
     ///
     /// # Errors
     /// What the other side is answered.
@@ -61,7 +61,7 @@ pub trait Acceptor: Send + Sync + 'static {
     ) -> Result<(), Refusal>;
 }
 
-/// Why a stream could not be opened.
+/// Reason why a stream could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialFailure {

@@ -8,17 +8,17 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use crate::codec::{Bye, Frame, Lane, MAX_MESSAGES};
+use crate::codec::{CloseReason, Frame, Lane, MAX_MESSAGES};
 use crate::handshake::LocalServer;
 use crate::net::acceptor;
 use crate::net::counters::{PeerCounters, TransportCounters};
 use crate::net::dialler::Dialler;
-use crate::net::dialling::Dialling;
+use crate::net::dialling::Diallers;
 use crate::net::events::PeerEvents;
 use crate::net::options::Options;
 use crate::net::outbound::SendError;
 use crate::net::peer::Peer;
-use crate::net::shared::Shared;
+use crate::net::shared::TransportState;
 use crate::net::stream::{Acceptor, Connector};
 
 /// A frame of messages is closed when it has this many bytes.
@@ -32,15 +32,15 @@ pub struct Unsent {
     /// Their kind. For [`MessageKind::Snapshot`] the consensus wants to know that the snapshot did
     /// not arrive, for the others that the receiver is unreachable.
     pub kind: MessageKind,
-    /// Why.
+    /// The reason.
     pub error: SendError,
 }
 
 /// The connections to all other servers. Its calls do not block and may come from any thread.
 pub struct Peers {
-    shared: Arc<Shared>,
+    shared: Arc<TransportState>,
     /// `None` once it stops.
-    dialling: Option<Arc<Dialling>>,
+    dialling: Option<Arc<Diallers>>,
     /// Ends when all tasks have ended.
     ended: mpsc::Receiver<()>,
 }
@@ -67,7 +67,7 @@ impl Peers {
         acceptor: A,
         events: Arc<dyn PeerEvents>,
     ) -> Peers {
-        let shared = Arc::new(Shared::new(options, local, events));
+        let shared = Arc::new(TransportState::new(options, local, events));
         let (token, ended) = mpsc::channel(1);
         let runtime = Handle::current();
         let connector = Arc::new(connector);
@@ -93,7 +93,7 @@ impl Peers {
                 }
             }
         };
-        let dialling = Arc::new(Dialling::new(Arc::clone(&shared), Box::new(dial)));
+        let dialling = Arc::new(Diallers::new(Arc::clone(&shared), Box::new(dial)));
         let accepting = {
             let (shared, dialling) = (Arc::clone(&shared), Arc::clone(&dialling));
             let accept = acceptor::accept(shared, dialling, Arc::new(acceptor), token.clone());
@@ -130,7 +130,7 @@ impl Peers {
             local.clone()
         };
         for peer in self.shared.all_peers() {
-            peer.end_where(Bye::Removed, |_, hello| !local.still_admits(hello));
+            peer.end_where(CloseReason::Removed, |_, hello| !local.still_admits(hello));
         }
         if let Some(dialling) = &self.dialling {
             dialling.members_changed();

@@ -14,11 +14,11 @@ use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::codec::{Alive, Bye, Frame, Pieces};
+use crate::codec::{CloseReason, Frame, LivenessFrame, Pieces};
 use crate::net::counters::add;
 use crate::net::events::{Direction, EndCause, Link};
 use crate::net::peer::Peer;
-use crate::net::shared::Shared;
+use crate::net::shared::TransportState;
 use crate::net::writer_handle::WriterHandle;
 
 /// Bytes of frames that are encoded before they are written, about.
@@ -28,7 +28,7 @@ const WRITE_PIECES: usize = 64;
 
 /// State that the reader and the writer of one connection share.
 pub(crate) struct LinkState {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<TransportState>,
     pub(crate) peer: Arc<Peer>,
     pub(crate) link: Link,
     pub(crate) writer: Arc<WriterHandle>,
@@ -74,7 +74,7 @@ where
     }
 
     /// Writes until the connection has ended, or until its last words are written.
-    pub(crate) async fn run(self: Arc<Self>, mut bye: oneshot::Receiver<Bye>) -> EndCause {
+    pub(crate) async fn run(self: Arc<Self>, mut bye: oneshot::Receiver<CloseReason>) -> EndCause {
         let mut alive = interval(self.state.shared.options.timing.alive_interval);
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -93,7 +93,7 @@ where
                 () = self.state.writer.woken() => {}
                 _ = alive.tick() => {
                     let stamp = self.state.shared.now_us();
-                    let alive = Frame::Alive(Alive { stamp, echo: 0 });
+                    let alive = Frame::Alive(LivenessFrame { stamp, echo: 0 });
                     encode(&mut self.half.lock().pieces, &alive);
                 }
             }
@@ -101,7 +101,7 @@ where
     }
 
     /// Writes what waits, then the last words.
-    async fn end(&self, last_words: Bye) -> EndCause {
+    async fn end(&self, last_words: CloseReason) -> EndCause {
         {
             let mut half = self.half.lock();
             half.encode_queued(&self.state);
@@ -201,7 +201,10 @@ where
     fn encode_queued(&mut self, state: &LinkState) {
         let echo = state.to_echo.swap(0, Relaxed);
         if echo != 0 {
-            encode(&mut self.pieces, &Frame::Alive(Alive { stamp: 0, echo }));
+            encode(
+                &mut self.pieces,
+                &Frame::Alive(LivenessFrame { stamp: 0, echo }),
+            );
         }
         if state.link.direction == Direction::Inbound {
             return;
@@ -218,7 +221,8 @@ where
     }
 }
 
-/// Whether the frame is within the limits of its type, which was checked when it was queued.
+/// Returns whether the frame is within the limits of its type, which was checked when it was
+/// queued.
 fn encode(pieces: &mut Pieces, frame: &Frame) -> bool {
     frame.encode(pieces).is_ok()
 }
@@ -238,9 +242,9 @@ mod tests {
     use crate::net::options::{Options, WallClock};
 
     #[derive(Debug)]
-    struct Ignored;
+    struct IgnoredEvents;
 
-    impl PeerEvents for Ignored {
+    impl PeerEvents for IgnoredEvents {
         fn event(&self, _: PeerEvent) {}
     }
 
@@ -248,7 +252,7 @@ mod tests {
     fn writer(capacity: usize) -> (Arc<Writer<DuplexStream>>, DuplexStream) {
         let options = Options::new(1, WallClock::new(|| 0));
         let local = LocalServer::new(1, 1, 1);
-        let shared = Arc::new(Shared::new(options, local, Arc::new(Ignored)));
+        let shared = Arc::new(TransportState::new(options, local, Arc::new(IgnoredEvents)));
         let peer = shared.peer(2);
         let hello = LocalServer::new(2, 2, 2).hello(1, Lane::Log, 0, 0);
         let established = peer.connected(Direction::Outbound, hello, 0).unwrap();

@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 use tokio::sync::Notify;
 
 /// Writes what waits, without blocking; `false`: the writer's task has to go on.
-type WriteNow = Box<dyn Fn() -> bool + Send + Sync>;
+type WriteNowFn = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Default)]
 pub(crate) struct WriterHandle {
     waits: Notify,
-    write_now: OnceLock<WriteNow>,
+    write_now: OnceLock<WriteNowFn>,
 }
 
 impl std::fmt::Debug for WriterHandle {

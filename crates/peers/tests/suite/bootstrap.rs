@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use baton_consensus::Membership;
-use baton_peers::bootstrap::{Bootstrap, BootstrapStart, Decision, Refuse, StaticList, Wait};
+use baton_peers::bootstrap::{
+    Bootstrap, BootstrapStart, Decision, StartRefusal, StaticList, WaitReason,
+};
 use baton_peers::handshake::{KnownMember, LocalServer};
 use tokio::time::sleep;
 
 use crate::memory::{Network, Server, incarnation, name, options};
 
 /// One server and what its data folder has.
-struct Starting {
+struct StartingServer {
     server: Server,
     bootstrap: Bootstrap,
     membership: Option<Membership>,
@@ -20,8 +22,8 @@ fn list(servers: u64) -> StaticList {
     StaticList::new((1..=servers).map(|id| (id, name(id)))).unwrap()
 }
 
-impl Starting {
-    fn start(network: &Network, id: u64, incarnation: u128, list: StaticList) -> Starting {
+impl StartingServer {
+    fn start(network: &Network, id: u64, incarnation: u128, list: StaticList) -> StartingServer {
         let local = LocalServer::new(id, incarnation, 1);
         let server = Server::start_as(network, local, options(id), 3);
         let bootstrap = Bootstrap::new(BootstrapStart {
@@ -34,7 +36,7 @@ impl Starting {
             new_cluster: 0xc0 + id,
             votes: true,
         });
-        Starting {
+        StartingServer {
             server,
             bootstrap: bootstrap.unwrap(),
             membership: None,
@@ -76,14 +78,14 @@ impl Starting {
     }
 }
 
-async fn run(servers: &mut [Starting], time: Duration) {
+async fn run(servers: &mut [StartingServer], time: Duration) {
     for _ in 0..time.as_millis() / 10 {
-        servers.iter_mut().for_each(Starting::step);
+        servers.iter_mut().for_each(StartingServer::step);
         sleep(Duration::from_millis(10)).await;
     }
 }
 
-fn decisions(servers: &[Starting]) -> Vec<Decision> {
+fn decisions(servers: &[StartingServer]) -> Vec<Decision> {
     let decisions = servers.iter().map(|server| server.bootstrap.decision());
     decisions.collect()
 }
@@ -91,10 +93,10 @@ fn decisions(servers: &[Starting]) -> Vec<Decision> {
 #[tokio::test(start_paused = true)]
 async fn r18_three_servers_start_one_cluster_once_the_last_one_is_there() {
     let network = Network::default();
-    let start = |id| Starting::start(&network, id, incarnation(id), list(3));
+    let start = |id| StartingServer::start(&network, id, incarnation(id), list(3));
     let mut servers = vec![start(1), start(2)];
     run(&mut servers, Duration::from_secs(10)).await;
-    let waits = Decision::Wait(Wait::Unreached(vec![3]));
+    let waits = Decision::Wait(WaitReason::Unreached(vec![3]));
     assert_eq!(decisions(&servers), [waits.clone(), waits]);
     servers.push(start(3));
     run(&mut servers, Duration::from_secs(3)).await;
@@ -114,7 +116,7 @@ async fn r18_three_servers_start_one_cluster_once_the_last_one_is_there() {
     for lost in [2, 0] {
         let id = u64::try_from(lost).unwrap() + 1;
         servers.remove(lost);
-        servers.insert(lost, Starting::start(&network, id, 0xdead, list(3)));
+        servers.insert(lost, StartingServer::start(&network, id, 0xdead, list(3)));
         run(&mut servers, Duration::from_secs(3)).await;
         let joins = Decision::Join { cluster: 0xc1 };
         assert_eq!(servers[lost].bootstrap.decision(), joins);
@@ -126,17 +128,17 @@ async fn r18_three_servers_start_one_cluster_once_the_last_one_is_there() {
 async fn r18_servers_with_different_lists_start_nothing() {
     let network = Network::default();
     let mut servers = vec![
-        Starting::start(&network, 1, incarnation(1), list(3)),
-        Starting::start(&network, 2, incarnation(2), list(4)),
-        Starting::start(&network, 3, incarnation(3), list(3)),
+        StartingServer::start(&network, 1, incarnation(1), list(3)),
+        StartingServer::start(&network, 2, incarnation(2), list(4)),
+        StartingServer::start(&network, 3, incarnation(3), list(3)),
     ];
     run(&mut servers, Duration::from_secs(10)).await;
     assert_eq!(
         decisions(&servers),
         [
-            Decision::Refuse(Refuse::OtherList(2)),
-            Decision::Refuse(Refuse::OtherList(1)),
-            Decision::Refuse(Refuse::OtherList(2)),
+            Decision::Refuse(StartRefusal::OtherList(2)),
+            Decision::Refuse(StartRefusal::OtherList(1)),
+            Decision::Refuse(StartRefusal::OtherList(2)),
         ]
     );
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use baton_consensus::{Entry, EntryKind, MessageKind, PeerMessage};
 use baton_peers::codec::{
-    Bye, Confirm, Forward, Frame, FrameError, Hello, Lane, PREFACE, ProtocolRange, Refusal,
-    SnapshotDone, Touch,
+    CloseReason, Confirmation, Forward, Frame, FrameError, Hello, Lane, PREFACE, ProtocolRange,
+    Refusal, SnapshotDone, Touch,
 };
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::examples;
 use crate::memory::{Network, Server, incarnation, link_of, name, options, pair};
-use crate::raw::Raw;
+use crate::raw::RawConnection;
 
 fn heartbeat(from: u64, to: u64, commit: u64) -> PeerMessage {
     PeerMessage {
@@ -196,10 +196,10 @@ async fn the_round_trip_and_the_clock_of_a_peer_are_measured() {
 async fn r11_what_a_superseded_connection_delivers_is_dropped() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
-    let mut older = Raw::connect(&network, 2, 1, Lane::Urgent).await;
+    let mut older = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
     older.send(&Frame::Raft(vec![heartbeat(2, 1, 1)])).await;
     let (first, _) = one.until(frame).await;
-    let mut newer = Raw::connect(&network, 2, 1, Lane::Urgent).await;
+    let mut newer = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
     // Written before the older connection knows of its end.
     older.send(&Frame::Raft(vec![heartbeat(2, 1, 2)])).await;
     newer.send(&Frame::Raft(vec![heartbeat(2, 1, 3)])).await;
@@ -223,7 +223,10 @@ async fn r11_what_a_superseded_connection_delivers_is_dropped() {
         }
     }
     assert_eq!(ended, [(first, EndCause::Superseded)]);
-    assert_eq!(older.frame().await, Some(Frame::Bye(Bye::Superseded)));
+    assert_eq!(
+        older.frame().await,
+        Some(Frame::Bye(CloseReason::Superseded))
+    );
     assert_eq!(older.frame().await, None);
     assert!(one.so_far().into_iter().filter_map(frame).next().is_none());
 }
@@ -233,11 +236,14 @@ async fn r11_what_a_superseded_connection_delivers_is_dropped() {
 async fn r11_a_new_connection_supersedes_its_own_lane_only() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
-    let mut log = Raw::connect(&network, 2, 1, Lane::Log).await;
-    let mut urgent = Raw::connect(&network, 2, 1, Lane::Urgent).await;
-    let mut other = Raw::connect(&network, 3, 1, Lane::Urgent).await;
-    let _newer = Raw::connect(&network, 2, 1, Lane::Urgent).await;
-    assert_eq!(urgent.frame().await, Some(Frame::Bye(Bye::Superseded)));
+    let mut log = RawConnection::connect(&network, 2, 1, Lane::Log).await;
+    let mut urgent = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
+    let mut other = RawConnection::connect(&network, 3, 1, Lane::Urgent).await;
+    let _newer = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
+    assert_eq!(
+        urgent.frame().await,
+        Some(Frame::Bye(CloseReason::Superseded))
+    );
     log.send(&Frame::Raft(vec![append(2, 1, 5)])).await;
     other.send(&Frame::Raft(vec![heartbeat(3, 1, 1)])).await;
     let mut from = BTreeSet::new();
@@ -257,16 +263,16 @@ async fn r11_an_earlier_process_of_a_server_does_not_come_back() {
     let mut one = Server::start(&network, 1, 0);
     let mut earlier = Vec::new();
     for lane in [Lane::Urgent, Lane::Log] {
-        earlier.push(Raw::connect(&network, 2, 1, lane).await);
+        earlier.push(RawConnection::connect(&network, 2, 1, lane).await);
     }
     let mut later = crate::raw::hello(2, 1, Lane::Urgent);
     later.run += 1;
-    let mut process = Raw::connect_as(&network, &later).await;
+    let mut process = RawConnection::connect_as(&network, &later).await;
     process.send(&Frame::Raft(vec![heartbeat(2, 1, 7)])).await;
     for mut raw in earlier {
-        assert_eq!(raw.frame().await, Some(Frame::Bye(Bye::Superseded)));
+        assert_eq!(raw.frame().await, Some(Frame::Bye(CloseReason::Superseded)));
     }
-    let mut again = Raw::open(&network, 1);
+    let mut again = RawConnection::open(&network, 1);
     again.write(&PREFACE).await;
     let hello = crate::raw::hello(2, 1, Lane::Urgent);
     again.send(&Frame::Hello(hello)).await;
@@ -291,15 +297,15 @@ async fn an_earlier_process_is_admitted_again_when_the_later_one_is_gone() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
     let own = crate::raw::hello(2, 1, Lane::Urgent);
-    let mut raw = Raw::connect_as(&network, &own).await;
+    let mut raw = RawConnection::connect_as(&network, &own).await;
     let mut copy = own.clone();
     (copy.run, copy.term, copy.last_index) = (own.run + 1, 3, 20);
-    let other = Raw::connect_as(&network, &copy).await;
-    assert_eq!(raw.frame().await, Some(Frame::Bye(Bye::Superseded)));
+    let other = RawConnection::connect_as(&network, &copy).await;
+    assert_eq!(raw.frame().await, Some(Frame::Bye(CloseReason::Superseded)));
     let (_, cause) = one.until(disconnected).await;
     assert_eq!(cause, EndCause::Superseded);
     let refused_with = async |hello: &Hello| {
-        let mut again = Raw::open(&network, 1);
+        let mut again = RawConnection::open(&network, 1);
         again.write(&PREFACE).await;
         again.send(&Frame::Hello(hello.clone())).await;
         again.frame().await
@@ -322,7 +328,7 @@ async fn an_earlier_process_is_admitted_again_when_the_later_one_is_gone() {
         last_index: 20,
         ..own.clone()
     };
-    let mut raw = Raw::connect_as(&network, &newer).await;
+    let mut raw = RawConnection::connect_as(&network, &newer).await;
     raw.send(&Frame::Raft(vec![heartbeat(2, 1, 8)])).await;
     one.until(frame).await;
     // Now the copy is the earlier one.
@@ -580,7 +586,7 @@ async fn a_server_that_stops_sends_what_waits_and_says_so() {
 async fn a_damaged_frame_ends_the_connection_and_another_one_is_opened() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
-    let mut raw = Raw::connect(&network, 2, 1, Lane::Urgent).await;
+    let mut raw = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
     let mut bytes = crate::raw::encoded(&Frame::Raft(vec![heartbeat(2, 1, 1)]));
     bytes[40] ^= 1;
     raw.write(&bytes).await;
@@ -589,11 +595,11 @@ async fn a_damaged_frame_ends_the_connection_and_another_one_is_opened() {
         cause,
         EndCause::BadFrame(FrameError::Checksum { .. })
     ));
-    assert_eq!(raw.frame().await, Some(Frame::Bye(Bye::BadFrame)));
+    assert_eq!(raw.frame().await, Some(Frame::Bye(CloseReason::BadFrame)));
     assert_eq!(raw.frame().await, None);
     let counters = one.peers.peer_counters(2).unwrap();
     assert_eq!(counters.bad_frames.load(Relaxed), 1);
-    let mut raw = Raw::connect(&network, 2, 1, Lane::Urgent).await;
+    let mut raw = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
     raw.send(&Frame::Raft(vec![heartbeat(2, 1, 1)])).await;
     one.until(frame).await;
 }
@@ -604,15 +610,15 @@ async fn messages_that_name_another_sender_or_receiver_are_refused() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
     for message in [heartbeat(3, 1, 1), heartbeat(2, 3, 1)] {
-        let mut raw = Raw::connect(&network, 2, 1, Lane::Urgent).await;
+        let mut raw = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
         raw.send(&Frame::Raft(vec![heartbeat(2, 1, 1), message]))
             .await;
         let (_, cause) = one.until(disconnected).await;
         assert!(matches!(cause, EndCause::BadFrame(_)), "{cause}");
-        assert_eq!(raw.frame().await, Some(Frame::Bye(Bye::BadFrame)));
+        assert_eq!(raw.frame().await, Some(Frame::Bye(CloseReason::BadFrame)));
     }
     // Nor does a frame come on a lane that is not its own.
-    let mut raw = Raw::connect(&network, 2, 1, Lane::Log).await;
+    let mut raw = RawConnection::connect(&network, 2, 1, Lane::Log).await;
     raw.send(&Frame::Touch(Touch {
         batch: 1,
         sessions: vec![],
@@ -721,7 +727,7 @@ async fn servers_of_two_clusters_or_at_a_wrong_address_refuse_each_other() {
         .await;
 }
 
-/// When the membership changes, connections that it does not admit end, the others stay.
+/// Returns when the membership changes, connections that it does not admit end, the others stay.
 #[tokio::test(start_paused = true)]
 async fn r17_a_replaced_member_loses_its_connections() {
     let network = Network::default();
@@ -741,8 +747,11 @@ async fn r17_a_replaced_member_loses_its_connections() {
     });
     for _ in 0..6 {
         let (_, cause) = one.until(disconnected).await;
-        let by_peer = cause == EndCause::Bye(Bye::Removed);
-        assert!(by_peer || cause == EndCause::Ended(Bye::Removed), "{cause}");
+        let by_peer = cause == EndCause::Bye(CloseReason::Removed);
+        assert!(
+            by_peer || cause == EndCause::Ended(CloseReason::Removed),
+            "{cause}"
+        );
     }
     let (_, refusal) = two.until(refused).await;
     assert!(matches!(refusal, Refusal::OtherIncarnation { id: 2, .. }));
@@ -814,19 +823,19 @@ fn r41_only_who_knows_of_newer_members_is_called_back() {
 async fn r17_a_member_that_is_replaced_during_its_handshake_does_not_stay() {
     let network = Network::default();
     let mut one = Server::start_as(&network, member(1), options(1), 0);
-    let mut raw = Raw::open(&network, 1);
+    let mut raw = RawConnection::open(&network, 1);
     let welcome = raw.greet(&member(2).hello(1, Lane::Urgent, 77, 0)).await;
     one.peers.update_local(|local| {
         local.membership_index = 15;
         local.members[1].incarnation = 0xbeef;
     });
     let echo = welcome.hello.nonce;
-    raw.send(&Frame::Confirm(Confirm { echo })).await;
+    raw.send(&Frame::Confirm(Confirmation { echo })).await;
     let (_, cause) = one.until(disconnected).await;
-    assert_eq!(cause, EndCause::Ended(Bye::Removed));
+    assert_eq!(cause, EndCause::Ended(CloseReason::Removed));
     assert_eq!(
         raw.lane_frame(Lane::Urgent).await,
-        Some(Frame::Bye(Bye::Removed))
+        Some(Frame::Bye(CloseReason::Removed))
     );
 }
 
@@ -838,7 +847,7 @@ async fn a_server_that_is_taken_off_the_list_is_no_longer_connected_to() {
     for _ in 0..3 {
         let (link, cause) = one.until(disconnected).await;
         assert_eq!(link.direction, Direction::Outbound);
-        assert_eq!(cause, EndCause::Ended(Bye::Removed));
+        assert_eq!(cause, EndCause::Ended(CloseReason::Removed));
     }
     let before = network.dialled(&name(2)).len();
     sleep(Duration::from_secs(30)).await;

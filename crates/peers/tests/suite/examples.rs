@@ -4,9 +4,10 @@ use baton_consensus::{
     Entry, EntryKind, Member, Membership, MessageKind, PeerMessage, SnapshotPoint,
 };
 use baton_peers::codec::{
-    Alive, Birth, BirthReport, Bye, Clock, Confirm, Counted, Credit, Forward, ForwardAnswer, Frame,
-    Hello, Lane, ListFingerprint, LogProof, ProtocolRange, Refusal, SnapshotAck, SnapshotChunk,
-    SnapshotDone, SnapshotOffer, SnapshotReject, SnapshotRejectReason, StateDigest, Touch, Welcome,
+    BootstrapReport, Clock, CloseReason, Confirmation, Counted, Credit, Forward, ForwardAnswer,
+    Frame, Hello, InitialMembership, Lane, ListFingerprint, LivenessFrame, LogProof, ProtocolRange,
+    Refusal, SnapshotAck, SnapshotChunk, SnapshotDone, SnapshotOffer, SnapshotReject,
+    SnapshotRejectReason, StateDigest, Touch, Welcome,
 };
 use bytes::Bytes;
 
@@ -102,7 +103,7 @@ pub fn all() -> Vec<(&'static str, Frame)> {
         ),
         (
             "confirm",
-            Frame::Confirm(Confirm {
+            Frame::Confirm(Confirmation {
                 echo: 0x4142_4344_4546_4748,
             }),
         ),
@@ -115,8 +116,8 @@ pub fn all() -> Vec<(&'static str, Frame)> {
                 found: 0x52,
             }),
         ),
-        ("alive", Frame::Alive(Alive { stamp: 9, echo: 8 })),
-        ("bye", Frame::Bye(Bye::Stopping)),
+        ("alive", Frame::Alive(LivenessFrame { stamp: 9, echo: 8 })),
+        ("bye", Frame::Bye(CloseReason::Stopping)),
         (
             "raft",
             Frame::Raft(vec![
@@ -236,7 +237,7 @@ pub fn all() -> Vec<(&'static str, Frame)> {
         ),
         (
             "birth report",
-            Frame::BirthReport(BirthReport {
+            Frame::BirthReport(BootstrapReport {
                 list: ListFingerprint(0x7172_7374_7576_7778),
                 cluster: 0,
                 incarnation: 0x52,
@@ -245,7 +246,7 @@ pub fn all() -> Vec<(&'static str, Frame)> {
         ),
         (
             "birth",
-            Frame::Birth(Birth {
+            Frame::Birth(InitialMembership {
                 cluster: 0x0123_4567_89ab_cdef,
                 membership: membership(),
             }),

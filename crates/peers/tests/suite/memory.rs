@@ -78,7 +78,7 @@ struct State {
     listeners: BTreeMap<String, mpsc::UnboundedSender<(Wire, String)>>,
     /// Names that answer nothing.
     silent: BTreeSet<String>,
-    /// When which name was dialled.
+    /// Time at which which name was dialled.
     dialled: Vec<(Instant, String)>,
     frozen: BTreeMap<String, Arc<AtomicBool>>,
     /// Processes that were started.
@@ -136,7 +136,7 @@ impl Network {
         state.runs
     }
 
-    /// When a name was dialled.
+    /// Returns when a name was dialled.
     pub fn dialled(&self, name: &str) -> Vec<Instant> {
         let state = self.0.lock().unwrap();
         let of_name = state.dialled.iter().filter(|(_, to)| to == name);

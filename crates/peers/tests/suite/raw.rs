@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_peers::codec::{
-    Confirm, Frame, Hello, Lane, PREFACE, Pieces, Stage, Welcome, check_preface, take_frame,
+    Confirmation, Frame, Hello, Lane, PREFACE, Pieces, Stage, Welcome, check_preface, take_frame,
 };
 use baton_peers::handshake::LocalServer;
 use bytes::BytesMut;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::memory::{Network, Wire, incarnation, name};
 
-pub struct Raw {
+pub struct RawConnection {
     pub wire: Wire,
     buffer: BytesMut,
     stage: Stage,
@@ -30,14 +30,14 @@ pub fn hello(from: u64, to: u64, lane: Lane) -> Hello {
     LocalServer::new(from, incarnation(from), 5000 + from).hello(to, lane, 77, 0)
 }
 
-impl Raw {
-    pub fn open(network: &Network, to: u64) -> Raw {
-        Raw::on(network.open(&name(to)))
+impl RawConnection {
+    pub fn open(network: &Network, to: u64) -> RawConnection {
+        RawConnection::on(network.open(&name(to)))
     }
 
     /// Either side of a stream.
-    pub fn on(wire: Wire) -> Raw {
-        Raw {
+    pub fn on(wire: Wire) -> RawConnection {
+        RawConnection {
             wire,
             buffer: BytesMut::new(),
             stage: Stage::Handshake,
@@ -46,16 +46,16 @@ impl Raw {
     }
 
     /// A connection of server `from` to server `to` after its handshake.
-    pub async fn connect(network: &Network, from: u64, to: u64, lane: Lane) -> Raw {
-        Raw::connect_as(network, &hello(from, to, lane)).await
+    pub async fn connect(network: &Network, from: u64, to: u64, lane: Lane) -> RawConnection {
+        RawConnection::connect_as(network, &hello(from, to, lane)).await
     }
 
     /// A connection after its handshake, with this hello.
-    pub async fn connect_as(network: &Network, hello: &Hello) -> Raw {
-        let mut raw = Raw::open(network, hello.to);
+    pub async fn connect_as(network: &Network, hello: &Hello) -> RawConnection {
+        let mut raw = RawConnection::open(network, hello.to);
         let welcome = raw.greet(hello).await;
         let echo = welcome.hello.nonce;
-        raw.send(&Frame::Confirm(Confirm { echo })).await;
+        raw.send(&Frame::Confirm(Confirmation { echo })).await;
         raw.stage = Stage::Lane(hello.lane);
         raw
     }

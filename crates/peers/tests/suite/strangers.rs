@@ -1,18 +1,20 @@
-//! Whoever may reach the port: garbage, other protocols, recordings, connections that say nothing.
-//! None of them keeps a server out, takes memory, or ends a connection that is established.
+//! Strangers at the port: garbage, other protocols, recordings, connections that say nothing. None
+//! of them keeps a server out, takes memory, or ends a connection that is established.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use baton_consensus::MessageKind;
-use baton_peers::codec::{Confirm, Foreign, Frame, FrameType, Lane, PREFACE, Refusal, Welcome};
+use baton_peers::codec::{
+    Confirmation, ForeignProtocol, Frame, FrameType, Lane, PREFACE, Refusal, Welcome,
+};
 use baton_peers::net::{Acceptor, BindError, Exposure, PeerEvent, RefusedBy, TcpAcceptor};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep};
 
 use crate::examples;
 use crate::memory::{Network, Server, name, pair};
-use crate::raw::{Raw, encoded, hello};
+use crate::raw::{RawConnection, encoded, hello};
 
 fn refused(event: PeerEvent) -> Option<Refusal> {
     match event {
@@ -29,25 +31,28 @@ fn refused(event: PeerEvent) -> Option<Refusal> {
 async fn other_protocols_are_named() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
-    let cases: [(&[u8], Foreign); 6] = [
+    let cases: [(&[u8], ForeignProtocol); 6] = [
         (
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-            Foreign::Tls,
+            ForeignProtocol::Tls,
         ),
-        (b"GET /metrics HTTP/1.1\r\n\r\n", Foreign::Http),
-        (b"ruok", Foreign::FourLetterWord),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", ForeignProtocol::Http),
+        (b"ruok", ForeignProtocol::FourLetterWord),
         (
             b"\xff\xff\xff\xff\xff\xff\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02",
-            Foreign::ZooKeeperElection,
+            ForeignProtocol::ZooKeeperElection,
         ),
         (
             b"\x00\x00\x00\x0b\x00\x00\x00\x00\x00\x00\x00\x01",
-            Foreign::ZooKeeperQuorum,
+            ForeignProtocol::ZooKeeperQuorum,
         ),
-        (b"\x01\x02\x03\x04\x05\x06\x07\x08", Foreign::Unknown),
+        (
+            b"\x01\x02\x03\x04\x05\x06\x07\x08",
+            ForeignProtocol::Unknown,
+        ),
     ];
     for (bytes, foreign) in cases {
-        let mut raw = Raw::open(&network, 1);
+        let mut raw = RawConnection::open(&network, 1);
         raw.write(bytes).await;
         let mut answer = Vec::new();
         raw.wire.read_to_end(&mut answer).await.unwrap();
@@ -67,14 +72,14 @@ async fn frames_that_must_not_come_first_are_refused_at_their_head() {
     huge.extend([FrameType::Hello.code(), 0, 0, 0, 0, 0, 0, 0]);
     let mut damaged = encoded(&Frame::Hello(hello(2, 1, Lane::Urgent)));
     damaged[50] ^= 1;
-    let confirm = Frame::Confirm(Confirm { echo: 1 });
+    let confirm = Frame::Confirm(Confirmation { echo: 1 });
     for bytes in [
         encoded(&raft)[..12].to_vec(),
         huge,
         damaged,
         encoded(&confirm),
     ] {
-        let mut raw = Raw::open(&network, 1);
+        let mut raw = RawConnection::open(&network, 1);
         raw.write(&PREFACE).await;
         raw.write(&bytes).await;
         let Some(Frame::Refused(refusal)) = raw.frame().await else {
@@ -134,7 +139,7 @@ async fn an_answer_that_does_not_fit_the_hello_is_refused() {
     ];
     for (change, expected) in changes {
         let (wire, _) = acceptor.accept().await.unwrap();
-        let mut raw = Raw::on(wire);
+        let mut raw = RawConnection::on(wire);
         let Some(Frame::Hello(theirs)) = raw.frame().await else {
             panic!("no hello");
         };
@@ -170,15 +175,15 @@ async fn a_server_that_does_not_answer_a_hello_is_given_up_after_a_second() {
 async fn r17_a_recorded_handshake_opens_nothing() {
     let network = Network::default();
     let (mut one, mut two) = pair(&network).await;
-    let mut honest = Raw::open(&network, 1);
+    let mut honest = RawConnection::open(&network, 1);
     let recorded = hello(2, 1, Lane::Urgent);
     let Welcome { hello: theirs, .. } = honest.greet(&recorded).await;
     drop(honest);
-    let mut replay = Raw::open(&network, 1);
+    let mut replay = RawConnection::open(&network, 1);
     let again = replay.greet(&recorded).await;
     assert_ne!(again.hello.nonce, theirs.nonce);
     let echo = theirs.nonce;
-    replay.send(&Frame::Confirm(Confirm { echo })).await;
+    replay.send(&Frame::Confirm(Confirmation { echo })).await;
     let answer = replay.frame().await;
     assert_eq!(answer, Some(Frame::Refused(Refusal::NotConfirmed)));
     assert_eq!(one.until(refused).await, Refusal::NotConfirmed);
@@ -197,7 +202,7 @@ async fn a_slow_handshake_is_given_up() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
     let before = Instant::now();
-    let mut slow = Raw::open(&network, 1);
+    let mut slow = RawConnection::open(&network, 1);
     let mut bytes = PREFACE.to_vec();
     bytes.extend(encoded(&Frame::Hello(hello(2, 1, Lane::Urgent))));
     let dribble = tokio::spawn(async move {
@@ -219,9 +224,9 @@ async fn many_silent_connections_keep_no_server_out() {
     let mut one = Server::start(&network, 1, 0);
     let mut silent = Vec::new();
     for _ in 0..2000 {
-        silent.push(Raw::open(&network, 1));
+        silent.push(RawConnection::open(&network, 1));
     }
-    let mut raw = Raw::connect(&network, 2, 1, Lane::Urgent).await;
+    let mut raw = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
     let message = baton_consensus::PeerMessage {
         from: 2,
         to: 1,
@@ -243,12 +248,12 @@ async fn many_silent_connections_keep_no_server_out() {
     assert_eq!(one.peers.counters().crowded_out.load(Relaxed), crowded_out);
 }
 
-/// Whoever only looks whether the port is open causes no event.
+/// A client that only looks whether the port is open causes no event.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_closed_at_once_is_not_reported() {
     let network = Network::default();
     let mut one = Server::start(&network, 1, 0);
-    drop(Raw::open(&network, 1));
+    drop(RawConnection::open(&network, 1));
     sleep(Duration::from_secs(5)).await;
     assert!(one.so_far().is_empty());
 }

@@ -6,7 +6,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use baton_peers::codec::{Foreign, Forward, Frame, Lane, PREFACE, Refusal, Stage, take_frame};
+use baton_peers::codec::{
+    ForeignProtocol, Forward, Frame, Lane, PREFACE, Refusal, Stage, take_frame,
+};
 use baton_peers::net::{DialFailure, PeerEvent, RefusedBy};
 use baton_tls::rustls::{ClientConfig, HandshakeKind, ServerConfig, crypto};
 use baton_tls::{PeerTls, ReloadOutcome, TlsFailure, tokio_rustls};
@@ -18,7 +20,8 @@ use tokio::time::timeout;
 
 use crate::raw::{encoded, hello};
 use crate::tls_certificates::{
-    Authority, Folder, LONG, Mode, Node, Pair, connect, der, dial, own_host, self_signed, stranger,
+    Authority, CertificatePair, Folder, LONG, Mode, Node, connect, der, dial, own_host,
+    self_signed, stranger,
 };
 
 fn tls_failed(event: PeerEvent) -> Option<TlsFailure> {
@@ -145,7 +148,7 @@ async fn a05_a_stranger_without_a_servers_certificate_is_refused_with_one_line_o
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     });
     let alone = self_signed(&hosts);
-    let cases: [(&str, Option<&Pair>, &str, &str); 7] = [
+    let cases: [(&str, Option<&CertificatePair>, &str, &str); 7] = [
         ("none", None, "showed no certificate", "asks for a cert"),
         ("foreign", Some(&foreign), "by no authority", "certificate"),
         ("alone", Some(&alone), "by no authority", "certificate"),
@@ -326,7 +329,7 @@ async fn a_plain_server_and_one_with_tls_alone_both_say_what_to_do() {
     assert!(failure.to_string().contains("may be one without TLS"));
     let by_plain = |event| refused(event).filter(|(_, by, _)| *by == RefusedBy::Us);
     let theirs = plain.until(by_plain).await;
-    let expected = Refusal::Foreign(Foreign::Tls);
+    let expected = Refusal::Foreign(ForeignProtocol::Tls);
     assert_eq!(theirs, (None, RefusedBy::Us, expected.clone()));
     assert!(expected.to_string().contains("ensemble.tls"));
     assert!(one.peers.open_lanes(2).is_empty() && plain.peers.open_lanes(1).is_empty());
@@ -361,7 +364,7 @@ async fn a05_a_stranger_without_tls_reads_nothing_of_the_members() {
         }
         assert!(answer.is_empty(), "{answer:?}");
         let (_, _, refusal) = one.until(refused).await;
-        assert_eq!(refusal, Refusal::Foreign(Foreign::Http));
+        assert_eq!(refusal, Refusal::Foreign(ForeignProtocol::Http));
     }
 }
 

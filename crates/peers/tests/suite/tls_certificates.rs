@@ -43,7 +43,7 @@ pub fn own_host() -> String {
 
 /// A certificate and its key in PEM.
 #[derive(Clone)]
-pub struct Pair {
+pub struct CertificatePair {
     pub certificate: String,
     pub key: String,
 }
@@ -68,9 +68,13 @@ impl Authority {
     }
 
     /// A server's certificate for these hosts, but for what `change` changes.
-    pub fn sign(&self, hosts: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    pub fn sign(
+        &self,
+        hosts: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> CertificatePair {
         let (params, key) = request(hosts, change);
-        Pair {
+        CertificatePair {
             certificate: params.signed_by(&key, &self.issuer).unwrap().pem(),
             key: key.serialize_pem(),
         }
@@ -81,7 +85,7 @@ impl Authority {
         self.tls_with(&self.sign(hosts, |_| {}), true)
     }
 
-    pub fn tls_with(&self, own: &Pair, checks_hosts: bool) -> Arc<PeerTls> {
+    pub fn tls_with(&self, own: &CertificatePair, checks_hosts: bool) -> Arc<PeerTls> {
         let folder = Folder::new();
         let files = folder.files(own, &[self]);
         Arc::new(PeerTls::load(files, checks_hosts).unwrap())
@@ -89,9 +93,9 @@ impl Authority {
 }
 
 /// A certificate that has signed itself.
-pub fn self_signed(hosts: &[&str]) -> Pair {
+pub fn self_signed(hosts: &[&str]) -> CertificatePair {
     let (params, key) = request(hosts, |_| {});
-    Pair {
+    CertificatePair {
         certificate: params.self_signed(&key).unwrap().pem(),
         key: key.serialize_pem(),
     }
@@ -126,7 +130,7 @@ impl Folder {
         Folder(tempfile::tempdir().unwrap())
     }
 
-    pub fn files(&self, own: &Pair, trusted: &[&Authority]) -> Files {
+    pub fn files(&self, own: &CertificatePair, trusted: &[&Authority]) -> Files {
         let trusted: String = trusted.iter().map(|authority| &*authority.pem).collect();
         Files {
             certificates: self.write("server.pem", &own.certificate),
@@ -146,8 +150,8 @@ impl Folder {
     }
 }
 
-/// Whoever connects with this certificate, if any, and trusts the authority.
-pub fn stranger(trusted: &Authority, own: Option<&Pair>) -> Arc<ClientConfig> {
+/// A client that connects with this certificate, if any, and trusts the authority.
+pub fn stranger(trusted: &Authority, own: Option<&CertificatePair>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(trusted.pem.as_bytes()).unwrap();
     roots.add(ca).unwrap();
@@ -165,7 +169,7 @@ pub fn stranger(trusted: &Authority, own: Option<&Pair>) -> Arc<ClientConfig> {
     })
 }
 
-pub fn der(pair: &Pair) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+pub fn der(pair: &CertificatePair) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
     let chain = chain.map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();

@@ -40,7 +40,7 @@ fn frames(recording: &str) -> Vec<Frame> {
 
 /// One frame of a recording, decoded.
 #[derive(Debug)]
-enum Said<'f> {
+enum DecodedFrame<'f> {
     ConnectRequest(ConnectRequest<'f>),
     ConnectResponse(ConnectResponse),
     Request(RequestHeader, Request<'f>),
@@ -49,7 +49,7 @@ enum Said<'f> {
 }
 
 /// Decodes a whole recording, and encodes each frame again to compare.
-fn said(frames: &[Frame]) -> Vec<Said<'_>> {
+fn said(frames: &[Frame]) -> Vec<DecodedFrame<'_>> {
     let limits = Limits::default();
     let mut open: HashMap<(u32, bool), ()> = HashMap::new();
     let mut waiting: Vec<(u32, i32, OpCode)> = Vec::new();
@@ -64,11 +64,11 @@ fn said(frames: &[Frame]) -> Vec<Said<'_>> {
         let decoded = if first && frame.to_server {
             let request = ConnectRequest::decode(bytes, &limits).unwrap();
             request.encode(&mut again);
-            Said::ConnectRequest(request)
+            DecodedFrame::ConnectRequest(request)
         } else if first {
             let response = ConnectResponse::decode(bytes, &limits).unwrap();
             response.encode(&mut again);
-            Said::ConnectResponse(response)
+            DecodedFrame::ConnectResponse(response)
         } else if frame.to_server {
             let header = RequestHeader::decode(&mut from).unwrap();
             let op = OpCode::try_from(header.op).unwrap();
@@ -78,14 +78,14 @@ fn said(frames: &[Frame]) -> Vec<Said<'_>> {
             header.encode(&mut again);
             request.encode(&mut again);
             waiting.push((frame.connection, header.xid, op));
-            Said::Request(header, request)
+            DecodedFrame::Request(header, request)
         } else {
             let header = ReplyHeader::decode(&mut from).unwrap();
             header.encode(&mut again);
             if header.xid == xid::NOTIFICATION {
                 let event = WatcherEvent::decode(&mut from).unwrap();
                 event.encode(&mut again);
-                Said::Event(header, event)
+                DecodedFrame::Event(header, event)
             } else {
                 let asked = |(connection, xid, _): &(u32, i32, OpCode)| {
                     *connection == frame.connection && *xid == header.xid
@@ -98,7 +98,7 @@ fn said(frames: &[Frame]) -> Vec<Said<'_>> {
                 if let Some(response) = &response {
                     response.encode(&mut again);
                 }
-                Said::Reply(header, op, response)
+                DecodedFrame::Reply(header, op, response)
             }
         };
         assert_eq!(again, bytes[..], "{} {:?}", frame.label, decoded);
@@ -110,13 +110,13 @@ fn said(frames: &[Frame]) -> Vec<Said<'_>> {
 /// The reply to each request of a connection-less view: every request with its reply, in request
 /// order.
 fn calls<'s>(
-    said: &'s [Said<'_>],
+    said: &'s [DecodedFrame<'_>],
 ) -> Vec<(&'s Request<'s>, &'s ReplyHeader, Option<&'s Response>)> {
     let mut calls = Vec::new();
     for (index, request) in said.iter().enumerate() {
-        if let Said::Request(asked, request) = request {
+        if let DecodedFrame::Request(asked, request) = request {
             let answer = said[index..].iter().find_map(|said| match said {
-                Said::Reply(header, op, response)
+                DecodedFrame::Reply(header, op, response)
                     if header.xid == asked.xid && *op == request.op() =>
                 {
                     Some((header, response.as_ref()))
@@ -138,7 +138,7 @@ fn every_frame_of_the_java_client_is_the_same_after_decoding_and_encoding() {
     let ops: BTreeSet<OpCode> = said
         .iter()
         .filter_map(|said| match said {
-            Said::Request(_, request) => Some(request.op()),
+            DecodedFrame::Request(_, request) => Some(request.op()),
             _ => None,
         })
         .collect();
@@ -160,7 +160,7 @@ fn every_frame_of_kazoo_is_the_same_after_decoding_and_encoding() {
     let said = said(&frames);
     assert!(said.len() > 40);
     match &said[0] {
-        Said::ConnectRequest(request) => {
+        DecodedFrame::ConnectRequest(request) => {
             assert_eq!((request.timeout_ms, request.session_id), (3000, 0))
         }
         other => panic!("{other:?}"),
@@ -192,14 +192,14 @@ fn handshakes_grant_resume_and_refuse() {
     let asked: Vec<_> = said
         .iter()
         .filter_map(|said| match said {
-            Said::ConnectRequest(request) => Some(request),
+            DecodedFrame::ConnectRequest(request) => Some(request),
             _ => None,
         })
         .collect();
     let granted: Vec<_> = said
         .iter()
         .filter_map(|said| match said {
-            Said::ConnectResponse(response) => Some(response),
+            DecodedFrame::ConnectResponse(response) => Some(response),
             _ => None,
         })
         .collect();
@@ -332,7 +332,7 @@ fn a_ttl_travels_in_milliseconds() {
     let modes: Vec<_> = said
         .iter()
         .filter_map(|said| match said {
-            Said::Request(
+            DecodedFrame::Request(
                 _,
                 Request::Create(
                     create @ Create {
@@ -410,7 +410,7 @@ fn watches_fire_and_are_armed_again() {
     let said = said(&frames);
     let mut kinds = BTreeSet::new();
     for one in &said {
-        if let Said::Event(header, event) = one {
+        if let DecodedFrame::Event(header, event) = one {
             assert_eq!((header.xid, header.err), (xid::NOTIFICATION, 0));
             assert_eq!(event.state, KeeperState::SyncConnected);
             assert!(event.path.starts_with("/g"));
@@ -425,7 +425,7 @@ fn watches_fire_and_are_armed_again() {
         assert!(kinds.contains(&kind.code()), "{kind:?}");
     }
     let set = said.iter().find_map(|said| match said {
-        Said::Request(
+        DecodedFrame::Request(
             header,
             Request::SetWatches2 {
                 data,
@@ -455,7 +455,7 @@ fn watches_fire_and_are_armed_again() {
     );
     assert_eq!((persistent, recursive), (vec!["/g"], vec!["/g"]));
     let plain = said.iter().find_map(|said| match said {
-        Said::Request(
+        DecodedFrame::Request(
             _,
             Request::SetWatches {
                 data, exist, child, ..

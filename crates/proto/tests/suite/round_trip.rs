@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 /// Owned parts from which a borrowed request is built.
 #[derive(Debug, Clone)]
-struct Parts {
+struct RequestParts {
     path: String,
     other: String,
     paths: Vec<String>,
@@ -26,7 +26,7 @@ struct Parts {
     sub_ops: Vec<(u8, String, Option<Vec<u8>>, i32)>,
 }
 
-fn parts() -> impl Strategy<Value = Parts> {
+fn parts() -> impl Strategy<Value = RequestParts> {
     let text = "\\PC{0,20}";
     let acl = option::of(vec((any::<i32>(), text, text), 0..3));
     let sub_ops = vec(
@@ -49,22 +49,24 @@ fn parts() -> impl Strategy<Value = Parts> {
         (acl, any::<i32>(), any::<i64>(), any::<bool>(), sub_ops),
     )
         .prop_map(
-            |((path, other, paths, more_paths, data), (acl, number, long, flag, sub_ops))| Parts {
-                path,
-                other,
-                paths,
-                more_paths,
-                data,
-                acl,
-                number,
-                long,
-                flag,
-                sub_ops,
+            |((path, other, paths, more_paths, data), (acl, number, long, flag, sub_ops))| {
+                RequestParts {
+                    path,
+                    other,
+                    paths,
+                    more_paths,
+                    data,
+                    acl,
+                    number,
+                    long,
+                    flag,
+                    sub_ops,
+                }
             },
         )
 }
 
-impl Parts {
+impl RequestParts {
     fn acl(&self) -> Option<Vec<Acl<'_>>> {
         let entry = |(perms, scheme, id): &'_ (i32, String, String)| {
             Acl::new(Perms(*perms), scheme.clone(), id.clone())

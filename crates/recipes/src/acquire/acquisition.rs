@@ -64,7 +64,7 @@ pub(crate) enum AcquireMode {
 }
 
 /// Way of an attempt's waiter node into the wait queue: always at its end.
-enum Start<'a> {
+enum JoinMode<'a> {
     /// It is created.
     Create,
     /// It is created, and does not wait for the node of this name, which is held as well.
@@ -172,8 +172,15 @@ impl Acquisition {
         loop {
             let attempt = async {
                 let (session, lease) = Box::pin(self.enter()).await?;
-                self.attempt(session, lease, mode, Start::Create, &mut held_off, report)
-                    .await
+                self.attempt(
+                    session,
+                    lease,
+                    mode,
+                    JoinMode::Create,
+                    &mut held_off,
+                    report,
+                )
+                .await
             };
             match attempt.await {
                 // Out of the wait queue through no fault of the caller's: back to its end.
@@ -212,7 +219,7 @@ impl Acquisition {
         let (mode, mut held_off) = (AcquireMode::Wait, DelayedUntil::default());
         match node {
             Some(node) if node.is_marked() && node.dir() == &*self.path => {
-                let start = Start::Requeue(Box::new(node));
+                let start = JoinMode::Requeue(Box::new(node));
                 let attempt = self.attempt(session, lease, mode, start, &mut held_off, report);
                 match attempt.await {
                     Ok(Some(grant)) => return Ok(grant),
@@ -269,7 +276,7 @@ impl Acquisition {
             let attempt = async {
                 let session = held.session().clone();
                 let lease = self.lease(&session).await?;
-                let (mode, start) = (AcquireMode::IfFree, Start::Beside(beside));
+                let (mode, start) = (AcquireMode::IfFree, JoinMode::Beside(beside));
                 let mut held_off = DelayedUntil::default();
                 self.attempt(session, lease, mode, start, &mut held_off, &mut |_| {})
                     .await
@@ -292,14 +299,14 @@ impl Acquisition {
         session: Session,
         lease: LeaseHold,
         mode: AcquireMode,
-        start: Start<'_>,
+        start: JoinMode<'_>,
         held_off: &mut DelayedUntil,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Option<Grant>, AttemptError> {
         let (beside, node) = match start {
-            Start::Create => (None, None),
-            Start::Beside(name) => (Some(name), None),
-            Start::Requeue(node) => (None, Some(node)),
+            JoinMode::Create => (None, None),
+            JoinMode::Beside(name) => (Some(name), None),
+            JoinMode::Requeue(node) => (None, Some(node)),
         };
         let contention = Contention {
             beside,
@@ -503,9 +510,9 @@ impl<E> AttemptError<E> {
     }
 }
 
-/// Whether the lease is too short to begin with: run out (H29), or less than what a held lease
-/// always has while servers answer. A session that was idle has such a lease until its second write
-/// is acknowledged.
+/// Returns whether the lease is too short to begin with: run out (H29), or less than what a held
+/// lease always has while servers answer. A session that was idle has such a lease until its second
+/// write is acknowledged.
 pub(crate) fn needs_renewal(session: &Session) -> bool {
     session.lease().remaining() < session.timeout() / 3
 }

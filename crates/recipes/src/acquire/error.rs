@@ -1,4 +1,4 @@
-//! Why a lock was not acquired.
+//! Reason why a lock was not acquired.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::guard::LostReason;
 use crate::naming::Refusal;
 
 recipe_error! {
-    /// Why a lock was not acquired. Whichever it is, no waiter node of this attempt stays behind.
+    /// Reason why a lock was not acquired. Whichever it is, no waiter node of this attempt stays
+    /// behind.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum LockError {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::time_limit::WaitedFor;
+use crate::time_limit::WaitReason;
 use crate::wait_queue::Step;
 
 /// Progress of an acquire that waits: give it to [`Mutex::progress`](crate::Mutex::progress) or one
@@ -122,11 +122,11 @@ impl WaitProgress {
     }
 
     /// Returns what an acquire of this length lacks whose time is up now.
-    pub(crate) fn waited_for(&self, waited_for: WaitedFor, limit: Duration) -> WaitedFor {
+    pub(crate) fn waited_for(&self, waited_for: WaitReason, limit: Duration) -> WaitReason {
         match self.position() {
             Some(position) => waited_for.held_by(position.head),
             // Not even the creation of the node was answered.
-            None if waited_for.is_others() => WaitedFor::unanswered(limit, limit),
+            None if waited_for.is_others() => WaitReason::unanswered(limit, limit),
             None => waited_for,
         }
     }

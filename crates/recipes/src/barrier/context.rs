@@ -13,7 +13,7 @@ use super::BarrierError;
 use crate::background;
 use crate::recipe_path;
 use crate::retry;
-use crate::time_limit::{WaitedFor, at_most};
+use crate::time_limit::{WaitReason, at_most};
 use crate::wait_queue::AcquireError;
 
 #[derive(Clone, Debug)]
@@ -22,15 +22,15 @@ pub(super) struct BarrierContext {
     pub path: Arc<str>,
 }
 
-/// Why an attempt did not come to its end.
+/// Reason why an attempt did not come to its end.
 #[derive(Debug)]
-pub(super) enum Halt {
+pub(super) enum AttemptFailure {
     /// Through no fault of the caller's: begin anew, perhaps with another session.
     Again,
     Failed(BarrierError),
 }
 
-impl From<BarrierError> for Halt {
+impl From<BarrierError> for AttemptFailure {
     fn from(error: BarrierError) -> Self {
         Self::Failed(error)
     }
@@ -103,14 +103,14 @@ impl BarrierContext {
     /// Attempts with one session after the other until one comes to an end.
     pub(super) async fn run<T, F>(&self, attempt: impl Fn(Session) -> F) -> Result<T, BarrierError>
     where
-        F: Future<Output = Result<T, Halt>>,
+        F: Future<Output = Result<T, AttemptFailure>>,
     {
         loop {
             let session = self.session().await?;
             match attempt(session).await {
                 Ok(done) => return Ok(done),
-                Err(Halt::Again) => {}
-                Err(Halt::Failed(error)) => return Err(error),
+                Err(AttemptFailure::Again) => {}
+                Err(AttemptFailure::Failed(error)) => return Err(error),
             }
         }
     }
@@ -133,14 +133,14 @@ impl BarrierContext {
     }
 
     /// Error that ends an attempt whose limit has passed.
-    pub(super) fn timed_out(&self, limit: Option<Limit>) -> Halt {
-        limit.map_or(Halt::Again, |Limit { asked, .. }| {
-            let waited_for = WaitedFor::now(&self.client, asked);
+    pub(super) fn timed_out(&self, limit: Option<Limit>) -> AttemptFailure {
+        limit.map_or(AttemptFailure::Again, |Limit { asked, .. }| {
+            let waited_for = WaitReason::now(&self.client, asked);
             self.timed_out_after(asked, waited_for).into()
         })
     }
 
-    fn timed_out_after(&self, limit: Duration, waited_for: WaitedFor) -> BarrierError {
+    fn timed_out_after(&self, limit: Duration, waited_for: WaitReason) -> BarrierError {
         BarrierError::TimedOut {
             path: self.path.to_string(),
             limit,
@@ -149,10 +149,14 @@ impl BarrierContext {
     }
 
     /// After `error`: returns once the tree may be read again on this session.
-    pub(super) async fn after(&self, session: &Session, error: Error) -> Result<(), Halt> {
+    pub(super) async fn after(
+        &self,
+        session: &Session,
+        error: Error,
+    ) -> Result<(), AttemptFailure> {
         match retry::until_readable(session, error).await {
             Ok(()) => Ok(()),
-            Err(_) if session.state().is_final() => Err(Halt::Again),
+            Err(_) if session.state().is_final() => Err(AttemptFailure::Again),
             Err(source) => Err(BarrierError::Client {
                 path: self.path.to_string(),
                 source,
@@ -167,7 +171,7 @@ impl BarrierContext {
         &self,
         session: &Session,
         outcome: Result<(), Error>,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), AttemptFailure> {
         match outcome {
             Ok(()) => Ok(()),
             Err(error) if error.is_bad_version() || error.is_no_node() => {
@@ -184,16 +188,20 @@ impl BarrierContext {
         &self,
         session: &Session,
         error: AcquireError,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), AttemptFailure> {
         match error {
             AcquireError::Client(error) => self.after(session, error).await,
-            _ => Err(Halt::Again),
+            _ => Err(AttemptFailure::Again),
         }
     }
 
     /// A node's data, not older than what was committed when this was called; `None` where there is
     /// no node.
-    pub(super) async fn read(&self, session: &Session, node: &str) -> Result<Option<Data>, Halt> {
+    pub(super) async fn read(
+        &self,
+        session: &Session,
+        node: &str,
+    ) -> Result<Option<Data>, AttemptFailure> {
         loop {
             match session
                 .read_latest(node, |session| session.get_data(node))
@@ -211,7 +219,7 @@ impl BarrierContext {
         &self,
         session: &Session,
         node: &str,
-    ) -> Result<Vec<String>, Halt> {
+    ) -> Result<Vec<String>, AttemptFailure> {
         loop {
             match session.children(node).await {
                 Ok(children) => return Ok(children.names),

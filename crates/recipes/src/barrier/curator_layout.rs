@@ -9,20 +9,20 @@
 use baton_client::{CreateMode, Session};
 use uuid::Uuid;
 
-use super::Left;
-use super::context::{BarrierContext, Halt, Limit};
+use super::RoundEnd;
+use super::context::{AttemptFailure, BarrierContext, Limit};
 use super::member::Member;
 use super::round::Newest;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::wait_queue::until_gone;
 
 /// The node that is made once all are in.
 pub(crate) const READY: &str = "ready";
 
 #[derive(Debug)]
-pub(super) struct CuratorInside {
+pub(super) struct CuratorEntry {
     pub member: Member,
-    /// When `ready` was made: who came later does not belong to us.
+    /// Time at which `ready` was made: who came later does not belong to us.
     ready_czxid: i64,
 }
 
@@ -31,7 +31,7 @@ pub(super) async fn enter(
     count: u32,
     limit: Option<Limit>,
     former: &mut Vec<String>,
-) -> Result<CuratorInside, Halt> {
+) -> Result<CuratorEntry, AttemptFailure> {
     let entering = async {
         let session = context.session().await?;
         for node in former.iter() {
@@ -57,7 +57,7 @@ async fn create_member(
     context: &BarrierContext,
     session: &Session,
     former: &mut Vec<String>,
-) -> Result<Member, Halt> {
+) -> Result<Member, AttemptFailure> {
     loop {
         match context.read(session, &context.path).await? {
             Some(read) if Newest::from_bytes(&read.data).is_some() => {
@@ -69,7 +69,7 @@ async fn create_member(
             }
             Some(_) => {}
             None => {
-                let made = ensure_parents(session, &context.path, Parents::Container).await;
+                let made = ensure_parents(session, &context.path, ParentKind::Container).await;
                 if let Err(error) = made {
                     context.after(session, error).await?;
                 }
@@ -90,7 +90,7 @@ async fn until_ready(
     context: &BarrierContext,
     mut member: Member,
     count: u32,
-) -> Result<CuratorInside, Halt> {
+) -> Result<CuratorEntry, AttemptFailure> {
     let session = member.session.clone();
     let path = member.path.clone();
     let mut gone = std::pin::pin!(until_gone(&session, &path, || {}));
@@ -106,14 +106,14 @@ async fn until_ready(
         let members = member_names(context, &session).await?;
         if !members.iter().any(|name| name == member.name()) {
             member.disown();
-            return Err(Halt::Again);
+            return Err(AttemptFailure::Again);
         }
         match stat {
             Some(stat)
                 if member.czxid < stat.czxid
                     || anybody_before(context, &session, &members, stat.czxid).await? =>
             {
-                return Ok(CuratorInside {
+                return Ok(CuratorEntry {
                     member,
                     ready_czxid: stat.czxid,
                 });
@@ -140,20 +140,20 @@ async fn until_ready(
                     if ended.is_ok() {
                         member.disown();
                     }
-                    return Err(Halt::Again);
+                    return Err(AttemptFailure::Again);
                 }
             },
         }
     }
 }
 
-/// Whether one of `members` came before `zxid`.
+/// Returns whether one of `members` came before `zxid`.
 async fn anybody_before(
     context: &BarrierContext,
     session: &Session,
     members: &[String],
     zxid: i64,
-) -> Result<bool, Halt> {
+) -> Result<bool, AttemptFailure> {
     for name in members {
         if let Some(read) = context.read(session, &context.child(name)).await?
             && read.stat.czxid < zxid
@@ -172,19 +172,22 @@ pub(super) async fn gathered(context: &BarrierContext, session: &Session) -> Opt
 }
 
 /// The members' names: all children but `ready` (H63f).
-async fn member_names(context: &BarrierContext, session: &Session) -> Result<Vec<String>, Halt> {
+async fn member_names(
+    context: &BarrierContext,
+    session: &Session,
+) -> Result<Vec<String>, AttemptFailure> {
     let mut names = context.children(session, &context.path).await?;
     names.retain(|name| name != READY);
     Ok(names)
 }
 
-/// Leaves the round. [`Halt::Again`] here means that this member was counted as lost.
+/// Leaves the round. [`AttemptFailure::Again`] here means that this member was counted as lost.
 pub(super) async fn leave(
     context: &BarrierContext,
-    inside: CuratorInside,
+    inside: CuratorEntry,
     limit: Option<Limit>,
-) -> Result<Left, Halt> {
-    let CuratorInside {
+) -> Result<RoundEnd, AttemptFailure> {
+    let CuratorEntry {
         member,
         ready_czxid,
     } = inside;
@@ -204,7 +207,7 @@ pub(super) async fn leave(
         let _ = session
             .delete_eventually(&context.child(READY), ready_czxid)
             .await;
-        Ok(Left { lost: 0 })
+        Ok(RoundEnd { lost: 0 })
     };
     tokio::select! {
         biased;
@@ -218,7 +221,7 @@ async fn until_gone_all(
     session: &Session,
     ready_czxid: i64,
     except: Option<&str>,
-) -> Result<(), Halt> {
+) -> Result<(), AttemptFailure> {
     let mut inside = Vec::new();
     for name in member_names(context, session).await? {
         let node = context.child(&name);

@@ -12,12 +12,12 @@ use std::time::Duration;
 use baton_client::{Acl, Client, CreateMode, Op, Session};
 use uuid::Uuid;
 
-use super::context::{BarrierContext, Halt, Limit};
-use super::entered::Inside;
+use super::context::{AttemptFailure, BarrierContext, Limit};
+use super::entered::RoundEntry;
 use super::member::Member;
 use super::round::{Newest, Phase, Round, RoundNode, parse, round_name};
-use super::{BarrierError, Entered, curator_layout};
-use crate::parents::{Parents, ensure_parents};
+use super::{BarrierEntry, BarrierError, curator_layout};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::record::Record;
 use crate::wait_queue::order::{self, SequentialChild};
 use crate::wait_queue::until_gone;
@@ -126,7 +126,7 @@ impl DoubleBarrier {
     /// # Errors
     /// [`BarrierError::Aborted`] where a member's time was up; [`BarrierError::CountMismatch`],
     /// [`BarrierError::Foreign`] where others use the path otherwise.
-    pub async fn enter(&self) -> Result<Entered, BarrierError> {
+    pub async fn enter(&self) -> Result<BarrierEntry, BarrierError> {
         self.enter_by(None).await
     }
 
@@ -136,7 +136,7 @@ impl DoubleBarrier {
     ///
     /// # Errors
     /// As `enter`; [`BarrierError::TimedOut`] where the time was up before we belonged to a round.
-    pub async fn enter_timeout(&self, limit: Duration) -> Result<Entered, BarrierError> {
+    pub async fn enter_timeout(&self, limit: Duration) -> Result<BarrierEntry, BarrierError> {
         self.enter_by(Limit::of(limit)).await
     }
 
@@ -159,7 +159,7 @@ impl DoubleBarrier {
         u32::try_from(come).ok()
     }
 
-    async fn enter_by(&self, limit: Option<Limit>) -> Result<Entered, BarrierError> {
+    async fn enter_by(&self, limit: Option<Limit>) -> Result<BarrierEntry, BarrierError> {
         // A node of ours that a lost session has left must not be counted beside the one that we
         // come again with.
         let marker = Uuid::new_v4();
@@ -172,14 +172,17 @@ impl DoubleBarrier {
                     BarrierLayout::Curator => {
                         let inside =
                             curator_layout::enter(&self.context, self.count, limit, &mut former);
-                        Ok(Entered::of_curator(self.context.clone(), inside.await?))
+                        Ok(BarrierEntry::of_curator(
+                            self.context.clone(),
+                            inside.await?,
+                        ))
                     }
                 }
             };
             match attempt.await {
                 Ok(entered) => return Ok(entered),
-                Err(Halt::Again) => nth = nth.wrapping_add(1),
-                Err(Halt::Failed(error)) => return Err(error),
+                Err(AttemptFailure::Again) => nth = nth.wrapping_add(1),
+                Err(AttemptFailure::Failed(error)) => return Err(error),
             }
         }
     }
@@ -189,11 +192,11 @@ impl DoubleBarrier {
         limit: Option<Limit>,
         marker: Uuid,
         attempt: u32,
-    ) -> Result<Entered, Halt> {
+    ) -> Result<BarrierEntry, AttemptFailure> {
         let finding = async {
             let session = self.context.session().await?;
             let round = self.open_round(&session).await?;
-            Ok::<_, Halt>((session, round))
+            Ok::<_, AttemptFailure>((session, round))
         };
         // Until here nobody counts on us, so it may be cut short; the create below is seen through
         // to its end.
@@ -210,10 +213,10 @@ impl DoubleBarrier {
         let member = match created {
             Ok(member) => member,
             // The round is over and cleared away.
-            Err(error) if error.is_no_node() => return Err(Halt::Again),
+            Err(error) if error.is_no_node() => return Err(AttemptFailure::Again),
             Err(error) => {
                 self.context.after(&session, error).await?;
-                return Err(Halt::Again);
+                return Err(AttemptFailure::Again);
             }
         };
         let by = match &record.name {
@@ -224,7 +227,7 @@ impl DoubleBarrier {
     }
 
     /// The open round; begins one if the newest is decided.
-    async fn open_round(&self, session: &Session) -> Result<RoundNode, Halt> {
+    async fn open_round(&self, session: &Session) -> Result<RoundNode, AttemptFailure> {
         let context = &self.context;
         loop {
             let Some(own) = context.read(session, self.path()).await? else {
@@ -266,7 +269,7 @@ impl DoubleBarrier {
     }
 
     /// Makes the barrier's own node.
-    async fn make(&self, session: &Session) -> Result<(), Halt> {
+    async fn make(&self, session: &Session) -> Result<(), AttemptFailure> {
         let data = Newest {
             double_barrier_round: 0,
         }
@@ -279,7 +282,7 @@ impl DoubleBarrier {
             Err(error) if error.is_node_exists() => return Ok(()),
             Err(error) if error.is_no_node() => {
                 let above = baton_proto::path::parent(self.path());
-                match ensure_parents(session, above, Parents::Container).await {
+                match ensure_parents(session, above, ParentKind::Container).await {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 }
@@ -290,7 +293,12 @@ impl DoubleBarrier {
     }
 
     /// Begins the round after `newest`: one multi, so that one of several that try decides.
-    async fn begin(&self, session: &Session, newest: u64, version: i32) -> Result<(), Halt> {
+    async fn begin(
+        &self,
+        session: &Session,
+        newest: u64,
+        version: i32,
+    ) -> Result<(), AttemptFailure> {
         let number = newest + 1;
         let path = self.context.child(&round_name(number));
         let round = Round {
@@ -343,7 +351,7 @@ impl DoubleBarrier {
         mut member: Member,
         limit: Option<Limit>,
         by: String,
-    ) -> Result<Entered, Halt> {
+    ) -> Result<BarrierEntry, AttemptFailure> {
         let session = member.session.clone();
         let path = member.path.clone();
         let mut gone = std::pin::pin!(until_gone(&session, &path, || {}));
@@ -352,7 +360,7 @@ impl DoubleBarrier {
             let (read, watch) = match session.get_data_watch(&round.path).await {
                 Ok(read) => read,
                 // Over without us, and cleared away.
-                Err(error) if error.is_no_node() => return Err(Halt::Again),
+                Err(error) if error.is_no_node() => return Err(AttemptFailure::Again),
                 Err(error) => {
                     self.context.after(&session, error).await?;
                     continue;
@@ -362,15 +370,15 @@ impl DoubleBarrier {
             let stat = read.stat;
             let ours = |members: &[String]| members.iter().any(|name| name == member.name());
             match state.phase {
-                _ if stat.czxid != round.czxid => return Err(Halt::Again),
+                _ if stat.czxid != round.czxid => return Err(AttemptFailure::Again),
                 Phase::Gathering => {}
                 Phase::Entered { members } | Phase::Broken { members, .. } if ours(&members) => {
-                    let inside = Inside {
+                    let inside = RoundEntry {
                         round,
                         member,
                         members,
                     };
-                    return Ok(Entered::of_round(self.context.clone(), inside, by));
+                    return Ok(BarrierEntry::of_round(self.context.clone(), inside, by));
                 }
                 Phase::Aborted { by } if member.czxid < stat.mzxid => {
                     member.withdraw().await;
@@ -383,7 +391,7 @@ impl DoubleBarrier {
                 _ => {
                     member.withdraw().await;
                     drop(session.delete(&round.path, None));
-                    return Err(Halt::Again);
+                    return Err(AttemptFailure::Again);
                 }
             }
             let come = u32::try_from(stat.num_children).unwrap_or(0);
@@ -404,7 +412,7 @@ impl DoubleBarrier {
                     if ended.is_ok() {
                         member.disown();
                     }
-                    return Err(Halt::Again);
+                    return Err(AttemptFailure::Again);
                 }
                 () = self.context.passed(limit) => time_is_up = true,
             }
@@ -419,7 +427,7 @@ impl DoubleBarrier {
         round: &RoundNode,
         state: &Round,
         version: i32,
-    ) -> Result<bool, Halt> {
+    ) -> Result<bool, AttemptFailure> {
         let names = self.context.children(session, &round.path).await?;
         let nodes = names.into_iter().filter_map(sequential_child).collect();
         let nodes = match order::arrange_with(session, &round.path, nodes).await {
@@ -453,7 +461,7 @@ impl DoubleBarrier {
         round: &RoundNode,
         to: &[u8],
         version: i32,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), AttemptFailure> {
         let changed = session.set_data(&round.path, to, Some(version)).await;
         self.context.settled(session, changed.map(drop)).await
     }

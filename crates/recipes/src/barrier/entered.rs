@@ -10,49 +10,49 @@ use std::time::Duration;
 use baton_client::{CreateMode, Op, Session};
 
 use super::BarrierError;
-use super::context::{BarrierContext, Halt, Limit};
-use super::curator_layout::CuratorInside;
+use super::context::{AttemptFailure, BarrierContext, Limit};
+use super::curator_layout::CuratorEntry;
 use super::member::Member;
-use super::round::{Left, Phase, Round, RoundNode, parse};
+use super::round::{Phase, Round, RoundEnd, RoundNode, parse};
 use crate::wait_queue::until_gone;
 
 /// Inside the barrier, together with all other members of the round. Dropping it leaves without
 /// waiting: the others count this member as lost.
 #[must_use = "dropping it leaves the barrier at once, and the others count it as lost"]
 #[derive(Debug)]
-pub struct Entered {
+pub struct BarrierEntry {
     context: BarrierContext,
-    layout: EnteredLayout,
+    layout: EntryLayout,
     /// Name that the others read if our time is up.
     by: String,
 }
 
 #[derive(Debug)]
-enum EnteredLayout {
-    Round(Inside),
-    Curator(CuratorInside),
+enum EntryLayout {
+    Round(RoundEntry),
+    Curator(CuratorEntry),
 }
 
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct RoundEntry {
     pub round: RoundNode,
     pub member: Member,
     pub members: Vec<String>,
 }
 
-impl Entered {
-    pub(super) fn of_round(context: BarrierContext, inside: Inside, by: String) -> Self {
+impl BarrierEntry {
+    pub(super) fn of_round(context: BarrierContext, inside: RoundEntry, by: String) -> Self {
         Self {
             context,
-            layout: EnteredLayout::Round(inside),
+            layout: EntryLayout::Round(inside),
             by,
         }
     }
 
-    pub(super) fn of_curator(context: BarrierContext, inside: CuratorInside) -> Self {
+    pub(super) fn of_curator(context: BarrierContext, inside: CuratorEntry) -> Self {
         Self {
             context,
-            layout: EnteredLayout::Curator(inside),
+            layout: EntryLayout::Curator(inside),
             by: String::new(),
         }
     }
@@ -62,8 +62,8 @@ impl Entered {
     #[must_use]
     pub fn round(&self) -> Option<u64> {
         match &self.layout {
-            EnteredLayout::Round(inside) => Some(inside.round.number),
-            EnteredLayout::Curator(_) => None,
+            EntryLayout::Round(inside) => Some(inside.round.number),
+            EntryLayout::Curator(_) => None,
         }
     }
 
@@ -81,8 +81,8 @@ impl Entered {
 
     fn member(&self) -> &Member {
         match &self.layout {
-            EnteredLayout::Round(inside) => &inside.member,
-            EnteredLayout::Curator(inside) => &inside.member,
+            EntryLayout::Round(inside) => &inside.member,
+            EntryLayout::Curator(inside) => &inside.member,
         }
     }
 
@@ -106,45 +106,43 @@ impl Entered {
     /// # Errors
     /// [`BarrierError::Broken`] where another member's time was up first; [`BarrierError::Lost`]
     /// where we were counted as lost.
-    pub async fn leave(self) -> Result<Left, BarrierError> {
+    pub async fn leave(self) -> Result<RoundEnd, BarrierError> {
         self.leave_by(None).await
     }
 
-    /// Like [`Entered::leave`]. When `limit` has passed before all have left, the round is declared
+    /// Like [`BarrierEntry::leave`]. When `limit` has passed before all have left, the round is declared
     /// broken, and all of its members that leave receive that error.
     ///
     /// # Errors
     /// As `leave`. In the layout shared with Curator and kazoo, [`BarrierError::TimedOut`], and the
     /// others are not notified.
-    pub async fn leave_timeout(self, limit: Duration) -> Result<Left, BarrierError> {
+    pub async fn leave_timeout(self, limit: Duration) -> Result<RoundEnd, BarrierError> {
         self.leave_by(Limit::of(limit)).await
     }
 
-    async fn leave_by(self, limit: Option<Limit>) -> Result<Left, BarrierError> {
+    async fn leave_by(self, limit: Option<Limit>) -> Result<RoundEnd, BarrierError> {
         let node = self.node().to_owned();
         let outcome = match self.layout {
-            EnteredLayout::Round(inside) => {
-                leave_round(&self.context, inside, limit, &self.by).await
-            }
-            EnteredLayout::Curator(inside) => {
+            EntryLayout::Round(inside) => leave_round(&self.context, inside, limit, &self.by).await,
+            EntryLayout::Curator(inside) => {
                 super::curator_layout::leave(&self.context, inside, limit).await
             }
         };
         outcome.map_err(|halt| match halt {
-            Halt::Again => BarrierError::Lost { node },
-            Halt::Failed(error) => error,
+            AttemptFailure::Again => BarrierError::Lost { node },
+            AttemptFailure::Failed(error) => error,
         })
     }
 }
 
-/// Leaves the round. [`Halt::Again`] here means that this member was counted as lost.
+/// Leaves the round. [`AttemptFailure::Again`] here means that this member was counted as lost.
 async fn leave_round(
     context: &BarrierContext,
-    inside: Inside,
+    inside: RoundEntry,
     limit: Option<Limit>,
     by: &str,
-) -> Result<Left, Halt> {
-    let Inside {
+) -> Result<RoundEnd, AttemptFailure> {
+    let RoundEntry {
         round,
         member,
         members,
@@ -174,11 +172,11 @@ async fn go_out(
     context: &BarrierContext,
     round: &RoundNode,
     mut member: Member,
-) -> Result<Member, Halt> {
+) -> Result<Member, AttemptFailure> {
     let session = member.session.clone();
     let name = member.name().replacen("m-", "out-", 1);
     let path = baton_proto::path::join(&round.path, &name);
-    let unresolved = Unresolved {
+    let unresolved = UnresolvedLeave {
         session: &session,
         dir: &round.path,
         name: &name,
@@ -200,13 +198,13 @@ async fn go_out(
                 Some(_) => {}
                 None if ours_was_gone => {
                     member.disown();
-                    return Err(Halt::Again);
+                    return Err(AttemptFailure::Again);
                 }
                 None => continue,
             }
         }
         let Some(out) = context.read(&session, &path).await? else {
-            return Err(Halt::Again);
+            return Err(AttemptFailure::Again);
         };
         member.disown();
         unresolved.settled();
@@ -222,14 +220,14 @@ async fn until_empty(
     index: usize,
     limit: Option<Limit>,
     by: &str,
-) -> Result<Left, Halt> {
+) -> Result<RoundEnd, AttemptFailure> {
     let session = &out.session;
     let mut gone = std::pin::pin!(out.gone());
     let mut time_is_up = false;
     loop {
         let (read, watch) = match session.get_data_watch(&round.path).await {
             Ok(read) => read,
-            Err(error) if error.is_no_node() => return Err(Halt::Again),
+            Err(error) if error.is_no_node() => return Err(AttemptFailure::Again),
             Err(error) => {
                 context.after(session, error).await?;
                 continue;
@@ -238,7 +236,7 @@ async fn until_empty(
         let state = parse(&round.path, &read.data)?;
         let version = read.stat.version;
         match &state.phase {
-            Phase::Left { lost } => return Ok(Left { lost: *lost }),
+            Phase::Left { lost } => return Ok(RoundEnd { lost: *lost }),
             Phase::Broken { by, .. } => {
                 return Err(BarrierError::Broken {
                     path: context.path.to_string(),
@@ -283,7 +281,7 @@ async fn until_empty(
         tokio::select! {
             biased;
             _ = watch => {}
-            _ = &mut gone => return Err(Halt::Again),
+            _ = &mut gone => return Err(AttemptFailure::Again),
             left = until_gone(session, &next, || {}) => {
                 if let Err(error) = left {
                     context.after_acquire_error(session, error).await?;
@@ -301,27 +299,27 @@ async fn write_phase(
     state: &Round,
     phase: Phase,
     version: i32,
-) -> Result<(), Halt> {
+) -> Result<(), AttemptFailure> {
     let changed = session.set_data(&round.path, &state.to_bytes(phase), Some(version));
     context.settled(session, changed.await.map(drop)).await
 }
 
 /// Deletes the node that says that we have left, if the exchange was dropped before its outcome was
 /// known.
-struct Unresolved<'a> {
+struct UnresolvedLeave<'a> {
     session: &'a Session,
     dir: &'a str,
     name: &'a str,
     armed: bool,
 }
 
-impl Unresolved<'_> {
+impl UnresolvedLeave<'_> {
     fn settled(mut self) {
         self.armed = false;
     }
 }
 
-impl Drop for Unresolved<'_> {
+impl Drop for UnresolvedLeave<'_> {
     fn drop(&mut self) {
         if self.armed {
             drop(self.session.discard_create(self.dir, self.name));

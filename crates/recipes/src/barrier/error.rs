@@ -1,10 +1,10 @@
-//! Why a meeting did not come about.
+//! Reason why a meeting did not come about.
 
 use crate::common_error::{CommonError, RecipeError, recipe_error};
 
 recipe_error! {
-    /// Why a barrier or a latch did not do what was asked. Whichever it is, no node of ours stays
-    /// behind.
+    /// Reason why a barrier or a latch did not do what was asked. Whichever it is, no node of ours
+    /// stays behind.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum BarrierError {

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::BarrierError;
-use super::context::{BarrierContext, Halt};
+use super::context::{AttemptFailure, BarrierContext};
 use super::single::Barrier;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 
 /// The greatest count: each count-down leaves a marker until the latch is removed.
 const MOST: u32 = 100_000;
@@ -190,7 +190,7 @@ impl CountdownLatch {
             .await
     }
 
-    async fn count_once(&self, session: &Session, marker: &str) -> Result<u32, Halt> {
+    async fn count_once(&self, session: &Session, marker: &str) -> Result<u32, AttemptFailure> {
         loop {
             let (count, version) = self.state(session).await?;
             if self.context.read(session, marker).await?.is_some() {
@@ -228,7 +228,7 @@ impl CountdownLatch {
     }
 
     /// The count and its version; makes the latch if there is none.
-    async fn state(&self, session: &Session) -> Result<(Count, i32), Halt> {
+    async fn state(&self, session: &Session) -> Result<(Count, i32), AttemptFailure> {
         loop {
             if let Some(read) = self.context.read(session, self.path()).await? {
                 let Ok(count) = serde_json::from_slice::<Count>(&read.data) else {
@@ -257,7 +257,7 @@ impl CountdownLatch {
                 Err(error) if error.is_node_exists() => {}
                 Err(error) if error.is_no_node() => {
                     let above = baton_proto::path::parent(self.path());
-                    let made = ensure_parents(session, above, Parents::Container).await;
+                    let made = ensure_parents(session, above, ParentKind::Container).await;
                     if let Err(error) = made {
                         self.context.after(session, error).await?;
                     }

@@ -76,7 +76,7 @@ pub(super) struct RoundNode {
 /// The end of a round: nobody is inside any more. The same for all members that left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Left {
+pub struct RoundEnd {
     /// Number of members that did not leave but were lost: crashed, dropped, or their session
     /// expired. Always 0 in the layout shared with Curator and kazoo, which cannot distinguish
     /// them.

@@ -10,9 +10,9 @@ use baton_client::{Acl, CleanupError, Client, CreateMode, Data, Op, Session};
 use bytes::Bytes;
 
 use super::BarrierError;
-use super::context::{BarrierContext, Halt};
+use super::context::{AttemptFailure, BarrierContext};
 use crate::kind::Kind;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
 
@@ -92,7 +92,7 @@ impl Barrier {
                         }
                         Outcome::Refused(error) if error.is_no_node() => {
                             let above = baton_proto::path::parent(path);
-                            let made = ensure_parents(&session, above, Parents::Container).await;
+                            let made = ensure_parents(&session, above, ParentKind::Container).await;
                             if let Err(error) = made {
                                 self.context.after(&session, error).await?;
                             }
@@ -136,13 +136,13 @@ impl Barrier {
                         source,
                     }
                     .into()),
-                    Err(_) => Err(Halt::Again),
+                    Err(_) => Err(AttemptFailure::Again),
                 }
             })
             .await
     }
 
-    /// Whether the gate is closed.
+    /// Returns whether the gate is closed.
     ///
     /// # Errors
     /// [`BarrierError`] where it cannot be found out.

@@ -12,7 +12,7 @@ pub(super) type Nodes = BTreeMap<Arc<str>, CachedNode>;
 
 /// Nodes that were read since the last state was shown.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct ViewDraft {
     /// Nodes by path; `None` for a node that is not there.
     read: BTreeMap<Arc<str>, Option<CachedNode>>,
     /// Those of them that may not be read, and count as not there.
@@ -49,7 +49,7 @@ impl Size {
     }
 }
 
-impl Draft {
+impl ViewDraft {
     /// A draft of the whole subtree, to be read anew.
     pub(super) fn whole() -> Self {
         Self {
@@ -182,7 +182,7 @@ mod tests {
         #[test]
         fn h82_the_difference_leads_from_one_state_to_the_other(before in trees(), after in trees()) {
             for whole in [true, false] {
-                let mut draft = if whole { Draft::whole() } else { Draft::default() };
+                let mut draft = if whole { ViewDraft::whole() } else { ViewDraft::default() };
                 for path in before.keys().chain(after.keys()) {
                     if !whole || after.contains_key(path) {
                         draft.put(path, after.get(path).cloned());

@@ -1,9 +1,9 @@
-//! Why a cache is not up to date.
+//! Reason why a cache is not up to date.
 
 use crate::common_error::{CommonError, RecipeError, recipe_error};
 
 recipe_error! {
-    /// Why a cache could not be made, or is not up to date just now.
+    /// Reason why a cache could not be made, or is not up to date just now.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum CacheError {
@@ -20,7 +20,7 @@ recipe_error! {
             path: String,
             /// Its name.
             option: &'static str,
-            /// What it was set to.
+            /// The rejected value.
             value: usize,
             /// The most that it can be.
             most: usize,

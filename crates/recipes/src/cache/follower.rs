@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use baton_client::{
-    AddWatchMode, Applied, Client, ConnectError, Error, EventKind, PersistentEvent,
-    PersistentWatch, Session, State, StateStream, path,
+    AddWatchMode, Client, ConnectError, Error, EventKind, PersistentEvent, PersistentWatch,
+    Session, State, StateStream, WithZxid, path,
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::draft::Draft;
+use super::draft::ViewDraft;
 use super::error::CacheError;
 use super::state::{CacheState, CacheStatus};
 use super::view::CachedNode;
@@ -34,15 +34,15 @@ const ROUNDS: u32 = 32;
 pub(super) type CatchUp = oneshot::Sender<i64>;
 
 /// Ends the cache when its task does, however it does.
-struct Ending(Arc<CacheState>);
+struct StopOnDrop(Arc<CacheState>);
 
-impl Drop for Ending {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
-/// Why an attempt came to an end.
+/// Reason why an attempt came to an end.
 enum FollowError {
     /// Another session goes on.
     SessionOver,
@@ -52,7 +52,7 @@ enum FollowError {
 }
 
 pub(super) async fn run(state: Arc<CacheState>, client: Client, mut asks: mpsc::Receiver<CatchUp>) {
-    let _ending = Ending(Arc::clone(&state));
+    let _ending = StopOnDrop(Arc::clone(&state));
     let mut backoff = Backoff::default();
     let mut attempts = 0;
     let mut waiting = Vec::new();
@@ -114,7 +114,7 @@ struct Follower<'a> {
     shown: bool,
 }
 
-type Dirty = BTreeSet<Arc<str>>;
+type ChangedPaths = BTreeSet<Arc<str>>;
 
 impl Follower<'_> {
     async fn follow(&mut self) -> FollowError {
@@ -128,7 +128,7 @@ impl Follower<'_> {
             }
         };
         let mut whole = true;
-        let mut dirty = Dirty::new();
+        let mut dirty = ChangedPaths::new();
         loop {
             let step = async {
                 whole = self.read_until_quiet(whole, &mut watch, &mut dirty).await?;
@@ -151,9 +151,9 @@ impl Follower<'_> {
         &mut self,
         whole: bool,
         watch: &mut PersistentWatch,
-        dirty: &mut Dirty,
+        dirty: &mut ChangedPaths,
     ) -> Result<bool, FollowError> {
-        let mut draft = Draft::default();
+        let mut draft = ViewDraft::default();
         // Every change up to `latest` is read or dirty; every one up to `settled` is read.
         let mut latest = self.state.snapshot().as_of();
         let mut settled = latest;
@@ -164,7 +164,7 @@ impl Follower<'_> {
         }
         if whole {
             dirty.clear();
-            draft = Draft::whole();
+            draft = ViewDraft::whole();
             latest = self.read_subtree(&mut draft).await?.max(latest);
         }
         for round in 0.. {
@@ -193,7 +193,7 @@ impl Follower<'_> {
     async fn wait(
         &mut self,
         watch: &mut PersistentWatch,
-        dirty: &mut Dirty,
+        dirty: &mut ChangedPaths,
     ) -> Result<bool, FollowError> {
         loop {
             tokio::select! {
@@ -230,7 +230,7 @@ impl Follower<'_> {
     }
 
     /// Takes what has been reported. `true` where reports were missed.
-    fn drain(&self, watch: &mut PersistentWatch, dirty: &mut Dirty) -> bool {
+    fn drain(&self, watch: &mut PersistentWatch, dirty: &mut ChangedPaths) -> bool {
         let mut missed = false;
         while let Some(event) = watch.try_next() {
             missed |= self.note(event, dirty);
@@ -238,7 +238,7 @@ impl Follower<'_> {
         missed
     }
 
-    fn note(&self, event: PersistentEvent, dirty: &mut Dirty) -> bool {
+    fn note(&self, event: PersistentEvent, dirty: &mut ChangedPaths) -> bool {
         let PersistentEvent::Change(event) = event else {
             return true;
         };
@@ -266,7 +266,7 @@ impl Follower<'_> {
     }
 
     /// Reads the whole subtree, level by level. Returns the zxid of the last answer.
-    async fn read_subtree(&mut self, draft: &mut Draft) -> Result<i64, FollowError> {
+    async fn read_subtree(&mut self, draft: &mut ViewDraft) -> Result<i64, FollowError> {
         let mut zxid = 0;
         let mut level = vec![Arc::clone(&self.state.path)];
         for depth in 0.. {
@@ -284,7 +284,7 @@ impl Follower<'_> {
     async fn read(
         &mut self,
         paths: &[Arc<str>],
-        draft: &mut Draft,
+        draft: &mut ViewDraft,
     ) -> Result<(i64, Vec<Arc<str>>), FollowError> {
         let mut zxid = 0;
         let mut with_children = Vec::new();
@@ -346,7 +346,7 @@ impl Follower<'_> {
         Ok(found)
     }
 
-    /// Whether this node may stay unread.
+    /// Returns whether this node may stay unread.
     fn passes_over(&self, path: &str) -> bool {
         self.state.limits.passes_over && *path != *self.state.path
     }
@@ -391,7 +391,7 @@ impl Follower<'_> {
 }
 
 /// An answer with its zxid, "no such node" being one.
-fn read_or_absent<T>(answer: Result<Applied<T>, Error>) -> Result<(Option<T>, i64), Error> {
+fn read_or_absent<T>(answer: Result<WithZxid<T>, Error>) -> Result<(Option<T>, i64), Error> {
     match answer {
         Ok(applied) => Ok((Some(applied.value), applied.zxid)),
         Err(error) if error.is_no_node() => Ok((None, error.zxid().unwrap_or(0))),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 
-use super::draft::{Draft, Size};
+use super::draft::{Size, ViewDraft};
 use super::error::CacheError;
 use super::view::{CacheEvent, Snapshot, Update};
 
@@ -30,7 +30,7 @@ pub enum CacheStatus {
         error: CacheError,
         /// Number of attempts in a row that have failed.
         attempts: u32,
-        /// When the next one comes.
+        /// Time at which the next one comes.
         pause: Duration,
     },
     /// Stopped for good.
@@ -87,7 +87,7 @@ impl CacheState {
         self.state().snapshot.clone()
     }
 
-    /// Whether the tree has been read at least once.
+    /// Returns whether the tree has been read at least once.
     pub(super) fn is_read(&self) -> bool {
         self.state().snapshot.as_of != 0
     }
@@ -102,8 +102,8 @@ impl CacheState {
         });
     }
 
-    /// Whether the view with `draft` in it would break the limits.
-    pub(super) fn check_size(&self, draft: &Draft) -> Result<(), CacheError> {
+    /// Returns whether the view with `draft` in it would break the limits.
+    pub(super) fn check_size(&self, draft: &ViewDraft) -> Result<(), CacheError> {
         let state = self.state();
         let size = draft.size(&state.snapshot.nodes, state.size);
         if size.nodes > self.limits.nodes || size.bytes > self.limits.bytes {
@@ -121,7 +121,7 @@ impl CacheState {
     }
 
     /// Shows what was read, and sends the difference.
-    pub(super) fn show(&self, mut draft: Draft, as_of: i64, exact: bool) {
+    pub(super) fn show(&self, mut draft: ViewDraft, as_of: i64, exact: bool) {
         {
             let mut state = self.state();
             let size = draft.size(&state.snapshot.nodes, state.size);

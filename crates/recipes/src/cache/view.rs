@@ -34,8 +34,8 @@ impl Snapshot {
         self.as_of
     }
 
-    /// Whether it is the tree as it was at one instant. Only where changes follow each other
-    /// without a pause for many rounds of reading it is not: some nodes are newer then than
+    /// Returns whether it is the tree as it was at one instant. Only where changes follow each
+    /// other without a pause for many rounds of reading it is not: some nodes are newer then than
     /// [`Snapshot::as_of`] says.
     #[must_use]
     pub fn is_exact(&self) -> bool {
@@ -81,7 +81,7 @@ impl Snapshot {
         self.nodes.len()
     }
 
-    /// Whether there is no node, not even the root of the subtree.
+    /// Returns whether there is no node, not even the root of the subtree.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

@@ -1,4 +1,4 @@
-//! Why a leader went, as far as observers can know it.
+//! Reason why a leader went, as far as observers can know it.
 //!
 //! Owns the watches for its markers. A leader that resigns, and a process that deposes one, creates
 //! and deletes a marker node beside the offer in the very change that deletes the offer; nobody
@@ -10,7 +10,7 @@ use baton_client::{Error, EventKind, Op, Session, State, Watch};
 use super::Leader;
 use crate::wait_queue::{release_marker, signal};
 
-/// Why a leader went.
+/// Reason why a leader went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
@@ -95,12 +95,12 @@ impl DepartureWatches {
         Ok(departure_watches)
     }
 
-    /// Whether these are for this leader.
+    /// Returns whether these are for this leader.
     pub(super) fn are_of(&self, leader: Option<&Leader>) -> bool {
         leader.is_some_and(|leader| (leader.token, &leader.node) == (self.of.0, &self.of.1))
     }
 
-    /// Whether they were set on the present connection, so that nothing was missed since.
+    /// Returns whether they were set on the present connection, so that nothing was missed since.
     pub(super) fn is_current(&self) -> bool {
         self.connection == self.session.state() && self.connection.is_connected()
     }
@@ -126,8 +126,8 @@ impl DepartureWatches {
         }
     }
 
-    /// Why the leader went, now that its offer was seen to be gone; `end` is the number of the
-    /// change that it went by, where the server has reported it.
+    /// Returns why the leader went, now that its offer was seen to be gone; `end` is the number of
+    /// the change that it went by, where the server has reported it.
     ///
     /// On one connection notifications come in order: a marker made before the end, or with it, has
     /// been reported by now. A node that somebody else has made at the marker's path is

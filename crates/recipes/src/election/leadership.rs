@@ -22,18 +22,18 @@ use crate::guard::{Guard, ReleaseError};
 pub struct Leadership {
     term: Term,
     // Dropped in this order.
-    _stopping: Stopping,
+    _stopping: AnnounceStopStart,
     guard: Guard,
-    _stopped: Stopped,
+    _stopped: AnnounceStopComplete,
 }
 
 impl Leadership {
     pub(super) fn new(guard: Guard, term: Term, participant: Arc<Participant>) -> Self {
         Self {
             term,
-            _stopping: Stopping(Arc::clone(&participant)),
+            _stopping: AnnounceStopStart(Arc::clone(&participant)),
             guard,
-            _stopped: Stopped(participant),
+            _stopped: AnnounceStopComplete(participant),
         }
     }
 
@@ -71,18 +71,18 @@ impl Deref for Leadership {
 }
 
 #[derive(Debug)]
-struct Stopping(Arc<Participant>);
+struct AnnounceStopStart(Arc<Participant>);
 
-impl Drop for Stopping {
+impl Drop for AnnounceStopStart {
     fn drop(&mut self) {
         self.0.announcer.announce(&Stage::StopStart);
     }
 }
 
 #[derive(Debug)]
-struct Stopped(Arc<Participant>);
+struct AnnounceStopComplete(Arc<Participant>);
 
-impl Drop for Stopped {
+impl Drop for AnnounceStopComplete {
     fn drop(&mut self) {
         *self.0.stepped_down() = Some(Instant::now());
         self.0.announcer.announce(&Stage::StopComplete);

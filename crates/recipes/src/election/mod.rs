@@ -243,7 +243,7 @@ impl LeaderElection {
 
     /// `None` where somebody else leads and that is not waited for.
     async fn run(&self, mode: AcquireMode) -> Result<Option<Leadership>, ElectionError> {
-        let entered = Entered::new(&self.participant);
+        let entered = AnnounceEndOnDrop::new(&self.participant);
         let span = spans::campaign(self.path());
         match self.elect(mode).instrument(span.clone()).await {
             Ok(Some((guard, term))) => {
@@ -436,9 +436,9 @@ impl LeaderElection {
 }
 
 /// A campaign under way: announces its end if it is dropped.
-struct Entered<'a>(Option<&'a Participant>);
+struct AnnounceEndOnDrop<'a>(Option<&'a Participant>);
 
-impl<'a> Entered<'a> {
+impl<'a> AnnounceEndOnDrop<'a> {
     fn new(participant: &'a Participant) -> Self {
         participant.announcer.announce(&Stage::Start);
         Self(Some(participant))
@@ -449,7 +449,7 @@ impl<'a> Entered<'a> {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for AnnounceEndOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(participant) = self.0 {
             participant.announcer.announce(&Stage::StopStart);

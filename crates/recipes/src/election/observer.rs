@@ -35,7 +35,7 @@ pub struct Observer {
     departure_watches: Option<DepartureWatches>,
     /// The change that its offer went by, where the watch has reported that.
     end: Option<i64>,
-    /// Why the leader reported last has gone, as soon as that is known.
+    /// Reason why the leader reported last has gone, as soon as that is known.
     gone: Option<Departure>,
     departure: Option<Departure>,
 }
@@ -65,8 +65,8 @@ impl Observer {
         self
     }
 
-    /// Why the leader that was reported before the last one went. `None` where there was none
-    /// before, or it was not asked for.
+    /// Returns why the leader that was reported before the last one went. `None` where there was
+    /// none before, or it was not asked for.
     #[must_use]
     pub fn departure(&self) -> Option<Departure> {
         self.departure

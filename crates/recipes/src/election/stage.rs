@@ -51,7 +51,7 @@ pub enum Stage {
     },
     /// The election cannot go on for this participant.
     Failed {
-        /// Why, on one line.
+        /// Reason why, on one line.
         reason: String,
     },
     /// It is about to withdraw. If it led, it stops taking itself for the leader before its offer

@@ -73,9 +73,9 @@ mod tests {
 
     /// A clock that does not move, and wakes nobody.
     #[derive(Debug)]
-    struct Still(BootInstant);
+    struct FrozenClock(BootInstant);
 
-    impl Clock for Still {
+    impl Clock for FrozenClock {
         fn now(&self) -> BootInstant {
             self.0
         }
@@ -89,7 +89,7 @@ mod tests {
     fn h67_the_time_of_a_claim_has_passed_at_its_end_and_not_a_nanosecond_before() {
         let until = ClaimDeadline::new(BootInstant::from_nanos(5), Some(Duration::from_nanos(100)));
         let has_passed = |at| {
-            let clock: Arc<dyn Clock> = Arc::new(Still(BootInstant::from_nanos(at)));
+            let clock: Arc<dyn Clock> = Arc::new(FrozenClock(BootInstant::from_nanos(at)));
             let passed = pin!(until.passed(&clock));
             let mut context = Context::from_waker(Waker::noop());
             passed.poll(&mut context).is_ready()

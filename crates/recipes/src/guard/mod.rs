@@ -4,7 +4,7 @@
 //!   the work when it no longer is, [`token`](Guard::token) is its fencing token.
 //! - [`GuardStatus`]: the same answers for code that does not own the guard.
 //! - [`Txn`]: changes of the tree that apply only while the guard holds.
-//! - [`Releasing`]: a release under way. [`LostReason`]: why a guard has ended.
+//! - [`PendingRelease`]: a release under way. [`LostReason`]: why a guard has ended.
 
 // Owns when a grant stops being true: at the first of lease end, own node gone, session lost,
 // released. Its answer needs no event to have been delivered first (H25). It must never outlive
@@ -40,9 +40,9 @@ use std::time::Duration;
 use tracing::{Instrument, Span};
 
 pub use crate::lost_reason::LostReason;
-pub use releasing::{ReleaseError, Releasing};
+pub use releasing::{PendingRelease, ReleaseError};
 pub use status::GuardStatus;
-pub use txn::{Committed, Txn, TxnError};
+pub use txn::{CommittedTxn, Txn, TxnError};
 
 /// Proof of holding a lock: [`Guard::check`] says, at any instant and without waiting, whether the
 /// lock is still held.
@@ -121,8 +121,8 @@ impl Guard {
         self.state.begin_hold(acquiring);
     }
 
-    /// Whether the lock is held, at this instant, by our own clock. Never waits, and needs no event
-    /// to have arrived.
+    /// Returns whether the lock is held, at this instant, by our own clock. Never waits, and needs
+    /// no event to have arrived.
     ///
     /// # Errors
     /// Why it is not; from then on for ever.
@@ -156,8 +156,9 @@ impl Guard {
         self.state.token()
     }
 
-    /// Whether somebody has asked for the lock back, by writing Curator's `__REVOKE__` to its node.
-    /// The lock stays held: it is for the holder to finish what it does and release. Never waits.
+    /// Returns whether somebody has asked for the lock back, by writing Curator's `__REVOKE__` to
+    /// its node. The lock stays held: it is for the holder to finish what it does and release.
+    /// Never waits.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.state.is_asked_back()
@@ -288,8 +289,8 @@ impl Guard {
     /// # Errors
     /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::Unknown`] where no
     /// server has confirmed: the delete is then repeated in the background until one does or the
-    /// session ends, which [`Releasing::confirmed`] awaits.
-    pub fn release(mut self) -> Releasing {
+    /// session ends, which [`PendingRelease::confirmed`] awaits.
+    pub fn release(mut self) -> PendingRelease {
         self.end()
     }
 
@@ -299,17 +300,17 @@ impl Guard {
     ///
     /// # Errors
     /// As [`Guard::release`].
-    pub fn abandon(mut self) -> Releasing {
+    pub fn abandon(mut self) -> PendingRelease {
         for node in &mut self.nodes {
             node.signal_nothing();
         }
         self.end()
     }
 
-    fn end(&mut self) -> Releasing {
+    fn end(&mut self) -> PendingRelease {
         let before = self.state.end_and_see(LostReason::Released);
         let nodes = std::mem::take(&mut self.nodes);
-        Releasing::new(nodes, before, &self.state)
+        PendingRelease::new(nodes, before, &self.state)
     }
 }
 

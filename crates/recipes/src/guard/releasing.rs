@@ -65,10 +65,10 @@ impl RecipeError for ReleaseError {
     }
 }
 
-/// A release that is on its way. Await it for the first answer, or [`Releasing::confirmed`] for
+/// A release that is on its way. Await it for the first answer, or [`PendingRelease::confirmed`] for
 /// certainty; dropping it changes nothing, so it need not be used.
 #[derive(Debug)]
-pub struct Releasing {
+pub struct PendingRelease {
     /// Deletions that are not answered yet.
     deletions: Vec<(String, Deletion)>,
     /// The first error so far.
@@ -76,7 +76,7 @@ pub struct Releasing {
     span: Span,
 }
 
-impl Releasing {
+impl PendingRelease {
     /// Nothing to delete: others hold on to what was held until now, or had ended `before`.
     pub(crate) fn of_none(node: String, before: Result<(), LostReason>) -> Self {
         Self {
@@ -174,7 +174,7 @@ impl Releasing {
     }
 }
 
-impl Future for Releasing {
+impl Future for PendingRelease {
     type Output = Result<(), ReleaseError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -144,7 +144,7 @@ impl GuardState {
         self.keeps_nodes.store(true, Ordering::Release);
     }
 
-    /// Whether it is the caller's to delete the nodes: of all who ask, the first.
+    /// Returns whether it is the caller's to delete the nodes: of all who ask, the first.
     pub(crate) fn take_over_removal(&self) -> bool {
         !self.removing.swap(true, Ordering::AcqRel)
     }

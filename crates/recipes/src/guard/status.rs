@@ -49,7 +49,7 @@ impl fmt::Display for GuardStatus {
 impl Serialize for GuardStatus {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Printed {
+        struct StatusJson {
             held: bool,
             #[serde(serialize_with = "crate::rendering::milliseconds")]
             remaining_ms: Option<Duration>,
@@ -57,7 +57,7 @@ impl Serialize for GuardStatus {
             reason: Option<LostReason>,
         }
         let reason = self.check().err();
-        let printed = Printed {
+        let printed = StatusJson {
             held: reason.is_none(),
             remaining_ms: Some(self.remaining()),
             reason,

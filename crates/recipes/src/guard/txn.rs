@@ -41,11 +41,11 @@ pub struct Txn<'g> {
 
 /// A set of changes that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedTxn {
     results: Option<Vec<OpResult>>,
 }
 
-impl Committed {
+impl CommittedTxn {
     /// The first `own` of the results are those of our own checks.
     fn new(results: Option<Vec<OpResult>>, own: usize) -> Self {
         let results = results.map(|results| results.into_iter().skip(own).collect());
@@ -98,7 +98,7 @@ pub enum TxnError {
     Unknown {
         /// Full path of the lock node.
         node: String,
-        /// Why there is no answer.
+        /// Reason why there is no answer.
         r#source: Error,
     },
 }
@@ -173,7 +173,7 @@ impl<'g> Txn<'g> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub async fn commit(self) -> Result<Committed, TxnError> {
+    pub async fn commit(self) -> Result<CommittedTxn, TxnError> {
         let session = self.state.session();
         let beside = baton_proto::path::parent(self.state.path());
         loop {
@@ -181,7 +181,7 @@ impl<'g> Txn<'g> {
             let parts = self.parts.clone();
             let (outcome, results) = self.state.receipts().transact(session, beside, parts).await;
             return match outcome {
-                Outcome::Applied => Ok(Committed::new(results, self.own)),
+                Outcome::Applied => Ok(CommittedTxn::new(results, self.own)),
                 Outcome::NotApplied => continue,
                 // The receipt is the first part.
                 Outcome::Refused(error) => Err(self.refused(error, 1)),

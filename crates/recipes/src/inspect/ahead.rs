@@ -17,7 +17,7 @@ use crate::wait_queue::order::{self, SequentialChild};
 /// The part of a wait queue before one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Ahead {
+pub struct WaitersAhead {
     /// The holder, the first of several. `None` for a node that holds itself, and where the holder
     /// could not be read.
     pub holder: Option<LockNode>,
@@ -37,13 +37,17 @@ impl Inspector {
     ///
     /// # Errors
     /// [`InspectError`].
-    pub async fn ahead(&self, path: &str, node: &str) -> Result<Option<Ahead>, InspectError> {
+    pub async fn ahead(
+        &self,
+        path: &str,
+        node: &str,
+    ) -> Result<Option<WaitersAhead>, InspectError> {
         self.run(|session| async move { read(&session, path, node).await })
             .await
     }
 }
 
-async fn read(session: &Session, path: &str, node: &str) -> Result<Option<Ahead>, Error> {
+async fn read(session: &Session, path: &str, node: &str) -> Result<Option<WaitersAhead>, Error> {
     let dir = parent(node);
     let is_semaphore = dir != path;
     let leases = join(path, LEASES);
@@ -74,7 +78,7 @@ async fn read(session: &Session, path: &str, node: &str) -> Result<Option<Ahead>
         };
         let permits = Children::of_permits(&leases, names).candidates;
         let permits = in_order(session, &leases, permits).await?;
-        return Ok(Some(Ahead {
+        return Ok(Some(WaitersAhead {
             holder: first(session, permits).await?,
             position: at + 1,
             waiting: queue.len(),
@@ -90,7 +94,7 @@ async fn read(session: &Session, path: &str, node: &str) -> Result<Option<Ahead>
         0 => None,
         _ => first(session, queue).await?,
     };
-    Ok(Some(Ahead {
+    Ok(Some(WaitersAhead {
         holder,
         position,
         waiting,

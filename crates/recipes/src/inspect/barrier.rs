@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::error::InspectError;
 use super::inspector::Inspector;
-use super::node_info::{NodeInfo, Unreadable, children, data, read_all, readable};
+use super::node_info::{NodeInfo, UnreadableNode, children, data, read_all, readable};
 use crate::barrier::{
     BarrierLayout, Count, DONE_PREFIX, MEMBER_PREFIX, Newest, Phase, READY, Round, round_name,
 };
@@ -67,7 +67,7 @@ pub struct DoubleBarrierSnapshot {
     pub members: Vec<NodeInfo>,
     /// The members' nodes that this client may not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableNode>,
 }
 
 /// A countdown latch, as it was read.

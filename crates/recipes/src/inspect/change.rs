@@ -13,7 +13,7 @@ use crate::retry;
 use crate::wait_queue::RELEASE_REQUEST;
 
 /// The state of a node since it was seen.
-enum Since {
+enum NodeChange {
     /// It is as it was.
     Same,
     /// It was written to: once, or more often.
@@ -59,11 +59,11 @@ async fn ask(session: &Session, node: &LockNode) -> Result<bool, Error> {
     let mut is_unresolved = false;
     loop {
         match since(session, node).await? {
-            Since::Same => {}
-            Since::Written { by_one: true } if is_unresolved => {
+            NodeChange::Same => {}
+            NodeChange::Written { by_one: true } if is_unresolved => {
                 return is_asked(session, node).await;
             }
-            Since::Written { .. } | Since::Gone => return Ok(false),
+            NodeChange::Written { .. } | NodeChange::Gone => return Ok(false),
         }
         let set = session.set_data(path, RELEASE_REQUEST, Some(node.info.version));
         match set.await {
@@ -82,9 +82,9 @@ async fn delete(session: &Session, node: &LockNode) -> Result<bool, Error> {
     let mut is_unresolved = false;
     loop {
         match since(session, node).await? {
-            Since::Same => {}
-            Since::Gone => return Ok(is_unresolved),
-            Since::Written { .. } => return Ok(false),
+            NodeChange::Same => {}
+            NodeChange::Gone => return Ok(is_unresolved),
+            NodeChange::Written { .. } => return Ok(false),
         }
         let delete = session.multi(&[Op::delete(path, Some(node.info.version))]);
         match delete.await {
@@ -99,7 +99,7 @@ async fn delete(session: &Session, node: &LockNode) -> Result<bool, Error> {
 }
 
 /// Returns what has become of a node since it was seen, from a server that has caught up.
-async fn since(session: &Session, node: &LockNode) -> Result<Since, Error> {
+async fn since(session: &Session, node: &LockNode) -> Result<NodeChange, Error> {
     let path = &*node.info.path;
     let read = retry::read(session, || {
         session.read_latest(path, |session| session.exists(path))
@@ -107,15 +107,15 @@ async fn since(session: &Session, node: &LockNode) -> Result<Since, Error> {
     Ok(match read.await? {
         Some(Stat { czxid, version, .. }) if czxid == node.info.czxid => {
             match version.wrapping_sub(node.info.version) {
-                0 => Since::Same,
-                times => Since::Written { by_one: times == 1 },
+                0 => NodeChange::Same,
+                times => NodeChange::Written { by_one: times == 1 },
             }
         }
-        _ => Since::Gone,
+        _ => NodeChange::Gone,
     })
 }
 
-/// Whether the node's data asks its holder to release.
+/// Returns whether the node's data asks its holder to release.
 async fn is_asked(session: &Session, node: &LockNode) -> Result<bool, Error> {
     let path = &*node.info.path;
     match retry::read(session, || session.get_data(path)).await {

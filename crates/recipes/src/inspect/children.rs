@@ -96,7 +96,7 @@ impl std::fmt::Display for NodeMode {
 pub struct ForeignChild {
     /// Full path.
     pub path: String,
-    /// Why it belongs to no wait queue.
+    /// Reason why it belongs to no wait queue.
     #[serde(serialize_with = "rendering::text")]
     pub why: Refusal,
 }

@@ -1,11 +1,11 @@
-//! Why something could not be read or changed.
+//! Reason why something could not be read or changed.
 
 use baton_client::{ConnectError, Error};
 
 use crate::common_error::{CommonError, RecipeError};
 use crate::work_queue::WorkError;
 
-/// Why an [`Inspector`](super::Inspector) failed.
+/// Reason why an [`Inspector`](super::Inspector) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
@@ -21,7 +21,8 @@ pub enum InspectError {
 }
 
 impl InspectError {
-    /// Whether the server refused because an ACL does not allow this client to read the node.
+    /// Returns whether the server refused because an ACL does not allow this client to read the
+    /// node.
     #[must_use]
     pub fn is_no_auth(&self) -> bool {
         matches!(self, Self::Client(error) if error.is_no_auth())

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::error::InspectError;
 use super::inspector::Inspector;
-use super::node_info::{NodeInfo, Unreadable, children, read_all};
+use super::node_info::{NodeInfo, UnreadableNode, children, read_all};
 use crate::membership::GroupLayout;
 use crate::rendering::OneLine;
 
@@ -43,7 +43,7 @@ pub struct GroupSnapshot {
     pub others: Vec<String>,
     /// The nodes that this client may not read. They may be members.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableNode>,
 }
 
 impl GroupSnapshot {

@@ -13,7 +13,7 @@ use super::children::{Candidate, Children, ForeignChild, NodeMode, Scheme};
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::lock_node::{LockNode, PlacedNode, read_in_order};
-use super::node_info::{NodeInfo, Unreadable, answer, children, readable};
+use super::node_info::{NodeInfo, UnreadableNode, answer, children, readable};
 use crate::naming::{Refusal, is_kazoo_lease};
 use crate::rendering::OneLine;
 use crate::semaphore::{LEASES, LOCKS};
@@ -71,7 +71,7 @@ pub struct LockSnapshot {
     pub others: Vec<String>,
     /// The nodes that this client may not read. One of them may come before all others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableNode>,
 }
 
 /// A child of a lock's directory below which there may be other locks.
@@ -167,20 +167,20 @@ impl LockSnapshot {
         (self.holders, self.waiters) = holders_and_waiters(nodes);
     }
 
-    /// Whether anybody holds or waits.
+    /// Returns whether anybody holds or waits.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.nodes().next().is_some()
     }
 
-    /// Whether all nodes could be read. Otherwise one that could not may hold.
+    /// Returns whether all nodes could be read. Otherwise one that could not may hold.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.unreadable.is_empty()
     }
 
-    /// Whether there are nodes of several naming schemes, which do not wait for one another: each
-    /// scheme has a holder of its own.
+    /// Returns whether there are nodes of several naming schemes, which do not wait for one
+    /// another: each scheme has a holder of its own.
     #[must_use]
     pub fn is_mixed(&self) -> bool {
         // Those who wait for permits have the names of a mutex.

@@ -9,7 +9,7 @@ use baton_client::{Data, Error, Session};
 use serde::Serialize;
 
 use super::children::{Candidate, NodeMode, Scheme};
-use super::node_info::{NodeInfo, Unreadable, read_all};
+use super::node_info::{NodeInfo, UnreadableNode, read_all};
 use crate::wait_queue::order::{self, SequentialChild};
 use crate::wait_queue::{is_release_request, kept_position};
 
@@ -77,7 +77,7 @@ pub(super) async fn read_in_order(
     session: &Session,
     candidates: &[Candidate],
     unowned: &mut Vec<NodeInfo>,
-    unreadable: &mut Vec<Unreadable>,
+    unreadable: &mut Vec<UnreadableNode>,
 ) -> Result<Vec<LockNode>, Error> {
     let paths: Vec<_> = candidates.iter().map(|child| child.path.clone()).collect();
     let read = read_all(session, &paths, unreadable, |at, data| {

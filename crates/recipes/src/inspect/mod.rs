@@ -83,7 +83,7 @@ mod waits;
 mod work_queue;
 
 pub use crate::queue::QueueKind;
-pub use ahead::Ahead;
+pub use ahead::WaitersAhead;
 pub use barrier::{DoubleBarrierSnapshot, LatchSnapshot, RoundPhase};
 pub use children::{ForeignChild, NodeMode, Scheme};
 pub use error::InspectError;
@@ -91,13 +91,13 @@ pub use group::{GroupMember, GroupSnapshot};
 pub use inspector::Inspector;
 pub use lock::{Folder, LockKind, LockSnapshot, semaphore_folders};
 pub use lock_node::LockNode;
-pub use node_info::{NodeInfo, Unreadable};
+pub use node_info::{NodeInfo, UnreadableNode};
 pub use queue::{ItemClaim, LockingQueueSnapshot, QueueSnapshot};
 pub use recognise::{
-    RoundInfo, Shape, beside, is_part_of_locking_queue, is_ready_mark, is_receipts, latch_in,
+    FolderKind, RoundInfo, beside, is_part_of_locking_queue, is_ready_mark, is_receipts, latch_in,
     locking_queue_folders, newest_round_in, oldest_items, recognise, round_in, sequence_number,
     term_in, term_path,
 };
 pub use role::{NodeRole, role};
-pub use waits::Wait;
+pub use waits::BlockedNode;
 pub use work_queue::WorkQueueSnapshot;

@@ -30,7 +30,7 @@ pub struct NodeInfo {
     /// The session that owns the node; 0 for a node that outlives its session.
     #[serde(rename = "session", serialize_with = "rendering::session_id")]
     pub session_id: i64,
-    /// When the node was created: milliseconds since 1970, by the server's clock.
+    /// Time at which the node was created: milliseconds since 1970, by the server's clock.
     pub since_ms: i64,
     /// The change that created the node.
     pub czxid: i64,
@@ -54,7 +54,7 @@ pub struct NodeInfo {
 /// A node that this client may not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Unreadable {
+pub struct UnreadableNode {
     /// Full path.
     pub path: String,
     /// The server's refusal.
@@ -128,7 +128,7 @@ impl std::fmt::Display for NodeInfo {
 pub(super) async fn read_all<T>(
     session: &Session,
     paths: &[String],
-    unreadable: &mut Vec<Unreadable>,
+    unreadable: &mut Vec<UnreadableNode>,
     make: impl Fn(usize, &Data) -> T,
 ) -> Result<Vec<T>, Error> {
     let read = |path: &str| session.get_data(path);
@@ -165,14 +165,14 @@ pub(super) async fn answer<T>(
 pub(super) fn readable<T>(
     path: &str,
     read: Result<T, Error>,
-    unreadable: &mut Vec<Unreadable>,
+    unreadable: &mut Vec<UnreadableNode>,
 ) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(error) if error.is_no_node() => Ok(None),
         Err(error) if error.is_no_auth() => {
             let path = path.to_owned();
-            unreadable.push(Unreadable { path, error });
+            unreadable.push(UnreadableNode { path, error });
             Ok(None)
         }
         Err(error) => Err(error),

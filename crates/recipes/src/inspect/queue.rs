@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::error::InspectError;
 use super::inspector::Inspector;
-use super::node_info::{NodeInfo, Unreadable, answer, children, read_all};
+use super::node_info::{NodeInfo, UnreadableNode, answer, children, read_all};
 use crate::queue::QueueKind;
 use crate::wait_queue::order::{self, SequentialChild};
 
@@ -57,7 +57,7 @@ pub struct LockingQueueSnapshot {
     pub claims: Vec<ItemClaim>,
     /// Claims that this client may not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableNode>,
 }
 
 impl Inspector {

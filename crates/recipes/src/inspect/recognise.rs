@@ -27,7 +27,7 @@ pub(super) const KAZOO_CLAIMS: &str = LOCKING_QUEUE[1];
 /// Kind of a folder of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Shape {
+pub enum FolderKind {
     /// The wait queue of a lock or an election: at least one child has the name of a waiter node.
     WaitQueue,
     /// A semaphore of Baton or Curator.
@@ -59,22 +59,22 @@ pub enum Shape {
 /// Where names of several recipes fit, the one with the more telling layout is meant. Children
 /// whose data is not known count with empty data.
 #[must_use]
-pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<Shape> {
+pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<FolderKind> {
     if let Some(capacity) = outside::capacity_in(data) {
-        return Some(Shape::WorkQueue { capacity });
+        return Some(FolderKind::WorkQueue { capacity });
     }
     if Count::from_bytes(data).is_some() {
-        return Some(Shape::Latch);
+        return Some(FolderKind::Latch);
     }
     if Newest::from_bytes(data).is_some() {
-        return Some(Shape::DoubleBarrier);
+        return Some(FolderKind::DoubleBarrier);
     }
     let has = |wanted: &str| children.iter().any(|(name, _)| *name == wanted);
     if has(LEASES) {
-        return Some(Shape::Semaphore);
+        return Some(FolderKind::Semaphore);
     }
     if LOCKING_QUEUE.into_iter().all(has) {
-        return Some(Shape::LockingQueue);
+        return Some(FolderKind::LockingQueue);
     }
     let is_owned = |data: &Data| data.stat.ephemeral_owner != 0;
     let is_waiter = |(name, data): &(&str, Data)| {
@@ -84,27 +84,27 @@ pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<Shape> {
                 .is_empty()
     };
     if children.iter().any(is_waiter) {
-        return Some(Shape::WaitQueue);
+        return Some(FolderKind::WaitQueue);
     }
     if permits_in(data).is_some() && children.iter().any(|(name, _)| is_kazoo_lease(name)) {
-        return Some(Shape::KazooSemaphore);
+        return Some(FolderKind::KazooSemaphore);
     }
     if let Some(layout) = children
         .iter()
         .find_map(|(name, _)| QueueLayout::of_item(name))
     {
-        return Some(Shape::Queue(layout));
+        return Some(FolderKind::Queue(layout));
     }
     if children.iter().any(|(_, data)| is_owned(data)) {
         return Some(if has(READY) {
-            Shape::DoubleBarrier
+            FolderKind::DoubleBarrier
         } else {
-            Shape::Members(GroupLayout::of_names(
+            FolderKind::Members(GroupLayout::of_names(
                 children.iter().map(|(name, _)| *name),
             ))
         });
     }
-    (children.is_empty() && Record::from_bytes(data).is_some()).then_some(Shape::Gate)
+    (children.is_empty() && Record::from_bytes(data).is_some()).then_some(FolderKind::Gate)
 }
 
 /// The number by which items of one folder are ordered by age.
@@ -147,7 +147,7 @@ pub fn oldest_items(names: &[String], most: usize) -> Option<Vec<String>> {
     Some(items.into_iter().map(|(_, name)| name.clone()).collect())
 }
 
-/// Whether a node of this name may be a part of kazoo's locking queue.
+/// Returns whether a node of this name may be a part of kazoo's locking queue.
 #[must_use]
 pub fn is_part_of_locking_queue(name: &str) -> bool {
     LOCKING_QUEUE.contains(&name)
@@ -159,7 +159,7 @@ pub fn locking_queue_folders(path: &str) -> [String; 2] {
     LOCKING_QUEUE.map(|name| baton_proto::path::join(path, name))
 }
 
-/// Whether `path` is a folder in which recipes of Baton keep the receipts of their changes.
+/// Returns whether `path` is a folder in which recipes of Baton keep the receipts of their changes.
 #[must_use]
 pub fn is_receipts(path: &str) -> bool {
     path.ends_with(RECEIPTS_SUFFIX)
@@ -231,7 +231,7 @@ pub fn latch_in(data: &[u8]) -> Option<(u32, u32)> {
     Count::from_bytes(data).map(|count| (count.latch_count, count.left))
 }
 
-/// Whether a child of a double barrier is no member's, but says that all have entered.
+/// Returns whether a child of a double barrier is no member's, but says that all have entered.
 #[must_use]
 pub fn is_ready_mark(name: &str) -> bool {
     name == READY
@@ -265,66 +265,66 @@ mod tests {
     fn a_folder_is_known_by_its_data_and_its_children() {
         let lock = "_c_5c1b0f54-6d3c-4f0b-9d0e-0a4b7d3f2e11-lock-0000000007";
         let lease = "5c1b0f546d3c4f0b9d0e0a4b7d3f2e11";
-        let members = Shape::Members(GroupLayout::Native);
+        let members = FolderKind::Members(GroupLayout::Native);
         for (data, children, expected) in [
             ("", vec![], None),
             ("", vec![child("config", 0)], None),
-            ("", vec![child(lock, 7)], Some(Shape::WaitQueue)),
+            ("", vec![child(lock, 7)], Some(FolderKind::WaitQueue)),
             // A folder that somebody named like a waiter node.
             ("", vec![child(lock, 0)], None),
-            ("3", vec![child("leases", 0)], Some(Shape::Semaphore)),
-            ("3", vec![child(lease, 7)], Some(Shape::KazooSemaphore)),
+            ("3", vec![child("leases", 0)], Some(FolderKind::Semaphore)),
+            ("3", vec![child(lease, 7)], Some(FolderKind::KazooSemaphore)),
             ("", vec![child(lease, 7)], Some(members)),
             (
                 "",
                 vec![child("qn-0000000001", 0)],
-                Some(Shape::Queue(QueueLayout::Recipes)),
+                Some(FolderKind::Queue(QueueLayout::Recipes)),
             ),
             (
                 "",
                 vec![child("queue-0000000001", 0)],
-                Some(Shape::Queue(QueueLayout::Curator)),
+                Some(FolderKind::Queue(QueueLayout::Curator)),
             ),
             (
                 "",
                 vec![child("queue-|12ab|0000000001", 0)],
-                Some(Shape::Queue(QueueLayout::Curator)),
+                Some(FolderKind::Queue(QueueLayout::Curator)),
             ),
             (
                 "",
                 vec![child("entries", 0), child("taken", 0)],
-                Some(Shape::LockingQueue),
+                Some(FolderKind::LockingQueue),
             ),
             (
                 r#"{"work_queue":1,"capacity":null}"#,
                 vec![child("items", 0)],
-                Some(Shape::WorkQueue { capacity: None }),
+                Some(FolderKind::WorkQueue { capacity: None }),
             ),
             (
                 r#"{"latch_count":3,"left":2}"#,
                 vec![child("done-a", 0)],
-                Some(Shape::Latch),
+                Some(FolderKind::Latch),
             ),
             (
                 r#"{"double_barrier_round":2}"#,
                 vec![],
-                Some(Shape::DoubleBarrier),
+                Some(FolderKind::DoubleBarrier),
             ),
             (
                 "",
                 vec![child("ready", 0), child("a", 7)],
-                Some(Shape::DoubleBarrier),
+                Some(FolderKind::DoubleBarrier),
             ),
             ("", vec![child("web-1", 7)], Some(members)),
             (
                 "",
                 vec![child("ab__party__", 7)],
-                Some(Shape::Members(GroupLayout::Party)),
+                Some(FolderKind::Members(GroupLayout::Party)),
             ),
             (
                 "",
                 vec![child("5c1b0f546d3c4f0b9d0e0a4b7d3f2e11-web", 7)],
-                Some(Shape::Members(GroupLayout::ShallowParty)),
+                Some(FolderKind::Members(GroupLayout::ShallowParty)),
             ),
         ] {
             let found = recognise(data.as_bytes(), &children);

@@ -10,7 +10,7 @@ use super::recognise::KAZOO_CLAIMS;
 use crate::naming::{self, Child, LockMode, NamingScheme};
 use crate::queue::QueueLayout;
 use crate::semaphore::LEASES;
-use crate::work_queue::outside::{Part, part_of_queue};
+use crate::work_queue::outside::{QueueNode, part_of_queue};
 
 /// Role of a node in a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +75,8 @@ pub fn role(path: &str, is_owned: bool) -> Option<NodeRole<'_>> {
             return None;
         }
         return match part_of_queue(path, false) {
-            Some((Part::Item, queue)) => Some(NodeRole::WorkItem { queue }),
-            Some((Part::DeadLetter, queue)) => Some(NodeRole::DeadLetter { queue }),
+            Some((QueueNode::Item, queue)) => Some(NodeRole::WorkItem { queue }),
+            Some((QueueNode::DeadLetter, queue)) => Some(NodeRole::DeadLetter { queue }),
             _ => QueueLayout::of_item(name).map(|_| NodeRole::QueueItem {
                 queue: parent(path),
             }),
@@ -90,7 +90,7 @@ pub fn role(path: &str, is_owned: bool) -> Option<NodeRole<'_>> {
             scheme: Scheme::Simple,
         });
     }
-    if let Some((Part::Claim, queue)) = part_of_queue(path, true) {
+    if let Some((QueueNode::Claim, queue)) = part_of_queue(path, true) {
         return Some(NodeRole::WorkClaim { queue });
     }
     if !last.is_ascii_digit() {

@@ -10,7 +10,7 @@ use super::lock_node::LockNode;
 /// A node that waits, and the nodes that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Wait<'a> {
+pub struct BlockedNode<'a> {
     /// The node that waits.
     pub waiter: &'a LockNode,
     /// The nearest nodes before it that block it.
@@ -27,14 +27,14 @@ impl LockSnapshot {
     /// a permit is free is not known. Those who wait for a node that all share
     /// ([`SimpleMutex`](crate::lock::SimpleMutex)) leave no trace.
     #[must_use]
-    pub fn waits(&self) -> Vec<Wait<'_>> {
+    pub fn waits(&self) -> Vec<BlockedNode<'_>> {
         match self.kind {
             LockKind::Semaphore => self.waits_for_permits(),
             LockKind::Lock | LockKind::ReadWrite | LockKind::Simple => self.waits_in_order(),
         }
     }
 
-    fn waits_for_permits(&self) -> Vec<Wait<'_>> {
+    fn waits_for_permits(&self) -> Vec<BlockedNode<'_>> {
         let taken = self.holders.len() + self.pending.len();
         let is_full = self
             .permits
@@ -44,7 +44,7 @@ impl LockSnapshot {
         };
         let mut waits = Vec::with_capacity(self.waiters.len());
         if is_full && !self.holders.is_empty() {
-            waits.push(Wait {
+            waits.push(BlockedNode {
                 waiter: first,
                 blockers: self.holders.iter().collect(),
                 any: true,
@@ -53,7 +53,7 @@ impl LockSnapshot {
         let mut before = first;
         for waiter in others {
             let blockers = vec![before];
-            waits.push(Wait {
+            waits.push(BlockedNode {
                 waiter,
                 blockers,
                 any: false,
@@ -63,7 +63,7 @@ impl LockSnapshot {
         waits
     }
 
-    fn waits_in_order(&self) -> Vec<Wait<'_>> {
+    fn waits_in_order(&self) -> Vec<BlockedNode<'_>> {
         // Holders and waiters of each scheme are in one order, and all holders come first.
         let mut waits = Vec::with_capacity(self.waiters.len());
         let mut schemes: Vec<_> = self.nodes().map(|node| node.scheme).collect();
@@ -89,7 +89,7 @@ impl LockSnapshot {
                     }
                 };
                 if !blockers.is_empty() {
-                    waits.push(Wait {
+                    waits.push(BlockedNode {
                         waiter: node,
                         blockers,
                         any: false,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::error::InspectError;
 use super::inspector::Inspector;
-use crate::work_queue::{ClaimInfo, DeadLetter, Depth, WorkQueue};
+use crate::work_queue::{ClaimInfo, DeadLetter, QueueDepth, WorkQueue};
 
 /// The most dead letters of a snapshot.
 const DEAD_LETTERS: usize = 100;
@@ -19,7 +19,7 @@ pub struct WorkQueueSnapshot {
     pub path: String,
     /// Depth of the queue.
     #[serde(flatten)]
-    pub depth: Depth,
+    pub depth: QueueDepth,
     /// The items that somebody works on, and who.
     pub claims: Vec<ClaimInfo>,
     /// The oldest dead letters, at most 100.

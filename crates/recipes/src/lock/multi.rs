@@ -15,11 +15,11 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
-use crate::guard::{Guard, GuardStatus, LostReason, Releasing, Txn};
+use crate::guard::{Guard, GuardStatus, LostReason, PendingRelease, Txn};
 use crate::naming::{Dialect, NamingScheme};
 use crate::record::Record;
 use crate::spans;
-use crate::time_limit::{WaitedFor, at_most};
+use crate::time_limit::{WaitReason, at_most};
 use crate::wait_queue::{
     self, DelayedUntil, GrantedNode, NewNode, OwnNodeWatch, Position, WaiterNode,
 };
@@ -135,7 +135,7 @@ impl MultiLock {
             .ok_or_else(|| LockError::TimedOut {
                 path: self.path_at(&at),
                 limit: Duration::ZERO,
-                waited_for: WaitedFor::Others { holder: None },
+                waited_for: WaitReason::Others { holder: None },
             })
     }
 
@@ -162,7 +162,7 @@ impl MultiLock {
             waited_for,
         };
         let Some(first) = self.locks.first() else {
-            return Err(timed_out(WaitedFor::Others { holder: None }));
+            return Err(timed_out(WaitReason::Others { holder: None }));
         };
         let acquired = at_most(
             limit,
@@ -171,7 +171,7 @@ impl MultiLock {
             timed_out,
         )
         .await?;
-        acquired.ok_or_else(|| timed_out(WaitedFor::Others { holder: None }))
+        acquired.ok_or_else(|| timed_out(WaitReason::Others { holder: None }))
     }
 
     fn path_at(&self, at: &AtomicUsize) -> String {
@@ -394,7 +394,7 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// Whether all locks are held, at this instant, by our own clock. Never waits.
+    /// Returns whether all locks are held, at this instant, by our own clock. Never waits.
     ///
     /// # Errors
     /// Why they are not; from then on for ever.
@@ -440,7 +440,8 @@ impl MultiGuard {
         self.guard.run(work).await
     }
 
-    /// Whether somebody has asked for one of the locks back: see [`Guard::revoke_requested`].
+    /// Returns whether somebody has asked for one of the locks back: see
+    /// [`Guard::revoke_requested`].
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.guard.revoke_requested()
@@ -454,7 +455,8 @@ impl MultiGuard {
         self.guard.on_revoke()
     }
 
-    /// Whether all locks are held, for those who do not have the guard: see [`Guard::status`].
+    /// Returns whether all locks are held, for those who do not have the guard: see
+    /// [`Guard::status`].
     #[must_use]
     pub fn status(&self) -> GuardStatus {
         self.guard.status()
@@ -477,7 +479,7 @@ impl MultiGuard {
     ///
     /// # Errors
     /// As [`Guard::release`].
-    pub fn release(self) -> Releasing {
+    pub fn release(self) -> PendingRelease {
         self.guard.release()
     }
 }

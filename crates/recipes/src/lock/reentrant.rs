@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::Mutex;
 use crate::acquire::LockError;
-use crate::guard::{Guard, Releasing};
+use crate::guard::{Guard, PendingRelease};
 use crate::naming::Dialect;
-use crate::time_limit::{WaitedFor, at_most};
+use crate::time_limit::{WaitReason, at_most};
 
 /// On whose behalf a [`ReentrantMutex`] is acquired: a request, a job, a thread of control,
 /// whatever the program says. Clones are the same owner.
@@ -65,14 +65,14 @@ impl std::fmt::Display for OwnerId {
 #[derive(Clone, Debug)]
 pub struct ReentrantMutex {
     mutex: Mutex,
-    owners: Arc<Owners>,
+    owners: Arc<OwnerTable>,
 }
 
 #[derive(Debug, Default)]
-struct Owners(StdMutex<HashMap<OwnerId, Arc<Slot>>>);
+struct OwnerTable(StdMutex<HashMap<OwnerId, Arc<OwnerSlot>>>);
 
 /// Hold of an owner. Locked while it acquires, so that its acquires come one after the other.
-type Slot = tokio::sync::Mutex<Weak<OwnerHold>>;
+type OwnerSlot = tokio::sync::Mutex<Weak<OwnerHold>>;
 
 #[derive(Debug)]
 struct OwnerHold {
@@ -83,17 +83,17 @@ struct OwnerHold {
 /// Takes the owner out of the table when it holds no more.
 #[derive(Debug)]
 struct Entry {
-    owners: Arc<Owners>,
+    owners: Arc<OwnerTable>,
     owner: OwnerId,
 }
 
-impl Owners {
-    fn table(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>>> {
+impl OwnerTable {
+    fn table(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<OwnerSlot>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lend(self: &Arc<Self>, owner: &OwnerId) -> Lent {
-        Lent {
+    fn lend(self: &Arc<Self>, owner: &OwnerId) -> ReentrantSlot {
+        ReentrantSlot {
             slot: Arc::clone(self.table().entry(owner.clone()).or_default()),
             owners: Arc::clone(self),
             owner: owner.clone(),
@@ -115,13 +115,13 @@ impl Owners {
 }
 
 /// An owner's slot, in hand to acquire.
-struct Lent {
-    slot: Arc<Slot>,
-    owners: Arc<Owners>,
+struct ReentrantSlot {
+    slot: Arc<OwnerSlot>,
+    owners: Arc<OwnerTable>,
     owner: OwnerId,
 }
 
-impl Drop for Lent {
+impl Drop for ReentrantSlot {
     fn drop(&mut self) {
         self.owners.tidy(&self.owner, 1);
     }
@@ -225,7 +225,7 @@ impl ReentrantMutex {
             mutex,
             owners: Arc::clone(&self.owners),
         };
-        let timed_out = |waited_for: WaitedFor| {
+        let timed_out = |waited_for: WaitReason| {
             let holder = progress.position().and_then(|position| position.head);
             LockError::TimedOut {
                 path: self.path().to_owned(),
@@ -294,12 +294,12 @@ impl ReentrantGuard {
     /// # Errors
     /// Those of [`Guard::release`]; where other holds remain, only
     /// [`ReleaseError::Lost`](crate::guard::ReleaseError::Lost).
-    pub fn release(self) -> Releasing {
+    pub fn release(self) -> PendingRelease {
         let before = self.held.guard.check();
         let node = self.held.guard.node().to_owned();
         match Arc::into_inner(self.held) {
             Some(last) => last.guard.release(),
-            None => Releasing::of_none(node, before),
+            None => PendingRelease::of_none(node, before),
         }
     }
 }
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_owner_that_holds_nothing_is_forgotten() {
-        let owners = Arc::new(Owners::default());
+        let owners = Arc::new(OwnerTable::default());
         let owner = OwnerId::from("request-7");
         let lent = owners.lend(&owner);
         let again = owners.lend(&owner);

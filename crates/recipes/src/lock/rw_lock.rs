@@ -10,7 +10,7 @@ use std::time::Duration;
 use baton_client::{Acl, Client};
 
 use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, WaitProgress};
-use crate::guard::{Guard, LostReason, Releasing};
+use crate::guard::{Guard, LostReason, PendingRelease};
 use crate::naming::{LockMode, NamingScheme, RwDialect};
 use crate::record::Record;
 use crate::time_limit::at_most;
@@ -236,7 +236,7 @@ pub struct WriteGuard {
 pub struct UpgradeRefused {
     /// The guard, as it was.
     pub guard: ReadGuard,
-    /// Why: [`LockError::WouldDeadlock`] where others read or wait.
+    /// The reason: [`LockError::WouldDeadlock`] where others read or wait.
     pub r#source: LockError,
 }
 
@@ -263,7 +263,7 @@ impl ReadGuard {
     }
 
     /// Releases the lock: see [`Guard::release`].
-    pub fn release(self) -> Releasing {
+    pub fn release(self) -> PendingRelease {
         self.guard.release()
     }
 
@@ -302,7 +302,7 @@ impl WriteGuard {
     }
 
     /// Releases the lock: see [`Guard::release`].
-    pub fn release(self) -> Releasing {
+    pub fn release(self) -> PendingRelease {
         self.guard.release()
     }
 

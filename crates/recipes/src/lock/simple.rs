@@ -16,11 +16,11 @@ use uuid::Uuid;
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::Guard;
 use crate::naming::{Child, Dialect, NamingScheme, Refusal};
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::record::Record;
 use crate::retry;
 use crate::spans;
-use crate::time_limit::{WaitedFor, at_most};
+use crate::time_limit::{WaitReason, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNode, until_gone};
 
 /// The name of the one node.
@@ -116,7 +116,7 @@ impl SimpleMutex {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
-        let timed_out = |waited_for: WaitedFor| LockError::TimedOut {
+        let timed_out = |waited_for: WaitReason| LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
             waited_for: waited_for.held_by(Some(self.node.to_string())),
@@ -183,7 +183,7 @@ impl SimpleMutex {
                 Ok(None) => {}
                 Err(error) if error.is_node_exists() => return Ok(None),
                 Err(error) if error.is_no_node() => {
-                    ensure_parents(session, &self.acquisition.path, Parents::Container).await?;
+                    ensure_parents(session, &self.acquisition.path, ParentKind::Container).await?;
                 }
                 Err(error) => retry::until_retryable(session, error).await?,
             }

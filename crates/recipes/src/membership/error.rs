@@ -1,10 +1,10 @@
-//! Why a member is not registered, or a group cannot be seen.
+//! Reason why a member is not registered, or a group cannot be seen.
 
 use crate::cache::CacheError;
 use crate::common_error::{CommonError, RecipeError, recipe_error};
 
 recipe_error! {
-    /// Why a member is not registered, or a group cannot be seen.
+    /// Reason why a member is not registered, or a group cannot be seen.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum MemberError {

@@ -14,19 +14,19 @@ use baton_client::{
 
 use super::error::MemberError;
 use super::layout;
-use super::node_control::{NodeControl, NodeState, Registered};
+use super::node_control::{ActiveRegistration, NodeControl, NodeState};
 use crate::background;
 use crate::backoff::Backoff;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::retry;
 
 /// Number of our own former sessions that are remembered: more than can be dying at once.
 const FORMER: usize = 64;
 
 /// Ends the registration when the task does, however it does.
-struct Ending(Arc<NodeControl>);
+struct EndOnDrop(Arc<NodeControl>);
 
-impl Drop for Ending {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.set_state(NodeState::Ended(closed(&self.0)), None);
     }
@@ -38,8 +38,8 @@ pub(super) fn closed(control: &NodeControl) -> MemberError {
     }
 }
 
-/// Why a session's part is over.
-enum End {
+/// Reason why a session's part is over.
+enum KeepEnd {
     /// The handle is closed, and the node gone.
     Stopped,
     /// Another session goes on.
@@ -50,8 +50,8 @@ enum End {
 }
 
 pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
-    let _ending = Ending(Arc::clone(&control));
-    let mut own = Own::default();
+    let _ending = EndOnDrop(Arc::clone(&control));
+    let mut own = OwnChanges::default();
     let mut backoff = Backoff::default();
     while !control.is_stopping() {
         let session = tokio::select! {
@@ -62,7 +62,7 @@ pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
         let error = match session {
             Ok(session) => {
                 let was_registered = own.registrations;
-                let keeper = Keeper {
+                let keeper = NodeKeeper {
                     control: &control,
                     session: &session,
                     own: &mut own,
@@ -73,18 +73,18 @@ pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
                     backoff.reset();
                 }
                 match end {
-                    End::Stopped => return,
-                    End::SessionOver => {
+                    KeepEnd::Stopped => return,
+                    KeepEnd::SessionOver => {
                         control.set_state(NodeState::Absent, None);
                         continue;
                     }
-                    End::Superseded(session_id) => {
+                    KeepEnd::Superseded(session_id) => {
                         let path = control.path.to_string();
                         let error = MemberError::Superseded { path, session_id };
                         control.set_state(NodeState::Ended(error), None);
                         return;
                     }
-                    End::Refused(error) => error,
+                    KeepEnd::Refused(error) => error,
                 }
             }
             Err(ConnectError::Closed) => return,
@@ -110,7 +110,7 @@ async fn stopped(control: &NodeControl) {
 
 /// Knowledge of this process about its own changes.
 #[derive(Default)]
-struct Own {
+struct OwnChanges {
     former_sessions: VecDeque<i64>,
     /// Number of times that the node was made ours.
     registrations: u64,
@@ -118,7 +118,7 @@ struct Own {
     written: Option<u64>,
 }
 
-impl Own {
+impl OwnChanges {
     fn remember(&mut self, session_id: i64) {
         if !self.former_sessions.contains(&session_id) {
             self.former_sessions.push_back(session_id);
@@ -129,16 +129,16 @@ impl Own {
     }
 }
 
-struct Keeper<'a> {
+struct NodeKeeper<'a> {
     control: &'a NodeControl,
     session: &'a Session,
-    own: &'a mut Own,
+    own: &'a mut OwnChanges,
 }
 
 type PendingRead = Pending<(Data, Watch)>;
 
-impl Keeper<'_> {
-    async fn run(mut self) -> End {
+impl NodeKeeper<'_> {
+    async fn run(mut self) -> KeepEnd {
         // The common case takes one round trip: nobody's node is there, ours is made and watched.
         let mut step = self.create().await;
         loop {
@@ -149,7 +149,7 @@ impl Keeper<'_> {
             step = match read.await {
                 Ok((found, watch)) => self.found(found, watch).await,
                 Err(error) if error.is_no_node() && self.control.is_stopping() => {
-                    return End::Stopped;
+                    return KeepEnd::Stopped;
                 }
                 Err(error) if error.is_no_node() => self.create().await,
                 Err(error) => self.after(error).await,
@@ -162,20 +162,20 @@ impl Keeper<'_> {
     }
 
     /// The node is there: somebody's.
-    async fn found(&mut self, found: Data, watch: Watch) -> Result<PendingRead, End> {
+    async fn found(&mut self, found: Data, watch: Watch) -> Result<PendingRead, KeepEnd> {
         let owner = found.stat.ephemeral_owner;
         if owner == self.session.id() {
             return self.ours(found, watch).await;
         }
         if self.control.is_stopping() {
-            return Err(End::Stopped);
+            return Err(KeepEnd::Stopped);
         }
         if self.own.former_sessions.contains(&owner) {
             return self.take_over(found).await;
         }
         if self.is_this_instance(&found) {
             if self.own.registrations > 0 {
-                return Err(End::Superseded(owner));
+                return Err(KeepEnd::Superseded(owner));
             }
             return self.take_over(found).await;
         }
@@ -189,7 +189,7 @@ impl Keeper<'_> {
         tokio::select! {
             biased;
             _ = watch => Ok(self.read()),
-            () = stopped(self.control) => Err(End::Stopped),
+            () = stopped(self.control) => Err(KeepEnd::Stopped),
         }
     }
 
@@ -199,7 +199,7 @@ impl Keeper<'_> {
     }
 
     /// The node is ours: waits until it is not, or is to be changed.
-    async fn ours(&mut self, found: Data, watch: Watch) -> Result<PendingRead, End> {
+    async fn ours(&mut self, found: Data, watch: Watch) -> Result<PendingRead, KeepEnd> {
         if self.control.is_stopping() {
             let deletion = self
                 .session
@@ -208,7 +208,7 @@ impl Keeper<'_> {
             if let Err(error) = deletion.await {
                 tracing::warn!(path = &*self.control.path, %error, "registration not deleted");
             }
-            return Err(End::Stopped);
+            return Err(KeepEnd::Stopped);
         }
         let wanted = self.control.wanted();
         if self.own.written != Some(wanted.revision) && found.data != wanted.data {
@@ -230,7 +230,7 @@ impl Keeper<'_> {
         }
         self.own.written = Some(wanted.revision);
         self.own.registrations += 1;
-        let registered = Registered {
+        let registered = ActiveRegistration {
             session_id: found.stat.ephemeral_owner,
             czxid: found.stat.czxid,
         };
@@ -245,14 +245,14 @@ impl Keeper<'_> {
                     }
                     Ok(self.read())
                 }
-                Err(_) => Err(End::SessionOver),
+                Err(_) => Err(KeepEnd::SessionOver),
             },
             () = self.control.changed.notified() => Ok(self.read()),
         }
     }
 
     /// Nobody's node is there: creates ours, and reads it with the same packet.
-    async fn create(&mut self) -> Result<PendingRead, End> {
+    async fn create(&mut self) -> Result<PendingRead, KeepEnd> {
         let wanted = self.control.wanted();
         self.own.written = None;
         let create = self
@@ -267,7 +267,7 @@ impl Keeper<'_> {
             Err(error) if error.is_node_exists() => Ok(read),
             Err(error) if error.is_no_node() => {
                 let above = path::parent(&self.control.path);
-                match ensure_parents(self.session, above, Parents::Container).await {
+                match ensure_parents(self.session, above, ParentKind::Container).await {
                     Ok(()) => Box::pin(self.create()).await,
                     Err(error) => self.after(error).await,
                 }
@@ -281,7 +281,7 @@ impl Keeper<'_> {
     /// The version distinguishes it from one that somebody made there meanwhile, unless that one
     /// was written as often; it would have to have our id as well, and be made within this round
     /// trip.
-    async fn take_over(&mut self, found: Data) -> Result<PendingRead, End> {
+    async fn take_over(&mut self, found: Data) -> Result<PendingRead, KeepEnd> {
         let wanted = self.control.wanted();
         self.own.written = None;
         let path = &*self.control.path;
@@ -309,17 +309,17 @@ impl Keeper<'_> {
     }
 
     /// Reads again once that makes sense: what is found then shows what was perhaps applied.
-    async fn after(&mut self, error: Error) -> Result<PendingRead, End> {
+    async fn after(&mut self, error: Error) -> Result<PendingRead, KeepEnd> {
         if self.session.state().is_final() {
-            return Err(End::SessionOver);
+            return Err(KeepEnd::SessionOver);
         }
         if !error.is_maybe_applied()
             && let Err(source) = retry::until_retryable(self.session, error).await
         {
             if self.session.state().is_final() {
-                return Err(End::SessionOver);
+                return Err(KeepEnd::SessionOver);
             }
-            return Err(End::Refused(MemberError::Client {
+            return Err(KeepEnd::Refused(MemberError::Client {
                 path: self.control.path.to_string(),
                 source,
             }));

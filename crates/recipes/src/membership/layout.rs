@@ -27,7 +27,7 @@ pub enum GroupLayout {
 }
 
 /// Content of a member's node.
-pub(crate) struct Said {
+pub(crate) struct MemberRecord {
     pub id: String,
     pub data: Bytes,
     pub record: Option<Record>,
@@ -87,15 +87,15 @@ impl GroupLayout {
     }
 
     /// Decodes a child of the group's path; `None` for one that is no member's.
-    pub(crate) fn decode(self, name: &str, stored: &Bytes) -> Option<Said> {
-        let plain = |id: &str, data: &Bytes| Said {
+    pub(crate) fn decode(self, name: &str, stored: &Bytes) -> Option<MemberRecord> {
+        let plain = |id: &str, data: &Bytes| MemberRecord {
             id: id.to_owned(),
             data: data.clone(),
             record: None,
         };
         match self {
             Self::Native | Self::GroupMember => Some(match split(stored) {
-                Some((record, data)) => Said {
+                Some((record, data)) => MemberRecord {
                     record: Some(record),
                     ..plain(name, &data)
                 },

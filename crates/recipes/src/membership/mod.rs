@@ -26,7 +26,7 @@ mod view;
 
 pub use error::MemberError;
 pub use layout::GroupLayout;
-pub use node_control::{NodeState, Registered};
+pub use node_control::{ActiveRegistration, NodeState};
 pub use persistent_node::PersistentNode;
 pub use view::{GroupUpdate, GroupView, Member};
 
@@ -38,7 +38,7 @@ use uuid::Uuid;
 use crate::cache::TreeCache;
 use crate::recipe_path;
 use crate::record::Record;
-use view::Own;
+use view::OwnRegistrations;
 
 /// A group at a path of the tree: its members are the ephemeral nodes below it.
 ///
@@ -64,7 +64,7 @@ pub struct Membership {
     path: Arc<str>,
     layout: GroupLayout,
     instance: Option<Uuid>,
-    own: Arc<Own>,
+    own: Arc<OwnRegistrations>,
 }
 
 /// A member's registration, kept up until it is closed or dropped.
@@ -92,7 +92,7 @@ impl Membership {
             path: Arc::from(path),
             layout: GroupLayout::default(),
             instance: None,
-            own: Arc::new(Own::new()),
+            own: Arc::new(OwnRegistrations::new()),
         })
     }
 
@@ -230,7 +230,7 @@ impl Registration {
     ///
     /// # Errors
     /// [`MemberError::Closed`], [`MemberError::Superseded`].
-    pub async fn registered(&self) -> Result<Registered, MemberError> {
+    pub async fn registered(&self) -> Result<ActiveRegistration, MemberError> {
         self.node.registered().await
     }
 

@@ -20,7 +20,7 @@ pub enum NodeState {
     /// The node is not there, or not known to be: no session yet, or a new one is registering.
     Absent,
     /// The node is there and our session's.
-    Present(Registered),
+    Present(ActiveRegistration),
     /// It cannot be there just now; tried again until it can, or until it is closed.
     Blocked(MemberError),
     /// Given up: closed, or superseded by another process.
@@ -30,7 +30,7 @@ pub enum NodeState {
 /// A registration that is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
-pub struct Registered {
+pub struct ActiveRegistration {
     /// The session that owns the node.
     #[serde(serialize_with = "crate::rendering::session_id")]
     pub session_id: i64,
@@ -43,7 +43,7 @@ pub(super) struct NodeControl {
     pub(super) path: Arc<str>,
     /// Id by which another process of ours may know the node for its own.
     pub(super) instance: Option<Uuid>,
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<WantedData>,
     pub(super) changed: Notify,
     stopping: AtomicBool,
     state: watch::Sender<NodeState>,
@@ -51,7 +51,7 @@ pub(super) struct NodeControl {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedData {
     pub(super) data: Bytes,
     pub(super) revision: u64,
 }
@@ -61,7 +61,7 @@ impl NodeControl {
         Self {
             path: Arc::from(path),
             instance,
-            wanted: Mutex::new(Wanted { data, revision: 0 }),
+            wanted: Mutex::new(WantedData { data, revision: 0 }),
             changed: Notify::new(),
             stopping: AtomicBool::new(false),
             state: watch::channel(NodeState::Absent).0,
@@ -79,7 +79,7 @@ impl NodeControl {
         self.changed.notify_one();
     }
 
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> WantedData {
         lock(&self.wanted).clone()
     }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::error::MemberError;
 use super::keeper;
-use super::node_control::{NodeControl, NodeState, Registered};
+use super::node_control::{ActiveRegistration, NodeControl, NodeState};
 use crate::recipe_path;
 
 /// An ephemeral node that is made again whenever it is gone, until this handle is closed or
@@ -116,7 +116,7 @@ impl PersistentNode {
     ///
     /// # Errors
     /// [`MemberError::Closed`], [`MemberError::Superseded`].
-    pub async fn registered(&self) -> Result<Registered, MemberError> {
+    pub async fn registered(&self) -> Result<ActiveRegistration, MemberError> {
         let mut states = self.control.subscribe();
         loop {
             match self.state() {

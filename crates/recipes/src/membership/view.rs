@@ -57,12 +57,12 @@ pub struct GroupUpdate {
 
 /// The registrations made through one [`Membership`](super::Membership), for its views.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnRegistrations {
     nodes: Mutex<Vec<Weak<NodeControl>>>,
     changes: watch::Sender<u64>,
 }
 
-impl Own {
+impl OwnRegistrations {
     pub(super) fn new() -> Self {
         Self {
             nodes: Mutex::default(),
@@ -80,8 +80,8 @@ impl Own {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Whether the node at `path`, created by `czxid`, may be listed: it is none of ours, or our
-    /// registration is in force.
+    /// Returns whether the node at `path`, created by `czxid`, may be listed: it is none of ours,
+    /// or our registration is in force.
     fn allows(&self, path: &str, czxid: i64) -> bool {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ours = nodes
@@ -105,14 +105,14 @@ pub struct GroupView {
     pub(super) layout: GroupLayout,
     cache: TreeCache,
     events: CacheEvents,
-    own: Arc<Own>,
+    own: Arc<OwnRegistrations>,
     own_changes: watch::Receiver<u64>,
     reported: Option<BTreeMap<String, Member>>,
     told_unreadable: Vec<String>,
 }
 
 impl GroupView {
-    pub(super) fn new(layout: GroupLayout, cache: TreeCache, own: &Arc<Own>) -> Self {
+    pub(super) fn new(layout: GroupLayout, cache: TreeCache, own: &Arc<OwnRegistrations>) -> Self {
         Self {
             layout,
             events: cache.events(),
@@ -217,7 +217,7 @@ pub(super) fn members(
     layout: GroupLayout,
     group: &str,
     snapshot: &Snapshot,
-    own: &Own,
+    own: &OwnRegistrations,
 ) -> BTreeMap<String, Member> {
     let mut members = BTreeMap::new();
     for (node, cached) in snapshot.iter() {

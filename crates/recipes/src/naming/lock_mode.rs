@@ -12,7 +12,7 @@ pub(crate) enum LockMode {
 }
 
 impl LockMode {
-    /// Whether a waiter of this mode waits for an earlier one of the mode `other`.
+    /// Returns whether a waiter of this mode waits for an earlier one of the mode `other`.
     pub(crate) fn waits_for(self, other: Self) -> bool {
         (self, other) != (Self::Shared, Self::Shared)
     }

@@ -21,7 +21,7 @@ pub(crate) use scheme::NamingScheme;
 
 use uuid::Uuid;
 
-use sequence_number::Tail;
+use sequence_number::NumericTail;
 
 /// Library whose names a path carries. Every participant on one path must use the same one.
 ///
@@ -85,7 +85,7 @@ pub(crate) enum Child {
     Refused(Refusal),
 }
 
-/// Why a child makes a lock path unusable for a naming scheme.
+/// Reason why a child makes a lock path unusable for a naming scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -223,7 +223,7 @@ impl UnknownDialect {
 
 impl Family {
     fn of(child: &str) -> Self {
-        let Some(tail) = Tail::of(child) else {
+        let Some(tail) = NumericTail::of(child) else {
             return Self::without_number(child);
         };
         if let Some(number) = tail.after("lock-") {
@@ -331,7 +331,7 @@ fn write_lock_sign(prefix: &str) -> Option<bool> {
 
 /// The number that is all of `text`, as servers append it: ten digits or more, perhaps with a sign.
 pub(crate) fn sequence_number(text: &str) -> Option<i64> {
-    let tail = Tail::of(text)?;
+    let tail = NumericTail::of(text)?;
     match tail.prefix {
         "" => tail.number(false),
         "-" => tail.number(true),
@@ -341,16 +341,16 @@ pub(crate) fn sequence_number(text: &str) -> Option<i64> {
 
 /// The number that ends `child`, whatever precedes it; a `-` before it is read as part of the name.
 pub(crate) fn trailing_number(child: &str) -> Option<i64> {
-    Tail::of(child)?.number(false)
+    NumericTail::of(child)?.number(false)
 }
 
 /// The number of a semaphore's lease `lease-#`, whatever precedes it, or `None` for a child of
 /// another kind.
 pub(crate) fn lease_number(child: &str) -> Option<i64> {
-    Tail::of(child)?.after("lease-")?
+    NumericTail::of(child)?.after("lease-")?
 }
 
-/// Whether `child` has the name of a lease of kazoo's semaphore: 32 hex digits.
+/// Returns whether `child` has the name of a lease of kazoo's semaphore: 32 hex digits.
 pub(crate) fn is_kazoo_lease(child: &str) -> bool {
     child.len() == 32 && child.chars().all(|c| c.is_ascii_hexdigit())
 }

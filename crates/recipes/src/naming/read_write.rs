@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::sequence_number::Tail;
+use super::sequence_number::NumericTail;
 use super::{Child, Family, LockMode, Refusal, UnknownDialect};
 use crate::record;
 
@@ -72,7 +72,7 @@ impl RwDialect {
     }
 
     pub(super) fn classify(self, child: &str) -> Child {
-        if let Some(found) = Tail::of(child).and_then(|tail| self.among_waiters(&tail)) {
+        if let Some(found) = NumericTail::of(child).and_then(|tail| self.among_waiters(&tail)) {
             return found;
         }
         // The others would count it by its token alone.
@@ -84,7 +84,7 @@ impl RwDialect {
     }
 
     /// Returns the meaning of a child with this end, if it has a token of the lock's waiter nodes.
-    pub(super) fn among_waiters(self, tail: &Tail<'_>) -> Option<Child> {
+    pub(super) fn among_waiters(self, tail: &NumericTail<'_>) -> Option<Child> {
         MODES.into_iter().find_map(|mode| {
             let number = tail.after(self.token(mode))?;
             Some(match number {

@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::sequence_number::Tail;
+use super::sequence_number::NumericTail;
 use super::{Child, Dialect, Family, LockMode, RwDialect};
 
 /// The naming scheme of one path.
@@ -52,7 +52,7 @@ impl NamingScheme {
                 Child::Waiter { number, mode },
             );
         }
-        if let Some(tail) = Tail::of(child) {
+        if let Some(tail) = NumericTail::of(child) {
             for dialect in RwDialect::ALL {
                 if let Some(found @ Child::Waiter { .. }) = dialect.among_waiters(&tail) {
                     return (Some(Self::ReadWrite(dialect)), found);
@@ -70,14 +70,14 @@ impl NamingScheme {
         }
     }
 
-    /// Whether a node may come before one of ours that was created earlier, and block it: a writer
-    /// that becomes a reader keeps its number (H43).
+    /// Returns whether a node may come before one of ours that was created earlier, and block it: a
+    /// writer that becomes a reader keeps its number (H43).
     pub(crate) fn is_overtaken(self, own: LockMode) -> bool {
         matches!((self, own), (Self::ReadWrite(_), LockMode::Exclusive))
     }
 
-    /// Whether grants may come in another order than creations, so that a token is minted at the
-    /// grant.
+    /// Returns whether grants may come in another order than creations, so that a token is minted
+    /// at the grant.
     pub(crate) fn mints_tokens(self) -> bool {
         matches!(self, Self::ReadWrite(_))
     }

@@ -4,12 +4,12 @@
 //! read a number that the server cannot have appended.
 
 /// A child's name split before its trailing decimal digits.
-pub(super) struct Tail<'a> {
+pub(super) struct NumericTail<'a> {
     pub(super) prefix: &'a str,
     digits: &'a str,
 }
 
-impl<'a> Tail<'a> {
+impl<'a> NumericTail<'a> {
     /// Java prints the number with `%010d`: at least ten characters, the sign among them.
     const LEAST_DIGITS: usize = 9;
 

@@ -30,7 +30,7 @@ pub(super) struct Driver {
     /// Items that were handed out.
     held: BTreeMap<Arc<str>, AssignedItem>,
     pauses: BTreeMap<Arc<str>, Backoff>,
-    tasks: JoinSet<Done>,
+    tasks: JoinSet<FinishedTask>,
     runtime: Handle,
 }
 
@@ -40,13 +40,13 @@ struct AssignedItem {
 }
 
 /// A task of the driver's that has come to its end.
-enum Done {
+enum FinishedTask {
     Acquired(Arc<str>, Result<Guard, LockError>),
     Ended(Arc<str>, LostReason),
 }
 
 /// Nobody takes the events any more.
-struct Abandoned;
+struct ReceiverGone;
 
 impl Driver {
     pub(super) fn new(
@@ -95,8 +95,8 @@ impl Driver {
                     }
                 },
                 Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => match done {
-                    Ok(Done::Acquired(item, outcome)) => self.acquired(item, outcome).await,
-                    Ok(Done::Ended(item, reason)) => self.ended(item, reason).await,
+                    Ok(FinishedTask::Acquired(item, outcome)) => self.acquired(item, outcome).await,
+                    Ok(FinishedTask::Ended(item, reason)) => self.ended(item, reason).await,
                     // Aborted, because the item is no longer wanted.
                     Err(_) => Ok(()),
                 },
@@ -108,7 +108,7 @@ impl Driver {
     }
 
     /// Wants what this list of members makes ours.
-    async fn spread(&mut self, update: &GroupUpdate) -> Result<(), Abandoned> {
+    async fn spread(&mut self, update: &GroupUpdate) -> Result<(), ReceiverGone> {
         let me = self.registration.id();
         let present = match self.registration.node().state() {
             NodeState::Present(registered) => Some(registered.czxid),
@@ -168,7 +168,7 @@ impl Driver {
                 background::sleep(lock.client(), pause).await;
             }
             let outcome = lock.acquire().await;
-            Done::Acquired(of, outcome)
+            FinishedTask::Acquired(of, outcome)
         };
         let task = self.tasks.spawn_on(acquiring, &self.runtime);
         self.acquiring.insert(item, task);
@@ -178,7 +178,7 @@ impl Driver {
         &mut self,
         item: Arc<str>,
         outcome: Result<Guard, LockError>,
-    ) -> Result<(), Abandoned> {
+    ) -> Result<(), ReceiverGone> {
         // It may have been given up, and wanted again since: then this one is not the task that is
         // known.
         if !self.wanted.contains(&item) || self.held.contains_key(&item) {
@@ -197,7 +197,7 @@ impl Driver {
         };
         self.pauses.remove(&item);
         let (lost, of) = (guard.lost(), Arc::clone(&item));
-        let ending = async move { Done::Ended(of, lost.await) };
+        let ending = async move { FinishedTask::Ended(of, lost.await) };
         self.tasks.spawn_on(ending, &self.runtime);
         let held = AssignedItem {
             ask_back: Box::new(guard.asking_back()),
@@ -207,7 +207,7 @@ impl Driver {
         self.send(PartitionEvent::Assigned { item, guard }).await
     }
 
-    async fn ended(&mut self, item: Arc<str>, reason: LostReason) -> Result<(), Abandoned> {
+    async fn ended(&mut self, item: Arc<str>, reason: LostReason) -> Result<(), ReceiverGone> {
         self.held.remove(&item);
         if self.wanted.contains(&item) {
             self.acquire(Arc::clone(&item));
@@ -218,7 +218,7 @@ impl Driver {
         }
     }
 
-    async fn send(&self, event: PartitionEvent) -> Result<(), Abandoned> {
-        self.events.send(Ok(event)).await.map_err(|_| Abandoned)
+    async fn send(&self, event: PartitionEvent) -> Result<(), ReceiverGone> {
+        self.events.send(Ok(event)).await.map_err(|_| ReceiverGone)
     }
 }

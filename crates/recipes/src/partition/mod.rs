@@ -94,19 +94,19 @@ pub enum PartitionEvent {
     Lost {
         /// The item.
         item: Arc<str>,
-        /// Why.
+        /// The reason.
         reason: LostReason,
     },
     /// The item's lock could not be acquired. That is tried again after a pause.
     Failed {
         /// The item.
         item: Arc<str>,
-        /// Why.
+        /// The reason.
         error: LockError,
     },
 }
 
-/// Why a partition cannot be had, or is over.
+/// Reason why a partition cannot be had, or is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {

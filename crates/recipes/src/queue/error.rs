@@ -7,7 +7,7 @@ use crate::common_error::{CommonError, RecipeError, recipe_error};
 use crate::guard::LostReason;
 
 recipe_error! {
-    /// Why a queue operation failed.
+    /// Reason why a queue operation failed.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum QueueError {
@@ -27,7 +27,7 @@ recipe_error! {
         Foreign {
             /// The queue's path.
             path: String,
-            /// What is there.
+            /// The recipe that is there.
             what: String,
         },
         /// There is no item, and the operation requires one.

@@ -13,10 +13,10 @@ use baton_client::{Client, CreateMode, Error, Op, Session, Watch};
 use bytes::Bytes;
 
 use super::error::QueueError;
-use super::folder_state::{FolderState, Item, Relist, Returned};
+use super::folder_state::{FolderState, Item, RelistOnDrop, ReturnedItem};
 use super::layout::{Key, QueueKind, QueueLayout};
 use crate::kind::{FolderMarks, Kind};
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::receipt::{Outcome, folder_of_receipts};
 use crate::recipe_path;
 use crate::retry;
@@ -35,14 +35,14 @@ pub(super) struct Folder {
     format: QueueKind,
     /// The queue's own path, where that is above the folder.
     above: Option<Arc<str>>,
-    /// Why the options of this handle cannot be.
+    /// Reason why the options of this handle cannot be.
     refusal: Option<Arc<QueueError>>,
     state: Arc<FolderState>,
     clock: Arc<ServerClock>,
 }
 
 /// Outcome of a search for the first item.
-enum Found {
+enum SearchOutcome {
     Item(Item),
     /// No item can be taken now. The names of items that cannot be read, with the reason.
     Nothing(HashMap<String, String>),
@@ -188,8 +188,8 @@ impl Folder {
     /// Takes the first item that can be taken now.
     pub(super) async fn poll(&self) -> Result<Option<Item>, QueueError> {
         match self.search().await? {
-            Found::Item(item) => Ok(Some(item)),
-            Found::Nothing(unreadable) => match unreadable.into_iter().min() {
+            SearchOutcome::Item(item) => Ok(Some(item)),
+            SearchOutcome::Nothing(unreadable) => match unreadable.into_iter().min() {
                 None => {
                     self.refuse_others().await?;
                     Ok(None)
@@ -206,8 +206,8 @@ impl Folder {
     pub(super) async fn take(&self) -> Result<Item, QueueError> {
         loop {
             let passed = match self.search().await? {
-                Found::Item(item) => return Ok(item),
-                Found::Nothing(passed) => passed,
+                SearchOutcome::Item(item) => return Ok(item),
+                SearchOutcome::Nothing(passed) => passed,
             };
             self.refuse_others().await?;
             let session = self.session().await?;
@@ -250,8 +250,8 @@ impl Folder {
     }
 
     /// The item of a cancelled caller, or the error that contains it.
-    fn certain(&self, returned: Returned) -> Result<Item, QueueError> {
-        let Returned { item, doubt } = returned;
+    fn certain(&self, returned: ReturnedItem) -> Result<Item, QueueError> {
+        let ReturnedItem { item, doubt } = returned;
         match doubt {
             None => Ok(item),
             Some(source) => Err(QueueError::TakeUnknown {
@@ -409,7 +409,7 @@ impl Folder {
     /// Makes the folder.
     pub(super) async fn make(&self, session: &Session) -> Result<(), QueueError> {
         self.refuse_others_above().await?;
-        let made = ensure_parents(session, &self.path, Parents::Persistent).await;
+        let made = ensure_parents(session, &self.path, ParentKind::Persistent).await;
         self.or_retry(session, made).await.map(drop)
     }
 
@@ -558,7 +558,7 @@ impl Folder {
     }
 
     /// Takes the first item that can be taken now, and collects those that cannot be read.
-    async fn search(&self) -> Result<Found, QueueError> {
+    async fn search(&self) -> Result<SearchOutcome, QueueError> {
         let mut unreadable = HashMap::new();
         if !self.format.is_fifo() {
             // A newer item may come first.
@@ -567,7 +567,7 @@ impl Folder {
         loop {
             let returned = self.state.known().returned.pop_front();
             if let Some(returned) = returned {
-                return self.certain(returned).map(Found::Item);
+                return self.certain(returned).map(SearchOutcome::Item);
             }
             let session = self.session().await?;
             let head = self.state.known().heads.pop_front();
@@ -576,13 +576,13 @@ impl Folder {
                 if let Some(mut names) = self.or_retry(&session, listed).await? {
                     names.retain(|name| !unreadable.contains_key(name));
                     if names.is_empty() {
-                        return Ok(Found::Nothing(unreadable));
+                        return Ok(SearchOutcome::Nothing(unreadable));
                     }
                     self.state.known().heads = names.into();
                 }
                 continue;
             };
-            let relist = Relist(&self.state);
+            let relist = RelistOnDrop(&self.state);
             let node = baton_proto::path::join(&self.path, &name);
             let read = match session.get_data(&node).await {
                 Ok(read) => read,
@@ -610,7 +610,7 @@ impl Folder {
             {
                 TakeOutcome::Item(item) => {
                     relist.not_needed();
-                    return Ok(Found::Item(item));
+                    return Ok(SearchOutcome::Item(item));
                 }
                 TakeOutcome::TakenByAnother => relist.not_needed(),
                 TakeOutcome::Again => {}
@@ -680,7 +680,7 @@ enum TakeOutcome {
     Again,
 }
 
-/// Whether a queue can be at `path`.
+/// Returns whether a queue can be at `path`.
 pub(super) fn check_path(path: &str) -> Result<(), QueueError> {
     recipe_path::check(path, "cannot be a queue").map_err(|why| QueueError::BadPath {
         path: path.to_owned(),

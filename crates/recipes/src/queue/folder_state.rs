@@ -26,7 +26,7 @@ pub(super) struct Item {
 #[derive(Debug, Default)]
 pub(super) struct FolderState {
     receipts: Arc<Receipts>,
-    known: Mutex<Known>,
+    known: Mutex<KnownItems>,
     pub(super) returned: Notify,
     /// Number of takes under way. `take_ended` is notified at the end of each.
     takes_under_way: AtomicUsize,
@@ -37,15 +37,15 @@ pub(super) struct FolderState {
 
 /// An item that was taken from the tree for a cancelled caller.
 #[derive(Clone, Debug)]
-pub(super) struct Returned {
+pub(super) struct ReturnedItem {
     pub item: Item,
-    /// Why it is unknown whether the item was taken; it may still be in the tree.
+    /// Reason why it is unknown whether the item was taken; it may still be in the tree.
     pub doubt: Option<Error>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub returned: VecDeque<Returned>,
+pub(super) struct KnownItems {
+    pub returned: VecDeque<ReturnedItem>,
     /// The first names of the queue as it was listed last. In a first-in-first-out queue, items
     /// that are offered later come behind them.
     pub heads: VecDeque<String>,
@@ -55,7 +55,7 @@ pub(super) struct Known {
 }
 
 impl FolderState {
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, KnownItems> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,7 +83,7 @@ impl FolderState {
         let (report, reported) = oneshot::channel();
         let taken = item.clone();
         self.takes_under_way.fetch_add(1, Ordering::AcqRel);
-        let under_way = UnderWay(Arc::clone(self));
+        let under_way = RunningTake(Arc::clone(self));
         runtime.spawn(async move {
             let outcome = state.receipts.change(&session, &path, parts).await;
             if let Err((outcome, taken)) = report.send((outcome, taken)) {
@@ -91,7 +91,7 @@ impl FolderState {
             }
             drop(under_way);
         });
-        let mut waiting = Waiting {
+        let mut waiting = WaitingCaller {
             state: self,
             reported,
         };
@@ -102,7 +102,7 @@ impl FolderState {
     }
 
     /// An item that was taken for a cancelled caller; `None` once no take is under way any more.
-    pub(super) async fn recover(&self) -> Option<Returned> {
+    pub(super) async fn recover(&self) -> Option<ReturnedItem> {
         loop {
             let mut take_ended = std::pin::pin!(self.take_ended.notified());
             take_ended.as_mut().enable();
@@ -127,15 +127,17 @@ impl FolderState {
             }
             _ => return,
         };
-        self.known().returned.push_back(Returned { item, doubt });
+        self.known()
+            .returned
+            .push_back(ReturnedItem { item, doubt });
         self.returned.notify_one();
     }
 }
 
 /// A take whose task runs.
-struct UnderWay(Arc<FolderState>);
+struct RunningTake(Arc<FolderState>);
 
-impl Drop for UnderWay {
+impl Drop for RunningTake {
     fn drop(&mut self) {
         self.0.takes_under_way.fetch_sub(1, Ordering::AcqRel);
         self.0.take_ended.notify_waiters();
@@ -144,12 +146,12 @@ impl Drop for UnderWay {
 
 /// A caller that waits for the outcome of its take. It may be dropped after the outcome was sent
 /// and before it was received.
-struct Waiting<'a> {
+struct WaitingCaller<'a> {
     state: &'a FolderState,
     reported: oneshot::Receiver<(Outcome, Item)>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
         self.reported.close();
         if let Ok((outcome, item)) = self.reported.try_recv() {
@@ -160,15 +162,15 @@ impl Drop for Waiting<'_> {
 
 /// Forgets the listed names when dropped. If an attempt ends early, the next one lists the queue
 /// again, so that no item is passed over.
-pub(super) struct Relist<'a>(pub &'a FolderState);
+pub(super) struct RelistOnDrop<'a>(pub &'a FolderState);
 
-impl Relist<'_> {
+impl RelistOnDrop<'_> {
     pub(super) fn not_needed(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Relist<'_> {
+impl Drop for RelistOnDrop<'_> {
     fn drop(&mut self) {
         self.0.known().heads.clear();
     }

@@ -101,7 +101,7 @@ impl IdQueue {
         Ok(removed)
     }
 
-    /// Whether an item of this id is in the queue.
+    /// Returns whether an item of this id is in the queue.
     ///
     /// # Errors
     /// [`QueueError`].

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::error::QueueError;
 use super::folder::Folder;
 use crate::guard::{self, GuardState, LostReason};
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::retry;
 use crate::wait_queue::{NodeDeletion, OwnNodeWatch};
 
@@ -147,7 +147,7 @@ pub(super) async fn claim_item(
             return match error.multi_index() {
                 Some(0) if error.is_node_exists() => Ok(ClaimOutcome::Taken),
                 Some(0) if error.is_no_node() => {
-                    let made = ensure_parents(session, claims, Parents::Persistent).await;
+                    let made = ensure_parents(session, claims, ParentKind::Persistent).await;
                     folder.or_retry(session, made).await?;
                     Ok(ClaimOutcome::Again)
                 }

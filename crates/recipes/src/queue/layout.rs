@@ -164,7 +164,7 @@ impl QueueKind {
         }
     }
 
-    /// Whether an item that is offered later always comes after the ones that are there.
+    /// Returns whether an item that is offered later always comes after the ones that are there.
     pub(super) fn is_fifo(self) -> bool {
         matches!(self, Self::Recipes | Self::Curator | Self::CuratorId)
     }

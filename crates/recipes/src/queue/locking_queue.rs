@@ -16,7 +16,7 @@ use super::folder::{Folder, check_path};
 use super::item_claim::{ClaimOutcome, claim_item};
 use super::layout::{KAZOO_PRIORITY, QueueKind, QueueLayout, kazoo_stem, plain_prefix};
 use super::locked_item::LockedItem;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::spans;
 use crate::time_limit::at_most;
 
@@ -52,7 +52,7 @@ pub struct LockingQueue {
 }
 
 /// Outcome of a search for a free item.
-enum Found {
+enum SearchOutcome {
     Item(Box<LockedItem>),
     /// No item can be locked now. The names of items that cannot be read, with the reason.
     Nothing(HashMap<String, String>),
@@ -201,8 +201,8 @@ impl LockingQueue {
     /// locked.
     pub async fn poll(&self) -> Result<Option<LockedItem>, QueueError> {
         match self.search().await? {
-            Found::Item(item) => Ok(Some(*item)),
-            Found::Nothing(unreadable) => match unreadable.into_iter().min() {
+            SearchOutcome::Item(item) => Ok(Some(*item)),
+            SearchOutcome::Nothing(unreadable) => match unreadable.into_iter().min() {
                 None => {
                     self.folder.refuse_others().await?;
                     Ok(None)
@@ -223,8 +223,8 @@ impl LockingQueue {
     pub async fn take(&self) -> Result<LockedItem, QueueError> {
         loop {
             let passed = match self.search().await? {
-                Found::Item(item) => return Ok(*item),
-                Found::Nothing(passed) => passed,
+                SearchOutcome::Item(item) => return Ok(*item),
+                SearchOutcome::Nothing(passed) => passed,
             };
             self.folder.refuse_others().await?;
             let session = self.folder.session().await?;
@@ -292,7 +292,7 @@ impl LockingQueue {
     async fn prepare_retry(&self, session: &Session, error: Error) -> Result<(), QueueError> {
         if error.is_no_node() {
             self.folder.make(session).await?;
-            let made = ensure_parents(session, &self.claims, Parents::Persistent).await;
+            let made = ensure_parents(session, &self.claims, ParentKind::Persistent).await;
             self.folder.or_retry(session, made).await?;
         } else {
             self.folder.or_retry(session, Err::<(), _>(error)).await?;
@@ -300,7 +300,7 @@ impl LockingQueue {
         Ok(())
     }
 
-    async fn search(&self) -> Result<Found, QueueError> {
+    async fn search(&self) -> Result<SearchOutcome, QueueError> {
         let mut unreadable = HashMap::new();
         'again: loop {
             let session = self.folder.session().await?;
@@ -334,7 +334,7 @@ impl LockingQueue {
                 match self.lock(&session, &name, &lease).await? {
                     ClaimOutcome::Claimed(claimed) => {
                         let item = LockedItem::new(&self.folder, &name, claimed);
-                        return Ok(Found::Item(Box::new(item)));
+                        return Ok(SearchOutcome::Item(Box::new(item)));
                     }
                     // The next one, without waiting (H70).
                     ClaimOutcome::Taken => {}
@@ -350,7 +350,7 @@ impl LockingQueue {
                     ClaimOutcome::Again => continue 'again,
                 }
             }
-            return Ok(Found::Nothing(unreadable));
+            return Ok(SearchOutcome::Nothing(unreadable));
         }
     }
 

@@ -1,13 +1,13 @@
-//! Why permits were not had.
+//! Reason why permits were not had.
 
 use std::time::Duration;
 
 use crate::acquire::LockError;
 use crate::common_error::{CommonError, RecipeError};
-use crate::time_limit::WaitedFor;
+use crate::time_limit::WaitReason;
 
-/// Why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of ours
-/// stays behind.
+/// Reason why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of
+/// ours stays behind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SemaphoreError {
@@ -21,7 +21,7 @@ pub enum SemaphoreError {
         /// The time that was allowed.
         limit: Duration,
         /// The missing thing.
-        waited_for: WaitedFor,
+        waited_for: WaitReason,
     },
     /// More permits than can ever be held at once were asked for; or none.
     #[error("{path}: {asked} permit(s) asked for: ask for 1 to {most}, or resize the semaphore")]
@@ -72,7 +72,7 @@ pub enum SemaphoreError {
     OtherRecipe {
         /// The semaphore's path.
         path: String,
-        /// What is there.
+        /// The recipe that is there.
         what: String,
     },
     /// A child of the path belongs to a semaphore of another kind, which does not count ours.

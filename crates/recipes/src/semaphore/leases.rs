@@ -25,8 +25,8 @@ pub(super) enum LeaseStatus {
     Gone,
 }
 
-/// Whether `mine` count among `names`, the children of `dir`, which were listed after they were
-/// created.
+/// Returns whether `mine` count among `names`, the children of `dir`, which were listed after they
+/// were created.
 pub(super) async fn status(
     session: &Session,
     dir: &str,

@@ -12,7 +12,7 @@ use baton_proto::Stat;
 use super::SemaphoreError;
 use crate::acquire::LockError;
 use crate::kind::{FolderMarks, Kind};
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::retry;
 
 /// Number of bytes of foreign data that are shown.
@@ -20,14 +20,14 @@ const SHOWN_BYTES: usize = 40;
 
 /// The number, as one state of the semaphore's node had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Agreed {
+pub(super) struct AgreedMaximum {
     pub permits: u32,
     pub version: i32,
     czxid: i64,
 }
 
-impl Agreed {
-    /// Whether the node with this record still has it.
+impl AgreedMaximum {
+    /// Returns whether the node with this record still has it.
     pub(super) fn is_that_of(&self, stat: &Stat) -> bool {
         (self.version, self.czxid) == (stat.version, stat.czxid)
     }
@@ -45,7 +45,7 @@ pub(super) struct Maximum {
 #[derive(Debug, Default)]
 struct State {
     /// Number as last read.
-    known: Option<Agreed>,
+    known: Option<AgreedMaximum>,
     /// Whether ours was the tree's at some time. From then on the tree's rules.
     compared: bool,
 }
@@ -64,7 +64,7 @@ impl Maximum {
     }
 
     /// The number as last read, or else as it is now; stores ours where there is none.
-    pub(super) async fn agree(&self, session: &Session) -> Result<Agreed, SemaphoreError> {
+    pub(super) async fn agree(&self, session: &Session) -> Result<AgreedMaximum, SemaphoreError> {
         let known = self.state().known;
         match known {
             Some(known) => Ok(known),
@@ -81,7 +81,7 @@ impl Maximum {
     ///
     /// # Errors
     /// It has none, or not the one we were made with.
-    pub(super) fn read(&self, node: &Data) -> Result<Agreed, SemaphoreError> {
+    pub(super) fn read(&self, node: &Data) -> Result<AgreedMaximum, SemaphoreError> {
         let permits = std::str::from_utf8(&node.data)
             .ok()
             .and_then(|text| text.trim().parse().ok())
@@ -93,7 +93,7 @@ impl Maximum {
                 data: String::from_utf8_lossy(shown).into_owned(),
             });
         };
-        let agreed = Agreed {
+        let agreed = AgreedMaximum {
             permits,
             version: node.stat.version,
             czxid: node.stat.czxid,
@@ -113,7 +113,7 @@ impl Maximum {
         Ok(agreed)
     }
 
-    async fn read_or_store(&self, session: &Session) -> Result<Agreed, SemaphoreError> {
+    async fn read_or_store(&self, session: &Session) -> Result<AgreedMaximum, SemaphoreError> {
         loop {
             let outcome = match session.get_data(&self.path).await {
                 // Made by a library that keeps no number there, or as the parent of something.
@@ -166,7 +166,7 @@ impl Maximum {
             Err(error) if error.is_no_node() => {
                 let above = baton_proto::path::parent(&self.path);
                 // That the node is missing is expected; that what is above it cannot be made is.
-                match ensure_parents(session, above, Parents::Container).await {
+                match ensure_parents(session, above, ParentKind::Container).await {
                     Ok(()) => Ok(()),
                     Err(error) => return self.passes(session, error).await.map(Ok),
                 }
@@ -190,7 +190,7 @@ impl Maximum {
     ) -> Result<u32, SemaphoreError> {
         // Whoever changes the number is not bound to the old one; who failed to change it is as
         // before.
-        let mut unchanged = Unchanged {
+        let mut unchanged = RebindOnDrop {
             of: self,
             bound: !std::mem::replace(&mut self.state().compared, true),
         };
@@ -247,12 +247,12 @@ impl Maximum {
 }
 
 /// Binds the handle to its own number again, unless it has changed the tree's.
-struct Unchanged<'a> {
+struct RebindOnDrop<'a> {
     of: &'a Maximum,
     bound: bool,
 }
 
-impl Drop for Unchanged<'_> {
+impl Drop for RebindOnDrop<'_> {
     fn drop(&mut self) {
         if self.bound {
             *self.of.state() = State::default();

@@ -27,13 +27,13 @@ use crate::naming::Dialect;
 use crate::record::Record;
 use crate::retry;
 use crate::spans;
-use crate::time_limit::{WaitedFor, at_most};
+use crate::time_limit::{WaitReason, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
 pub(crate) use leases::LOCKS;
 use leases::LeaseStatus;
 
 pub(crate) use crate::kind::LEASES;
-use maximum::{Agreed, Maximum};
+use maximum::{AgreedMaximum, Maximum};
 
 /// The most permits that one acquire can have: each is a node, and all are created in one multi.
 const MOST_AT_ONCE: u32 = 500;
@@ -68,9 +68,9 @@ pub struct Semaphore {
 }
 
 /// An attempt that led to no grant.
-type Stop = AttemptError<SemaphoreError>;
+type AttemptEnd = AttemptError<SemaphoreError>;
 
-impl From<AttemptError> for Stop {
+impl From<AttemptError> for AttemptEnd {
     fn from(attempt: AttemptError) -> Self {
         match attempt {
             AttemptError::Again => Self::Again,
@@ -80,7 +80,7 @@ impl From<AttemptError> for Stop {
 }
 
 /// Leases that were created, and whether they count yet.
-struct Asked {
+struct CreatedLeases {
     leases: Vec<WaiterNode>,
     data: Vec<u8>,
     granted: bool,
@@ -176,7 +176,7 @@ impl Semaphore {
     /// [`SemaphoreError`]; no lease of ours stays behind.
     pub async fn acquire(&self, permits: u32) -> Result<Guard, SemaphoreError> {
         self.run(permits, AcquireMode::Wait).await?.ok_or_else(|| {
-            self.timed_out(permits, Duration::ZERO, WaitedFor::Others { holder: None })
+            self.timed_out(permits, Duration::ZERO, WaitReason::Others { holder: None })
         })
     }
 
@@ -269,7 +269,7 @@ impl Semaphore {
             .await
     }
 
-    fn timed_out(&self, permits: u32, limit: Duration, waited_for: WaitedFor) -> SemaphoreError {
+    fn timed_out(&self, permits: u32, limit: Duration, waited_for: WaitReason) -> SemaphoreError {
         SemaphoreError::TimedOut {
             path: self.path().to_owned(),
             permits,
@@ -295,13 +295,13 @@ impl Semaphore {
         loop {
             match self.attempt(permits, mode).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(Stop::Again) => {}
-                Err(Stop::Failed(error)) => return Err(error),
+                Err(AttemptEnd::Again) => {}
+                Err(AttemptEnd::Failed(error)) => return Err(error),
             }
         }
     }
 
-    async fn attempt(&self, permits: u32, mode: AcquireMode) -> Result<Option<Guard>, Stop> {
+    async fn attempt(&self, permits: u32, mode: AcquireMode) -> Result<Option<Guard>, AttemptEnd> {
         let (session, lease) = self.base.enter().await?;
         let asked = self.ask(&session, permits).await?;
         if asked.granted && (mode == AcquireMode::IfFree || asked.nobody_waits) {
@@ -330,7 +330,7 @@ impl Semaphore {
         session: &Session,
         permits: u32,
         turn: &mut GrantedNode,
-    ) -> Result<Asked, Stop> {
+    ) -> Result<CreatedLeases, AttemptEnd> {
         let mut asked = self.ask(session, permits).await?;
         if !asked.granted
             && let Err(stop) = self.wait(session, &mut asked, turn).await
@@ -342,7 +342,7 @@ impl Semaphore {
 
     /// Puts leases into the tree, under the number of permits that the tree has at that instant,
     /// and reads whether they count.
-    async fn ask(&self, session: &Session, permits: u32) -> Result<Asked, Stop> {
+    async fn ask(&self, session: &Session, permits: u32) -> Result<CreatedLeases, AttemptEnd> {
         let failed = |error: Error| self.failed(session, error);
         let data = Record::new(self.base.name.as_deref()).to_bytes();
         loop {
@@ -368,9 +368,9 @@ impl Semaphore {
             let (Some(leases), Some(above), Some(queue)) =
                 (listings.next(), listings.next(), listings.next())
             else {
-                return Err(Stop::Again);
+                return Err(AttemptEnd::Again);
             };
-            let mut asked = Asked {
+            let mut asked = CreatedLeases {
                 leases: group.waiters,
                 data,
                 granted: false,
@@ -391,15 +391,15 @@ impl Semaphore {
                     child: child.to_owned(),
                     whose,
                 };
-                return Err(Stop::from(refusal).leaving(asked.leases).await);
+                return Err(AttemptEnd::from(refusal).leaving(asked.leases).await);
             }
             if !agreed.is_that_of(&above.stat) {
                 self.maximum.forget();
-                return Err(Stop::Again);
+                return Err(AttemptEnd::Again);
             }
             let status = self.lease_status(session, leases.names, &asked.leases, agreed);
             asked.granted = match status.await {
-                Ok(LeaseStatus::Gone) => return Err(Stop::Again),
+                Ok(LeaseStatus::Gone) => return Err(AttemptEnd::Again),
                 Ok(status) => status == LeaseStatus::Granted,
                 Err(error) => return Err(self.restored(session, error).await),
             };
@@ -419,13 +419,13 @@ impl Semaphore {
         session: &Session,
         names: Vec<String>,
         mine: &[WaiterNode],
-        agreed: Agreed,
+        agreed: AgreedMaximum,
     ) -> Result<LeaseStatus, Error> {
         leases::status(session, &self.leases, names, mine, agreed.permits).await
     }
 
     /// Waits in the mutex's queue until first.
-    async fn wait_for_turn(&self, session: &Session) -> Result<GrantedNode, Stop> {
+    async fn wait_for_turn(&self, session: &Session) -> Result<GrantedNode, AttemptEnd> {
         let record = Record::new(self.base.name.as_deref());
         let prefix = self.base.own_prefix(&record.id, session);
         let (waiter, listing) = wait_queue::join(session, &self.locks, &prefix, &record.to_bytes())
@@ -450,9 +450,9 @@ impl Semaphore {
     async fn wait(
         &self,
         session: &Session,
-        asked: &mut Asked,
+        asked: &mut CreatedLeases,
         turn: &mut GrantedNode,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), AttemptEnd> {
         let permits = u32::try_from(asked.leases.len()).unwrap_or(u32::MAX);
         let mut kept;
         loop {
@@ -464,7 +464,7 @@ impl Semaphore {
                 (Ok(listing), Ok(number)) => (listing, number),
                 (Err(error), _) | (_, Err(error)) if error.is_no_node() => {
                     self.maximum.forget();
-                    return Err(Stop::Again);
+                    return Err(AttemptEnd::Again);
                 }
                 (Err(error), _) | (_, Err(error)) => {
                     let passed = retry::until_retryable(session, error).await;
@@ -479,7 +479,7 @@ impl Semaphore {
             match status.await {
                 Ok(LeaseStatus::Granted) => return Ok(()),
                 Ok(LeaseStatus::Waiting) => {}
-                Ok(LeaseStatus::Gone) => return Err(Stop::Again),
+                Ok(LeaseStatus::Gone) => return Err(AttemptEnd::Again),
                 Err(error) => {
                     let passed = retry::until_retryable(session, error).await;
                     passed.map_err(|error| self.failed(session, error))?;
@@ -495,7 +495,7 @@ impl Semaphore {
                     if reason == LostReason::NodeGone {
                         turn.waiter.disown();
                     }
-                    return Err(Stop::Again);
+                    return Err(AttemptEnd::Again);
                 }
                 _ = freed => {}
                 _ = &mut kept => {}
@@ -507,8 +507,8 @@ impl Semaphore {
     async fn grant(
         &self,
         session: &Session,
-        asked: Asked,
-    ) -> Result<(Vec<GrantedNode>, i64), Stop> {
+        asked: CreatedLeases,
+    ) -> Result<(Vec<GrantedNode>, i64), AttemptEnd> {
         let leases = asked.leases.into_iter();
         let granted: Vec<_> = leases
             .map(|waiter| GrantedNode {
@@ -517,7 +517,7 @@ impl Semaphore {
             })
             .collect();
         let Some(first) = granted.first().map(|lease| &lease.waiter) else {
-            return Err(Stop::Again);
+            return Err(AttemptEnd::Again);
         };
         let token = wait_queue::mint_token(first, &asked.data)
             .await
@@ -525,7 +525,7 @@ impl Semaphore {
         Ok((granted, token))
     }
 
-    fn fits(&self, permits: u32, agreed: Agreed) -> Result<(), SemaphoreError> {
+    fn fits(&self, permits: u32, agreed: AgreedMaximum) -> Result<(), SemaphoreError> {
         let most = agreed.permits.min(MOST_AT_ONCE);
         if (1..=most).contains(&permits) {
             return Ok(());
@@ -538,23 +538,23 @@ impl Semaphore {
     }
 
     /// After a read that came to nothing: to be begun anew once it can be repeated.
-    async fn restored(&self, session: &Session, error: Error) -> Stop {
+    async fn restored(&self, session: &Session, error: Error) -> AttemptEnd {
         match retry::until_retryable(session, error).await {
-            Ok(()) => Stop::Again,
+            Ok(()) => AttemptEnd::Again,
             Err(error) => self.failed(session, error),
         }
     }
 
-    fn failed(&self, session: &Session, error: Error) -> Stop {
+    fn failed(&self, session: &Session, error: Error) -> AttemptEnd {
         self.base
             .attempt_error(session, AcquireError::from(error))
             .into()
     }
 
     /// With the session over, whatever went wrong comes down to that.
-    fn over(&self, session: &Session, error: SemaphoreError) -> Stop {
+    fn over(&self, session: &Session, error: SemaphoreError) -> AttemptEnd {
         if session.state().is_final() {
-            Stop::Again
+            AttemptEnd::Again
         } else {
             error.into()
         }

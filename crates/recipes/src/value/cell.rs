@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::error::ValueError;
 use crate::kind::FolderMarks;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::recipe_path;
 use crate::retry;
@@ -28,7 +28,7 @@ pub(super) struct Cell {
 
 /// State that a node must have for a write to it to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedNode {
     Absent,
     Version(i32),
     Anything,
@@ -64,8 +64,12 @@ impl Cell {
     /// Writes `data` if the node is as expected: `false` if it is not.
     ///
     /// Goes on in the background if the caller goes away.
-    pub(super) async fn write(&self, expected: Expected, data: &Bytes) -> Result<bool, ValueError> {
-        let mut absent = expected == Expected::Absent;
+    pub(super) async fn write(
+        &self,
+        expected: ExpectedNode,
+        data: &Bytes,
+    ) -> Result<bool, ValueError> {
+        let mut absent = expected == ExpectedNode::Absent;
         loop {
             let session = self.session().await?;
             if !self.is_own.load(Ordering::Relaxed) {
@@ -92,7 +96,9 @@ impl Cell {
                 Outcome::NotApplied => {}
                 Outcome::Refused(error) if error.is_no_node() && absent => {
                     let above = path::parent(&self.path);
-                    if let Err(error) = ensure_parents(&session, above, Parents::Persistent).await {
+                    if let Err(error) =
+                        ensure_parents(&session, above, ParentKind::Persistent).await
+                    {
                         self.after(&session, error).await?;
                     }
                 }
@@ -100,7 +106,7 @@ impl Cell {
                 Outcome::Refused(error)
                     if error.is_no_node() || error.is_node_exists() || error.is_bad_version() =>
                 {
-                    if expected != Expected::Anything {
+                    if expected != ExpectedNode::Anything {
                         return Ok(false);
                     }
                     absent = error.is_no_node();
@@ -127,17 +133,17 @@ impl Cell {
         }
     }
 
-    fn replacement(&self, expected: Expected, data: &Bytes) -> Result<Vec<Op>, ValueError> {
+    fn replacement(&self, expected: ExpectedNode, data: &Bytes) -> Result<Vec<Op>, ValueError> {
         let set = |version| Op::set_data(&*self.path, data.clone(), version);
         match expected {
             // The next version would be -1, which nobody can ask for: two writes at one instant
             // leave it behind (H24).
-            Expected::Version(-2) => Ok(vec![set(Some(-2)), set(None)]),
-            Expected::Version(-1) => Err(ValueError::VersionUnusable {
+            ExpectedNode::Version(-2) => Ok(vec![set(Some(-2)), set(None)]),
+            ExpectedNode::Version(-1) => Err(ValueError::VersionUnusable {
                 path: self.path.to_string(),
             }),
-            Expected::Version(version) => Ok(vec![set(Some(version))]),
-            Expected::Absent | Expected::Anything => Ok(vec![set(None)]),
+            ExpectedNode::Version(version) => Ok(vec![set(Some(version))]),
+            ExpectedNode::Absent | ExpectedNode::Anything => Ok(vec![set(None)]),
         }
     }
 
@@ -180,7 +186,9 @@ mod tests {
         let cell = Cell::new(&client, "/v").unwrap();
         let data = Bytes::from_static(b"x");
         let versions = |version| {
-            let ops = cell.replacement(Expected::Version(version), &data).unwrap();
+            let ops = cell
+                .replacement(ExpectedNode::Version(version), &data)
+                .unwrap();
             let version = |op: &Op| match op {
                 Op::SetData { version, .. } => *version,
                 other => panic!("{other:?}"),
@@ -192,7 +200,7 @@ mod tests {
         assert_eq!(versions(-3), [Some(-3)]);
         assert_eq!(versions(-2), [Some(-2), None]);
         assert!(matches!(
-            cell.replacement(Expected::Version(-1), &data),
+            cell.replacement(ExpectedNode::Version(-1), &data),
             Err(ValueError::VersionUnusable { .. })
         ));
     }

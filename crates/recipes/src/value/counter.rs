@@ -6,7 +6,7 @@
 use baton_client::{Acl, Client, Data};
 use bytes::Bytes;
 
-use super::cell::{Cell, Expected};
+use super::cell::{Cell, ExpectedNode};
 use super::counter_layout::CounterLayout;
 use super::error::ValueError;
 use super::shared_value::{SharedValue, Values};
@@ -100,7 +100,10 @@ impl Counter {
     /// written.
     pub async fn set(&self, value: i64) -> Result<(), ValueError> {
         let data = self.encode(value)?;
-        self.cell.write(Expected::Anything, &data).await.map(|_| ())
+        self.cell
+            .write(ExpectedNode::Anything, &data)
+            .await
+            .map(|_| ())
     }
 
     /// Makes it `value` if it is `expected`: `false` if it is not; then nothing was written.
@@ -133,10 +136,12 @@ impl Counter {
         })
     }
 
-    async fn read(&self) -> Result<(i64, Expected), ValueError> {
+    async fn read(&self) -> Result<(i64, ExpectedNode), ValueError> {
         match self.cell.read().await? {
-            None => Ok((0, Expected::Absent)),
-            Some(Data { data, stat }) => Ok((self.decode(&data)?, Expected::Version(stat.version))),
+            None => Ok((0, ExpectedNode::Absent)),
+            Some(Data { data, stat }) => {
+                Ok((self.decode(&data)?, ExpectedNode::Version(stat.version)))
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Why a value or a counter was not read or written as asked.
+//! Reason why a value or a counter was not read or written as asked.
 
 use baton_client::Error;
 
@@ -7,7 +7,7 @@ use crate::cache::CacheError;
 use crate::common_error::{CommonError, RecipeError, recipe_error};
 
 recipe_error! {
-    /// Why a value or a counter was not read or written as asked.
+    /// Reason why a value or a counter was not read or written as asked.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum ValueError {
@@ -23,7 +23,7 @@ recipe_error! {
         Foreign {
             /// Path of the value.
             path: String,
-            /// What is there.
+            /// The recipe that is there.
             what: String,
         },
         /// The session ended before it was known whether the write was applied. It was not tried

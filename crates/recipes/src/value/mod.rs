@@ -17,4 +17,4 @@ mod shared_value;
 pub use counter::{Counter, Numbers};
 pub use counter_layout::CounterLayout;
 pub use error::ValueError;
-pub use shared_value::{SharedValue, Values, Versioned};
+pub use shared_value::{SharedValue, Values, VersionedValue};

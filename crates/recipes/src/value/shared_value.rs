@@ -6,14 +6,14 @@
 use baton_client::{Acl, Client, Stat};
 use bytes::Bytes;
 
-use super::cell::{Cell, Expected};
+use super::cell::{Cell, ExpectedNode};
 use super::error::ValueError;
 use crate::cache::{CacheEvents, TreeCache};
 
 /// A value as it was at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Versioned {
+pub struct VersionedValue {
     /// The bytes.
     pub data: Bytes,
     /// Number of times that the node has been written; wraps after 2³².
@@ -22,7 +22,7 @@ pub struct Versioned {
     pub mzxid: i64,
 }
 
-impl Versioned {
+impl VersionedValue {
     pub(super) fn new(data: Bytes, stat: &Stat) -> Self {
         Self {
             data,
@@ -86,9 +86,9 @@ impl SharedValue {
     ///
     /// # Errors
     /// [`ValueError::Connect`], [`ValueError::Client`].
-    pub async fn get(&self) -> Result<Option<Versioned>, ValueError> {
+    pub async fn get(&self) -> Result<Option<VersionedValue>, ValueError> {
         let read = self.cell.read().await?;
-        Ok(read.map(|read| Versioned::new(read.data, &read.stat)))
+        Ok(read.map(|read| VersionedValue::new(read.data, &read.stat)))
     }
 
     /// Writes the value, whatever it was, and makes the node if there is none. Dropped half-way, it
@@ -99,7 +99,10 @@ impl SharedValue {
     /// was written.
     pub async fn set(&self, data: &[u8]) -> Result<(), ValueError> {
         let data = Bytes::copy_from_slice(data);
-        self.cell.write(Expected::Anything, &data).await.map(|_| ())
+        self.cell
+            .write(ExpectedNode::Anything, &data)
+            .await
+            .map(|_| ())
     }
 
     /// Writes the value if it is still the one that was `seen` (`None`: if there is still no node).
@@ -113,10 +116,12 @@ impl SharedValue {
     /// [`ValueError::VersionUnusable`]; else nothing was written.
     pub async fn compare_and_set(
         &self,
-        seen: Option<&Versioned>,
+        seen: Option<&VersionedValue>,
         data: &[u8],
     ) -> Result<bool, ValueError> {
-        let expected = seen.map_or(Expected::Absent, |seen| Expected::Version(seen.version));
+        let expected = seen.map_or(ExpectedNode::Absent, |seen| {
+            ExpectedNode::Version(seen.version)
+        });
         self.cell
             .write(expected, &Bytes::copy_from_slice(data))
             .await
@@ -154,7 +159,7 @@ impl Values {
     ///
     /// # Errors
     /// [`ValueError::View`] once the client is closed.
-    pub async fn next(&mut self) -> Result<Option<Versioned>, ValueError> {
+    pub async fn next(&mut self) -> Result<Option<VersionedValue>, ValueError> {
         if self.reported.is_none() {
             self.cache.ready().await?;
         }
@@ -163,7 +168,7 @@ impl Values {
             let seen = node.as_ref().map(|node| node.stat.mzxid);
             if self.reported != Some(seen) {
                 self.reported = Some(seen);
-                return Ok(node.map(|node| Versioned::new(node.data, &node.stat)));
+                return Ok(node.map(|node| VersionedValue::new(node.data, &node.stat)));
             }
             if self.events.next().await.is_none() {
                 self.cache.ready().await?;

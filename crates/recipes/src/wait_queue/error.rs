@@ -1,4 +1,4 @@
-//! Why a wait in the queue ended without a grant.
+//! Reason why a wait in the queue ended without a grant.
 //!
 //! Owns the distinction between what a new attempt overcomes and what the caller receives.
 
@@ -6,8 +6,8 @@ use baton_client::Error;
 
 use crate::naming::Refusal;
 
-/// Why a wait in the queue ended without a grant. The waiter node is deleted, or was gone already,
-/// in each case (H12).
+/// Reason why a wait in the queue ended without a grant. The waiter node is deleted, or was gone
+/// already, in each case (H12).
 #[derive(Debug)]
 pub(crate) enum AcquireError {
     /// Somebody deleted our node, or its directory (H14): join again.

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use baton_client::{Children, CreateMode, Created, Error, Op, OpResult, Pending, Session};
+use baton_client::{Children, CreateMode, CreatedNode, Error, Op, OpResult, Pending, Session};
 use bytes::Bytes;
 
 use super::WaiterNode;
 use super::waiter_node::PARENT_ATTEMPTS;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::retry;
 
 /// Place at which one node of a group is created. The prefix carries a marker that no other create
@@ -59,7 +59,7 @@ pub(crate) async fn join_all(
                 let listings = listed;
                 return Ok(Group { waiters, listings });
             }
-            Ok(Err(NotThere)) => {}
+            Ok(Err(GroupMissing)) => {}
             Err(error)
                 if lacks_a_directory(&error, conditions) && parents_made < PARENT_ATTEMPTS =>
             {
@@ -70,7 +70,7 @@ pub(crate) async fn join_all(
                     .collect();
                 dirs.dedup();
                 for dir in dirs {
-                    ensure_parents(session, &dir, Parents::Container).await?;
+                    ensure_parents(session, &dir, ParentKind::Container).await?;
                 }
             }
             Err(error) => retry::until_retryable(session, error).await?,
@@ -96,7 +96,7 @@ fn lacks_a_directory(error: &Error, conditions: &[Op]) -> bool {
 }
 
 /// The group does not exist, or not whole; what there is of it is being deleted.
-struct NotThere;
+struct GroupMissing;
 
 /// A multi under way.
 struct PendingGroup<'a> {
@@ -133,7 +133,7 @@ impl<'a> PendingGroup<'a> {
     async fn settle(
         mut self,
         pending: Pending<Vec<OpResult>>,
-    ) -> Result<Result<Vec<WaiterNode>, NotThere>, Error> {
+    ) -> Result<Result<Vec<WaiterNode>, GroupMissing>, Error> {
         let nodes = match pending.await {
             Ok(results) => self.identify(results).await?,
             Err(error) if error.is_maybe_applied() => self.resolve(error).await?,
@@ -146,7 +146,7 @@ impl<'a> PendingGroup<'a> {
             // None, or a part because somebody has deleted the rest. The drop deletes what there
             // is.
             self.open = !nodes.is_empty();
-            return Ok(Err(NotThere));
+            return Ok(Err(GroupMissing));
         }
         self.open = false;
         let waiters = nodes
@@ -160,7 +160,7 @@ impl<'a> PendingGroup<'a> {
 
     /// The nodes that the multi made. Apache ZooKeeper does not return their records along with
     /// them.
-    async fn identify(&self, results: Vec<OpResult>) -> Result<Vec<Created>, Error> {
+    async fn identify(&self, results: Vec<OpResult>) -> Result<Vec<CreatedNode>, Error> {
         let made: Vec<_> = results
             .into_iter()
             .skip(self.conditions)
@@ -187,13 +187,13 @@ impl<'a> PendingGroup<'a> {
                 },
                 (None, None) => None,
             };
-            nodes.extend(stat.map(|stat| Created { path, stat }));
+            nodes.extend(stat.map(|stat| CreatedNode { path, stat }));
         }
         Ok(nodes)
     }
 
     /// Finds our nodes by marker and owner session, on a server that has caught up (H01–H03).
-    async fn resolve(&self, lost: Error) -> Result<Vec<Created>, Error> {
+    async fn resolve(&self, lost: Error) -> Result<Vec<CreatedNode>, Error> {
         let mut nodes = Vec::with_capacity(self.nodes_wanted.len());
         for wanted in &self.nodes_wanted {
             let recover = || self.session.recover_create(&wanted.dir, &wanted.prefix);

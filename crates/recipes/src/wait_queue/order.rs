@@ -19,7 +19,7 @@ pub(crate) struct SequentialChild {
     pub name: String,
     /// The number in the name.
     pub number: i64,
-    /// When it was created, once its Stat has been read.
+    /// Time at which it was created, once its Stat has been read.
     pub czxid: Option<i64>,
 }
 
@@ -113,7 +113,7 @@ mod tests {
 
     /// Numbers of a server's creates past the end of its counter.
     #[derive(Clone, Copy, Debug)]
-    enum PastEnd {
+    enum OverflowPolicy {
         Sticks,
         Wraps,
         /// Apache ZooKeeper: wraps while an earlier create is in flight, sticks after a pause.
@@ -121,27 +121,27 @@ mod tests {
         Widens,
     }
 
-    fn number(policy: PastEnd, start: i64, nth: usize, in_flight: bool) -> i64 {
+    fn number(policy: OverflowPolicy, start: i64, nth: usize, in_flight: bool) -> i64 {
         let wide = start + i64::try_from(nth).unwrap();
         if wide <= COUNTER_END {
             return wide;
         }
         let wrapped = i64::from(i32::MIN) + (wide - COUNTER_END - 1);
         match policy {
-            PastEnd::Sticks => COUNTER_END,
-            PastEnd::Wraps => wrapped,
-            PastEnd::Mixed if in_flight => wrapped,
-            PastEnd::Mixed => COUNTER_END,
-            PastEnd::Widens => wide,
+            OverflowPolicy::Sticks => COUNTER_END,
+            OverflowPolicy::Wraps => wrapped,
+            OverflowPolicy::Mixed if in_flight => wrapped,
+            OverflowPolicy::Mixed => COUNTER_END,
+            OverflowPolicy::Widens => wide,
         }
     }
 
-    fn policy() -> impl Strategy<Value = PastEnd> {
+    fn policy() -> impl Strategy<Value = OverflowPolicy> {
         prop_oneof![
-            Just(PastEnd::Sticks),
-            Just(PastEnd::Wraps),
-            Just(PastEnd::Mixed),
-            Just(PastEnd::Widens)
+            Just(OverflowPolicy::Sticks),
+            Just(OverflowPolicy::Wraps),
+            Just(OverflowPolicy::Mixed),
+            Just(OverflowPolicy::Widens)
         ]
     }
 

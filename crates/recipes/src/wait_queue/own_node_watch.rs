@@ -61,8 +61,8 @@ impl OwnNodeWatch {
         }
     }
 
-    /// Whether somebody has asked the holder to release, as far as the notifications taken so far
-    /// show.
+    /// Returns whether somebody has asked the holder to release, as far as the notifications taken
+    /// so far show.
     pub(crate) fn is_asked_back(&self) -> bool {
         self.asked_back
     }

@@ -72,7 +72,7 @@ impl DelayedUntil {
         self.0 = self.0.max(Some(until));
     }
 
-    /// Whether the first waiter may hold at once.
+    /// Returns whether the first waiter may hold at once.
     pub(crate) fn has_passed(self) -> bool {
         self.0.is_none_or(|until| until <= Instant::now())
     }
@@ -138,9 +138,9 @@ pub(crate) async fn wait_for_turn_delayed(
             waiter.note_followers();
         }
         let wanted = match (strict, position) {
-            (false, _) => Wait::End,
-            (true, 1) => Wait::Turn,
-            (true, _) => Wait::ReleaseMarker,
+            (false, _) => WatchGoal::End,
+            (true, 1) => WatchGoal::Turn,
+            (true, _) => WatchGoal::ReleaseMarker,
         };
         let ending = tokio::select! {
             biased;
@@ -301,7 +301,7 @@ pub(crate) fn kept_position(naming: NamingScheme, name: &str, read: &Data) -> i6
 
 /// Thing that a wait has to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+enum WatchGoal {
     /// That the node is gone.
     End,
     /// The same, and whether it was released if its holder has asked for a lock delay.
@@ -312,14 +312,14 @@ enum Wait {
 
 /// End of the node that was waited for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ending {
+struct NodeEnd {
     /// Its holder's release marker has shown that it was released.
     was_held: bool,
     /// It was not, as far as is known, and had asked for a lock delay, which ends then.
     held_off: Option<Instant>,
 }
 
-impl Ending {
+impl NodeEnd {
     /// The ending of a node that was released, or else had asked for `lock_delay`.
     fn new(was_held: bool, is_released: bool, lock_delay: Duration) -> Self {
         let is_held_off = !is_released && !lock_delay.is_zero();
@@ -336,7 +336,7 @@ pub(crate) async fn until_gone(
     path: &str,
     watching: impl FnMut(),
 ) -> Result<(), AcquireError> {
-    until_ended(session, path, Wait::End, watching)
+    until_ended(session, path, WatchGoal::End, watching)
         .await
         .map(drop)
 }
@@ -345,17 +345,17 @@ pub(crate) async fn until_gone(
 async fn until_ended(
     session: &Session,
     path: &str,
-    wanted: Wait,
+    wanted: WatchGoal,
     mut watching: impl FnMut(),
-) -> Result<Ending, AcquireError> {
+) -> Result<NodeEnd, AcquireError> {
     let mut lock_delay = Duration::ZERO;
     // Kept over a change of the data, so that no release is missed between two watches.
     let mut marker = None;
     loop {
         // Boxed so that the long-lived acquire future stays small.
         let end = match Box::pin(arm(session, path, wanted, marker, lock_delay)).await? {
-            Armed::Over(ending) => return Ok(ending),
-            Armed::Watching(watches) => {
+            WatchState::Over(ending) => return Ok(ending),
+            WatchState::Watching(watches) => {
                 (marker, lock_delay) = (watches.marker, watches.lock_delay);
                 watches.end
             }
@@ -366,18 +366,18 @@ async fn until_ended(
         };
         let was_held = has_come(marker.as_mut(), &event);
         if was_held || event.kind == EventKind::NodeDeleted {
-            return Ok(Ending::new(was_held, was_held, lock_delay));
+            return Ok(NodeEnd::new(was_held, was_held, lock_delay));
         }
         // Its data changed, which does not matter here.
     }
 }
 
 /// Knowledge about a node that is waited for.
-enum Armed {
+enum WatchState {
     /// It is there.
     Watching(Watches),
     /// It is gone.
-    Over(Ending),
+    Over(NodeEnd),
 }
 
 struct Watches {
@@ -392,15 +392,15 @@ struct Watches {
 async fn arm(
     session: &Session,
     path: &str,
-    wanted: Wait,
+    wanted: WatchGoal,
     mut marker: Option<Watch>,
     mut lock_delay: Duration,
-) -> Result<Armed, AcquireError> {
+) -> Result<WatchState, AcquireError> {
     // On a node that asks for a lock delay, from the read that has shown it: older than the watch
     // for its release marker.
     let mut first_read: Option<Watch> = None;
     loop {
-        let wants_marker = wanted == Wait::ReleaseMarker || !lock_delay.is_zero();
+        let wants_marker = wanted == WatchGoal::ReleaseMarker || !lock_delay.is_zero();
         // Where it shows what came between two requests, an answer must not have waited for another
         // connection.
         let asking = match first_read {
@@ -416,14 +416,14 @@ async fn arm(
         }
         match read {
             Ok((read, end)) => {
-                if wanted != Wait::End {
+                if wanted != WatchGoal::End {
                     lock_delay = lock_delay.max(Record::lock_delay_in(&read.data));
                 }
                 if !lock_delay.is_zero() && !wants_marker {
                     first_read = Some(end);
                     continue;
                 }
-                return Ok(Armed::Watching(Watches {
+                return Ok(WatchState::Watching(Watches {
                     end,
                     marker,
                     lock_delay,
@@ -435,7 +435,11 @@ async fn arm(
                 let is_released = has_reported(marker.as_mut(), EventKind::NodeCreated)
                     || has_reported(first_read.as_mut(), EventKind::NodeDataChanged);
                 // Of that end there was no notification to compare the marker's with.
-                return Ok(Armed::Over(Ending::new(false, is_released, lock_delay)));
+                return Ok(WatchState::Over(NodeEnd::new(
+                    false,
+                    is_released,
+                    lock_delay,
+                )));
             }
             Err(error) => {
                 first_read = None;
@@ -445,16 +449,16 @@ async fn arm(
     }
 }
 
-/// Whether the release marker was there: its notification comes before that of the end. It counts
-/// only as part of the same change, so that a node that somebody else makes at its path shows
-/// nothing; a server that does not number its notifications (Apache ZooKeeper before 3.9) leaves
-/// that open.
+/// Returns whether the release marker was there: its notification comes before that of the end. It
+/// counts only as part of the same change, so that a node that somebody else makes at its path
+/// shows nothing; a server that does not number its notifications (Apache ZooKeeper before 3.9)
+/// leaves that open.
 fn has_come(marker: Option<&mut Watch>, end: &WatchEvent) -> bool {
     reported(marker)
         .is_some_and(|event| event.kind == EventKind::NodeCreated && event.zxid == end.zxid)
 }
 
-/// Whether a watch has reported an event of this kind.
+/// Returns whether a watch has reported an event of this kind.
 fn has_reported(watch: Option<&mut Watch>, kind: EventKind) -> bool {
     reported(watch).is_some_and(|event| event.kind == kind)
 }
@@ -478,7 +482,7 @@ mod tests {
         let mut held_off = DelayedUntil::default();
         assert!(held_off.has_passed());
         for delay in [long, brief] {
-            let ending = Ending::new(false, false, delay);
+            let ending = NodeEnd::new(false, false, delay);
             assert_eq!(ending.held_off, Some(Instant::now() + delay));
             held_off.extend(ending.held_off.unwrap());
         }
@@ -486,8 +490,8 @@ mod tests {
         assert!(!held_off.has_passed());
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(held_off.has_passed());
-        assert_eq!(Ending::new(true, true, long).held_off, None);
-        assert_eq!(Ending::new(false, false, Duration::ZERO).held_off, None);
+        assert_eq!(NodeEnd::new(true, true, long).held_off, None);
+        assert_eq!(NodeEnd::new(false, false, Duration::ZERO).held_off, None);
     }
 
     #[test]

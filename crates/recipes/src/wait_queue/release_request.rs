@@ -7,8 +7,8 @@
 /// locks.
 pub(crate) const RELEASE_REQUEST: &[u8] = b"__REVOKE__";
 
-/// Whether a node's data asks its holder to release: in Curator's form, or in that of ZooKeeper's
-/// page on recipes.
+/// Returns whether a node's data asks its holder to release: in Curator's form, or in that of
+/// ZooKeeper's page on recipes.
 pub(crate) fn is_release_request(data: &[u8]) -> bool {
     data == RELEASE_REQUEST || data == b"unlock"
 }

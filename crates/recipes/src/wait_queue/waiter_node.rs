@@ -9,12 +9,12 @@
 use std::sync::Arc;
 
 use baton_client::{
-    CreateMode, Created, DeleteOptions, Deletion, Error, Op, OpResult, Pending, Session,
+    CreateMode, CreatedNode, DeleteOptions, Deletion, Error, Op, OpResult, Pending, Session,
 };
 
 use super::AcquireError;
 use super::release_marker::{release_marker, signal};
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::retry;
 
 /// Number of times that a lock directory may vanish between its creation and ours in it before we
@@ -83,7 +83,7 @@ impl WaiterNode {
         &self.path
     }
 
-    /// Whether no other node ever has this name.
+    /// Returns whether no other node ever has this name.
     pub(crate) fn is_marked(&self) -> bool {
         self.marked
     }
@@ -238,7 +238,7 @@ impl WaiterNode {
         self.is_observed = false;
     }
 
-    /// Whether its release is signalled by a marker.
+    /// Returns whether its release is signalled by a marker.
     fn signals_release(&self) -> bool {
         (self.has_followers || self.has_lock_delay || self.is_observed) && self.marked
     }
@@ -322,7 +322,7 @@ pub(crate) async fn join(
             Ok(None) => {}
             Err(error) if error.is_no_node() && parents_made < PARENT_ATTEMPTS => {
                 parents_made += 1;
-                ensure_parents(session, dir, Parents::Container).await?;
+                ensure_parents(session, dir, ParentKind::Container).await?;
             }
             Err(error) => retry::until_retryable(session, error).await?,
         }
@@ -353,7 +353,7 @@ impl<'a> PendingCreate<'a> {
         dir: &'a Arc<str>,
         prefix: &'a str,
         data: &[u8],
-    ) -> (Self, Pending<Created>) {
+    ) -> (Self, Pending<CreatedNode>) {
         let path = baton_proto::path::join(dir, prefix);
         let pending = session.create(&path, data, CreateMode::EphemeralSequential);
         (
@@ -368,7 +368,7 @@ impl<'a> PendingCreate<'a> {
     }
 
     /// Our node, or `None` where it is certain that the create was never applied.
-    async fn settle(mut self, pending: Pending<Created>) -> Result<Option<WaiterNode>, Error> {
+    async fn settle(mut self, pending: Pending<CreatedNode>) -> Result<Option<WaiterNode>, Error> {
         let created = match pending.await {
             Ok(created) => Some(created),
             Err(error) if error.is_maybe_applied() => self.resolve(error).await?,
@@ -382,7 +382,7 @@ impl<'a> PendingCreate<'a> {
     }
 
     /// Finds our node by marker *and* owner session, on a server that has caught up (H01–H03).
-    async fn resolve(&self, lost: Error) -> Result<Option<Created>, Error> {
+    async fn resolve(&self, lost: Error) -> Result<Option<CreatedNode>, Error> {
         let recover = || self.session.recover_create(self.dir, self.prefix);
         retry::resolve(self.session, lost, recover).await
     }

@@ -13,7 +13,7 @@ use super::context::QueueContext;
 use super::error::WorkError;
 use super::held_item::HeldItem;
 use super::settle::settle_own;
-use super::settlement::{RetryBackoff, Settled, Settlement};
+use super::settlement::{RetryBackoff, SettledState, Settlement};
 use super::visibility;
 use crate::guard::{GuardStatus, LostReason, Txn, drive};
 use crate::spans;
@@ -85,7 +85,7 @@ impl Claim {
         self.held.envelope.priority
     }
 
-    /// When the item was put: milliseconds since 1970 by the servers' clock.
+    /// Returns when the item was put: milliseconds since 1970 by the servers' clock.
     #[must_use]
     pub fn since_ms(&self) -> i64 {
         self.held.since_ms
@@ -124,7 +124,7 @@ impl Claim {
     /// # Errors
     /// How the claim was lost. Where the lease or the session has ended, it is unknown whether
     /// another process settled the item just before.
-    pub async fn settled(&self) -> Result<Settled, LostReason> {
+    pub async fn settled(&self) -> Result<SettledState, LostReason> {
         match (self.held.lost().await, &self.held.notice) {
             // A settlement deletes the claim and writes the notice in one change.
             (LostReason::NodeGone, Some(notice)) => notice.read().await.ok_or(LostReason::NodeGone),

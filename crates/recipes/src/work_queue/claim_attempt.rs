@@ -25,7 +25,7 @@ use super::read_ahead::{ClaimableItem, READ_AHEAD};
 use super::visibility;
 use crate::acquire;
 use crate::guard::Guard;
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::receipt::task_gone;
 use crate::record::Record;
 use crate::retry;
@@ -137,24 +137,24 @@ impl QueueContext {
         }
         if options.notices {
             // The server deletes a container that is empty. The next claim makes it again.
-            ensure_parents(session, &self.layout.notices, Parents::Container).await?;
+            ensure_parents(session, &self.layout.notices, ParentKind::Container).await?;
         }
         let together = send(session, attempts, options, terms);
         let mut round = ClaimRound::default();
         let apart = match together.finish(session, lease, &mut round).await {
-            Remaining::Nothing => {
+            RemainingAttempts::Nothing => {
                 if round.error.is_none() {
                     self.known().read_ahead.won_all();
                 }
                 return round.outcome();
             }
-            Remaining::LostRace(mut attempts, lost) => {
+            RemainingAttempts::LostRace(mut attempts, lost) => {
                 self.known().read_ahead.lost_race();
                 attempts.remove(lost);
                 attempts
             }
-            Remaining::TooLarge(attempts) => attempts,
-            Remaining::QueueChanged => {
+            RemainingAttempts::TooLarge(attempts) => attempts,
+            RemainingAttempts::QueueChanged => {
                 self.forget_read();
                 return round.outcome();
             }
@@ -167,13 +167,13 @@ impl QueueContext {
         // knows of would block its item as long as the session lives.
         for sent in each {
             match sent.finish(session, lease, &mut round).await {
-                Remaining::TooLarge(attempts) => {
+                RemainingAttempts::TooLarge(attempts) => {
                     for attempt in attempts {
                         self.pass_over(&attempt.item);
                     }
                 }
-                Remaining::QueueChanged => self.forget_read(),
-                Remaining::Nothing | Remaining::LostRace(..) => {}
+                RemainingAttempts::QueueChanged => self.forget_read(),
+                RemainingAttempts::Nothing | RemainingAttempts::LostRace(..) => {}
             }
         }
         round.outcome()
@@ -263,7 +263,7 @@ fn claim_parts(attempt: &ClaimAttempt) -> impl Iterator<Item = Op> + '_ {
 }
 
 /// Work left after a multi of claim attempts.
-enum Remaining {
+enum RemainingAttempts {
     Nothing,
     /// Another consumer has won the race for the item of this index.
     LostRace(Vec<ClaimAttempt>, usize),
@@ -306,7 +306,7 @@ impl SentAttempts<'_> {
         session: &Session,
         lease: &LeaseHold,
         round: &mut ClaimRound,
-    ) -> Remaining {
+    ) -> RemainingAttempts {
         match outcome_of(session, &self.attempts, self.pending).await {
             AttemptOutcome::Won(stats) => {
                 for (attempt, stat) in self.attempts.into_iter().zip(stats) {
@@ -315,18 +315,18 @@ impl SentAttempts<'_> {
                         Err(error) => round.error = Some(error),
                     }
                 }
-                Remaining::Nothing
+                RemainingAttempts::Nothing
             }
             AttemptOutcome::Failed(error) => {
                 round.error = Some(error);
-                Remaining::Nothing
+                RemainingAttempts::Nothing
             }
             AttemptOutcome::LostRace(lost) => {
                 let lost = lost.min(self.attempts.len().saturating_sub(1));
-                Remaining::LostRace(self.attempts, lost)
+                RemainingAttempts::LostRace(self.attempts, lost)
             }
-            AttemptOutcome::TooLarge => Remaining::TooLarge(self.attempts),
-            AttemptOutcome::QueueChanged => Remaining::QueueChanged,
+            AttemptOutcome::TooLarge => RemainingAttempts::TooLarge(self.attempts),
+            AttemptOutcome::QueueChanged => RemainingAttempts::QueueChanged,
         }
     }
 }

@@ -17,7 +17,7 @@ use super::error::{StepError, WorkError};
 use super::held_item::HeldItem;
 use super::layout::Layout;
 use super::read_ahead::{ClaimableItem, ReadAhead};
-use crate::parents::{Parents, ensure_parents};
+use crate::parents::{ParentKind, ensure_parents};
 use crate::receipt::{Outcome, Receipts, task_gone};
 use crate::retry;
 use crate::server_clock::ServerClock;
@@ -58,7 +58,7 @@ impl Terms {
 
 /// The terms, with the version of the queue's own node that they were read from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Agreed {
+pub(super) struct AgreedTerms {
     pub terms: Terms,
     pub version: i32,
 }
@@ -83,13 +83,13 @@ pub(super) struct QueueContext {
     pub counter: Arc<tokio::sync::Mutex<Option<CapacityCounter>>>,
     /// The options of this handle that cannot be, with the refusal of each.
     pub bad_options: BTreeMap<&'static str, WorkError>,
-    known: Mutex<Known>,
+    known: Mutex<KnownQueue>,
 }
 
 /// Knowledge of this process about the queue.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub agreed: Option<Agreed>,
+pub(super) struct KnownQueue {
+    pub agreed: Option<AgreedTerms>,
     /// The session's id and its lease. Kept from the first claim on, so that the lease is valid
     /// when the next claim comes.
     pub lease: Option<(i64, LeaseHold)>,
@@ -147,7 +147,7 @@ impl QueueContext {
         self.layout.root.to_string()
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, KnownQueue> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -204,7 +204,7 @@ impl QueueContext {
         &self,
         session: &Session,
         asked: Option<u64>,
-    ) -> Result<Agreed, StepError> {
+    ) -> Result<AgreedTerms, StepError> {
         let known = self.known().agreed;
         let agreed = match known {
             Some(agreed) => agreed,
@@ -223,7 +223,10 @@ impl QueueContext {
     }
 
     /// Reads the terms from the tree; `None` where there is no queue.
-    pub(super) async fn read_terms(&self, session: &Session) -> Result<Option<Agreed>, StepError> {
+    pub(super) async fn read_terms(
+        &self,
+        session: &Session,
+    ) -> Result<Option<AgreedTerms>, StepError> {
         let read = match session.get_data(&self.layout.root).await {
             Ok(read) => read,
             Err(error) if error.is_no_node() => return Ok(None),
@@ -231,7 +234,7 @@ impl QueueContext {
         };
         let version = read.stat.version;
         match Terms::from_bytes(&read.data) {
-            Some(terms) => Ok(Some(Agreed { terms, version })),
+            Some(terms) => Ok(Some(AgreedTerms { terms, version })),
             _ if read.data.is_empty() && self.is_bare(session, &read.stat).await? => Ok(None),
             _ => Err(WorkError::NotAWorkQueue {
                 path: self.path(),
@@ -249,8 +252,8 @@ impl QueueContext {
         }
     }
 
-    /// Whether a node without data has nothing below it but what consumers make when they wait at a
-    /// queue that was deleted.
+    /// Returns whether a node without data has nothing below it but what consumers make when they
+    /// wait at a queue that was deleted.
     async fn is_bare(&self, session: &Session, stat: &baton_proto::Stat) -> Result<bool, Error> {
         let layout = &self.layout;
         let helpers = [&layout.waiters, &layout.notices, &layout.clock];
@@ -272,7 +275,7 @@ impl QueueContext {
         &self,
         session: &Session,
         asked: Option<u64>,
-    ) -> Result<Agreed, StepError> {
+    ) -> Result<AgreedTerms, StepError> {
         let layout = &self.layout;
         loop {
             // Read before the data: data written in between raises the version, and is not
@@ -283,7 +286,7 @@ impl QueueContext {
             }
             let above = baton_proto::path::parent(&layout.root);
             if above != "/" {
-                ensure_parents(session, above, Parents::Persistent).await?;
+                ensure_parents(session, above, ParentKind::Persistent).await?;
             }
             let bare = bare.await?;
             let make = |path: &str, data: Vec<u8>| Op::create(path, data, CreateMode::Persistent);

@@ -32,7 +32,7 @@ pub struct DeadLetter {
     pub priority: u16,
     /// Number of times that it was claimed.
     pub attempts: u32,
-    /// Why it became a dead letter.
+    /// Reason why it became a dead letter.
     pub reason: String,
     /// Its bytes, as they were put.
     #[serde(serialize_with = "rendering::lossy")]
@@ -47,7 +47,7 @@ impl std::fmt::Display for DeadLetter {
 }
 
 /// A dead letter as it was read from the tree.
-struct Dead {
+struct StoredDeadLetter {
     letter: DeadLetter,
     version: i32,
     envelope: Envelope,
@@ -184,7 +184,11 @@ impl QueueContext {
         Ok(letters)
     }
 
-    async fn dead(&self, session: &Session, name: &str) -> Result<(String, Dead), StepError> {
+    async fn dead(
+        &self,
+        session: &Session,
+        name: &str,
+    ) -> Result<(String, StoredDeadLetter), StepError> {
         let path = baton_proto::path::join(&self.layout.dead, name);
         match session.get_data(&path).await {
             Ok(read) => Ok((path, opened(name, read))),
@@ -278,13 +282,13 @@ fn hidden(name: &str) -> DeadLetter {
 }
 
 /// The dead letter in a node that was read.
-fn opened(name: &str, read: Data) -> Dead {
+fn opened(name: &str, read: Data) -> StoredDeadLetter {
     let Data { data, stat } = read;
     let (envelope, payload) = Envelope::open(&data).unwrap_or_else(|| {
         let envelope = Envelope::new(name.to_owned(), MAX_PRIORITY);
         (envelope.noting("it cannot be read"), data)
     });
-    Dead {
+    StoredDeadLetter {
         letter: DeadLetter {
             name: name.to_owned(),
             id: envelope.id.clone(),

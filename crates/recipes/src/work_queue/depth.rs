@@ -17,7 +17,7 @@ use crate::rendering;
 /// Depth of a work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Depth {
+pub struct QueueDepth {
     /// Items, with those that are claimed or delayed; without dead letters.
     pub items: u64,
     /// Items that are not due yet.
@@ -32,7 +32,7 @@ pub struct Depth {
     pub capacity: Option<u64>,
 }
 
-impl std::fmt::Display for Depth {
+impl std::fmt::Display for QueueDepth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} items, {} of them delayed", self.items, self.delayed)?;
         if let Some(capacity) = self.capacity {
@@ -50,7 +50,7 @@ impl WorkQueue {
     ///
     /// # Errors
     /// [`WorkError`].
-    pub async fn depth(&self) -> Result<Option<Depth>, WorkError> {
+    pub async fn depth(&self) -> Result<Option<QueueDepth>, WorkError> {
         let context = &self.context;
         let read = |session: Session| async move { context.depth(&session).await.map(Some) };
         context.until_done(read).await
@@ -58,7 +58,7 @@ impl WorkQueue {
 }
 
 impl QueueContext {
-    async fn depth(&self, session: &Session) -> Result<Option<Depth>, StepError> {
+    async fn depth(&self, session: &Session) -> Result<Option<QueueDepth>, StepError> {
         let Some(agreed) = self.read_terms(session).await? else {
             return Ok(None);
         };
@@ -83,7 +83,7 @@ impl QueueContext {
             }
         }
         let oldest = self.first_since_ms(session, &shards).await?;
-        Ok(Some(Depth {
+        Ok(Some(QueueDepth {
             items,
             delayed: u64::try_from(delayed).unwrap_or(u64::MAX),
             dead: dead.map_or(0, |stat| u64::try_from(stat.num_children).unwrap_or(0)),
@@ -94,7 +94,7 @@ impl QueueContext {
         }))
     }
 
-    /// When the oldest of the items was put that are first in their shard.
+    /// Returns when the oldest of the items was put that are first in their shard.
     async fn first_since_ms(
         &self,
         session: &Session,

@@ -33,14 +33,14 @@ pub(super) struct Envelope {
     /// Overrides the consumers' limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// When it was put, by the servers' clock. Noted when the item moves; until then it is the
-    /// node's ctime.
+    /// Time at which it was put, by the servers' clock. Noted when the item moves; until then it is
+    /// the node's ctime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<i64>,
     /// The newest claim. It is valid only while the node of this name exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimMark>,
-    /// Why the last attempt failed, or why the item is a dead letter.
+    /// Reason why the last attempt failed, or why the item is a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -9,7 +9,7 @@ use crate::common_error::{CommonError, RecipeError, recipe_error};
 use crate::guard::LostReason;
 
 recipe_error! {
-    /// Why an operation on a [`WorkQueue`](super::WorkQueue) failed.
+    /// Reason why an operation on a [`WorkQueue`](super::WorkQueue) failed.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum WorkError {
@@ -30,9 +30,9 @@ recipe_error! {
             path: String,
             /// Its name.
             option: &'static str,
-            /// What it was set to.
+            /// The rejected value.
             value: String,
-            /// What is wrong, and what is right.
+            /// The violated rule and the remedy.
             why: &'static str,
         },
         /// An item cannot be queued as it is. Nothing was sent.
@@ -181,7 +181,7 @@ fn capacity(items: Option<u64>) -> String {
     })
 }
 
-/// Why one step of an operation failed.
+/// Reason why one step of an operation failed.
 #[derive(Debug)]
 pub(super) enum StepError {
     /// The client or the server failed; another attempt may succeed.

@@ -24,9 +24,9 @@ pub(super) struct HeldItem {
     pub version: Arc<tokio::sync::Mutex<i32>>,
     pub envelope: Envelope,
     pub payload: Bytes,
-    /// When the item was put.
+    /// Time at which the item was put.
     pub since_ms: i64,
-    /// When the visibility timeout is over, by our own clock.
+    /// Time at which the visibility timeout is over, by our own clock.
     pub until: Arc<ClaimDeadline>,
     /// Place where other processes write how they have settled the item, if the claim has such a
     /// node.

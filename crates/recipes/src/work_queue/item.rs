@@ -77,7 +77,7 @@ impl WorkItem {
         self
     }
 
-    /// Why the item cannot be queued, if it cannot.
+    /// Returns why the item cannot be queued, if it cannot.
     pub(super) fn problem(&self) -> Option<String> {
         if self.priority > MAX_PRIORITY {
             return Some(format!(

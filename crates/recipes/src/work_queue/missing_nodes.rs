@@ -9,7 +9,7 @@
 use baton_client::{CreateMode, Error, Op, Session};
 
 use super::capacity_counter::CapacityCounter;
-use super::context::{Agreed, QueueContext};
+use super::context::{AgreedTerms, QueueContext};
 use super::error::{StepError, WorkError};
 use crate::retry;
 
@@ -44,7 +44,7 @@ impl QueueContext {
     pub(super) async fn check_whole(
         &self,
         session: &Session,
-        agreed: Agreed,
+        agreed: AgreedTerms,
     ) -> Result<bool, StepError> {
         let mut missing = self.missing(session).await?;
         if agreed.terms.capacity.is_none() {
@@ -107,7 +107,7 @@ impl QueueContext {
     pub(super) async fn make_again(
         &self,
         session: &Session,
-        agreed: Agreed,
+        agreed: AgreedTerms,
         missing: &[&str],
     ) -> Result<bool, StepError> {
         let data = agreed.terms.to_bytes();
@@ -143,8 +143,8 @@ impl QueueContext {
         }
     }
 
-    /// Whether there is neither an item nor a dead letter. The dead letters are read before and
-    /// after the items, because an item may move to them meanwhile.
+    /// Returns whether there is neither an item nor a dead letter. The dead letters are read before
+    /// and after the items, because an item may move to them meanwhile.
     async fn nobody_has_an_id(&self, session: &Session) -> Result<bool, StepError> {
         let dead = async || -> Result<bool, Error> {
             let stat = session.exists(&self.layout.dead).await?;

@@ -3,7 +3,7 @@
 //! - [`WorkQueue`]: put items, take them, run a handler for each; it has an example.
 //! - [`WorkItem`]: a payload with its priority, delay and id.
 //! - [`Claim`]: an item in a consumer's hands. [`Settlement`]: how a claim ends.
-//! - [`DeadLetter`]: an item that failed too often. [`Depth`]: how much is in the queue.
+//! - [`DeadLetter`]: an item that failed too often. [`QueueDepth`]: how much is in the queue.
 
 // Owns the layout that is Baton's own, described in `docs/user/recipes.md`. An item leaves the
 // tree only by a settlement under its claim, by a purge, or as a dead letter that somebody
@@ -77,11 +77,11 @@ mod wait;
 pub use claim::Claim;
 pub use claims::{ClaimInfo, Claims};
 pub use dead_letter::DeadLetter;
-pub use depth::Depth;
+pub use depth::QueueDepth;
 pub use error::WorkError;
 pub use item::WorkItem;
 pub use outside::{ItemNote, WorkFolders, available_since_ms, is_claim};
-pub use purge::Purged;
+pub use purge::PurgeReport;
 pub use queue::WorkQueue;
 pub use runner::RunSummary;
-pub use settlement::{Settled, Settlement};
+pub use settlement::{SettledState, Settlement};

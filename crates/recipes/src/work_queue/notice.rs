@@ -6,7 +6,7 @@
 use baton_client::{Op, Session};
 use serde::{Deserialize, Serialize};
 
-use super::settlement::Settled;
+use super::settlement::SettledState;
 use crate::retry;
 
 /// The notice node of a claim of this process. Deleted when this is dropped.
@@ -20,7 +20,7 @@ pub(super) struct SettlementNotice {
 /// Content of the node.
 #[derive(Serialize, Deserialize)]
 struct NoticeBody {
-    settled: Settled,
+    settled: SettledState,
 }
 
 impl SettlementNotice {
@@ -34,7 +34,7 @@ impl SettlementNotice {
 
     /// Returns the settlement of the item by another process; `None` where none has settled it, or
     /// the node cannot be read any more.
-    pub(super) async fn read(&self) -> Option<Settled> {
+    pub(super) async fn read(&self) -> Option<SettledState> {
         let read = || self.session.get_data(&self.path);
         let read = retry::read(&self.session, read).await.ok()?;
         let body = serde_json::from_slice::<NoticeBody>(&read.data).ok()?;
@@ -49,7 +49,7 @@ impl Drop for SettlementNotice {
 }
 
 /// The part of a settlement that informs the claim's owner, whose notice node is `node`.
-pub(super) fn notify(node: &str, settled: Settled) -> Op {
+pub(super) fn notify(node: &str, settled: SettledState) -> Op {
     // A name always has a JSON form.
     let body = serde_json::to_vec(&NoticeBody { settled }).unwrap_or_default();
     Op::set_data(node, body, None)

@@ -10,7 +10,7 @@ use baton_client::{CreateMode, Error, Op, Session};
 use bytes::Bytes;
 
 use super::capacity_counter::{CapacityCounter, LockedCounter};
-use super::context::{Agreed, QueueContext, refused_part};
+use super::context::{AgreedTerms, QueueContext, refused_part};
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
 use super::item::WorkItem;
@@ -165,7 +165,7 @@ impl QueueContext {
     async fn try_offer(
         self: &Arc<Self>,
         session: &Session,
-        agreed: Agreed,
+        agreed: AgreedTerms,
         items: &[PreparedItem],
         locked: Option<&mut LockedCounter>,
     ) -> Result<bool, StepError> {

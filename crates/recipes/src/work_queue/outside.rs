@@ -71,9 +71,9 @@ pub struct ItemNote {
     pub priority: u16,
     /// Number of times that it was claimed.
     pub attempts: u32,
-    /// When it was put, where that is noted; else it is the time of its node.
+    /// Time at which it was put, where that is noted; else it is the time of its node.
     pub since_ms: Option<i64>,
-    /// Why the last attempt failed, or why it is a dead letter.
+    /// Reason why the last attempt failed, or why it is a dead letter.
     pub reason: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl ItemNote {
     }
 }
 
-/// Whether a child of an item is a claim on it.
+/// Returns whether a child of an item is a claim on it.
 #[must_use]
 pub fn is_claim(name: &str) -> bool {
     name.starts_with(CLAIM_PREFIX)
@@ -100,29 +100,29 @@ pub fn is_claim(name: &str) -> bool {
 
 /// Returns the role of the node at `path` in a work queue, and the path of the queue, by names
 /// alone.
-pub(crate) fn part_of_queue(path: &str, is_owned: bool) -> Option<(Part, &str)> {
+pub(crate) fn part_of_queue(path: &str, is_owned: bool) -> Option<(QueueNode, &str)> {
     if is_owned {
         let (item, claim) = path.rsplit_once('/')?;
         let queue = is_claim(claim).then(|| queue_of_item(item))??;
-        return Some((Part::Claim, queue));
+        return Some((QueueNode::Claim, queue));
     }
     if let Some(queue) = queue_of_item(path) {
-        return Some((Part::Item, queue));
+        return Some((QueueNode::Item, queue));
     }
-    Some((Part::DeadLetter, queue_of_dead_letter(path)?))
+    Some((QueueNode::DeadLetter, queue_of_dead_letter(path)?))
 }
 
 /// A node of a work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum QueueNode {
     Item,
     Claim,
     DeadLetter,
 }
 
-/// When the item of this name became available, or will, in milliseconds since 1970: of a delayed
-/// item when it falls due, of another when its node was created. `None` for names that are not
-/// those of an item and of its shard.
+/// Returns when the item of this name became available, or will, in milliseconds since 1970: of a
+/// delayed item when it falls due, of another when its node was created. `None` for names that are
+/// not those of an item and of its shard.
 #[must_use]
 pub fn available_since_ms(shard: &str, item: &str, created_ms: i64) -> Option<i64> {
     Shard::parse(shard)?;
@@ -144,14 +144,14 @@ mod tests {
             (
                 "/q/items/p007-0000000001/i-0000000012",
                 false,
-                Some((Part::Item, "/q")),
+                Some((QueueNode::Item, "/q")),
             ),
-            (later, false, Some((Part::Item, "/q"))),
-            (claim, true, Some((Part::Claim, "/a/q"))),
+            (later, false, Some((QueueNode::Item, "/q"))),
+            (claim, true, Some((QueueNode::Claim, "/a/q"))),
             (
                 "/q/dead/d-0000000003",
                 false,
-                Some((Part::DeadLetter, "/q")),
+                Some((QueueNode::DeadLetter, "/q")),
             ),
             // An item is never an ephemeral, a claim always is.
             ("/q/items/p007-0000000001/i-0000000012", true, None),

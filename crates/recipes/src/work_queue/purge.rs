@@ -20,7 +20,7 @@ const AT_ONCE: usize = 32;
 /// Numbers of items that [`WorkQueue::purge`] has removed and left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
-pub struct Purged {
+pub struct PurgeReport {
     /// Number of removed items; may be too small where the connection was lost meanwhile.
     pub removed: u64,
     /// Number of items left, because they are claimed or have changed meanwhile, or because this
@@ -28,7 +28,7 @@ pub struct Purged {
     pub left: u64,
 }
 
-impl std::fmt::Display for Purged {
+impl std::fmt::Display for PurgeReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} removed, {} left", self.removed, self.left)
     }
@@ -51,8 +51,8 @@ impl WorkQueue {
     ///
     /// # Errors
     /// [`WorkError`]; some may have been removed.
-    pub async fn purge(&self) -> Result<Purged, WorkError> {
-        let mut purged = Purged::default();
+    pub async fn purge(&self) -> Result<PurgeReport, WorkError> {
+        let mut purged = PurgeReport::default();
         let mut done = Vec::new();
         loop {
             let session = self.context.session().await?;
@@ -67,9 +67,9 @@ impl WorkQueue {
     ///
     /// # Errors
     /// As [`WorkQueue::purge`].
-    pub async fn purge_dead(&self) -> Result<Purged, WorkError> {
+    pub async fn purge_dead(&self) -> Result<PurgeReport, WorkError> {
         let context = &self.context;
-        let mut purged = Purged::default();
+        let mut purged = PurgeReport::default();
         loop {
             let session = context.session().await?;
             let purge = async {
@@ -91,7 +91,7 @@ impl QueueContext {
     async fn purge(
         &self,
         session: &Session,
-        purged: &mut Purged,
+        purged: &mut PurgeReport,
         done: &mut Vec<String>,
     ) -> Result<(), StepError> {
         session.sync(&self.layout.root).await?;
@@ -117,7 +117,7 @@ impl QueueContext {
         &self,
         session: &Session,
         folder: &str,
-        purged: &mut Purged,
+        purged: &mut PurgeReport,
     ) -> Result<(), StepError> {
         let left = purged.left;
         let names = self.names(session, folder).await?;

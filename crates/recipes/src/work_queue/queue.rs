@@ -65,7 +65,7 @@ pub struct WorkQueue {
     pub(super) prefetch: usize,
 }
 
-/// Why a queue cannot have room for no item.
+/// Reason why a queue cannot have room for no item.
 pub(super) const NO_CAPACITY: &str =
     "a queue without room takes no item; allow at least one, or leave the capacity out";
 

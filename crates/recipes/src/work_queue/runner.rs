@@ -43,7 +43,7 @@ impl std::fmt::Display for RunSummary {
 }
 
 /// End of the processing of one claim.
-enum Processed {
+enum ProcessingEnd {
     Acked,
     Failed,
     Lost,
@@ -135,11 +135,11 @@ impl WorkQueue {
 
 impl RunSummary {
     /// A task that has panicked or was aborted has dropped its claim.
-    fn count(&mut self, processed: Result<Processed, tokio::task::JoinError>) {
+    fn count(&mut self, processed: Result<ProcessingEnd, tokio::task::JoinError>) {
         match processed {
-            Ok(Processed::Acked) => self.acked += 1,
-            Ok(Processed::Failed) => self.failed += 1,
-            Ok(Processed::Lost) | Err(_) => self.lost += 1,
+            Ok(ProcessingEnd::Acked) => self.acked += 1,
+            Ok(ProcessingEnd::Failed) => self.failed += 1,
+            Ok(ProcessingEnd::Lost) | Err(_) => self.lost += 1,
         }
     }
 }
@@ -149,7 +149,7 @@ async fn process<E: Display + 'static>(
     claim: Arc<Claim>,
     mut work: ApplicationTask<Result<(), E>>,
     visibility: Option<Duration>,
-) -> Processed {
+) -> ProcessingEnd {
     let ended = tokio::select! {
         biased;
         ended = claim.run(work.ended()) => ended,
@@ -160,7 +160,7 @@ async fn process<E: Display + 'static>(
         Ok(Some(Ok(Err(error)))) => Some(error.to_string()),
         Ok(Some(Err(_))) => Some("the handler panicked".to_owned()),
         // Its runtime has ended: the claim goes back, and uses no attempt.
-        Ok(None) => return Processed::Lost,
+        Ok(None) => return ProcessingEnd::Lost,
         Err(reason) => {
             // Of the other losses the claim's guard has had a line.
             if matches!(reason, LostReason::NodeGone | LostReason::ClaimTimedOut) {
@@ -168,12 +168,12 @@ async fn process<E: Display + 'static>(
             }
             // The handler's place is free, and `run` may return, only once the handler has ended.
             work.abort().await;
-            return Processed::Lost;
+            return ProcessingEnd::Lost;
         }
     };
     let Ok(claim) = Arc::try_unwrap(claim) else {
         tracing::warn!("a handler has kept its claim: the item was not settled");
-        return Processed::Lost;
+        return ProcessingEnd::Lost;
     };
     let item = claim.item().to_owned();
     let settled = match &failure {
@@ -181,11 +181,11 @@ async fn process<E: Display + 'static>(
         Some(reason) => claim.nack(reason).await,
     };
     match (settled, failure) {
-        (Ok(()), None) => Processed::Acked,
-        (Ok(()), Some(_)) => Processed::Failed,
+        (Ok(()), None) => ProcessingEnd::Acked,
+        (Ok(()), Some(_)) => ProcessingEnd::Failed,
         (Err(error), _) => {
             tracing::warn!(item, %error, "the item was not settled");
-            Processed::Lost
+            ProcessingEnd::Lost
         }
     }
 }
@@ -324,9 +324,9 @@ mod tests {
     }
 
     /// A value whose drop takes long, as the end of a handler may.
-    struct SlowEnd(Arc<AtomicUsize>);
+    struct SlowDrop(Arc<AtomicUsize>);
 
-    impl Drop for SlowEnd {
+    impl Drop for SlowDrop {
         fn drop(&mut self) {
             std::thread::sleep(Duration::from_millis(300));
             self.0.fetch_add(1, Ordering::SeqCst);
@@ -341,7 +341,7 @@ mod tests {
         let ended = Arc::new(AtomicUsize::new(0));
         let (begun, mut began) = mpsc::unbounded_channel();
         let handler = |claim: Arc<Claim>| {
-            let slow = SlowEnd(ended.clone());
+            let slow = SlowDrop(ended.clone());
             drop(begun.send((claim.item().to_owned(), claim.token())));
             async move {
                 let _slow = slow;

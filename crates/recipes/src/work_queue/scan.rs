@@ -22,7 +22,8 @@ pub(super) struct Scan {
     pub free: Vec<ClaimableItem>,
     /// Items that are claimed, with the full paths of their claims.
     pub taken: Vec<(String, String)>,
-    /// When the next item falls due, or the next visibility timeout is over, by the servers' clock.
+    /// Time at which the next item falls due, or the next visibility timeout is over, by the
+    /// servers' clock.
     pub next_ms: Option<i64>,
     /// The servers' clock, if it was needed.
     pub now_ms: Option<i64>,

@@ -21,7 +21,7 @@ use super::item::MAX_DELAY;
 use super::layout::{ItemName, Shard};
 use super::notice;
 use super::queue::WorkQueue;
-use super::settlement::{Settled, Settlement};
+use super::settlement::{SettledState, Settlement};
 use crate::guard::LostReason;
 use crate::receipt::{Outcome, task_gone};
 use crate::retry;
@@ -43,7 +43,7 @@ struct ClaimedItem<'a> {
     pub notice: Option<&'a str>,
 }
 
-/// Why a claim was not settled.
+/// Reason why a claim was not settled.
 #[derive(Debug)]
 enum SettleError {
     /// The claim's node does not exist any more.
@@ -337,7 +337,7 @@ impl WorkQueue {
         item: &str,
         token: u64,
         settlement: Settlement,
-    ) -> Result<Settled, WorkError> {
+    ) -> Result<SettledState, WorkError> {
         let (queue, entry) = (self.clone(), item.to_owned());
         let span = spans::settle(item, token);
         let settled = async move {
@@ -365,7 +365,7 @@ impl WorkQueue {
         item: &str,
         token: u64,
         settlement: &Settlement,
-    ) -> Result<Settled, StepError> {
+    ) -> Result<SettledState, StepError> {
         let context = &self.context;
         let not_claimed = || WorkError::NotClaimed {
             path: item.to_owned(),

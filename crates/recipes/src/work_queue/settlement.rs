@@ -1,7 +1,7 @@
 //! Ends of a claim by intent: acknowledged, delayed, released or dead-lettered.
 //!
 //! Owns [`Settlement`], which every way to settle an item goes through, the rule that makes the
-//! last failed attempt a dead letter, and [`Settled`], its outcome. A claim that ends without a
+//! last failed attempt a dead letter, and [`SettledState`], its outcome. A claim that ends without a
 //! settlement is lost: [`LostReason`](crate::LostReason) says how.
 
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub enum Settlement {
     Nack {
         /// Time that the item waits; `None` for the queue's back-off.
         delay: Option<Duration>,
-        /// Why the attempt failed; noted in the item.
+        /// Reason why the attempt failed; noted in the item.
         reason: String,
     },
     /// Give the item back as it was; the attempt does not count.
     Release,
     /// No attempt will ever succeed: move the item to the dead letters.
     DeadLetter {
-        /// Why no attempt will succeed; noted in the item.
+        /// Reason why no attempt will succeed; noted in the item.
         reason: String,
     },
 }
@@ -47,12 +47,12 @@ impl Settlement {
     }
 
     /// Returns the state of the item afterwards.
-    pub(super) fn settled(&self) -> Settled {
+    pub(super) fn settled(&self) -> SettledState {
         match self {
-            Self::Ack => Settled::Acked,
-            Self::Nack { .. } => Settled::Nacked,
-            Self::Release => Settled::Released,
-            Self::DeadLetter { .. } => Settled::DeadLettered,
+            Self::Ack => SettledState::Acked,
+            Self::Nack { .. } => SettledState::Nacked,
+            Self::Release => SettledState::Released,
+            Self::DeadLetter { .. } => SettledState::DeadLettered,
         }
     }
 }
@@ -61,7 +61,7 @@ impl Settlement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Settled {
+pub enum SettledState {
     /// The item is done and was removed.
     Acked,
     /// The attempt failed; the item becomes available again later.
@@ -73,7 +73,7 @@ pub enum Settled {
     DeadLettered,
 }
 
-impl std::fmt::Display for Settled {
+impl std::fmt::Display for SettledState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Acked => "acknowledged",
@@ -132,16 +132,16 @@ mod tests {
         };
         assert_eq!(nack(None, 2), delayed(2));
         assert_eq!(nack(Some(Duration::from_secs(7)), 2), delayed(7));
-        assert_eq!(nack(None, 3).settled(), Settled::DeadLettered);
+        assert_eq!(nack(None, 3).settled(), SettledState::DeadLettered);
         assert_eq!(
             Settlement::Release.decide(3, 3, backoff),
             Settlement::Release
         );
         let names = [
-            Settled::Acked,
-            Settled::Nacked,
-            Settled::Released,
-            Settled::DeadLettered,
+            SettledState::Acked,
+            SettledState::Nacked,
+            SettledState::Released,
+            SettledState::DeadLettered,
         ]
         .map(|settled| serde_json::to_string(&settled).unwrap());
         assert_eq!(

@@ -98,7 +98,7 @@ impl QueueContext {
         }
     }
 
-    /// Whether an item of this queue can have this path.
+    /// Returns whether an item of this queue can have this path.
     pub(super) fn is_item(&self, entry: &str) -> bool {
         let shard = path::parent(entry);
         let folder = path::parent(shard);

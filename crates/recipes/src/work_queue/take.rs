@@ -27,22 +27,22 @@ use crate::receipt::task_gone;
 use crate::time_limit::at_most;
 
 /// The right to claim for all callers that wait in this process.
-type Turn = OwnedMutexGuard<()>;
+type ClaimTurn = OwnedMutexGuard<()>;
 
 /// Counts a caller that waits while this exists, so that the task with the turn claims for all.
-struct Waiting<'a> {
+struct WaitingCaller<'a> {
     context: &'a QueueContext,
     items: usize,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCaller<'a> {
     fn new(context: &'a QueueContext, items: usize) -> Self {
         context.waiting.fetch_add(items, Ordering::Relaxed);
         Self { context, items }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
         self.context
             .waiting
@@ -121,7 +121,7 @@ impl WorkQueue {
     /// Takes at most `most` items; none where `wait` is not set and there is none.
     async fn take_up_to(&self, most: usize, wait: bool) -> Result<Vec<Claim>, WorkError> {
         let context = &self.context;
-        let _waiting = Waiting::new(context, most.min(MAX_CLAIMS));
+        let _waiting = WaitingCaller::new(context, most.min(MAX_CLAIMS));
         let mut turn = if wait {
             Some(Arc::clone(&context.turn).lock_owned().await)
         } else {
@@ -230,9 +230,9 @@ impl WorkQueue {
     async fn claim_ahead(
         &self,
         session: &Session,
-        turn: Option<Turn>,
+        turn: Option<ClaimTurn>,
         want: usize,
-    ) -> (Option<Turn>, Result<usize, StepError>) {
+    ) -> (Option<ClaimTurn>, Result<usize, StepError>) {
         let (context, of_task, options) = (
             Arc::clone(&self.context),
             session.clone(),
@@ -265,7 +265,7 @@ impl WorkQueue {
 impl QueueContext {
     /// Waits for the turn; `None` where the task that has it waits for items, which may take for
     /// ever. The caller then claims without the turn.
-    async fn turn_or_idle(&self) -> Option<Turn> {
+    async fn turn_or_idle(&self) -> Option<ClaimTurn> {
         let mut idling = self.idling.subscribe();
         tokio::select! {
             biased;

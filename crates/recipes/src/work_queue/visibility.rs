@@ -32,7 +32,7 @@ pub(super) fn hidden_until_ms(mark: &ClaimMark, item: &Stat) -> Option<i64> {
         .map(|visibility_ms| item.mtime.saturating_add(visibility_ms))
 }
 
-/// When a claim that was sent at `sent` times out, by our own clock.
+/// Returns when a claim that was sent at `sent` times out, by our own clock.
 pub(super) fn deadline(sent: BootInstant, visibility: Option<Duration>) -> Arc<ClaimDeadline> {
     Arc::new(ClaimDeadline::new(sent, visibility))
 }

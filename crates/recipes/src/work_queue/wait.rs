@@ -23,16 +23,16 @@ use crate::lock::Mutex;
 const WATCHED_CLAIMS: usize = 256;
 
 /// While this exists, the task that has the turn waits for items.
-struct Idling<'a>(&'a QueueContext);
+struct IdleWait<'a>(&'a QueueContext);
 
-impl<'a> Idling<'a> {
+impl<'a> IdleWait<'a> {
     fn new(context: &'a QueueContext) -> Self {
         context.idling.send_replace(true);
         Self(context)
     }
 }
 
-impl Drop for Idling<'_> {
+impl Drop for IdleWait<'_> {
     fn drop(&mut self) {
         self.0.idling.send_replace(false);
     }
@@ -57,7 +57,7 @@ impl WorkQueue {
         watcher: Option<Guard>,
     ) -> Result<Guard, StepError> {
         let context = &self.context;
-        let _idling = Idling::new(context);
+        let _idling = IdleWait::new(context);
         let guard = match watcher.filter(|guard| guard.check().is_ok()) {
             Some(guard) => guard,
             None => Mutex::new(&context.client, &context.layout.waiters)
@@ -224,7 +224,7 @@ impl QueueContext {
     /// Waits until the folder of items exists. A put makes it again. A consumer that waits does
     /// not, because somebody may be deleting the queue.
     pub(super) async fn wait_for_folder(&self, session: &Session) -> Result<(), StepError> {
-        let _idling = Idling::new(self);
+        let _idling = IdleWait::new(self);
         let (stat, made) = session.exists_watch(&self.layout.items).await?;
         if stat.is_none() {
             tracing::warn!(

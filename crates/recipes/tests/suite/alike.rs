@@ -1,5 +1,5 @@
-//! How the types are alike (`docs/user/recipes.md`): what every handle, guard, stream and error can
-//! be relied on for.
+//! Common properties of the types (`docs/user/recipes.md`): what every handle, guard, stream and
+//! error can be relied on for.
 //!
 //! Most of it is decided by the compiler: what does not hold does not build.
 
@@ -8,11 +8,11 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::time::Duration;
 
-use baton::barrier::{BarrierError, Entered};
+use baton::barrier::{BarrierEntry, BarrierError};
 use baton::cache::{CacheError, CacheEvents, TreeCacheBuilder};
 use baton::election::{ElectionError, Observer, StageStream};
 use baton::fence::StaleToken;
-use baton::guard::{GuardStatus, ReleaseError, Releasing, TxnError};
+use baton::guard::{GuardStatus, PendingRelease, ReleaseError, TxnError};
 use baton::lock::{
     LockError, MultiGuard, OwnerId, ReadGuard, ReentrantGuard, SimpleMutex, WriteGuard,
 };
@@ -31,19 +31,19 @@ use baton::{
 
 use crate::common::{Stage, within};
 
-/// What a program makes once and hands to its tasks.
+/// A handle that a program makes once and hands to its tasks.
 const fn handle<T: Clone + Debug + Send + Sync + Unpin + 'static>() {}
 
-/// What is held: not cloned, moved anywhere.
+/// A guard: not cloned, moved anywhere.
 const fn guard<T: Debug + Send + Sync + Unpin + 'static>() {}
 
-/// What answers as a guard does, because it is one.
+/// A type that derefs to a guard.
 const fn guard_of_its_kind<T: Deref<Target = Guard> + Debug + Send + Sync + Unpin + 'static>() {}
 
-/// What is asked for the next thing, by one task.
+/// A stream, polled by one task.
 const fn stream<T: Debug + Send + Sync + Unpin + 'static>() {}
 
-/// What is awaited, anywhere.
+/// A future that any task may await.
 const fn awaited<T: Future + Debug + Send + Unpin + 'static>() {}
 
 const fn error<T: Error + Clone + PartialEq + Send + Sync + Unpin + 'static>() {}
@@ -78,12 +78,12 @@ const _: () = {
     guard::<MultiGuard>();
     guard::<Claim>();
     guard::<LockedItem>();
-    guard::<Entered>();
+    guard::<BarrierEntry>();
     guard::<Registration>();
     guard::<PersistentNode>();
     guard::<Partition>();
     guard::<Fence>();
-    awaited::<Releasing>();
+    awaited::<PendingRelease>();
     guard_of_its_kind::<ReadGuard>();
     guard_of_its_kind::<WriteGuard>();
     guard_of_its_kind::<ReentrantGuard>();
@@ -112,7 +112,7 @@ const _: () = {
     error::<UnknownDialect>();
 };
 
-/// Whatever waits may be spawned.
+/// Every waiting future may be spawned.
 fn spawned<T: Send>(_: impl Future<Output = T> + Send) {}
 
 /// The three ways to ask, of each that has something to be had: wait, do not wait, wait so long.
@@ -126,7 +126,7 @@ macro_rules! asked {
     };
 }
 
-/// What every guard answers, whatever is held.
+/// The answers of every guard.
 macro_rules! answers {
     ($($guard:expr),* $(,)?) => {
         $({

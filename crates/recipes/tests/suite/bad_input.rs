@@ -1,5 +1,5 @@
-//! What no recipe can do: a typed error each, with nothing left behind and the session unharmed.
-//! What is peculiar to one recipe is tested with it.
+//! Arguments that no recipe accepts: a typed error each, with nothing left behind and the session
+//! unharmed. What is peculiar to one recipe is tested with it.
 
 use std::fmt::{Debug, Display};
 use std::time::Duration;

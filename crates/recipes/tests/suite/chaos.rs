@@ -17,13 +17,13 @@ const GRANTS: u64 = 20;
 
 /// Every guard that is in somebody's hands.
 #[derive(Default)]
-struct Ledger {
+struct GuardRegister {
     guards: Vec<Arc<Guard>>,
     last_token: u64,
     grants: u64,
 }
 
-impl Ledger {
+impl GuardRegister {
     /// All are asked by one clock within microseconds, so two yeses are two valid guards.
     fn audit(&self) {
         let valid: Vec<_> = self
@@ -57,7 +57,7 @@ impl Ledger {
 async fn contend(
     client: baton::Client,
     path: String,
-    ledger: Arc<Mutex<Ledger>>,
+    ledger: Arc<Mutex<GuardRegister>>,
     stop: Arc<AtomicBool>,
 ) {
     let lock = mutex(&client, &path);
@@ -75,7 +75,7 @@ async fn contend(
     }
 }
 
-async fn cut_at_random(proxies: &[Proxy], ledger: &Mutex<Ledger>, seed: u64) {
+async fn cut_at_random(proxies: &[Proxy], ledger: &Mutex<GuardRegister>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let variants = [
         Variant::Rst,
@@ -111,7 +111,7 @@ async fn no_two_guards_are_valid_at_once_whatever_happens_to_the_connections() {
     for seed in 1..=2 {
         let stage = Stage::new("chaos").await;
         let (ledger, stop) = (
-            Arc::<Mutex<Ledger>>::default(),
+            Arc::<Mutex<GuardRegister>>::default(),
             Arc::<AtomicBool>::default(),
         );
         let mut proxies = Vec::new();

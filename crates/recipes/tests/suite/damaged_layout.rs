@@ -1,6 +1,5 @@
-//! What a recipe does when somebody has deleted a node of its layout by hand: it makes the node
-//! again, or names it in a typed error. It never hangs, and never seems healthy while it does
-//! nothing.
+//! Recipes whose layout has lost a node by hand: it makes the node again, or names it in a typed
+//! error. It never hangs, and never seems healthy while it does nothing.
 
 use std::time::Duration;
 

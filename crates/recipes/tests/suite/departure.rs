@@ -22,7 +22,7 @@ async fn observing(stage: &Stage, leader: &Leadership) -> Observer {
     observer
 }
 
-/// What is reported next, and why the one before it went.
+/// The next report, and why the leader before it went.
 async fn sees(observer: &mut Observer, node: Option<&str>) -> Option<Departure> {
     let leader = within(observer.next()).await.unwrap();
     assert_eq!(leader.map(|leader| leader.node).as_deref(), node);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton::barrier::{BarrierError, BarrierLayout, Entered, Left};
+use baton::barrier::{BarrierEntry, BarrierError, BarrierLayout, RoundEnd};
 use baton::tree::CreateMode;
 use baton::{Client, CountdownLatch, DoubleBarrier};
 use baton_client::OpCode;
@@ -16,7 +16,7 @@ use crate::common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, round_trips, 
 /// many tests run at once.
 const CUT_TIMEOUT: Duration = LONG;
 
-type EnterOutcome = Result<Entered, BarrierError>;
+type EnterOutcome = Result<BarrierEntry, BarrierError>;
 
 fn barrier(client: &Client, stage: &Stage, count: u32) -> DoubleBarrier {
     DoubleBarrier::new(client, &stage.path, count).unwrap()
@@ -43,7 +43,7 @@ async fn hasty(
     hasty
 }
 
-fn leaving(inside: Entered) -> JoinHandle<Result<Left, BarrierError>> {
+fn leaving(inside: BarrierEntry) -> JoinHandle<Result<RoundEnd, BarrierError>> {
     tokio::spawn(async move { inside.leave().await })
 }
 

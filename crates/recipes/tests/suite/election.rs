@@ -134,8 +134,8 @@ async fn work_under_a_term_is_stopped_before_another_leads() {
     let first = election(&client, &stage.path);
     let mut stages = first.stages();
     let stopped = Arc::new(std::sync::Mutex::new(None));
-    struct NotesItsEnd(Arc<std::sync::Mutex<Option<Instant>>>);
-    impl Drop for NotesItsEnd {
+    struct DropRecorder(Arc<std::sync::Mutex<Option<Instant>>>);
+    impl Drop for DropRecorder {
         fn drop(&mut self) {
             *self.0.lock().unwrap() = Some(Instant::now());
         }
@@ -144,7 +144,7 @@ async fn work_under_a_term_is_stopped_before_another_leads() {
         let stopped = Arc::clone(&stopped);
         async move {
             let work = async move |_term| {
-                let _note = NotesItsEnd(stopped);
+                let _note = DropRecorder(stopped);
                 std::future::pending::<()>().await;
             };
             first.lead(work).await

@@ -58,7 +58,7 @@ async fn a_lost_term_is_followed_by_a_campaign_and_no_two_lead_at_once() {
         let (leading, terms) = (Arc::clone(&leading), Arc::clone(&terms));
         participants.push(tokio::spawn(async move {
             let work = async |_| {
-                let alone = Alone::enter(&leading);
+                let alone = LeaderCount::enter(&leading);
                 terms.fetch_add(1, Ordering::SeqCst);
                 std::future::pending::<()>().await;
                 drop(alone);
@@ -94,17 +94,17 @@ async fn a_lost_term_is_followed_by_a_campaign_and_no_two_lead_at_once() {
     stage.until_children(0).await;
 }
 
-/// Whoever leads, counted.
-struct Alone(Arc<AtomicUsize>);
+/// Count of the leaders at one time.
+struct LeaderCount(Arc<AtomicUsize>);
 
-impl Alone {
+impl LeaderCount {
     fn enter(leading: &Arc<AtomicUsize>) -> Self {
         assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two lead");
         Self(Arc::clone(leading))
     }
 }
 
-impl Drop for Alone {
+impl Drop for LeaderCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use baton::guard::{ReleaseError, Releasing, TxnError};
+use baton::guard::{PendingRelease, ReleaseError, TxnError};
 use baton::lock::{LockError, OwnerId, SimpleMutex};
 use baton::tree::CreateMode;
 use baton::{LeaderElection, LostReason, MultiLock, ReentrantMutex, RwLock, Semaphore};
@@ -88,8 +88,8 @@ async fn h25_run_asks_the_clock_and_waits_for_no_timer() {
     assert!(!steps_after.load(Ordering::Relaxed));
 }
 
-/// Whether a release says that what was held had been lost by then.
-async fn is_lost(releasing: Releasing) -> bool {
+/// Returns whether a release says that what was held had been lost by then.
+async fn is_lost(releasing: PendingRelease) -> bool {
     matches!(
         within(releasing).await,
         Err(ReleaseError::Lost {
@@ -165,7 +165,7 @@ async fn h25_after_a_pause_that_nobody_has_noticed_no_release_says_that_all_was_
     assert_eq!(session(&client).await.id(), id);
 }
 
-/// When the lock is granted to `next`, which waits on a runtime of its own.
+/// Returns when the lock is granted to `next`, which waits on a runtime of its own.
 fn granted_elsewhere(next: baton::Mutex) -> tokio::task::JoinHandle<(Instant, baton::Guard)> {
     elsewhere().spawn(async move {
         let guard = next.acquire().await.unwrap();

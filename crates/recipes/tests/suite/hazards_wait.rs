@@ -342,11 +342,11 @@ fn h88_a_guard_may_be_dropped_anywhere() {
 
 #[test]
 fn h89_a_guard_cannot_be_cloned() {
-    trait Unless {
+    trait NotCloned {
         const CLONES: bool = false;
     }
     struct Probe<T>(PhantomData<T>);
-    impl<T> Unless for Probe<T> {}
+    impl<T> NotCloned for Probe<T> {}
     impl<T: Clone> Probe<T> {
         const CLONES: bool = true;
     }

@@ -16,23 +16,23 @@ use baton_testkit::inspect;
 
 use crate::common::{Stage, within};
 
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-/// What keeps a recipe as it was made.
-type Kept = Box<dyn Any + Send>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// Owner of a recipe that was made.
+type AnyRecipe = Box<dyn Any + Send>;
 
 /// A recipe that is in use at a path.
 struct Kind {
     name: &'static str,
-    make: fn(Client, String) -> Work<Kept>,
+    make: fn(Client, String) -> BoxFuture<AnyRecipe>,
 }
 
 /// An operation of a recipe, and its text where it fails.
-struct Use {
+struct RecipeUse {
     name: &'static str,
     /// Its own kind, and those that go on beside it as if it were not there: nothing there shows
     /// whose it is, or both keep to children of their own.
     beside: &'static [&'static str],
-    run: fn(Client, String) -> Work<Result<(), String>>,
+    run: fn(Client, String) -> BoxFuture<Result<(), String>>,
 }
 
 macro_rules! kind {
@@ -41,7 +41,7 @@ macro_rules! kind {
             name: $name,
             make: |$client, $path| {
                 Box::pin(async move {
-                    let kept: Kept = Box::new($body);
+                    let kept: AnyRecipe = Box::new($body);
                     kept
                 })
             },
@@ -51,7 +51,7 @@ macro_rules! kind {
 
 macro_rules! operation {
     ($name:literal, $beside:expr, |$client:ident, $path:ident| $body:expr) => {
-        Use {
+        RecipeUse {
             name: $name,
             beside: $beside,
             run: |$client, $path| {
@@ -160,7 +160,7 @@ fn kinds() -> Vec<Kind> {
 
 const SOON: Duration = Duration::from_millis(300);
 
-fn uses() -> Vec<Use> {
+fn uses() -> Vec<RecipeUse> {
     vec![
         operation!(
             "mutex",

@@ -26,10 +26,11 @@ fn delaying(client: &Client, path: &str, delay: Duration) -> Mutex {
 }
 
 /// A client, and the proxy on its way, which sees what it asks.
-type Watched = (Client, Proxy);
+type ProxiedClient = (Client, Proxy);
 
-/// How often a waiter reads the node before its own until it has its watches: twice if it is the
-/// next, and that node asks for a lock delay; the second time with the watch for the release.
+/// Number of times that a waiter reads the node before its own until it has its watches: twice if
+/// it is the next, and that node asks for a lock delay; the second time with the watch for the
+/// release.
 const ONCE: u64 = 1;
 const TWICE: u64 = 2;
 
@@ -39,7 +40,7 @@ async fn waiter(
     stage: &Stage,
     reads: u64,
     lock: impl FnOnce(&Client) -> Mutex,
-) -> (JoinHandle<(Guard, Instant)>, Watched) {
+) -> (JoinHandle<(Guard, Instant)>, ProxiedClient) {
     let watched = stage.proxied(LONG).await;
     let lock = lock(&watched.0);
     let acquire = async move { lock.acquire().await.unwrap() };
@@ -49,7 +50,7 @@ async fn waiter(
 /// The same of any way into the queue.
 async fn waiting<T: Send + 'static>(
     stage: &Stage,
-    (_, proxy): &Watched,
+    (_, proxy): &ProxiedClient,
     reads: u64,
     acquire: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<(T, Instant)> {
@@ -67,7 +68,7 @@ async fn waiting<T: Send + 'static>(
 
 /// Deletes `node` behind the back of its holder; returns when the waiter on this client knows of
 /// it.
-async fn break_before(stage: &Stage, node: &str, (client, proxy): &Watched) {
+async fn break_before(stage: &Stage, node: &str, (client, proxy): &ProxiedClient) {
     let end = Match::event(EventKind::NodeDeleted).path_contains(node);
     let end = proxy.on(end).observe();
     let breaking = session(&stage.client().await).await;
@@ -153,7 +154,7 @@ async fn loses_its_position<T>(
     stage: &Stage,
     held: &Guard,
     next: JoinHandle<(T, Instant)>,
-    of_next: &Watched,
+    of_next: &ProxiedClient,
 ) -> T {
     let broken = Instant::now();
     break_before(stage, held.node(), of_next).await;

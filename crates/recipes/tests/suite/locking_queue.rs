@@ -252,7 +252,7 @@ async fn h67_an_item_that_changes_before_it_is_claimed_is_claimed_as_it_is_then(
     within(taken.consume()).await.unwrap();
 }
 
-/// As above, and the first consumer changes something else under its claim.
+/// The same, where the first consumer changes something else under its claim.
 #[tokio::test]
 async fn h67_a_transaction_is_applied_under_its_own_claim_alone() {
     let stage = Stage::new("h67c").await;

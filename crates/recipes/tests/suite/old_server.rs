@@ -30,7 +30,7 @@ async fn relay(
     }
 }
 
-/// Where the server at `addr` can be reached as one that refuses to make containers.
+/// Starts a proxy that presents the server at `addr` as one that refuses to make containers.
 async fn without_containers(addr: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let here = listener.local_addr().unwrap();

@@ -20,15 +20,15 @@ fn partitioner(client: &Client, stage: &Stage) -> Partitioner {
     Partitioner::new(client, &stage.path, items).unwrap()
 }
 
-/// Who has what, and whether anything was ever had by two.
+/// Owner of each item, and whether an item ever had two.
 #[derive(Clone, Default)]
-struct Board {
+struct AssignmentTable {
     owners: Arc<Mutex<BTreeMap<String, String>>>,
     moves: Arc<Mutex<Vec<(String, String)>>>,
     checkers: Arc<Mutex<HashMap<String, ExclusionChecker>>>,
 }
 
-impl Board {
+impl AssignmentTable {
     fn owners(&self) -> BTreeMap<String, String> {
         self.owners.lock().unwrap().clone()
     }
@@ -58,7 +58,12 @@ impl Board {
 
 /// A member that follows the assignments until it is stopped; then it leaves, and releases what it
 /// has.
-fn member(client: &Client, stage: &Stage, id: &'static str, board: &Board) -> oneshot::Sender<()> {
+fn member(
+    client: &Client,
+    stage: &Stage,
+    id: &'static str,
+    board: &AssignmentTable,
+) -> oneshot::Sender<()> {
     let (stop, mut stopped) = oneshot::channel();
     let mut partition = partitioner(client, stage).join(id).unwrap();
     let board = board.clone();
@@ -119,7 +124,7 @@ fn member(client: &Client, stage: &Stage, id: &'static str, board: &Board) -> on
 #[tokio::test]
 async fn every_item_has_one_owner_while_members_come_and_go_and_few_of_them_move() {
     let stage = Stage::new("partition").await;
-    let board = Board::default();
+    let board = AssignmentTable::default();
     let _one = member(&stage.client().await, &stage, "one", &board);
     board.until_shared_by(&["one"]).await;
     let _two = member(&stage.client().await, &stage, "two", &board);
@@ -145,7 +150,7 @@ async fn every_item_has_one_owner_while_members_come_and_go_and_few_of_them_move
 #[tokio::test]
 async fn the_items_of_a_member_whose_session_ends_pass_on_and_its_guards_end_first() {
     let stage = Stage::new("partition-loss").await;
-    let board = Board::default();
+    let board = AssignmentTable::default();
     let _one = member(&stage.client().await, &stage, "one", &board);
     let (client, proxy) = stage.proxied(SHORT).await;
     let _two = member(&client, &stage, "two", &board);
@@ -219,8 +224,8 @@ async fn an_item_that_is_asked_back_stays_until_it_is_released_and_one_given_bac
     assert!(guard.token() > token);
 }
 
-/// Whoever takes no events for a while finds locks that were acquired for it meanwhile, and are
-/// another's by now.
+/// A member that takes no events for a while finds locks that were acquired for it meanwhile, and
+/// are another's by now.
 #[tokio::test]
 async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner() {
     const MANY: usize = 40;
@@ -255,8 +260,8 @@ async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner(
     assert_eq!(again, shares);
 }
 
-/// What two members have when they have all of the items, each of them some, and nothing more
-/// happens on these clients of theirs.
+/// The assignment of two members when they have all of the items, each of them some, and nothing
+/// more happens on these clients of theirs.
 async fn settled(
     clients: &[(Client, Proxy)],
     one: &mut baton::partition::Partition,

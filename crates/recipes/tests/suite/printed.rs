@@ -1,11 +1,11 @@
-//! What programs print: one line as text, stable names as JSON.
+//! Printed forms: one line as text, stable names as JSON.
 
 use baton::LostReason;
 use baton::election::{Departure, Stage};
 use baton::record::Record;
 use baton::session::{EndReason, State};
 use baton::tree::Stat;
-use baton::work_queue::Settled;
+use baton::work_queue::SettledState;
 use serde_json::{json, to_value};
 
 #[test]
@@ -18,7 +18,7 @@ fn values_print_on_one_line_and_serialize_under_stable_names() {
         (State::AuthFailed.to_string(), "credentials refused"),
         (Departure::Removed.to_string(), "deposed"),
         (
-            Settled::DeadLettered.to_string(),
+            SettledState::DeadLettered.to_string(),
             "moved to the dead letters",
         ),
         (Stage::OfferStart.to_string(), "creating its offer"),

@@ -13,7 +13,7 @@ use crate::common::{CUTS, LONG, Stage, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 
-/// What Curator's `ItemSerializer` writes for these items.
+/// The bytes that Curator's `ItemSerializer` writes for these items.
 fn envelope(items: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![0, 1, 0, 1];
     for item in items {

@@ -1,5 +1,5 @@
-//! What recipes ask of a server, in which order and how often: a read that must not be stale comes
-//! behind a sync, and what is known is not asked for again.
+//! Requests of the recipes, their order and number: a read that must not be stale comes behind a
+//! sync, and what is known is not asked for again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ fn requests(proxy: &Proxy) -> Vec<OpCode> {
         .collect()
 }
 
-/// Whether a sync was asked for, and nothing of `reads` before it.
+/// Returns whether a sync was asked for, and nothing of `reads` before it.
 fn synced_before(requests: &[OpCode], reads: &[OpCode]) -> bool {
     let first = |ops: &[OpCode]| requests.iter().position(|op| ops.contains(op));
     let sync = first(&[OpCode::Sync]);
@@ -181,7 +181,7 @@ async fn h09_a_guard_whose_node_is_gone_asks_for_no_deletion() {
     }
 }
 
-/// What a poll of an empty queue asks the server, once it has asked for all that it keeps.
+/// Requests of a poll of an empty queue, once it has read all that it keeps.
 async fn polled(queue: &WorkQueue, (client, proxy): &(Client, Proxy)) -> Vec<OpCode> {
     until_quiet(client, proxy).await;
     proxy.clear_frames();
@@ -221,9 +221,9 @@ async fn a_poll_that_finds_nothing_has_a_task_that_waits_beside_it_ask_for_nothi
 
 /// The machine's clock, and how often it was asked.
 #[derive(Default)]
-struct AskedClock(AtomicU64);
+struct CountingClock(AtomicU64);
 
-impl Clock for AskedClock {
+impl Clock for CountingClock {
     fn now(&self) -> BootInstant {
         self.0.fetch_add(1, Ordering::Relaxed);
         SystemClock.now()
@@ -272,7 +272,7 @@ async fn a_guard_that_may_not_queue_the_read_of_its_node_reads_it_later() {
 async fn an_acquire_that_may_not_queue_its_request_rests_before_it_tries_again() {
     let stage = Stage::new("full").await;
     let proxy = Proxy::start(stage.addr).await.unwrap();
-    let clock = Arc::new(AskedClock::default());
+    let clock = Arc::new(CountingClock::default());
     let config = Config::new(&proxy.addr().to_string())
         .unwrap()
         .session_timeout(LONG)

@@ -23,24 +23,24 @@ use baton_testkit::{Action, Fault, Match, Proxy};
 
 use crate::common::{LONG, SHORT, Stage, connect, mutex, session, within};
 
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Polls that most operations of these tests need at most.
 const MOST_POLLS: usize = 14;
 
 /// The moment at which the runtime of a call ends.
-enum End {
+enum RuntimeEnd {
     /// After this number of polls of the call.
     Polls(usize),
-    /// When this frame is on the wire, which is held back until the runtime has ended.
+    /// Time at which this frame is on the wire, which is held back until the runtime has ended.
     Frame(Fault),
 }
 
 /// Runs `work` on a runtime of its own, which ends at `end`, with whatever was started on it. The
 /// output, if there was one by then.
 async fn on_a_runtime_that_ends<T: Send + 'static>(
-    end: End,
-    work: impl FnOnce() -> Work<T> + Send + 'static,
+    end: RuntimeEnd,
+    work: impl FnOnce() -> BoxFuture<T> + Send + 'static,
 ) -> Option<T> {
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -50,7 +50,7 @@ async fn on_a_runtime_that_ends<T: Send + 'static>(
         let output = runtime.block_on(async {
             let mut work = work();
             match &end {
-                End::Polls(polls) => {
+                RuntimeEnd::Polls(polls) => {
                     let mut left = *polls;
                     poll_fn(|context| {
                         if let Poll::Ready(output) = work.as_mut().poll(context) {
@@ -65,7 +65,7 @@ async fn on_a_runtime_that_ends<T: Send + 'static>(
                     })
                     .await
                 }
-                End::Frame(frame) => tokio::select! {
+                RuntimeEnd::Frame(frame) => tokio::select! {
                     biased;
                     output = work => Some(output),
                     _ = frame.fired() => None,
@@ -73,7 +73,7 @@ async fn on_a_runtime_that_ends<T: Send + 'static>(
             }
         });
         drop(runtime);
-        if let End::Frame(frame) = end {
+        if let RuntimeEnd::Frame(frame) = end {
             frame.release();
         }
         output
@@ -83,18 +83,18 @@ async fn on_a_runtime_that_ends<T: Send + 'static>(
 
 /// Ends the runtime of a call at each number of polls, and at each frame of the client behind the
 /// proxy. `experiment` makes the call and returns its output, and how often it was called.
-async fn at_each_end<T>(proxy: &Proxy, experiment: impl AsyncFn(End, usize) -> Option<T>) {
+async fn at_each_end<T>(proxy: &Proxy, experiment: impl AsyncFn(RuntimeEnd, usize) -> Option<T>) {
     let mut calls = 0;
     for polls in 1..=MOST_POLLS {
         calls += 1;
-        drop(experiment(End::Polls(polls), calls).await);
+        drop(experiment(RuntimeEnd::Polls(polls), calls).await);
     }
     for frames in [Match::any_request, Match::any_reply] {
         // A call may find an item that was claimed for an earlier one, and ask the server nothing.
         let (mut nth, mut missed) = (1, 0);
         while missed < 3 {
             calls += 1;
-            let end = End::Frame(proxy.on(frames().nth(nth)).then(Action::Hold));
+            let end = RuntimeEnd::Frame(proxy.on(frames().nth(nth)).then(Action::Hold));
             let output = experiment(end, calls).await;
             proxy.clear_rules();
             if output.is_some() {
@@ -109,9 +109,9 @@ async fn at_each_end<T>(proxy: &Proxy, experiment: impl AsyncFn(End, usize) -> O
 
 /// Runs `work` to its end on a runtime that ends then.
 async fn whole_on_a_runtime_that_ends<T: Send + 'static>(
-    work: impl FnOnce() -> Work<T> + Send + 'static,
+    work: impl FnOnce() -> BoxFuture<T> + Send + 'static,
 ) -> T {
-    on_a_runtime_that_ends(End::Polls(usize::MAX), work)
+    on_a_runtime_that_ends(RuntimeEnd::Polls(usize::MAX), work)
         .await
         .unwrap()
 }
@@ -132,26 +132,26 @@ async fn until_no_node_is_left(client: &Client, path: &str, case: &str) {
     assert!(gone.is_ok(), "{case}: a node stays behind");
 }
 
-type Held = Box<dyn Any + Send>;
+type AnyGuard = Box<dyn Any + Send>;
 
-fn held(value: impl Send + 'static) -> Held {
+fn held(value: impl Send + 'static) -> AnyGuard {
     Box::new(value)
 }
 
 /// An operation that ends with something held at the path.
-struct Acquiring {
+struct AcquireCase {
     name: &'static str,
-    acquire: fn(Client, String) -> Work<Held>,
+    acquire: fn(Client, String) -> BoxFuture<AnyGuard>,
 }
 
-const ACQUIRING: [Acquiring; 12] = [
-    Acquiring {
+const ACQUIRING: [AcquireCase; 12] = [
+    AcquireCase {
         name: "mutex",
         acquire: |client, path| {
             Box::pin(async move { held(mutex(&client, &path).acquire().await.unwrap()) })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "simple mutex",
         acquire: |client, path| {
             Box::pin(async move {
@@ -160,7 +160,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "reentrant mutex",
         acquire: |client, path| {
             Box::pin(async move {
@@ -169,7 +169,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "read lock",
         acquire: |client, path| {
             Box::pin(async move {
@@ -178,7 +178,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "write lock",
         acquire: |client, path| {
             Box::pin(async move {
@@ -187,7 +187,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "several locks",
         acquire: |client, path| {
             Box::pin(async move {
@@ -197,7 +197,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "semaphore",
         acquire: |client, path| {
             Box::pin(async move {
@@ -206,7 +206,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "election",
         acquire: |client, path| {
             Box::pin(async move {
@@ -215,7 +215,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "double barrier",
         acquire: |client, path| {
             Box::pin(async move {
@@ -224,7 +224,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "membership",
         acquire: |client, path| {
             Box::pin(async move {
@@ -235,7 +235,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "locking queue",
         acquire: |client, path| {
             Box::pin(async move {
@@ -245,7 +245,7 @@ const ACQUIRING: [Acquiring; 12] = [
             })
         },
     },
-    Acquiring {
+    AcquireCase {
         name: "work queue",
         acquire: |client, path| {
             Box::pin(async move {
@@ -261,7 +261,7 @@ const ACQUIRING: [Acquiring; 12] = [
 async fn h88_no_node_stays_behind_where_the_runtime_of_the_call_ends_at_any_poll() {
     let stage = Stage::new("ended").await;
     let (client, proxy) = stage.proxied(LONG).await;
-    for Acquiring { name, acquire } in ACQUIRING {
+    for AcquireCase { name, acquire } in ACQUIRING {
         at_each_end(&proxy, async |end, call| {
             let path = format!("{}/{}-{call:03}", stage.path, name.replace(' ', "-"));
             let (of_call, at) = (client.clone(), path.clone());
@@ -300,7 +300,7 @@ async fn assert_no_item_is_lost<Q, T>(
     queue: Q,
     proxy: &Proxy,
     offer: impl AsyncFn(&Q, String),
-    poll: fn(Arc<Q>) -> Work<Option<T>>,
+    poll: fn(Arc<Q>) -> BoxFuture<Option<T>>,
     settle: impl AsyncFn(T) -> String,
 ) where
     Q: Send + Sync + 'static,
@@ -437,7 +437,7 @@ async fn members_caches_and_changes_outlive_the_runtime_of_their_call() {
     let mut counted = 0;
     for polls in 1..=MOST_POLLS {
         let of_call = counter.clone();
-        let added = on_a_runtime_that_ends(End::Polls(polls), move || {
+        let added = on_a_runtime_that_ends(RuntimeEnd::Polls(polls), move || {
             Box::pin(async move { of_call.add(1).await.unwrap() })
         });
         counted += i64::from(added.await.is_some());

@@ -18,15 +18,15 @@ const DIALECTS: [RwDialect; 3] = [RwDialect::Curator, RwDialect::Kazoo, RwDialec
 /// Long enough for a client to notice a silent connection and come back on another.
 const ROOMY: Duration = Duration::from_secs(4);
 
-type Reading = JoinHandle<Result<ReadGuard, LockError>>;
-type Writing = JoinHandle<Result<WriteGuard, LockError>>;
+type ReadTask = JoinHandle<Result<ReadGuard, LockError>>;
+type WriteTask = JoinHandle<Result<WriteGuard, LockError>>;
 
 fn lock(client: &Client, stage: &Stage) -> RwLock {
     RwLock::new(client, &stage.path).unwrap()
 }
 
 /// A reader on a client of its own, once its node is in the queue as the `nth`.
-async fn reader(stage: &Stage, dialect: RwDialect, nth: usize) -> (Reading, Proxy) {
+async fn reader(stage: &Stage, dialect: RwDialect, nth: usize) -> (ReadTask, Proxy) {
     let (client, proxy) = stage.proxied(LONG).await;
     let lock = lock(&client, stage).dialect(dialect);
     let waiting = tokio::spawn(async move { lock.read().await });
@@ -35,7 +35,7 @@ async fn reader(stage: &Stage, dialect: RwDialect, nth: usize) -> (Reading, Prox
 }
 
 /// A writer on a client of its own, once its node is in the queue as the `nth` and it waits.
-async fn writer(stage: &Stage, dialect: RwDialect, nth: usize) -> (Writing, Proxy) {
+async fn writer(stage: &Stage, dialect: RwDialect, nth: usize) -> (WriteTask, Proxy) {
     let (client, proxy) = stage.proxied(LONG).await;
     // Those on its own node and on the one before it.
     let watches = Match::reply(OpCode::GetData).path_contains(&*stage.path);

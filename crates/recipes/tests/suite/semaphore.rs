@@ -55,12 +55,12 @@ async fn stored(stage: &Stage) -> String {
 
 /// Counts who is inside.
 #[derive(Clone, Default)]
-struct Room {
+struct Occupancy {
     inside: Arc<AtomicU32>,
     most: Arc<AtomicU32>,
 }
 
-impl Room {
+impl Occupancy {
     async fn visit(&self, permits: u32) {
         let now = self.inside.fetch_add(permits, Ordering::SeqCst) + permits;
         self.most.fetch_max(now, Ordering::SeqCst);
@@ -116,7 +116,7 @@ async fn h41_whichever_holder_releases_the_waiter_is_granted() {
 #[tokio::test]
 async fn h42_two_that_each_want_all_permits_do_not_wait_for_each_other() {
     let stage = Stage::new("h42").await;
-    let room = Room::default();
+    let room = Occupancy::default();
     let mut workers = Vec::new();
     for _ in 0..2 {
         for permits in [1, 2] {
@@ -165,7 +165,7 @@ async fn h42_one_that_wants_many_is_not_overtaken_for_ever_by_those_who_want_one
 async fn h46_releases_that_race_acquires_on_one_handle_lose_no_permit() {
     let stage = Stage::new("h46").await;
     let of = semaphore(&stage.client().await, &stage, 3);
-    let room = Room::default();
+    let room = Occupancy::default();
     let mut workers = Vec::new();
     for nth in 0..8 {
         let (of, room) = (of.clone(), room.clone());

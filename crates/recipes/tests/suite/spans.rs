@@ -19,13 +19,13 @@ use crate::common::{Stage, within};
 
 /// A span or an event: its name or message, and its fields.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct RecordedSpan {
     name: String,
     level: Option<Level>,
     fields: BTreeMap<String, String>,
 }
 
-impl Visit for Seen {
+impl Visit for RecordedSpan {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
             self.name = format!("{value:?}");
@@ -40,10 +40,10 @@ impl Visit for Seen {
 /// Keeps the spans of the recipes and the events of sessions.
 #[derive(Clone, Default)]
 struct Recorder {
-    /// By id, which is given again once a span is closed.
-    open: Arc<StdMutex<BTreeMap<u64, Seen>>>,
-    closed: Arc<StdMutex<Vec<Seen>>>,
-    events: Arc<StdMutex<Vec<Seen>>>,
+    /// Spans by id, which is given again once a span is closed.
+    open: Arc<StdMutex<BTreeMap<u64, RecordedSpan>>>,
+    closed: Arc<StdMutex<Vec<RecordedSpan>>>,
+    events: Arc<StdMutex<Vec<RecordedSpan>>>,
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
@@ -51,10 +51,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
         if attributes.metadata().target() != "baton" {
             return;
         }
-        let mut seen = Seen {
+        let mut seen = RecordedSpan {
             name: attributes.metadata().name().to_owned(),
             level: Some(*attributes.metadata().level()),
-            ..Seen::default()
+            ..RecordedSpan::default()
         };
         attributes.record(&mut seen);
         self.open.lock().unwrap().insert(id.into_u64(), seen);
@@ -67,9 +67,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut seen = Seen {
+        let mut seen = RecordedSpan {
             level: Some(*event.metadata().level()),
-            ..Seen::default()
+            ..RecordedSpan::default()
         };
         event.record(&mut seen);
         if ["session state changed", "guard lost"].contains(&&*seen.name) {
@@ -178,7 +178,7 @@ fn here(config: baton::Config) -> baton::Config {
     config.runtime(tokio::runtime::Handle::current())
 }
 
-/// What an operator of a program looks for first: which session was lost, and what it held.
+/// The facts that an operator looks for first: which session was lost, and what it held.
 #[cfg(feature = "embedded")]
 #[tokio::test]
 async fn a_lost_session_is_a_warning_and_so_is_each_guard_of_it_once() {
@@ -198,13 +198,14 @@ async fn a_lost_session_is_a_warning_and_so_is_each_guard_of_it_once() {
     within(other.lost()).await;
     assert!(guard.check().is_err());
     let id = format!("0x{:x}", session.id());
-    let lost = |event: &Seen| event.level == Some(Level::WARN) && event.fields["session"] == id;
+    let lost =
+        |event: &RecordedSpan| event.level == Some(Level::WARN) && event.fields["session"] == id;
     let events = recorder.events.lock().unwrap().clone();
     let lost: Vec<_> = events.into_iter().filter(lost).collect();
     let of = |name: &str| lost.iter().filter(|event| event.name == name).count();
     assert_eq!(of("session state changed"), 1, "{lost:#?}");
     assert_eq!(of("guard lost"), 2, "{lost:#?}");
-    let of_guard = |event: &&Seen| {
+    let of_guard = |event: &&RecordedSpan| {
         event
             .fields
             .get("path")

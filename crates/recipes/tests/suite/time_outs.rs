@@ -1,11 +1,11 @@
-//! What a wait says whose time is up: who holds, or that no server answers (H50). A release whose
+//! Reports of a wait whose time is up: who holds, or that no server answers (H50). A release whose
 //! answer was lost can be awaited until it is certain (H07).
 
 use std::time::Duration;
 
 use baton::barrier::BarrierError;
 use baton::election::ElectionError;
-use baton::error::WaitedFor;
+use baton::error::WaitReason;
 use baton::guard::ReleaseError;
 use baton::lock::{LockError, OwnerId, SimpleMutex};
 use baton::queue::{LockingQueue, QueueError};
@@ -23,16 +23,16 @@ use crate::common::{CUTS, LONG, Stage, within};
 /// Long enough for many answers of a server that runs.
 const LIMIT: Duration = Duration::from_millis(1500);
 
-/// How the servers are away.
+/// Kind of an outage of the servers.
 #[derive(Clone, Copy, Debug)]
-enum Away {
-    /// As a stopped process: connections stay, and nothing comes.
+enum Outage {
+    /// The process is stopped: connections stay, and nothing comes.
     Silent,
-    /// As a process that has ended.
+    /// The process has ended.
     Refusing,
 }
 
-impl Away {
+impl Outage {
     async fn begin(self, client: &Client, proxy: &Proxy) {
         match self {
             Self::Silent => proxy.partition(),
@@ -60,13 +60,13 @@ macro_rules! lacks {
     }};
 }
 
-/// What each wait of the library lacks that ends now. Those that come first have been used by
-/// nobody.
+/// The wait reason of each wait of the library that ends now. Those that come first have been used
+/// by nobody.
 async fn all_waits(
     client: &Client,
     path: &str,
     limit: Duration,
-) -> Vec<(&'static str, WaitedFor, String)> {
+) -> Vec<(&'static str, WaitReason, String)> {
     let at = |name: &str| format!("{path}/{name}");
     let mut all = Vec::new();
     let mut add = |name, (waited_for, text)| all.push((name, waited_for, text));
@@ -104,14 +104,14 @@ async fn all_waits(
 
 #[tokio::test]
 async fn h50_a_wait_that_ends_without_servers_blames_nobody_else() {
-    for away in [Away::Silent, Away::Refusing] {
+    for away in [Outage::Silent, Outage::Refusing] {
         let stage = Stage::new("away").await;
         let (client, proxy) = stage.proxied(LONG).await;
         crate::common::session(&client).await;
         away.begin(&client, &proxy).await;
         for (name, waited_for, text) in all_waits(&client, &stage.path, LIMIT).await {
             assert!(
-                matches!(waited_for, WaitedFor::Servers { silent_for } if silent_for >= LIMIT / 2),
+                matches!(waited_for, WaitReason::Servers { silent_for } if silent_for >= LIMIT / 2),
                 "{away:?} {name}: {text}"
             );
             assert!(text.contains("no server has answered"), "{name}: {text}");
@@ -150,7 +150,7 @@ async fn h50_a_wait_that_ends_behind_a_holder_names_it() {
         _ => None,
     };
     for (name, waited_for, text) in all_waits(&client, &stage.path, LIMIT).await {
-        let expected = WaitedFor::Others {
+        let expected = WaitReason::Others {
             holder: holder(name),
         };
         assert_eq!(waited_for, expected, "{name}: {text}");
@@ -159,7 +159,7 @@ async fn h50_a_wait_that_ends_behind_a_holder_names_it() {
     // Too short for an answer, mostly: no server is blamed for that.
     for (name, waited_for, text) in all_waits(&client, &stage.path, Duration::ZERO).await {
         assert!(
-            waited_for.is_others() || waited_for == WaitedFor::Answer,
+            waited_for.is_others() || waited_for == WaitReason::Answer,
             "{name}: {text}"
         );
         assert!(!text.contains("no server"), "{name}: {text}");
@@ -177,7 +177,7 @@ async fn h50_a_second_waiter_names_the_holder_and_not_the_waiter_before_it() {
     let second = crate::common::mutex(&stage.client().await, &stage.path);
     let (waited_for, text) = lacks!(second.acquire_timeout(LIMIT), LockError);
     let holder = Some(held.node().to_owned());
-    assert_eq!(waited_for, WaitedFor::Others { holder }, "{text}");
+    assert_eq!(waited_for, WaitReason::Others { holder }, "{text}");
     assert!(text.contains(held.node()), "{text}");
     drop(held);
     within(first).await.unwrap().unwrap();

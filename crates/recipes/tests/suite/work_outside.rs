@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton::work_queue::{Claim, Settled, Settlement, WorkError, WorkItem};
+use baton::work_queue::{Claim, SettledState, Settlement, WorkError, WorkItem};
 use baton::{Client, LostReason, WorkQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant, inspect};
@@ -23,7 +23,11 @@ fn nack(delay: Option<Duration>) -> Settlement {
     }
 }
 
-async fn settle(queue: &WorkQueue, claim: &Claim, how: Settlement) -> Result<Settled, WorkError> {
+async fn settle(
+    queue: &WorkQueue,
+    claim: &Claim,
+    how: Settlement,
+) -> Result<SettledState, WorkError> {
     within(queue.settle(claim.item(), claim.token(), how)).await
 }
 
@@ -56,31 +60,37 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_is_noti
     assert_eq!((info.len(), info[0].item.as_str()), (1, claim.item()));
     assert_eq!(
         settle(&other, &claim, Settlement::Release).await,
-        Ok(Settled::Released)
+        Ok(SettledState::Released)
     );
-    assert_eq!(within(claim.settled()).await, Ok(Settled::Released));
+    assert_eq!(within(claim.settled()).await, Ok(SettledState::Released));
 
     claim = within(keeper.take()).await.unwrap();
     assert_eq!(claim.attempt(), 1, "it did not count");
     let soon = nack(Some(Duration::from_millis(1)));
     assert_eq!(
         settle(&other, &claim, soon.clone()).await,
-        Ok(Settled::Nacked)
+        Ok(SettledState::Nacked)
     );
-    assert_eq!(within(claim.settled()).await, Ok(Settled::Nacked));
+    assert_eq!(within(claim.settled()).await, Ok(SettledState::Nacked));
 
     claim = within(keeper.take()).await.unwrap();
     assert_eq!(claim.attempt(), 2);
     let at_once = nack(Some(Duration::ZERO));
-    assert_eq!(settle(&other, &claim, at_once).await, Ok(Settled::Nacked));
+    assert_eq!(
+        settle(&other, &claim, at_once).await,
+        Ok(SettledState::Nacked)
+    );
     claim = within(keeper.take()).await.unwrap();
     assert_eq!(claim.attempt(), 3);
     assert_eq!(
         settle(&other, &claim, soon).await,
-        Ok(Settled::DeadLettered),
+        Ok(SettledState::DeadLettered),
         "its last attempt"
     );
-    assert_eq!(within(claim.settled()).await, Ok(Settled::DeadLettered));
+    assert_eq!(
+        within(claim.settled()).await,
+        Ok(SettledState::DeadLettered)
+    );
     let dead = within(other.dead_letters(9)).await.unwrap();
     assert_eq!((dead.len(), dead[0].reason.as_str()), (1, "no luck"));
     within(other.replay(&dead[0].name)).await.unwrap();
@@ -91,7 +101,7 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_is_noti
     };
     assert_eq!(
         settle(&other, &claim, dead_letter).await,
-        Ok(Settled::DeadLettered)
+        Ok(SettledState::DeadLettered)
     );
     let dead = within(other.dead_letters(9)).await.unwrap();
     within(other.replay(&dead[0].name)).await.unwrap();
@@ -99,9 +109,9 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_is_noti
     claim = within(keeper.take()).await.unwrap();
     assert_eq!(
         settle(&other, &claim, Settlement::Ack).await,
-        Ok(Settled::Acked)
+        Ok(SettledState::Acked)
     );
-    assert_eq!(within(claim.settled()).await, Ok(Settled::Acked));
+    assert_eq!(within(claim.settled()).await, Ok(SettledState::Acked));
     assert_eq!(claim.check(), Err(LostReason::NodeGone));
     // Gone with its id, and settled for good.
     within(other.offer(WorkItem::new("y").id("x")))
@@ -152,7 +162,7 @@ async fn what_is_no_claim_of_this_queue_is_not_settled() {
     // A claim whose handle asked for no word is settled all the same.
     assert_eq!(
         settle(&queue, &claim, Settlement::Ack).await,
-        Ok(Settled::Acked)
+        Ok(SettledState::Acked)
     );
     assert_eq!(within(claim.settled()).await, Err(LostReason::NodeGone));
     // Claimed in one change, they share the token, and are settled one by one.
@@ -166,7 +176,7 @@ async fn what_is_no_claim_of_this_queue_is_not_settled() {
     );
     assert_eq!(
         settle(&queue, &two[1], Settlement::Ack).await,
-        Ok(Settled::Acked)
+        Ok(SettledState::Acked)
     );
     assert_eq!(two[0].check(), Ok(()));
     let left = within(queue.claims_of(two[0].token())).await.unwrap();
@@ -223,8 +233,8 @@ async fn h67_an_extension_between_read_and_settlement_does_not_spoil_it() {
     within(multi.fired()).await;
     within(claim.extend()).await.unwrap();
     multi.release();
-    assert_eq!(within(settling).await.unwrap(), Ok(Settled::Acked));
-    assert_eq!(within(claim.settled()).await, Ok(Settled::Acked));
+    assert_eq!(within(settling).await.unwrap(), Ok(SettledState::Acked));
+    assert_eq!(within(claim.settled()).await, Ok(SettledState::Acked));
 }
 
 #[tokio::test]
@@ -240,10 +250,10 @@ async fn h68_a_settlement_whose_answer_is_lost_is_resolved_and_never_guessed() {
             let settled = settle(&queue(&settler, &stage.path), &claim, Settlement::Ack).await;
             assert_eq!(
                 (settled, cut.times()),
-                (Ok(Settled::Acked), 1),
+                (Ok(SettledState::Acked), 1),
                 "{variant:?}"
             );
-            assert_eq!(within(claim.settled()).await, Ok(Settled::Acked));
+            assert_eq!(within(claim.settled()).await, Ok(SettledState::Acked));
             assert_eq!(within(keeper.depth()).await.unwrap().unwrap().items, 0);
         }
     }
@@ -266,7 +276,7 @@ async fn h68_a_settlement_whose_answer_is_lost_is_resolved_and_never_guessed() {
     assert!(matches!(error, WorkError::SettleUnknown { .. }), "{error}");
     assert_eq!(
         within(claim.settled()).await,
-        Ok(Settled::Acked),
+        Ok(SettledState::Acked),
         "the keeper knows"
     );
 }
@@ -284,9 +294,9 @@ async fn h69_a_claim_for_others_that_is_found_out_or_given_up_leaves_no_node_bes
             assert_eq!((cut.times(), claim.attempt()), (1, 1), "{variant:?}");
             assert_eq!(
                 settle(&other, &claim, Settlement::Ack).await,
-                Ok(Settled::Acked)
+                Ok(SettledState::Acked)
             );
-            assert_eq!(within(claim.settled()).await, Ok(Settled::Acked));
+            assert_eq!(within(claim.settled()).await, Ok(SettledState::Acked));
             drop(claim);
             until_no_settlements(&stage).await;
         }

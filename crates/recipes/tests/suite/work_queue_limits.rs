@@ -191,7 +191,7 @@ async fn an_extension_that_the_server_refuses_leaves_the_claim_as_it_is() {
     assert_eq!(claim.check(), Ok(()));
 }
 
-/// What consumers do about an item that has a foreign child, and no claim any more.
+/// Consumers of an item that has a foreign child, and no claim any more.
 async fn beside_a_foreign_child(visibility: Option<Duration>) {
     let stage = Stage::new("child").await;
     let holder = stage.client().await;

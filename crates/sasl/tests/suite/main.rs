@@ -10,7 +10,7 @@
 
 mod fuzz_smoke;
 
-use baton_sasl::{Accepted, Client, Proof, SaslError, Server};
+use baton_sasl::{AcceptedClient, Client, Proof, SaslError, Server};
 use proptest::prelude::*;
 
 const NONCE: &str = "Vb1xR0pMZ3c";
@@ -31,7 +31,7 @@ fn response(user: &str, password: &str) -> Vec<u8> {
 }
 
 /// Judges a response at a server that knows only bob, whose password is `secret`.
-fn judge(response: &[u8]) -> Result<Accepted, SaslError> {
+fn judge(response: &[u8]) -> Result<AcceptedClient, SaslError> {
     server().judge(response, |user| {
         (user == "bob").then(|| "secret".to_owned())
     })

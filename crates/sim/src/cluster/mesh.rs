@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use baton_consensus::Role;
-use baton_peers::codec::{Bye, Frame, Hello, Lane, Refusal};
+use baton_peers::codec::{CloseReason, Frame, Hello, Lane, Refusal};
 use baton_peers::net::{Direction, EndCause, Held, Link, PeerEvent, RefusedBy, SendError};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -94,7 +94,9 @@ impl Cluster {
             let all = ids.iter().flat_map(|to| Lane::ALL.map(|lane| (*to, lane)));
             let new: Vec<(u64, Lane)> = all.filter(|key| seat.dialled.insert(*key)).collect();
             let process = seat.process.clone();
-            state.end_where(Bye::Removed, |way| way.from == id && !ids.contains(&way.to));
+            state.end_where(CloseReason::Removed, |way| {
+                way.from == id && !ids.contains(&way.to)
+            });
             (process, new)
         };
         for (to, lane) in new {
@@ -521,14 +523,14 @@ impl State {
         let Some(local) = self.seats.get(&id).map(|seat| seat.local.clone()) else {
             return;
         };
-        self.end_where(Bye::Removed, |way| {
+        self.end_where(CloseReason::Removed, |way| {
             (way.from == id && !local.still_admits(&way.hellos.1))
                 || (way.to == id && !local.still_admits(&way.hellos.0))
         });
     }
 
     /// Ends connections. Both ends notice it at once.
-    fn end_where(&mut self, why: Bye, is_it: impl Fn(&Way) -> bool) {
+    fn end_where(&mut self, why: CloseReason, is_it: impl Fn(&Way) -> bool) {
         let ways = self.ways.iter().filter(|(_, way)| is_it(way));
         let found: Vec<u64> = ways.map(|(generation, _)| *generation).collect();
         for generation in found {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use baton_proto::{Request, frame};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::program::{Act, End, Handshake, Line, Loss, Silence};
+use super::program::{Act, End, Handshake, Loss, ProgramLine, Silence};
 use super::run::{PATIENCE, PAUSE, PROBE_XID, Run, probe_frame, refusal};
 
 /// For this long no zxid is taken before the session is taken up again, which sees what was carried
@@ -77,9 +77,10 @@ impl Run<'_> {
     }
 
     /// Sends requests in one write and ends the connection before anything is heard.
-    pub(super) async fn lose(&mut self, lines: &[Line]) -> Vec<Vec<String>> {
+    pub(super) async fn lose(&mut self, lines: &[ProgramLine]) -> Vec<Vec<String>> {
         let mut all = vec![Vec::new(); lines.len()];
-        let (Some(Line { session, act, .. }), Some(last)) = (lines.last(), all.last_mut()) else {
+        let (Some(ProgramLine { session, act, .. }), Some(last)) = (lines.last(), all.last_mut())
+        else {
             return all;
         };
         let Act::Lose(loss) = *act else {

@@ -3,7 +3,7 @@
 use crate::launch::LaunchError;
 use crate::raw::RawError;
 
-/// Why servers could not be compared.
+/// Reason why servers could not be compared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OracleError {

@@ -3,7 +3,7 @@
 
 use baton_proto::{OpCode, Request, frame, xid};
 
-use super::places::Places;
+use super::places::PathTable;
 use super::program::Act;
 
 /// Room that ZooKeeper's `jute.maxbuffer`, and Baton's limit, leave behind a header of eight bytes.
@@ -14,7 +14,7 @@ const LONGEST_BODY: usize = 1_048_575 - 8;
 pub(super) fn write(
     act: &Act,
     next_xid: &mut i32,
-    places: &Places,
+    places: &PathTable,
     base: i64,
     out: &mut Vec<u8>,
 ) -> OpCode {
@@ -44,7 +44,7 @@ pub(super) fn write(
     op
 }
 
-fn body(act: &Act, places: &Places, base: i64) -> Vec<u8> {
+fn body(act: &Act, places: &PathTable, base: i64) -> Vec<u8> {
     let mut body = Vec::new();
     match act {
         Act::Ask(request) => places.request(request, base).encode(&mut body),

@@ -7,7 +7,7 @@ use baton_proto::{AddWatchMode, AuthPacket, Create, Request};
 use super::differences::Differences;
 use super::generator::{Generator, ILLEGAL, OPEN, RESTRICTED};
 use super::places::{FOLDER, QUOTA};
-use super::program::{Act, Claim, End, Handshake, Line, Loss, Program, Silence};
+use super::program::{Act, Claim, End, Handshake, Loss, Program, ProgramLine, Silence};
 use super::{quotas, writes};
 
 /// Paths that get persistent watches, of one mode each.
@@ -26,7 +26,7 @@ impl Generator {
     /// The next program, of `acts` acts.
     pub fn program(&mut self, acts: usize) -> Program {
         self.quotas = self.random.one_in(4);
-        let mut lines: Vec<Line> = Vec::with_capacity(acts);
+        let mut lines: Vec<ProgramLine> = Vec::with_capacity(acts);
         // Rare, since it takes a second.
         let expiry = self.random.below(10 * acts.max(1));
         let mut expiry = (self.sessions > 1 && expiry < acts).then_some(expiry);
@@ -87,13 +87,13 @@ impl Generator {
         vec![Act::Full { path: FOLDER, over }, Act::Ask(less)]
     }
 
-    fn add(&self, lines: &mut Vec<Line>, session: usize, burst: Vec<Act>) {
+    fn add(&self, lines: &mut Vec<ProgramLine>, session: usize, burst: Vec<Act>) {
         let lost = matches!(burst.last(), Some(Act::Lose(_)));
         for (number, act) in burst.into_iter().enumerate() {
             let pending = self.quotas
                 && self.differences.has("pending-quota")
                 && (act.is_write() || matches!(act, Act::Cut(..) | Act::Length { .. }));
-            lines.push(Line {
+            lines.push(ProgramLine {
                 session,
                 joined: number > 0,
                 alone: !lost && (pending || act_is_alone(&act, &self.differences)),
@@ -154,7 +154,7 @@ impl Generator {
         }
     }
 
-    /// Whether the request, damaged, would leave the two servers with other transactions.
+    /// Returns whether the request, damaged, would leave the two servers with other transactions.
     fn is_left_whole(&self, request: &Request<'_>) -> bool {
         request.op().is_write() && self.differences.has("3.9-undecoded-write")
     }
@@ -217,7 +217,7 @@ impl Generator {
         }
     }
 
-    /// Whether to set a one-shot watch.
+    /// Returns whether to set a one-shot watch.
     fn watch(&mut self, path: &str) -> bool {
         let hidden = self.differences.has("acl-hides") && RESTRICTED.contains(&path);
         self.random.one_in(3) && !hidden && self.may_be_one_shot(path)
@@ -417,7 +417,7 @@ fn is_persistent(path: &str) -> bool {
     PERSISTENT.iter().any(|(watched, _)| *watched == path)
 }
 
-/// Whether it is neither sent with what is before it nor with what follows.
+/// Returns whether it is neither sent with what is before it nor with what follows.
 fn act_is_alone(act: &Act, differences: &Differences) -> bool {
     match act {
         Act::Ask(Request::Auth(_)) => differences.has("credentials-overtake"),

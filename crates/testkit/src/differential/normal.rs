@@ -9,14 +9,14 @@ const EARLIER: i64 = -1_000_000;
 
 /// Facts of a run that make its answers comparable.
 #[derive(Debug)]
-pub(super) struct Normal {
+pub(super) struct Normalizer {
     /// The zxid when the program began.
     pub(super) base: i64,
     /// Every session of the program, in the order in which they were opened.
     pub(super) sessions: Vec<i64>,
 }
 
-impl Normal {
+impl Normalizer {
     pub(super) fn zxid(&self, zxid: i64) -> i64 {
         match zxid {
             ..=0 => zxid,

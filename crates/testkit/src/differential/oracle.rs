@@ -8,7 +8,7 @@ use baton_proto::Request;
 use super::differences::Differences;
 use super::error::OracleError;
 use super::program::{Act, Program};
-use super::reach::Certified;
+use super::reach::SessionCertificates;
 use super::side::Side;
 use super::transcript::transcript;
 use crate::launch::Target;
@@ -61,14 +61,14 @@ impl Oracle {
         servers: usize,
         differences: Differences,
     ) -> Result<Self, OracleError> {
-        let certified = Arc::new(Certified::new()?);
+        let certified = Arc::new(SessionCertificates::new()?);
         Self::start_sides(servers, differences, Some(certified)).await
     }
 
     async fn start_sides(
         servers: usize,
         differences: Differences,
-        certified: Option<Arc<Certified>>,
+        certified: Option<Arc<SessionCertificates>>,
     ) -> Result<Self, OracleError> {
         let (ours, theirs) = tokio::try_join!(
             Side::start(Target::Baton, servers, certified.clone()),
@@ -207,7 +207,7 @@ fn simpler(program: &Program, at: usize) -> Vec<Program> {
     let Some(line) = program.lines.get(at) else {
         return all;
     };
-    let mut with = |change: &dyn Fn(&mut super::program::Line)| {
+    let mut with = |change: &dyn Fn(&mut super::program::ProgramLine)| {
         let mut smaller = program.clone();
         if let Some(line) = smaller.lines.get_mut(at) {
             change(line);

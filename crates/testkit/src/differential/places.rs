@@ -13,9 +13,9 @@ pub(super) const QUOTA: &str = "quota";
 
 /// The full path of every path that a program may name.
 #[derive(Debug)]
-pub(super) struct Places(HashMap<&'static str, String>);
+pub(super) struct PathTable(HashMap<&'static str, String>);
 
-impl Places {
+impl PathTable {
     pub(super) fn new(folder: &str, paths: impl Iterator<Item = &'static str>) -> Self {
         let full = |path: &'static str| match path.strip_prefix(QUOTA) {
             Some(rest) => Some((path, format!("/zookeeper/quota{folder}{rest}"))),

@@ -91,7 +91,7 @@ impl Handshake {
 
 /// One act and whose it is.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct ProgramLine {
     pub(super) session: usize,
     /// Sent together with the line before, if that is the same session's.
     pub(super) joined: bool,
@@ -106,7 +106,7 @@ pub struct Program {
     pub(super) sessions: usize,
     /// Whether it writes quotas.
     pub(super) quotas: bool,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ProgramLine>,
 }
 
 impl Program {
@@ -116,7 +116,7 @@ impl Program {
         self.lines.len()
     }
 
-    /// Whether nobody does anything.
+    /// Returns whether nobody does anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -149,7 +149,8 @@ impl Program {
             return start + 1;
         }
         let mut end = start + 1;
-        let joined = |line: &&Line| line.joined && !line.alone && line.session == first.session;
+        let joined =
+            |line: &&ProgramLine| line.joined && !line.alone && line.session == first.session;
         while let Some(line) = self.lines.get(end).filter(joined) {
             end += 1;
             if line.act.ends_a_burst() {
@@ -161,7 +162,7 @@ impl Program {
 }
 
 impl Act {
-    /// Whether it is one frame on the session's connection.
+    /// Returns whether it is one frame on the session's connection.
     pub(super) fn is_sent(&self) -> bool {
         matches!(
             self,
@@ -173,7 +174,7 @@ impl Act {
         matches!(self, Self::Lose(_))
     }
 
-    /// Whether it is a request that takes a zxid.
+    /// Returns whether it is a request that takes a zxid.
     pub(super) fn is_write(&self) -> bool {
         matches!(
             self,
@@ -188,7 +189,7 @@ impl Act {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ProgramLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let with = if self.joined { " +" } else { "" };
         write!(f, "session {}{with}: ", self.session)?;

@@ -15,7 +15,7 @@ use crate::raw::{RawClient, RawError};
 
 /// Both sides' certificates, and how each session connects.
 #[derive(Debug)]
-pub(super) struct Certified {
+pub(super) struct SessionCertificates {
     /// Keeps the files.
     _certificates: Certificates,
     server: TlsOptions,
@@ -23,7 +23,7 @@ pub(super) struct Certified {
     clients: Vec<ClientTls>,
 }
 
-impl Certified {
+impl SessionCertificates {
     /// Makes the certificates.
     pub(super) fn new() -> Result<Self, LaunchError> {
         Self::make().map_err(|source| LaunchError::Io {
@@ -62,15 +62,15 @@ impl Certified {
 
 /// The servers of one side as sessions reach them.
 #[derive(Debug)]
-pub(super) struct Reach {
+pub(super) struct ServerAccess {
     /// Addresses of the servers, in the order of their numbers.
     pub(super) addrs: Vec<SocketAddr>,
     /// Without it, there is no TLS.
-    pub(super) certified: Option<Arc<Certified>>,
+    pub(super) certified: Option<Arc<SessionCertificates>>,
 }
 
-impl Reach {
-    /// Whether there is more than one server.
+impl ServerAccess {
+    /// Returns whether there is more than one server.
     pub(super) fn has_several(&self) -> bool {
         self.addrs.len() > 1
     }

@@ -18,10 +18,10 @@ use tokio::time::{sleep, timeout};
 use super::differences::Differences;
 use super::frames;
 use super::generator::Generator;
-use super::normal::Normal;
-use super::places::Places;
-use super::program::{Act, Claim, Handshake, Line, Program};
-use super::reach::Reach;
+use super::normal::Normalizer;
+use super::places::PathTable;
+use super::program::{Act, Claim, Handshake, Program, ProgramLine};
+use super::reach::ServerAccess;
 use crate::raw::{RawClient, RawError, RawReply};
 
 /// Longer than any answer takes; a server that takes longer hangs.
@@ -43,7 +43,7 @@ const QUOTAS: &str = "/zookeeper/quota";
 
 /// One session of the program, and its connection while it has one.
 #[derive(Debug)]
-struct Seat {
+struct ProgramSession {
     /// The number of its server.
     server: usize,
     client: Option<RawClient>,
@@ -54,22 +54,22 @@ struct Seat {
 /// A run of one program on one server.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
-    pub(super) reach: &'a Reach,
+    pub(super) reach: &'a ServerAccess,
     /// The session whose server shows everything that was answered so far; `None`: perhaps none.
     turn: Option<usize>,
     /// The highest zxid of all answers.
     newest: i64,
-    places: Places,
+    places: PathTable,
     differences: &'a Differences,
-    normal: Normal,
-    seats: Vec<Seat>,
+    normal: Normalizer,
+    seats: Vec<ProgramSession>,
 }
 
 impl<'a> Run<'a> {
     /// Makes the program's folder, and one above it that is the program's own too, and opens its
     /// sessions; for a program with quotas also the folder of these.
     pub(super) async fn begin(
-        reach: &'a Reach,
+        reach: &'a ServerAccess,
         folder: &str,
         program: &Program,
         differences: &'a Differences,
@@ -77,15 +77,15 @@ impl<'a> Run<'a> {
         let parent = folder.rsplit_once('/').map_or(folder, |(parent, _)| parent);
         let mut seats = Vec::new();
         for session in 0..program.sessions {
-            seats.push(Seat::open(reach, session, session, Handshake::USUAL).await?);
+            seats.push(ProgramSession::open(reach, session, session, Handshake::USUAL).await?);
         }
         let mut run = Self {
             reach,
             turn: None,
             newest: 0,
-            places: Places::new(folder, Generator::paths()),
+            places: PathTable::new(folder, Generator::paths()),
             differences,
-            normal: Normal {
+            normal: Normalizer {
                 base: 0,
                 sessions: seats.iter().map(|seat| seat.session.session_id).collect(),
             },
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
     }
 
     /// Sends some requests in one write and hears the answers.
-    async fn burst(&mut self, lines: &[Line]) -> Vec<Vec<String>> {
+    async fn burst(&mut self, lines: &[ProgramLine]) -> Vec<Vec<String>> {
         let Some(number) = lines.first().map(|line| line.session) else {
             return Vec::new();
         };
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn apart(&mut self, line: &Line) -> Vec<String> {
+    async fn apart(&mut self, line: &ProgramLine) -> Vec<String> {
         match line.act {
             Act::Reattach => {
                 let mut heard = self.probe(line.session).await;
@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
     async fn open(&mut self, number: usize, how: Handshake) -> String {
         let at = self.seats.get(number).map_or(number, |seat| seat.server);
         self.turn = None;
-        match Seat::open(self.reach, at, number, how).await {
+        match ProgramSession::open(self.reach, at, number, how).await {
             Ok(fresh) => {
                 let granted = fresh.session;
                 self.normal.sessions.push(granted.session_id);
@@ -461,9 +461,9 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Seat {
+impl ProgramSession {
     async fn open(
-        reach: &Reach,
+        reach: &ServerAccess,
         server: usize,
         session: usize,
         how: Handshake,
@@ -478,7 +478,7 @@ impl Seat {
     }
 
     /// Appends the frame; returns the operation that the answer is to be read as.
-    fn write(&mut self, act: &Act, places: &Places, base: i64, out: &mut Vec<u8>) -> OpCode {
+    fn write(&mut self, act: &Act, places: &PathTable, base: i64, out: &mut Vec<u8>) -> OpCode {
         frames::write(act, &mut self.next_xid, places, base, out)
     }
 
@@ -486,7 +486,7 @@ impl Seat {
     async fn hear(
         &mut self,
         op: OpCode,
-        normal: &Normal,
+        normal: &Normalizer,
         differences: &Differences,
         heard: &mut Vec<String>,
     ) -> i64 {
@@ -554,7 +554,7 @@ fn ends_the_connection(reply: &RawReply) -> bool {
     }
 }
 
-fn reply_text(op: OpCode, reply: &RawReply, normal: &Normal) -> String {
+fn reply_text(op: OpCode, reply: &RawReply, normal: &Normalizer) -> String {
     let header = &reply.header;
     let body = match header.error() {
         ErrorCode::Ok => match Response::decode(op, &reply.body, &Limits::default()) {
@@ -583,7 +583,7 @@ pub(super) fn refusal(error: &RawError) -> String {
 
 /// Connects. A server that does not answer for long counts as one that has closed the connection.
 async fn handshake(
-    reach: &Reach,
+    reach: &ServerAccess,
     server: usize,
     session: usize,
     request: &ConnectRequest<'_>,

@@ -11,7 +11,7 @@ use baton_server::Server;
 use super::differences::Differences;
 use super::error::OracleError;
 use super::program::Program;
-use super::reach::{Certified, Reach};
+use super::reach::{ServerAccess, SessionCertificates};
 use super::run::Run;
 use crate::launch::{Ensemble, LaunchError, ServerOptions, Target, TestServer};
 
@@ -25,7 +25,7 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60);
 const CONSENSUS_TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-enum Running {
+enum RunningServers {
     Baton(Server),
     ZooKeeper(TestServer),
     Ensemble(Ensemble),
@@ -33,8 +33,8 @@ enum Running {
 
 #[derive(Debug)]
 pub(super) struct Side {
-    running: Running,
-    reach: Reach,
+    running: RunningServers,
+    reach: ServerAccess,
 }
 
 impl Side {
@@ -43,7 +43,7 @@ impl Side {
     pub(super) async fn start(
         target: Target,
         servers: usize,
-        certified: Option<Arc<Certified>>,
+        certified: Option<Arc<SessionCertificates>>,
     ) -> Result<Self, OracleError> {
         let side = match target {
             _ if servers > 1 => Self::ensemble(target, servers, certified).await?,
@@ -68,7 +68,7 @@ impl Side {
         Ok(side)
     }
 
-    async fn baton(certified: Option<Arc<Certified>>) -> Result<Self, OracleError> {
+    async fn baton(certified: Option<Arc<SessionCertificates>>) -> Result<Self, OracleError> {
         let failed = |error: &dyn std::fmt::Display| LaunchError::Embedded(error.to_string());
         let builder = match &certified {
             Some(certified) => Server::builder()
@@ -89,30 +89,30 @@ impl Side {
             .or_else(|| server.local_addr())
             .ok_or_else(|| failed(&"does not listen"))?;
         Ok(Self {
-            running: Running::Baton(server),
-            reach: Reach {
+            running: RunningServers::Baton(server),
+            reach: ServerAccess {
                 addrs: vec![addr],
                 certified,
             },
         })
     }
 
-    async fn zookeeper(certified: Option<Arc<Certified>>) -> Result<Self, OracleError> {
+    async fn zookeeper(certified: Option<Arc<SessionCertificates>>) -> Result<Self, OracleError> {
         let options = options(certified.as_deref());
         let server = TestServer::start_process(Target::ZooKeeper, options).await?;
         Ok(Self {
-            reach: Reach {
+            reach: ServerAccess {
                 addrs: vec![addr_of(&server)],
                 certified,
             },
-            running: Running::ZooKeeper(server),
+            running: RunningServers::ZooKeeper(server),
         })
     }
 
     async fn ensemble(
         target: Target,
         servers: usize,
-        certified: Option<Arc<Certified>>,
+        certified: Option<Arc<SessionCertificates>>,
     ) -> Result<Self, OracleError> {
         let options = options(certified.as_deref());
         let ensemble = Ensemble::start_with(target, servers, options).await?;
@@ -120,8 +120,8 @@ impl Side {
         ensemble.wait_leader().await?;
         let addrs = ensemble.servers().iter().map(addr_of).collect();
         Ok(Self {
-            reach: Reach { addrs, certified },
-            running: Running::Ensemble(ensemble),
+            reach: ServerAccess { addrs, certified },
+            running: RunningServers::Ensemble(ensemble),
         })
     }
 
@@ -139,9 +139,9 @@ impl Side {
     pub(super) async fn stop(self) {
         match self.running {
             // It has nothing to lose, and a failure to stop is no difference.
-            Running::Baton(server) => drop(server.shutdown().await),
-            Running::ZooKeeper(server) => drop(server),
-            Running::Ensemble(ensemble) => drop(ensemble),
+            RunningServers::Baton(server) => drop(server.shutdown().await),
+            RunningServers::ZooKeeper(server) => drop(server),
+            RunningServers::Ensemble(ensemble) => drop(ensemble),
         }
     }
 }
@@ -152,7 +152,7 @@ fn addr_of(server: &TestServer) -> SocketAddr {
 }
 
 /// Options of servers that are not made by [`Side::baton`].
-fn options(certified: Option<&Certified>) -> ServerOptions {
+fn options(certified: Option<&SessionCertificates>) -> ServerOptions {
     ServerOptions {
         tls: certified.map(|certified| certified.server().clone()),
         min_session_timeout: SHORTEST_SESSION,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::embedded::Embedded;
 use super::member::Member;
-use super::wire::{Callers, Direction, Way, Ways, Wire};
+use super::wire::{Callers, Direction, Link, LinkPair, Wire};
 use super::zookeeper::{self, Peer};
 use super::{
     Backend, LaunchError, POLL, START_PATIENCE, ServerOptions, Target, TestServer, free_addr,
@@ -22,28 +22,28 @@ const PROBE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<TestServer>,
-    ways: WaysBetween,
+    ways: LinkTable,
     wires: Vec<Wire>,
 }
 
 /// The way from each server to each other one.
 #[derive(Debug)]
-struct WaysBetween(Vec<Vec<Way>>);
+struct LinkTable(Vec<Vec<Link>>);
 
-impl WaysBetween {
+impl LinkTable {
     fn of(size: usize) -> Self {
         // Clones of a way are that way, so each is made by itself.
-        let ways = || (0..size).map(|_| Way::default()).collect();
+        let ways = || (0..size).map(|_| Link::default()).collect();
         Self((0..size).map(|_| ways()).collect())
     }
 
-    fn way(&self, from: usize, to: usize) -> Option<&Way> {
+    fn way(&self, from: usize, to: usize) -> Option<&Link> {
         self.0.get(from)?.get(to).filter(|_| from != to)
     }
 
     /// Both ways of a connection that `caller` opens.
-    fn of_connection(&self, caller: usize, to: usize) -> Option<Ways> {
-        Some(Ways {
+    fn of_connection(&self, caller: usize, to: usize) -> Option<LinkPair> {
+        Some(LinkPair {
             outward: self.way(caller, to)?.clone(),
             back: self.way(to, caller)?.clone(),
         })
@@ -119,7 +119,7 @@ impl Ensemble {
                 })
             })
             .collect::<Result<Vec<_>, LaunchError>>()?;
-        let ways = WaysBetween::of(size);
+        let ways = LinkTable::of(size);
         let mut servers = Vec::with_capacity(size);
         let mut wires = Vec::new();
         for (index, peer) in peers.iter().enumerate() {
@@ -152,7 +152,7 @@ impl Ensemble {
         has_wires: bool,
         backend: impl Fn((SocketAddr, Member)) -> Result<Backend, LaunchError>,
     ) -> Result<Self, LaunchError> {
-        let ways = WaysBetween::of(size);
+        let ways = LinkTable::of(size);
         let mut wires = Vec::new();
         let mut listening = Vec::with_capacity(size);
         let mut advertised = BTreeMap::new();
@@ -191,7 +191,7 @@ impl Ensemble {
 
     async fn begin(
         servers: Vec<TestServer>,
-        ways: WaysBetween,
+        ways: LinkTable,
         wires: Vec<Wire>,
     ) -> Result<Self, LaunchError> {
         let mut ensemble = Self {

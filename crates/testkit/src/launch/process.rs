@@ -118,7 +118,7 @@ impl Process {
         }
     }
 
-    /// Whether it takes clients with TLS, if it is to: ZooKeeper opens that port last.
+    /// Returns whether it takes clients with TLS, if it is to: ZooKeeper opens that port last.
     async fn is_secure_port_open(&self) -> bool {
         match self.secure_addr {
             Some(addr) => TcpStream::connect(addr).await.is_ok(),
@@ -326,15 +326,15 @@ fn dies_with_us(program: &PathBuf) -> Command {
     }
 }
 
-type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
+type SpawnRequest = (Command, mpsc::Sender<std::io::Result<Child>>);
 
 /// Starts a child from a thread that lives as long as this process: the kernel counts the *thread*
 /// that started a child as the parent whose death kills it, and a test's threads end before the
 /// test does.
 fn spawn_on_lasting_thread(command: Command) -> Result<Child, LaunchError> {
-    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
-        let (orders, inbox) = mpsc::channel::<Order>();
+        let (orders, inbox) = mpsc::channel::<SpawnRequest>();
         std::thread::spawn(move || {
             for (mut command, answer) in inbox {
                 let _ = answer.send(command.spawn());

@@ -41,11 +41,11 @@ impl Direction {
 
 /// The way from one server to another. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Way {
+pub(super) struct Link {
     is_cut: watch::Sender<bool>,
 }
 
-impl Way {
+impl Link {
     pub(super) fn set_cut(&self, is_cut: bool) {
         self.is_cut.send_replace(is_cut);
     }
@@ -53,20 +53,20 @@ impl Way {
 
 /// Both ways of a connection.
 #[derive(Debug, Clone)]
-pub(super) struct Ways {
+pub(super) struct LinkPair {
     /// From the side that connects.
-    pub(super) outward: Way,
+    pub(super) outward: Link,
     /// Back to it.
-    pub(super) back: Way,
+    pub(super) back: Link,
 }
 
 /// Servers that connect over a wire.
 #[derive(Debug, Clone)]
 pub(super) enum Callers {
     /// One server.
-    One(Ways),
+    One(LinkPair),
     /// Batons with these ids.
-    Batons(BTreeMap<u64, Ways>),
+    Batons(BTreeMap<u64, LinkPair>),
 }
 
 /// Forwards connections on its own port to another. While a way is cut nothing moves on it, and
@@ -168,7 +168,7 @@ async fn copy(
     read: Vec<u8>,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    way: &Way,
+    way: &Link,
 ) {
     let mut is_cut = way.is_cut.subscribe();
     let mut chunk = read;

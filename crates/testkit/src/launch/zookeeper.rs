@@ -61,7 +61,7 @@ fn named() -> Option<String> {
     named.filter(|named| !named.is_empty())
 }
 
-/// Whether `BATON_ZOOKEEPER_CLASSPATH` names another ZooKeeper than Debian's.
+/// Returns whether `BATON_ZOOKEEPER_CLASSPATH` names another ZooKeeper than Debian's.
 pub(crate) fn is_named() -> bool {
     named().is_some()
 }
@@ -125,7 +125,8 @@ fn java() -> Result<PathBuf, LaunchError> {
         })
 }
 
-/// Whether Apache ZooKeeper can be started here: for tests that also run where it is not installed.
+/// Returns whether Apache ZooKeeper can be started here: for tests that also run where it is not
+/// installed.
 #[must_use]
 pub fn is_installed() -> bool {
     java().is_ok() && classpath().is_ok()

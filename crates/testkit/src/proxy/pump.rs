@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
 
-use super::Shared;
+use super::ProxyState;
 use super::frames::{Direction, Reader, limits};
 use super::rules::{Action, Variant};
 
@@ -20,24 +20,24 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Cut {
+struct LinkCuts {
     /// Nothing moves to the server.
     dark_to_server: bool,
     /// Nothing moves to the client.
     dark_to_client: bool,
     /// The client's socket is to end.
-    client: Option<End>,
+    client: Option<SocketEnd>,
     /// The server's socket is to end.
-    server: Option<End>,
+    server: Option<SocketEnd>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum SocketEnd {
     Rst,
     Fin,
 }
 
-impl Cut {
+impl LinkCuts {
     fn is_dark(&self, direction: Direction) -> bool {
         match direction {
             Direction::ToServer => self.dark_to_server,
@@ -54,29 +54,29 @@ impl Cut {
 #[derive(Debug)]
 pub(super) struct Link {
     number: u64,
-    cut: watch::Sender<Cut>,
+    cut: watch::Sender<LinkCuts>,
 }
 
 impl Link {
     pub(super) fn new(number: u64) -> Arc<Self> {
         Arc::new(Self {
             number,
-            cut: watch::Sender::new(Cut::default()),
+            cut: watch::Sender::new(LinkCuts::default()),
         })
     }
 
     pub(super) fn cut(&self, variant: Variant) {
         self.cut.send_modify(|cut| match variant {
             Variant::Rst => {
-                cut.client = Some(End::Rst);
-                cut.server = Some(End::Rst);
+                cut.client = Some(SocketEnd::Rst);
+                cut.server = Some(SocketEnd::Rst);
             }
             Variant::Fin => {
-                cut.client = Some(End::Fin);
-                cut.server = Some(End::Fin);
+                cut.client = Some(SocketEnd::Fin);
+                cut.server = Some(SocketEnd::Fin);
             }
-            Variant::RstClientOnly => cut.client = Some(End::Rst),
-            Variant::RstServerOnly => cut.server = Some(End::Rst),
+            Variant::RstClientOnly => cut.client = Some(SocketEnd::Rst),
+            Variant::RstServerOnly => cut.server = Some(SocketEnd::Rst),
             Variant::BlackHole => {
                 cut.dark_to_server = true;
                 cut.dark_to_client = true;
@@ -92,8 +92,8 @@ impl Link {
             cut.dark_to_client = false;
             // A side whose other half is gone is notified now.
             match (cut.client, cut.server) {
-                (Some(_), None) => cut.server = Some(End::Rst),
-                (None, Some(_)) => cut.client = Some(End::Rst),
+                (Some(_), None) => cut.server = Some(SocketEnd::Rst),
+                (None, Some(_)) => cut.client = Some(SocketEnd::Rst),
                 _ => {}
             }
         });
@@ -108,9 +108,9 @@ impl Link {
     }
 }
 
-/// Why a pump has stopped.
+/// Reason why a pump has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
+enum PumpStop {
     /// Its source has closed in an orderly way, and that was passed on.
     Closed,
     /// A socket failed: a peer has reset.
@@ -124,7 +124,7 @@ pub(super) async fn run(
     client: TcpStream,
     server: TcpStream,
     link: Arc<Link>,
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyState>,
 ) {
     let reader = Arc::new(Mutex::new(Reader::new(link.number, shared.record_bodies)));
     let (client_read, client_write) = client.into_split();
@@ -147,17 +147,17 @@ pub(super) async fn run(
         tokio::pin!(up_run, down_run);
         // An orderly close of one side is passed on, and the other direction may still finish.
         tokio::select! {
-            stop = &mut up_run => if stop == Stop::Closed { down_run.await } else { stop },
-            stop = &mut down_run => if stop == Stop::Closed { up_run.await } else { stop },
+            stop = &mut up_run => if stop == PumpStop::Closed { down_run.await } else { stop },
+            stop = &mut down_run => if stop == PumpStop::Closed { up_run.await } else { stop },
         }
     };
-    if stop == Stop::Closed {
+    if stop == PumpStop::Closed {
         return;
     }
     let (Ok(client), Ok(server)) = (up.from.reunite(down.to), down.from.reunite(up.to)) else {
         return;
     };
-    if stop == Stop::Failed {
+    if stop == PumpStop::Failed {
         // One side has reset. The other hears of it, but not through a black hole.
         link.wait_light().await;
         link.cut(Variant::Rst);
@@ -169,21 +169,25 @@ pub(super) async fn run(
 }
 
 /// Ends one socket when, and as, the link says.
-async fn end_side(mut socket: TcpStream, link: &Link, side: impl Fn(&Cut) -> Option<End>) {
+async fn end_side(
+    mut socket: TcpStream,
+    link: &Link,
+    side: impl Fn(&LinkCuts) -> Option<SocketEnd>,
+) {
     let mut cut = link.cut.subscribe();
     let end = match cut.wait_for(|cut| side(cut).is_some()).await {
         Ok(cut) => side(&cut),
         Err(_) => None,
     };
     match end {
-        Some(End::Fin) => {
+        Some(SocketEnd::Fin) => {
             // Closing a socket with unread bytes would send a reset, so they are read away first.
             let _ = socket.shutdown().await;
             let mut sink = [0; 4096];
             let drained = async { while matches!(socket.read(&mut sink).await, Ok(1..)) {} };
             let _ = tokio::time::timeout(DRAIN, drained).await;
         }
-        Some(End::Rst) | None => {
+        Some(SocketEnd::Rst) | None => {
             let _ = socket.set_zero_linger();
         }
     }
@@ -195,19 +199,19 @@ struct Pump {
     from: OwnedReadHalf,
     to: OwnedWriteHalf,
     link: Arc<Link>,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     reader: Arc<Mutex<Reader>>,
     /// The bytes turned out not to be frames; they are passed on as they come.
     raw: bool,
 }
 
 impl Pump {
-    async fn run(&mut self) -> Stop {
+    async fn run(&mut self) -> PumpStop {
         let mut cut = self.link.cut.subscribe();
         let mut buffer = BytesMut::with_capacity(64 << 10);
         loop {
             if !light(&mut cut, self.direction).await {
-                return Stop::Requested;
+                return PumpStop::Requested;
             }
             let read = tokio::select! {
                 biased;
@@ -217,7 +221,7 @@ impl Pump {
             let ended = match read {
                 Ok(0) => true,
                 Ok(_) => false,
-                Err(_) => return Stop::Failed,
+                Err(_) => return PumpStop::Failed,
             };
             while let Some((bytes, body)) = self.split(&mut buffer, ended) {
                 if let Err(stop) = self.forward(&bytes, &body, &mut cut).await {
@@ -226,7 +230,7 @@ impl Pump {
             }
             if ended {
                 let _ = self.to.shutdown().await;
-                return Stop::Closed;
+                return PumpStop::Closed;
             }
         }
     }
@@ -255,8 +259,8 @@ impl Pump {
         &mut self,
         bytes: &Bytes,
         body: &Bytes,
-        cut: &mut watch::Receiver<Cut>,
-    ) -> Result<(), Stop> {
+        cut: &mut watch::Receiver<LinkCuts>,
+    ) -> Result<(), PumpStop> {
         let frame = {
             let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
             if self.raw {
@@ -273,21 +277,21 @@ impl Pump {
                 Action::ForwardThenCut(variant) => after.push(variant),
                 Action::Delay(duration) => tokio::select! {
                     () = tokio::time::sleep(duration) => {}
-                    () = ended(cut) => return Err(Stop::Requested),
+                    () = ended(cut) => return Err(PumpStop::Requested),
                 },
                 Action::Hold => tokio::select! {
                     () = rule.wait_released() => {}
-                    () = ended(cut) => return Err(Stop::Requested),
+                    () = ended(cut) => return Err(PumpStop::Requested),
                 },
             }
         }
         if !light(cut, self.direction).await {
-            return Err(Stop::Requested);
+            return Err(PumpStop::Requested);
         }
         tokio::select! {
             biased;
-            written = self.to.write_all(bytes) => written.map_err(|_| Stop::Failed)?,
-            () = ended(cut) => return Err(Stop::Requested),
+            written = self.to.write_all(bytes) => written.map_err(|_| PumpStop::Failed)?,
+            () = ended(cut) => return Err(PumpStop::Requested),
         }
         for variant in after {
             self.link.cut(variant);
@@ -297,7 +301,7 @@ impl Pump {
 }
 
 /// Waits until this direction is not dark; false if the link is to end.
-async fn light(cut: &mut watch::Receiver<Cut>, direction: Direction) -> bool {
+async fn light(cut: &mut watch::Receiver<LinkCuts>, direction: Direction) -> bool {
     match cut
         .wait_for(|cut| cut.is_ended() || !cut.is_dark(direction))
         .await
@@ -308,6 +312,6 @@ async fn light(cut: &mut watch::Receiver<Cut>, direction: Direction) -> bool {
 }
 
 /// Waits until the link is to end.
-async fn ended(cut: &mut watch::Receiver<Cut>) {
-    let _ = cut.wait_for(Cut::is_ended).await;
+async fn ended(cut: &mut watch::Receiver<LinkCuts>) {
+    let _ = cut.wait_for(LinkCuts::is_ended).await;
 }

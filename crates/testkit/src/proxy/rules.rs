@@ -47,7 +47,7 @@ pub enum Action {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Shape {
+enum FrameShape {
     Any,
     ConnectRequest,
     ConnectResponse,
@@ -59,7 +59,7 @@ enum Shape {
 /// A description of frames.
 #[derive(Debug, Clone)]
 pub struct Match {
-    shape: Shape,
+    shape: FrameShape,
     direction: Option<Direction>,
     path: Option<String>,
     connection: Option<u64>,
@@ -69,7 +69,7 @@ pub struct Match {
 }
 
 impl Match {
-    const fn shape(shape: Shape) -> Self {
+    const fn shape(shape: FrameShape) -> Self {
         Self {
             shape,
             direction: None,
@@ -84,55 +84,55 @@ impl Match {
     /// Any frame, either way.
     #[must_use]
     pub const fn any() -> Self {
-        Self::shape(Shape::Any)
+        Self::shape(FrameShape::Any)
     }
 
     /// The client's first frame.
     #[must_use]
     pub const fn connect_request() -> Self {
-        Self::shape(Shape::ConnectRequest)
+        Self::shape(FrameShape::ConnectRequest)
     }
 
     /// The server's first frame.
     #[must_use]
     pub const fn connect_response() -> Self {
-        Self::shape(Shape::ConnectResponse)
+        Self::shape(FrameShape::ConnectResponse)
     }
 
     /// A request of this operation. Mind that creates with stat are [`OpCode::Create2`].
     #[must_use]
     pub const fn request(op: OpCode) -> Self {
-        Self::shape(Shape::Request(Some(op)))
+        Self::shape(FrameShape::Request(Some(op)))
     }
 
     /// Any request.
     #[must_use]
     pub const fn any_request() -> Self {
-        Self::shape(Shape::Request(None))
+        Self::shape(FrameShape::Request(None))
     }
 
     /// A reply to this operation.
     #[must_use]
     pub const fn reply(op: OpCode) -> Self {
-        Self::shape(Shape::Reply(Some(op)))
+        Self::shape(FrameShape::Reply(Some(op)))
     }
 
     /// Any reply; watch events are none.
     #[must_use]
     pub const fn any_reply() -> Self {
-        Self::shape(Shape::Reply(None))
+        Self::shape(FrameShape::Reply(None))
     }
 
     /// A watch event of this kind.
     #[must_use]
     pub const fn event(kind: EventKind) -> Self {
-        Self::shape(Shape::Event(Some(kind)))
+        Self::shape(FrameShape::Event(Some(kind)))
     }
 
     /// Any watch event.
     #[must_use]
     pub const fn any_event() -> Self {
-        Self::shape(Shape::Event(None))
+        Self::shape(FrameShape::Event(None))
     }
 
     /// Only frames that go this way.
@@ -178,21 +178,21 @@ impl Match {
         self
     }
 
-    /// Whether it describes this frame; `nth` does not count here.
+    /// Returns whether it describes this frame; `nth` does not count here.
     #[must_use]
     pub fn describes(&self, frame: &Frame) -> bool {
         let shape = match (&self.shape, &frame.kind) {
-            (Shape::Any, _)
-            | (Shape::ConnectRequest, FrameKind::ConnectRequest)
-            | (Shape::ConnectResponse, FrameKind::ConnectResponse)
-            | (Shape::Request(None), FrameKind::Request { .. })
-            | (Shape::Reply(None), FrameKind::Reply { .. })
-            | (Shape::Event(None), FrameKind::Event { .. }) => true,
-            (Shape::Request(Some(_)), FrameKind::Request { .. })
-            | (Shape::Reply(Some(_)), FrameKind::Reply { .. }) => {
-                matches!(&self.shape, Shape::Request(op) | Shape::Reply(op) if *op == frame.op())
+            (FrameShape::Any, _)
+            | (FrameShape::ConnectRequest, FrameKind::ConnectRequest)
+            | (FrameShape::ConnectResponse, FrameKind::ConnectResponse)
+            | (FrameShape::Request(None), FrameKind::Request { .. })
+            | (FrameShape::Reply(None), FrameKind::Reply { .. })
+            | (FrameShape::Event(None), FrameKind::Event { .. }) => true,
+            (FrameShape::Request(Some(_)), FrameKind::Request { .. })
+            | (FrameShape::Reply(Some(_)), FrameKind::Reply { .. }) => {
+                matches!(&self.shape, FrameShape::Request(op) | FrameShape::Reply(op) if *op == frame.op())
             }
-            (Shape::Event(Some(wanted)), FrameKind::Event { kind }) => wanted == kind,
+            (FrameShape::Event(Some(wanted)), FrameKind::Event { kind }) => wanted == kind,
             _ => false,
         };
         let path = self.path.as_ref().is_none_or(|part| {

@@ -160,13 +160,13 @@ quit
 
 /// Output of the command line.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct CliOutput {
     answers: Vec<String>,
     events: Vec<String>,
     complaints: Vec<String>,
 }
 
-fn ask(server: &TestServer) -> Said {
+fn ask(server: &TestServer) -> CliOutput {
     let folder = tempfile::tempdir().unwrap();
     let commands = folder.path().join("commands");
     std::fs::write(&commands, COMMANDS).unwrap();
@@ -199,7 +199,7 @@ fn ask(server: &TestServer) -> Said {
         .into_iter()
         .filter(|line| line != closed)
         .partition(|line| line.starts_with("WatchedEvent"));
-    Said {
+    CliOutput {
         answers,
         events,
         complaints: lines(&output.stderr),

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::authority::{Authority, Issued, Purpose};
+use crate::authority::{Authority, IssuedCertificate, Purpose};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -22,7 +22,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 struct Trial {
     folder: tempfile::TempDir,
     authority: Authority,
-    files: Issued,
+    files: IssuedCertificate,
 }
 
 impl Trial {
@@ -54,20 +54,20 @@ impl Trial {
         ClientTls::new(self.folder.path().join("ca.pem")).unwrap()
     }
 
-    fn issue(&self, purpose: Purpose, hosts: &[&str]) -> Issued {
+    fn issue(&self, purpose: Purpose, hosts: &[&str]) -> IssuedCertificate {
         let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
         self.authority.issue(purpose, "x", &hosts, DAY).unwrap()
     }
 
     /// A certificate for `zk1` that the authority has signed as it is.
-    fn signed(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+    fn signed(&self, change: impl FnOnce(&mut CertificateParams)) -> IssuedCertificate {
         let mut params = CertificateParams::new(vec!["zk1".to_owned()]).unwrap();
         change(&mut params);
         let authority = KeyPair::from_pem(&self.files.key).unwrap();
         let issuer = rcgen::Issuer::from_ca_cert_pem(&self.files.certificate, authority).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &issuer).unwrap();
-        Issued {
+        IssuedCertificate {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         }
@@ -76,22 +76,22 @@ impl Trial {
 
 /// Shows what it was given, however wrong that is.
 #[derive(Debug)]
-struct Shows(Arc<CertifiedKey>);
+struct FixedCertificate(Arc<CertifiedKey>);
 
-impl ResolvesServerCert for Shows {
+impl ResolvesServerCert for FixedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0))
     }
 }
 
-fn der(issued: &Issued) -> CertificateDer<'static> {
+fn der(issued: &IssuedCertificate) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()
 }
 
 fn server(certificate: CertificateDer<'static>, key: &str) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
-    let shown = Shows(Arc::new(CertifiedKey::new(vec![certificate], key)));
+    let shown = FixedCertificate(Arc::new(CertifiedKey::new(vec![certificate], key)));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -6,7 +6,7 @@ use baton_tls::rustls::pki_types::pem::PemObject;
 use baton_tls::{ClientAuth, ClientTls, Files, PeerTls, ReloadOutcome, ServerTls};
 use rcgen::SerialNumber;
 
-use crate::support::{Ca, Folder, Pair, client, meet, why};
+use crate::support::{Ca, CertificatePair, Folder, client, meet, why};
 
 /// A root and two intermediate authorities, each certified by the one before.
 fn authorities() -> [Ca; 3] {
@@ -17,17 +17,17 @@ fn authorities() -> [Ca; 3] {
 }
 
 /// The pair without the certificates of intermediate authorities.
-fn alone(pair: &Pair) -> Pair {
+fn alone(pair: &CertificatePair) -> CertificatePair {
     let end = "-----END CERTIFICATE-----\n";
     let certificate = pair.certificate.replace("\r\n", "\n");
     let own = certificate.split(end).next().unwrap();
-    Pair {
+    CertificatePair {
         certificate: format!("{own}{end}"),
         key: pair.key.clone(),
     }
 }
 
-fn certificates(pair: &Pair) -> Vec<CertificateDer<'static>> {
+fn certificates(pair: &CertificatePair) -> Vec<CertificateDer<'static>> {
     let certificates = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
     certificates.map(Result::unwrap).collect()
 }
@@ -67,7 +67,9 @@ fn a_server_with_a_chain_is_accepted_by_clients() {
         let folder = Folder::new();
         let own = ca.sign(|_| {});
         let trusting = ClientTls::new(folder.write("root.pem", &root.pem)).unwrap();
-        let load = |own: &Pair| ServerTls::load(folder.files(own, None), ClientAuth::None).unwrap();
+        let load = |own: &CertificatePair| {
+            ServerTls::load(folder.files(own, None), ClientAuth::None).unwrap()
+        };
         meet(&trusting.config(), &load(&own).config()).unwrap();
         let any_host = trusting.without_hostname_check();
         meet(&any_host.config(), &load(&own).config()).unwrap();

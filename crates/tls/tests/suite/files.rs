@@ -6,7 +6,7 @@ use baton_tls::pem::{read_authorities, read_certificates, read_identity, read_ke
 use baton_tls::{ClientAuth, FileRole, Files, ServerTls, TlsError};
 use rcgen::date_time_ymd;
 
-use crate::support::{Ca, Folder, Pair, chmod};
+use crate::support::{Ca, CertificatePair, Folder, chmod};
 
 /// A certificate of version 1, which rustls refuses.
 const VERSION_ONE: &str = "\
@@ -29,7 +29,7 @@ fn refused(error: &TlsError, path: &Path, words: &[&str]) {
     }
 }
 
-fn good() -> (Folder, Ca, Pair) {
+fn good() -> (Folder, Ca, CertificatePair) {
     let ca = Ca::new("authority");
     let pair = ca.sign(|_| {});
     (Folder::new(), ca, pair)

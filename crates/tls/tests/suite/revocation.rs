@@ -5,15 +5,15 @@ use baton_tls::rustls::ServerConnection;
 use baton_tls::{ClientAuth, Files, PeerTls, ReloadOutcome, ServerTls, TlsError};
 use rcgen::SerialNumber;
 
-use crate::support::{Ca, Folder, Pair, client, meet, why};
+use crate::support::{Ca, CertificatePair, Folder, client, meet, why};
 
 /// A certificate with this serial number.
-fn numbered(ca: &Ca, serial: u64) -> Pair {
+fn numbered(ca: &Ca, serial: u64) -> CertificatePair {
     ca.sign(|params| params.serial_number = Some(SerialNumber::from(serial)))
 }
 
 /// The files of a server with this certificate and these lists.
-fn files(folder: &Folder, own: &Pair, ca: &Ca, lists: &str) -> Files {
+fn files(folder: &Folder, own: &CertificatePair, ca: &Ca, lists: &str) -> Files {
     Files {
         revocation_lists: Some(folder.write("crl.pem", lists)),
         ..folder.files(own, Some(ca))
@@ -28,7 +28,7 @@ fn a23_a_revoked_client_is_refused_in_one_line_from_the_next_reading_of_the_list
         let folder = Folder::new();
         let files = files(&folder, &own, &ca, &ca.revoke(&[]));
         let server = ServerTls::load(files, client_auth).unwrap();
-        let asks = |pair: &Pair| meet(&client(&ca, Some(pair)), &server.config());
+        let asks = |pair: &CertificatePair| meet(&client(&ca, Some(pair)), &server.config());
         let (_, of_alice) = asks(&alice).unwrap();
         let (_, of_bob) = asks(&bob).unwrap();
         let stays = |session: &ServerConnection| {

@@ -1,5 +1,5 @@
-//! What an ACL costs: a write may not make more of a list than the bounds allow, alone, in a multi,
-//! at every format level, and from a log of before the bounds.
+//! Cost of an ACL: a write may not make more of a list than the bounds allow, alone, in a multi, at
+//! every format level, and from a log of before the bounds.
 
 use baton_proto::{
     Acl, Create, CreateMode, ErrorCode, MultiOp, MultiResult, Perms, Request, Response,

@@ -5,9 +5,9 @@ use baton_proto::{ErrorCode, MultiResult, Response, path};
 use baton_tree::{FormatLevel, Tree};
 use proptest::prelude::*;
 
-use crate::common::program::{Line, Machine, Reference, identity, level, program};
+use crate::common::program::{Machine, ProgramLine, Reference, identity, level, program};
 
-fn run_both(level: FormatLevel, lines: &[Line]) {
+fn run_both(level: FormatLevel, lines: &[ProgramLine]) {
     let mut machine = Machine::new(level);
     let mut reference = Reference::new();
     for line in lines {

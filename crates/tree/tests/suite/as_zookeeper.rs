@@ -115,7 +115,7 @@ fn odd_paths_flags_and_acls_are_answered_as_by_apache_zookeeper() {
     check(of_config, NoAuth);
 }
 
-/// Of a ZooKeeper that has these schemes; a server that has not makes them unknown before.
+/// Answers of a ZooKeeper that has these schemes; a server that has not makes them unknown before.
 #[test]
 fn schemes_that_a_server_may_enable_are_taken() {
     let mut driver = Driver::new();

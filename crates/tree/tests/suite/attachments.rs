@@ -1,5 +1,5 @@
-//! Which connection writes for a session: a command is applied once, in order, and only while its
-//! connection owns the session. And what changes with the format level.
+//! Attachments, the connections that write for a session: a command is applied once, in order, and
+//! only while its connection owns the session. And what changes with the format level.
 
 use std::num::NonZeroU64;
 
@@ -341,8 +341,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is on disks already has to be readable for ever: a change here needs a new version, and a
-/// reader of all.
+/// Batches on disks have to be readable for ever: a change here needs a new version, and a reader
+/// of all.
 #[test]
 fn the_bytes_of_snapshot_version_2_stay_as_they_are() {
     let mut tree = raised();
@@ -408,7 +408,7 @@ fn a_snapshot_of_version_1_is_restored_at_level_1() {
     assert_eq!(tree.ephemerals(SESSION, ""), ["/c/e"]);
 }
 
-/// What may come for one session: with which nonce, and which number.
+/// Possible commands of one session: with which nonce, and which number.
 #[derive(Debug, Clone)]
 enum Event {
     Attach(u64),
@@ -522,7 +522,7 @@ fn opening() -> Command<'static> {
     }
 }
 
-/// Whether a connection that has proved this can take the session over.
+/// Returns whether a connection that has proved this can take the session over.
 fn admits(tree: &mut Tree, ids: &[(&str, &str)]) -> bool {
     let wrong = Command::ReattachSession {
         session_id: SESSION,
@@ -541,7 +541,7 @@ fn admits(tree: &mut Tree, ids: &[(&str, &str)]) -> bool {
     outcome.result.is_ok()
 }
 
-/// What the server writes down when a client has proved who it is by SASL.
+/// The command that the server logs when a client has proved who it is by SASL.
 fn sasl(tree: &mut Tree, ids: &[(&str, &str)]) -> Outcome {
     let mut body = Vec::new();
     let token = Some(&b"rspauth"[..]);

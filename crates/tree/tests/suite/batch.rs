@@ -12,7 +12,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
-enum Made {
+enum OwnedCommand {
     Open(i64, [u8; 16], i32),
     Reattach(i64, [u8; 16], i32),
     Close(i64, bool),
@@ -25,7 +25,7 @@ enum Made {
     ResetTime(i64),
 }
 
-impl Made {
+impl OwnedCommand {
     fn command(&self) -> Command<'_> {
         match self {
             Self::Open(session_id, password, timeout_ms) => Command::OpenSession {
@@ -61,27 +61,27 @@ impl Made {
     }
 }
 
-fn made(level: FormatLevel) -> BoxedStrategy<Made> {
+fn made(level: FormatLevel) -> BoxedStrategy<OwnedCommand> {
     let session = || (any::<i64>(), any::<[u8; 16]>(), any::<i32>());
     let of_version_1 = prop_oneof![
-        session().prop_map(|(id, password, timeout)| Made::Open(id, password, timeout)),
-        session().prop_map(|(id, password, timeout)| Made::Reattach(id, password, timeout)),
-        (any::<i64>(), any::<bool>()).prop_map(|(id, expired)| Made::Close(id, expired)),
+        session().prop_map(|(id, password, timeout)| OwnedCommand::Open(id, password, timeout)),
+        session().prop_map(|(id, password, timeout)| OwnedCommand::Reattach(id, password, timeout)),
+        (any::<i64>(), any::<bool>()).prop_map(|(id, expired)| OwnedCommand::Close(id, expired)),
         (
             prop::sample::select(OpCode::ALL.to_vec()),
             vec(any::<u8>(), 0..300)
         )
-            .prop_map(|(op, body)| Made::Write(op, body)),
-        (".{0,20}", any::<i64>()).prop_map(|(path, czxid)| Made::Reap(path, czxid)),
+            .prop_map(|(op, body)| OwnedCommand::Write(op, body)),
+        (".{0,20}", any::<i64>()).prop_map(|(path, czxid)| OwnedCommand::Reap(path, czxid)),
     ];
     match level {
         FormatLevel::Initial => of_version_1.boxed(),
         _ => prop_oneof![
             9 => of_version_1,
-            1 => levels().prop_map(Made::SetLevel),
-            1 => any::<i64>().prop_map(Made::ResetTime),
+            1 => levels().prop_map(OwnedCommand::SetLevel),
+            1 => any::<i64>().prop_map(OwnedCommand::ResetTime),
             1 => (any::<i32>(), vec(any::<u8>(), 0..300))
-                .prop_map(|(refusal, body)| Made::Reconfigure(refusal, body)),
+                .prop_map(|(refusal, body)| OwnedCommand::Reconfigure(refusal, body)),
         ]
         .boxed(),
     }
@@ -103,7 +103,7 @@ fn identities() -> impl Strategy<Value = Vec<Identity>> {
 }
 
 /// A group: session, identity, first stamp, commands.
-type Group = (i64, usize, Option<Stamp>, Vec<(i32, Made)>);
+type Group = (i64, usize, Option<Stamp>, Vec<(i32, OwnedCommand)>);
 
 #[derive(Debug, Clone)]
 struct Plan {
@@ -435,8 +435,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is on disks already has to be readable for ever: a change here needs a new version, and a
-/// reader of both.
+/// Batches on disks have to be readable for ever: a change here needs a new version, and a reader
+/// of both.
 #[test]
 fn the_bytes_of_version_1_stay_as_they_are() {
     let mut identity = Identity::anonymous();
@@ -491,7 +491,7 @@ fn the_bytes_of_version_1_stay_as_they_are() {
     assert_eq!(hex(&builder.finish()), expected);
 }
 
-/// As above, for version 2. The level is raised by a batch of that version, so that a reader of
+/// The same for version 2. The level is raised by a batch of that version, so that a reader of
 /// version 1 alone refuses it by its first byte.
 #[test]
 fn the_bytes_of_version_2_stay_as_they_are() {

@@ -1,4 +1,4 @@
-//! What one command or read costs does not grow with sizes that clients choose elsewhere: the
+//! Cost of one command or read: it does not grow with sizes that clients choose elsewhere: the
 //! operations of a multi are bounded, what is below a znode is counted as it changes, and the names
 //! of many children are shared by those who list them.
 

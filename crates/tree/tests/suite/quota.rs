@@ -6,11 +6,11 @@ use baton_tree::{Assembly, Change, Command, Effects, OverQuota, QuotaOf, Znode};
 
 use crate::common::{Driver, SESSION};
 
-/// What was reported of quotas: path, what, amount, limit, hard.
-type Reported = (String, QuotaOf, i64, i64, bool);
+/// A report about a quota: path, what, amount, limit, hard.
+type QuotaReport = (String, QuotaOf, i64, i64, bool);
 
 #[derive(Default)]
-struct Listener(Vec<Reported>);
+struct Listener(Vec<QuotaReport>);
 
 impl Effects for Listener {
     fn event(&mut self, _: Change<'_>) {}
@@ -30,7 +30,7 @@ impl Effects for Listener {
 fn send(
     driver: &mut Driver,
     request: &Request<'_>,
-) -> (Result<Response, ErrorCode>, Vec<Reported>) {
+) -> (Result<Response, ErrorCode>, Vec<QuotaReport>) {
     let mut body = Vec::new();
     request.encode(&mut body);
     let command = Command::Write {

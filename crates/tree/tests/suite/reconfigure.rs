@@ -85,13 +85,13 @@ fn the_first_list_is_taken_once_and_from_the_server_only() {
 fn a_change_is_answered_with_the_new_list_and_notifies() {
     let mut tree = with_list();
     let change = body(Some("server.3=c:1:1:observer;2"), None, -1);
-    struct Seen(Vec<(ChangeKind, String)>);
-    impl baton_tree::Effects for Seen {
+    struct RecordedChange(Vec<(ChangeKind, String)>);
+    impl baton_tree::Effects for RecordedChange {
         fn event(&mut self, change: baton_tree::Change<'_>) {
             self.0.push((change.kind, change.path.to_owned()));
         }
     }
-    let mut seen = Seen(Vec::new());
+    let mut seen = RecordedChange(Vec::new());
     let command = Command::Reconfigure {
         refusal: 0,
         body: &change,

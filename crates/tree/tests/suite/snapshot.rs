@@ -5,7 +5,7 @@ use baton_proto::{Acl, CreateMode, Perms};
 use baton_tree::{MAX_CHUNK_BYTES, RestoreError, SnapshotBusy, Tree, Znode};
 use proptest::prelude::*;
 
-use crate::common::program::{Line, Machine, level, program};
+use crate::common::program::{Machine, ProgramLine, level, program};
 use crate::common::{Driver, assembled, drain, dump, restore, znode};
 
 fn whole(tree: &mut Tree) -> Vec<Vec<u8>> {
@@ -13,7 +13,7 @@ fn whole(tree: &mut Tree) -> Vec<Vec<u8>> {
     drain(tree, MAX_CHUNK_BYTES)
 }
 
-fn run(machine: &mut Machine, lines: &[Line]) {
+fn run(machine: &mut Machine, lines: &[ProgramLine]) {
     for line in lines {
         machine.take(line);
     }
@@ -208,8 +208,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is on disks already has to be readable for ever: a change here needs a new version, and a
-/// reader of both.
+/// Snapshots on disks have to be readable for ever: a change here needs a new version, and a reader
+/// of both.
 #[test]
 fn the_bytes_of_version_1_stay_as_they_are() {
     let mut driver = Driver::new();

@@ -20,7 +20,7 @@ impl Pins {
         }
     }
 
-    /// Whether the snapshot of this index and term is pinned.
+    /// Returns whether the snapshot of this index and term is pinned.
     pub(crate) fn is_held(&self, point: (u64, u64)) -> bool {
         self.held().contains_key(&point)
     }

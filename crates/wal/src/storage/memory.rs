@@ -74,7 +74,7 @@ impl Storage for MemoryStorage {
             });
         }
         *held = true;
-        Ok(LockGuard::new(Release(Arc::clone(&self.held))))
+        Ok(LockGuard::new(UnlockOnDrop(Arc::clone(&self.held))))
     }
 
     fn location(&self, name: &str) -> String {
@@ -82,9 +82,9 @@ impl Storage for MemoryStorage {
     }
 }
 
-struct Release(Arc<Mutex<bool>>);
+struct UnlockOnDrop(Arc<Mutex<bool>>);
 
-impl Drop for Release {
+impl Drop for UnlockOnDrop {
     fn drop(&mut self) {
         *locked(&self.0) = false;
     }
@@ -92,12 +92,12 @@ impl Drop for Release {
 
 #[derive(Debug, Clone, Default)]
 struct MemoryFile {
-    content: Arc<Mutex<Content>>,
+    content: Arc<Mutex<MemoryContent>>,
 }
 
 /// `data` is followed by zeros up to `len`.
 #[derive(Debug, Default)]
-struct Content {
+struct MemoryContent {
     data: Vec<u8>,
     len: u64,
 }

@@ -22,7 +22,7 @@ pub(super) const FOLDER_MODE: u32 = 0o700;
 /// A file system's own folder in its topmost folder, where a volume is mounted.
 const FILE_SYSTEMS_OWN: &str = "lost+found";
 
-/// Why a folder is not taken for a data folder.
+/// Reason why a folder is not taken for a data folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
@@ -154,7 +154,7 @@ fn entries_of(path: &Path) -> io::Result<Vec<(String, Metadata)>> {
     Ok(names)
 }
 
-/// Whether a folder that holds nothing else is as good as empty.
+/// Returns whether a folder that holds nothing else is as good as empty.
 fn is_expected(name: &str) -> bool {
     is_ours(name) || name == FILE_SYSTEMS_OWN
 }

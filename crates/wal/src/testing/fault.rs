@@ -88,7 +88,7 @@ enum NameChange {
 }
 
 /// Decision of the plan about the next operation.
-enum Course {
+enum FaultDecision {
     Normal,
     Half { then_crash: bool },
     LoseSync,
@@ -141,18 +141,18 @@ impl FaultStorage {
             .enumerate()
             .map(|(id, inode)| match loss {
                 _ if !named.contains(&id) => Inode::default(),
-                Loss::Nothing => Inode::settled(inode.kept(|_| Keep::All)),
+                Loss::Nothing => Inode::settled(inode.kept(|_| CrashSurvivors::All)),
                 Loss::Everything => Inode::settled(inode.durable.clone()),
                 Loss::Random(_) => Inode::settled(inode.kept(|length| {
                     let Some(rng) = rng.as_mut() else {
-                        return Keep::All;
+                        return CrashSurvivors::All;
                     };
                     if rng.u64(..100) >= keep_percent {
-                        Keep::None
+                        CrashSurvivors::None
                     } else if rng.u8(..100) < 10 {
-                        Keep::First(rng.u64(..length.max(1)))
+                        CrashSurvivors::First(rng.u64(..length.max(1)))
                     } else {
-                        Keep::All
+                        CrashSurvivors::All
                     }
                 })),
             })
@@ -242,7 +242,7 @@ impl FaultStorage {
     }
 }
 
-enum Keep {
+enum CrashSurvivors {
     All,
     None,
     First(u64),
@@ -258,7 +258,7 @@ impl Inode {
     }
 
     /// The durable content with those pieces of the pending writes that `keep` chooses.
-    fn kept(&self, mut keep: impl FnMut(u64) -> Keep) -> Vec<u8> {
+    fn kept(&self, mut keep: impl FnMut(u64) -> CrashSurvivors) -> Vec<u8> {
         let mut content = self.durable.clone();
         for (offset, data) in &self.pending {
             let mut at = 0;
@@ -267,9 +267,9 @@ impl Inode {
                 let in_sector = SECTOR_BYTES - position % SECTOR_BYTES;
                 let length = in_sector.min((data.len() - at) as u64);
                 let kept = match keep(length) {
-                    Keep::All => length,
-                    Keep::None => 0,
-                    Keep::First(count) => count,
+                    CrashSurvivors::All => length,
+                    CrashSurvivors::None => 0,
+                    CrashSurvivors::First(count) => count,
                 } as usize;
                 if let Some(piece) = data.get(at..at + kept) {
                     overwrite(&mut content, position, piece);
@@ -314,27 +314,27 @@ impl NameChange {
 }
 
 impl Disk {
-    fn begin(&mut self) -> io::Result<Course> {
+    fn begin(&mut self) -> io::Result<FaultDecision> {
         if self.crashed {
             return Err(io::Error::other("the machine has stopped"));
         }
         let number = self.operations;
         self.operations += 1;
         let Some((at, fault)) = self.plan else {
-            return Ok(Course::Normal);
+            return Ok(FaultDecision::Normal);
         };
         if at != number {
-            return Ok(Course::Normal);
+            return Ok(FaultDecision::Normal);
         }
         match fault {
             Fault::Crash => {
                 self.crashed = true;
                 Err(io::Error::other("the machine has stopped"))
             }
-            Fault::CrashAfter => Ok(Course::CrashAfter),
-            Fault::TornWrite => Ok(Course::Half { then_crash: true }),
-            Fault::PartialWrite => Ok(Course::Half { then_crash: false }),
-            Fault::SyncLost => Ok(Course::LoseSync),
+            Fault::CrashAfter => Ok(FaultDecision::CrashAfter),
+            Fault::TornWrite => Ok(FaultDecision::Half { then_crash: true }),
+            Fault::PartialWrite => Ok(FaultDecision::Half { then_crash: false }),
+            Fault::SyncLost => Ok(FaultDecision::LoseSync),
             Fault::Error => Err(io::Error::other("injected I/O error")),
             Fault::Full => Err(io::ErrorKind::StorageFull.into()),
         }
@@ -343,17 +343,17 @@ impl Disk {
     /// For operations that are whole or not at all.
     fn whole<T>(&mut self, act: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         match self.begin()? {
-            Course::Normal => act(self),
-            Course::CrashAfter => {
+            FaultDecision::Normal => act(self),
+            FaultDecision::CrashAfter => {
                 let done = act(self);
                 self.crashed = true;
                 done
             }
-            Course::Half { then_crash } => {
+            FaultDecision::Half { then_crash } => {
                 self.crashed |= then_crash;
                 Err(io::Error::other("injected I/O error"))
             }
-            Course::LoseSync => Err(io::Error::other("injected I/O error")),
+            FaultDecision::LoseSync => Err(io::Error::other("injected I/O error")),
         }
     }
 
@@ -397,19 +397,19 @@ impl Disk {
 
     fn write_by_plan(&mut self, id: usize, offset: u64, data: &[u8]) -> io::Result<()> {
         match self.begin()? {
-            Course::Half { then_crash } => {
+            FaultDecision::Half { then_crash } => {
                 let half = data.get(..data.len() / 2).unwrap_or_default();
                 let done = self.write(id, offset, half);
                 self.crashed |= then_crash;
                 done.and(Err(io::Error::other("injected I/O error")))
             }
-            Course::CrashAfter => {
+            FaultDecision::CrashAfter => {
                 let done = self.write(id, offset, data);
                 self.crashed = true;
                 done
             }
-            Course::LoseSync => Err(io::Error::other("injected I/O error")),
-            Course::Normal => self.write(id, offset, data),
+            FaultDecision::LoseSync => Err(io::Error::other("injected I/O error")),
+            FaultDecision::Normal => self.write(id, offset, data),
         }
     }
 }
@@ -484,7 +484,7 @@ impl Storage for FaultStorage {
             });
         }
         disk.held = true;
-        Ok(LockGuard::new(Release(self.clone())))
+        Ok(LockGuard::new(UnlockOnDrop(self.clone())))
     }
 
     fn location(&self, name: &str) -> String {
@@ -492,9 +492,9 @@ impl Storage for FaultStorage {
     }
 }
 
-struct Release(FaultStorage);
+struct UnlockOnDrop(FaultStorage);
 
-impl Drop for Release {
+impl Drop for UnlockOnDrop {
     fn drop(&mut self) {
         self.0.disk().held = false;
     }
@@ -554,18 +554,18 @@ impl StorageFile for FaultFile {
             return Err(io::ErrorKind::NotFound.into());
         };
         match course {
-            Course::Normal | Course::CrashAfter => {
+            FaultDecision::Normal | FaultDecision::CrashAfter => {
                 for (offset, data) in std::mem::take(&mut inode.pending) {
                     overwrite(&mut inode.durable, offset, &data);
                 }
-                disk.crashed |= matches!(course, Course::CrashAfter);
+                disk.crashed |= matches!(course, FaultDecision::CrashAfter);
                 Ok(())
             }
-            Course::LoseSync => {
+            FaultDecision::LoseSync => {
                 inode.pending.clear();
                 Err(io::Error::other("injected sync failure"))
             }
-            Course::Half { then_crash } => {
+            FaultDecision::Half { then_crash } => {
                 disk.crashed |= then_crash;
                 Err(io::Error::other("injected I/O error"))
             }

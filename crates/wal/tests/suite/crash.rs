@@ -41,15 +41,15 @@ impl State {
 
 /// Knowledge of the outside: the states that a start may find, oldest (acknowledged) first.
 #[derive(Debug, Clone)]
-struct Known {
+struct PossibleStates {
     possible: Vec<State>,
     snapshots: BTreeSet<u64>,
     maybe_snapshot: Option<u64>,
 }
 
-impl Known {
-    fn new() -> Known {
-        Known {
+impl PossibleStates {
+    fn new() -> PossibleStates {
+        PossibleStates {
             possible: vec![State::default()],
             snapshots: BTreeSet::new(),
             maybe_snapshot: None,
@@ -110,7 +110,7 @@ fn entry(index: u64, term: u64, len: usize) -> Record {
 }
 
 /// Seven segments' worth of everything that a server does with a log.
-fn workload(disk: &FaultStorage, known: &mut Known) -> Result<(), WalError> {
+fn workload(disk: &FaultStorage, known: &mut PossibleStates) -> Result<(), WalError> {
     let (mut wal, found) = Wal::open(Arc::new(disk.clone()), options())?;
     known.assert_allows(&found, "first start");
     let mut next = 1;
@@ -168,7 +168,7 @@ fn workload(disk: &FaultStorage, known: &mut Known) -> Result<(), WalError> {
 
 fn total_operations() -> u64 {
     let disk = FaultStorage::new();
-    workload(&disk, &mut Known::new()).unwrap();
+    workload(&disk, &mut PossibleStates::new()).unwrap();
     disk.operations()
 }
 
@@ -207,7 +207,7 @@ fn a_crash_at_any_operation_loses_nothing_acknowledged() {
         for fault in Fault::ALL {
             let disk = FaultStorage::new();
             disk.fail_at(operation, fault);
-            let mut known = Known::new();
+            let mut known = PossibleStates::new();
             let outcome = workload(&disk, &mut known);
             if matches!(fault, Fault::Crash | Fault::TornWrite) {
                 assert!(outcome.is_err());
@@ -232,7 +232,7 @@ fn a_killed_process_and_then_a_power_loss_lose_nothing_acknowledged() {
         for fault in [Fault::Crash, Fault::TornWrite, Fault::SyncLost] {
             let disk = FaultStorage::new();
             disk.fail_at(operation, fault);
-            let mut known = Known::new();
+            let mut known = PossibleStates::new();
             let _ = workload(&disk, &mut known);
             let what = format!("{fault:?} at operation {operation}, killed");
             let killed = disk.kill();
@@ -258,7 +258,7 @@ fn a_crash_during_recovery_loses_nothing_acknowledged() {
     for operation in 0..total {
         let disk = FaultStorage::new();
         disk.fail_at(operation, Fault::TornWrite);
-        let mut known = Known::new();
+        let mut known = PossibleStates::new();
         let _ = workload(&disk, &mut known);
         let torn = disk.crash(Loss::Random(operation));
         let probe = torn.crash(Loss::Nothing);
@@ -319,7 +319,7 @@ fn a_full_disk_is_reported_as_such_and_leaves_a_usable_log() {
     for capacity in (0..30_000).step_by(1_300) {
         let disk = FaultStorage::new();
         disk.set_capacity(Some(capacity));
-        let mut known = Known::new();
+        let mut known = PossibleStates::new();
         match workload(&disk, &mut known) {
             Err(WalError::NoSpace { .. }) => {}
             other => panic!("at {capacity} bytes: {other:?}"),

@@ -567,7 +567,7 @@ fn any_number_of_damaged_bytes_never_panics_and_never_gives_back_what_was_not_wr
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is appended and synced in whatever pieces comes back the same.
+    /// Entries come back the same, in whatever pieces they were appended and synced.
     #[test]
     fn what_is_synced_comes_back(
         batches in prop::collection::vec(prop::collection::vec(0_usize..2_500, 1..5), 1..25),

@@ -8,7 +8,7 @@ use crate::{Result, command, root};
 /// Names in the rendered manifests.
 pub(super) const RELEASE: &str = "locks";
 pub(super) const NAMESPACE: &str = "default";
-/// Where the manifests mount what is secret.
+/// Mount point of the secrets in the manifests.
 pub(super) const ADMIN_FOLDER: &str = "/etc/baton/admin";
 pub(super) const TLS_FOLDER: &str = "/etc/baton/tls";
 pub(super) const SETTINGS_FILE: &str = "/etc/baton/settings/server.toml";

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::chart::{ADMIN_FOLDER, Chart, SETTINGS_FILE, TLS_FOLDER};
 use crate::ensemble::load::PATIENCE;
-use crate::process::Owned;
+use crate::process::OwnedChild;
 use crate::{Result, command};
 
 /// The chart's `terminationGracePeriodSeconds`.
@@ -24,7 +24,7 @@ const HTTP_PORT: u16 = 8080;
 /// `super:secret`.
 const DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
 
-/// What all pods share: the folder of the run, the name server, the secrets.
+/// Shared parts of all pods: the folder of the run, the name server, the secrets.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) dir: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct Pod {
     disk: PathBuf,
     /// Disks that it has had.
     disks: usize,
-    process: Option<Owned>,
+    process: Option<OwnedChild>,
 }
 
 impl Cluster {
@@ -102,7 +102,7 @@ impl Cluster {
         self.dir.join("hosts")
     }
 
-    /// What the name server of a cluster answers after a moment.
+    /// The delayed answer of a cluster's name server.
     fn publish(&self) -> Result<()> {
         let own = self
             .pods
@@ -162,7 +162,7 @@ impl Cluster {
         )?)
     }
 
-    /// What the manifests mean on this machine.
+    /// The manifests' settings for this machine.
     fn local(&self, text: &str) -> String {
         text.replace(ADMIN_FOLDER, &self.admin().display().to_string())
             .replace(TLS_FOLDER, &self.tls().display().to_string())
@@ -191,7 +191,7 @@ impl Cluster {
             .env("BATON_DATA_DIR", &pod.disk)
             .stdout(log.try_clone()?)
             .stderr(log);
-        pod.process = Some(Owned::start(&mut server)?);
+        pod.process = Some(OwnedChild::start(&mut server)?);
         Ok(())
     }
 
@@ -266,7 +266,7 @@ impl Pod {
         self.process = None;
     }
 
-    /// What the readiness probe receives.
+    /// The answer to the readiness probe.
     fn readiness(&self) -> String {
         let ask = || -> Result<String> {
             let address = SocketAddrV4::new(self.address, HTTP_PORT);

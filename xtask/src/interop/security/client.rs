@@ -76,8 +76,8 @@ impl Client {
         }
     }
 
-    /// Why the client cannot do that, or nothing if there is nothing to say about it; `None`: it
-    /// can.
+    /// Returns why the client cannot do that, or nothing if there is nothing to say about it;
+    /// `None`: it can.
     pub(super) fn lacks(self, feature: Feature) -> Result<Option<&'static str>> {
         use Feature::{Certificates, Sasl, Sessions, Tls, Versions};
         Ok(match (self, feature) {
@@ -144,7 +144,7 @@ impl Setting<'_> {
     }
 }
 
-/// Whether Debian's C client links a library of this name.
+/// Returns whether Debian's C client links a library of this name.
 fn c_library_links(library: &str) -> Result<bool> {
     let linked = output(Command::new("ldd").arg(C_CLIENT))?;
     let own = linked

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use self::client::{Client, Setting};
 use self::trials::{Feature, Port, Trial};
-use super::{Args, Done, PAGE};
+use super::{Args, PAGE, PartEnd};
 use crate::process::{Kind, Server, build_baton, work_dir};
 use crate::secure::Credentials;
 use crate::{Result, java, page, table};
@@ -41,12 +41,12 @@ struct Servers {
 #[derive(Default)]
 struct Tally {
     passed: usize,
-    /// Why it had no part in how many trials.
+    /// Reason why it had no part in how many trials.
     left_out: BTreeMap<&'static str, usize>,
 }
 
 /// Runs every trial with every client on every server, and writes the table.
-pub(super) fn run(args: &Args) -> Result<Done> {
+pub(super) fn run(args: &Args) -> Result<PartEnd> {
     java::require()?;
     java::zookeeper_with_tls()?;
     java::compile()?;
@@ -120,10 +120,10 @@ pub(super) fn run(args: &Args) -> Result<Done> {
         page::replace(PAGE, "TLS and identities", &text)?;
     }
     match (wrong.as_slice(), missing.is_empty()) {
-        ([], true) => Ok(Done::Passed),
+        ([], true) => Ok(PartEnd::Passed),
         ([], false) => {
             let missing: Vec<String> = missing.into_iter().collect();
-            Ok(Done::Skipped(format!(
+            Ok(PartEnd::Skipped(format!(
                 "passed without {}",
                 missing.join("; ")
             )))
@@ -132,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<Done> {
     }
 }
 
-/// Why the client, or the server, cannot take part in the trial.
+/// Returns why the client, or the server, cannot take part in the trial.
 fn hindrance(client: Client, kind: &Kind, trial: &Trial) -> Result<Option<&'static str>> {
     for feature in trial.needs {
         if *feature == Feature::Tls13 && *kind == Kind::ZooKeeper {

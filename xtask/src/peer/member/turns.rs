@@ -4,11 +4,11 @@ use baton::election::ElectionError;
 use baton::lock::{LockError, ReadGuard, WriteGuard};
 use baton::{Client, Guard, LeaderElection, Leadership, LostReason, Mutex, RwLock, Semaphore};
 
-use super::Failed;
+use super::MemberFailure;
 use crate::Result;
 
 /// Thing that is acquired.
-pub(super) enum Turns {
+pub(super) enum TurnKind {
     Lock(Mutex),
     Read(RwLock),
     Write(RwLock),
@@ -17,14 +17,14 @@ pub(super) enum Turns {
 }
 
 /// The proof of holding it.
-pub(super) enum Held {
+pub(super) enum HeldTurn {
     Guard(Guard),
     Read(ReadGuard),
     Write(WriteGuard),
     Term(Leadership),
 }
 
-impl From<LockError> for Failed {
+impl From<LockError> for MemberFailure {
     fn from(error: LockError) -> Self {
         match error {
             LockError::Foreign { .. } => Self::Refused(error.to_string()),
@@ -33,7 +33,7 @@ impl From<LockError> for Failed {
     }
 }
 
-impl From<ElectionError> for Failed {
+impl From<ElectionError> for MemberFailure {
     fn from(error: ElectionError) -> Self {
         match error {
             ElectionError::Lock(error) => error.into(),
@@ -42,7 +42,7 @@ impl From<ElectionError> for Failed {
     }
 }
 
-impl Turns {
+impl TurnKind {
     /// `baton-lock:kazoo` and the like; `None` for what is no recipe of this kind.
     pub(super) fn open(
         client: &Client,
@@ -72,21 +72,21 @@ impl Turns {
         }))
     }
 
-    pub(super) async fn acquire(&self) -> std::result::Result<Held, Failed> {
+    pub(super) async fn acquire(&self) -> std::result::Result<HeldTurn, MemberFailure> {
         Ok(match self {
-            Self::Lock(mutex) => Held::Guard(mutex.acquire().await?),
-            Self::Read(lock) => Held::Read(lock.read().await?),
-            Self::Write(lock) => Held::Write(lock.write().await?),
+            Self::Lock(mutex) => HeldTurn::Guard(mutex.acquire().await?),
+            Self::Read(lock) => HeldTurn::Read(lock.read().await?),
+            Self::Write(lock) => HeldTurn::Write(lock.write().await?),
             Self::Permit(semaphore) => {
                 let guard = semaphore.acquire(1).await;
-                Held::Guard(guard.map_err(super::other)?)
+                HeldTurn::Guard(guard.map_err(super::other)?)
             }
-            Self::Election(election) => Held::Term(election.campaign().await?),
+            Self::Election(election) => HeldTurn::Term(election.campaign().await?),
         })
     }
 }
 
-impl Held {
+impl HeldTurn {
     pub(super) fn check(&self) -> std::result::Result<(), LostReason> {
         match self {
             Self::Guard(guard) => guard.check(),
@@ -96,7 +96,8 @@ impl Held {
         }
     }
 
-    /// Whether the release was confirmed is nothing to the register: the turn has ended before.
+    /// Returns whether the release was confirmed is nothing to the register: the turn has ended
+    /// before.
     pub(super) async fn release(self) {
         let _ = match self {
             Self::Guard(guard) => guard.release().await,

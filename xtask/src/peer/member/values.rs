@@ -1,17 +1,17 @@
 //! Baton's recipes that are driven by single commands: barriers, groups and counters.
 
-use baton::barrier::{BarrierLayout, Entered};
+use baton::barrier::{BarrierEntry, BarrierLayout};
 use baton::membership::{GroupLayout, Registration};
 use baton::value::CounterLayout;
 use baton::{Barrier, Client, Counter, DoubleBarrier, Membership};
 use tokio::sync::Mutex;
 
-use super::{Failed, other};
+use super::{MemberFailure, other};
 use crate::Result;
 
 pub(super) enum Values {
     Barrier(Barrier),
-    DoubleBarrier(DoubleBarrier, Mutex<Option<Entered>>),
+    DoubleBarrier(DoubleBarrier, Mutex<Option<BarrierEntry>>),
     Group(Membership, String, Mutex<Option<Registration>>),
     Counter(Counter),
 }
@@ -56,7 +56,7 @@ impl Values {
         &self,
         command: &str,
         argument: Option<&&str>,
-    ) -> std::result::Result<String, Failed> {
+    ) -> std::result::Result<String, MemberFailure> {
         match (self, command) {
             (Self::Barrier(barrier), "set") => barrier.close().await.map_err(other)?,
             (Self::Barrier(barrier), "clear") => barrier.open().await.map_err(other)?,
@@ -94,7 +94,11 @@ impl Values {
                 }
                 return Ok(counter.get().await.map_err(other)?.to_string());
             }
-            _ => return Err(Failed::Other("no such command for this recipe".to_owned())),
+            _ => {
+                return Err(MemberFailure::Other(
+                    "no such command for this recipe".to_owned(),
+                ));
+            }
         }
         Ok(String::new())
     }

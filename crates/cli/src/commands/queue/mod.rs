@@ -7,7 +7,7 @@ mod work;
 use std::cell::Cell;
 use std::time::Duration;
 
-use baton::error::WaitedFor;
+use baton::error::WaitReason;
 use baton::queue::{IdQueue, QueueError};
 use serde::Serialize;
 
@@ -190,7 +190,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                         match tokio::time::timeout(*limit, queue.take(show)).await {
                             Ok(taken) => taken.map(|()| true),
                             Err(_) => {
-                                waited_for.set(Some(WaitedFor::now(&connection.client, *limit)));
+                                waited_for.set(Some(WaitReason::now(&connection.client, *limit)));
                                 queue.recover(show).await
                             }
                         }
@@ -209,7 +209,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 (Ok(false), None) => {
                     let waited = duration::show(wait.unwrap_or_default());
                     Err(match waited_for.take() {
-                        Some(servers @ WaitedFor::Servers { .. }) => Failure::new(
+                        Some(servers @ WaitReason::Servers { .. }) => Failure::new(
                             exit::BATON,
                             "connection",
                             format!("{path}: no item within {waited}: {servers}"),

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::Rules;
 use crate::clock::BootInstant;
-use crate::lease::{Answered, LeaseBook, WriteProof};
+use crate::lease::{AnswerKind, LeaseBook, WriteProof};
 
 /// Former rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Former {
+pub(super) enum FormerRule {
     /// An answer to anything: `S + T − tick/2 − syncLimit·tick`. Wrong where the leader's newest
     /// report is a ping interval old.
     ByPing,
@@ -28,15 +28,15 @@ pub(super) enum Former {
 
 /// A former rule. It uses the book for what the rules have in common.
 #[derive(Clone, Debug)]
-pub(super) struct FormerRules {
-    pub(super) rule: Former,
+pub(super) struct FormerRuleBook {
+    pub(super) rule: FormerRule,
     pub(super) book: LeaseBook,
     pub(super) timeout: Duration,
     pub(super) tick: Duration,
     pub(super) sync_limit: u32,
 }
 
-impl FormerRules {
+impl FormerRuleBook {
     fn answered_by(&self, instant: BootInstant) -> Option<BootInstant> {
         let mut newest_first = self.book.answered.iter().rev();
         newest_first
@@ -51,7 +51,7 @@ impl FormerRules {
     }
 }
 
-impl Rules for FormerRules {
+impl Rules for FormerRuleBook {
     fn connected(&mut self, sent: BootInstant, timeout: Duration, created: bool) {
         self.book.connected(sent, timeout, created);
     }
@@ -59,28 +59,30 @@ impl Rules for FormerRules {
     fn write_sent(&mut self, now: BootInstant) -> WriteProof {
         let mut proof = self.book.write_sent(now);
         match self.rule {
-            Former::ByPing | Former::OneTimeout => proof.counted = None,
-            Former::OneWrite => proof.counted = proof.counted.max(proof.reported),
+            FormerRule::ByPing | FormerRule::OneTimeout => proof.counted = None,
+            FormerRule::OneWrite => proof.counted = proof.counted.max(proof.reported),
             // The report that the first write would have proved counts as soon as that is on its
             // way.
-            Former::PipelinedWrites => self.book.reported = self.book.reported.max(proof.reported),
-            Former::NoReportInterval => proof.reported = self.answered_by(now),
+            FormerRule::PipelinedWrites => {
+                self.book.reported = self.book.reported.max(proof.reported)
+            }
+            FormerRule::NoReportInterval => proof.reported = self.answered_by(now),
         }
         proof
     }
 
-    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered) {
+    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: AnswerKind) {
         let cut_off = self.tick * self.sync_limit;
         match self.rule {
-            Former::ByPing => {
+            FormerRule::ByPing => {
                 let span = self.timeout.checked_sub(self.tick / 2 + cut_off);
                 self.extend(span.map(|span| sent + span));
             }
-            Former::OneTimeout => {
+            FormerRule::OneTimeout => {
                 let counted = self.answered_by(sent - (cut_off + self.tick));
                 self.extend(counted.map(|counted| counted + self.timeout));
             }
-            Former::OneWrite | Former::PipelinedWrites | Former::NoReportInterval => {}
+            FormerRule::OneWrite | FormerRule::PipelinedWrites | FormerRule::NoReportInterval => {}
         }
         self.book.acknowledged(now, sent, answered);
     }

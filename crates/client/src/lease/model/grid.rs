@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::former::{Former, FormerRules};
+use super::former::{FormerRule, FormerRuleBook};
 use super::{Rules, whole};
 use crate::clock::BootInstant;
-use crate::lease::{Answered, Evidence, LeaseBook, LeaseMode, LeaseOptions};
+use crate::lease::{AnswerKind, Evidence, LeaseBook, LeaseMode, LeaseOptions};
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000 * MS;
@@ -65,7 +65,7 @@ struct Run {
     fast: i64,
     load: Load,
     failure: Failure,
-    /// When the failure begins.
+    /// Time at which the failure begins.
     cut: u64,
 }
 
@@ -84,7 +84,7 @@ impl Run {
         self.tick * self.sync_limit
     }
 
-    /// When nothing passes to the leader, and from it.
+    /// Returns when nothing passes to the leader, and from it.
     fn outages(&self) -> (Outages, Outages) {
         let (cut, most) = (self.cut, self.patience() * 9 / 10);
         match self.failure {
@@ -129,7 +129,7 @@ impl Stream {
         self.in_flight.push_back((behind.max(now + DELAY), message));
     }
 
-    /// When the next message arrives.
+    /// Returns when the next message arrives.
     fn due(&self) -> u64 {
         self.in_flight.front().map_or(END, |(arrival, _)| {
             let mut due = *arrival;
@@ -170,7 +170,7 @@ fn outcome<R: Rules>(mut rules: R, run: &Run) -> Outcome {
     let (mut to_leader, mut from_leader) = (Stream::default(), Stream::default());
     (to_leader.outages, from_leader.outages) = run.outages();
     let mut pings = VecDeque::new();
-    let mut requests: VecDeque<(u64, Answered)> = VecDeque::new();
+    let mut requests: VecDeque<(u64, AnswerKind)> = VecDeque::new();
     let (mut last_sent, mut last_write) = (begin, begin);
     let mut next_of_application = begin;
     let (mut heard, mut serves) = (false, true);
@@ -222,7 +222,7 @@ fn outcome<R: Rules>(mut rules: R, run: &Run) -> Outcome {
         // The client.
         while let Some(message) = to_client.take(now) {
             let (sent, answered) = match message {
-                Message::Pong => (pings.pop_front().unwrap(), Answered::Ping),
+                Message::Pong => (pings.pop_front().unwrap(), AnswerKind::Ping),
                 _ => requests.pop_front().unwrap(),
             };
             rules.acknowledged(at(now), at(sent), answered);
@@ -244,11 +244,11 @@ fn outcome<R: Rules>(mut rules: R, run: &Run) -> Outcome {
         let writes = write_due <= now || (of_application && run.load == Load::Writing);
         if writes {
             let proof = rules.write_sent(at(now));
-            requests.push_back((now, Answered::Write(proof)));
+            requests.push_back((now, AnswerKind::Write(proof)));
             to_server.send(now, Message::Write);
             (last_sent, last_write) = (now, now);
         } else if of_application && requests.is_empty() {
-            requests.push_back((now, Answered::Read));
+            requests.push_back((now, AnswerKind::Read));
             to_server.send(now, Message::Read);
             last_sent = now;
         } else if ping_due <= now {
@@ -315,8 +315,8 @@ fn book(run: &Run, mode: LeaseMode, stated: bool) -> LeaseBook {
     LeaseBook::new(options, Duration::ZERO)
 }
 
-fn former(rule: Former, run: &Run) -> FormerRules {
-    FormerRules {
+fn former(rule: FormerRule, run: &Run) -> FormerRuleBook {
+    FormerRuleBook {
         rule,
         // Its own rule is the only one by which it takes answers: the book asks for writes where it
         // would.
@@ -421,18 +421,19 @@ fn while_nothing_fails_a_lease_by_writes_has_seven_sixteenths_of_the_timeout_lef
 
 #[test]
 fn the_grid_finds_former_rules_wrong() {
-    let broken = |rule: Former, timeouts: &[u64], failures: &[Failure]| {
+    let broken = |rule: FormerRule, timeouts: &[u64], failures: &[Failure]| {
         runs(&[2], timeouts, 6)
             .filter(|run| failures.contains(&run.failure))
             .filter_map(|run| broken_by(former(rule, &run), &run))
             .max()
     };
     let plain = [Failure::BothWays];
-    let by_ping = broken(Former::ByPing, &[30, 40], &plain).expect("the rule that let two hold");
+    let by_ping =
+        broken(FormerRule::ByPing, &[30, 40], &plain).expect("the rule that let two hold");
     eprintln!("ByPing: by up to {by_ping} ms");
-    let one_write = broken(Former::OneWrite, &[12, 40], &[Failure::FromThenTo]);
+    let one_write = broken(FormerRule::OneWrite, &[12, 40], &[Failure::FromThenTo]);
     eprintln!("OneWrite: by up to {} ms", one_write.expect("found wrong"));
-    let one_timeout = broken(Former::OneTimeout, &[60], &FAILURES);
+    let one_timeout = broken(FormerRule::OneTimeout, &[60], &FAILURES);
     eprintln!(
         "OneTimeout: by up to {} ms",
         one_timeout.expect("found wrong")

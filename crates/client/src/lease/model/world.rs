@@ -8,10 +8,10 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::former::{Former, FormerRules};
+use super::former::{FormerRule, FormerRuleBook};
 use super::{Rules, whole};
 use crate::clock::BootInstant;
-use crate::lease::{Answered, CountedAnswers, LeaseBook, LeaseMode, LeaseOptions, WriteProof};
+use crate::lease::{AnswerKind, CountedAnswers, LeaseBook, LeaseMode, LeaseOptions, WriteProof};
 
 /// Quanta before which nothing has happened.
 const NOW: u64 = 1_000;
@@ -26,7 +26,7 @@ fn earlier(instant: &mut BootInstant) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ToServer {
+enum ServerMessage {
     Ping,
     Read,
     Write,
@@ -34,7 +34,7 @@ enum ToServer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ToClient {
+enum ClientMessage {
     Pong,
     Read,
     Written(bool),
@@ -42,7 +42,7 @@ enum ToClient {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ToLeader {
+enum LeaderMessage {
     Write,
     /// The answer to a ping: whether the client was heard of since the last one.
     Report(bool),
@@ -52,7 +52,7 @@ enum ToLeader {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum FromLeader {
+enum LeaderReply {
     Ping,
     Committed,
     Refused,
@@ -130,7 +130,7 @@ struct Setting {
 struct Trail(Move, Option<Rc<Trail>>);
 
 #[derive(Clone)]
-struct World<R> {
+struct Model<R> {
     rules: R,
     client: Client,
     /// Whether the client has sent something in this quantum.
@@ -138,27 +138,27 @@ struct World<R> {
     pings: VecDeque<BootInstant>,
     reads: VecDeque<BootInstant>,
     writes: VecDeque<(BootInstant, WriteProof)>,
-    to_server: VecDeque<ToServer>,
-    to_client: VecDeque<ToClient>,
-    to_leader: VecDeque<ToLeader>,
-    from_leader: VecDeque<FromLeader>,
+    to_server: VecDeque<ServerMessage>,
+    to_client: VecDeque<ClientMessage>,
+    to_leader: VecDeque<LeaderMessage>,
+    from_leader: VecDeque<LeaderReply>,
     /// Whether our server has heard of the client since its last report.
     heard: bool,
     serves: bool,
-    /// When our server has last heard of its leader, and the other way round.
+    /// Time at which our server has last heard of its leader, and the other way round.
     server_read: BootInstant,
     leader_read: BootInstant,
     /// Time until the leader's next ping.
     next_ping: u64,
     deposed: Option<BootInstant>,
-    /// When the true leader has last counted a request of the client.
+    /// Time at which the true leader has last counted a request of the client.
     counted: BootInstant,
     ended: bool,
     changes: u8,
     trail: Option<Rc<Trail>>,
 }
 
-impl<R: Rules> World<R> {
+impl<R: Rules> Model<R> {
     fn new(mut rules: R, setting: &Setting, next_ping: u64) -> Self {
         rules.connected(
             at(NOW),
@@ -256,18 +256,18 @@ impl<R: Rules> World<R> {
                 match what {
                     Move::SendPing => {
                         self.pings.push_back(at(NOW));
-                        self.to_server.push_back(ToServer::Ping);
+                        self.to_server.push_back(ServerMessage::Ping);
                     }
                     Move::SendRead => {
                         // ZooKeeper's servers answer reads and pings alike.
                         may(setting.baton.is_some())?;
                         self.reads.push_back(at(NOW));
-                        self.to_server.push_back(ToServer::Read);
+                        self.to_server.push_back(ServerMessage::Read);
                     }
                     _ => {
                         let proof = self.rules.write_sent(at(NOW));
                         self.writes.push_back((at(NOW), proof));
-                        self.to_server.push_back(ToServer::Write);
+                        self.to_server.push_back(ServerMessage::Write);
                     }
                 }
                 if setting.near {
@@ -279,55 +279,55 @@ impl<R: Rules> World<R> {
                 // What Baton's servers report besides pings only keeps the session for longer.
                 self.heard = setting.baton.is_none();
                 match self.to_server.pop_front()? {
-                    ToServer::Ping if setting.baton.is_some() => {
-                        self.to_leader.push_back(ToLeader::Touch);
+                    ServerMessage::Ping if setting.baton.is_some() => {
+                        self.to_leader.push_back(LeaderMessage::Touch);
                     }
-                    what @ (ToServer::Ping | ToServer::Read) => {
+                    what @ (ServerMessage::Ping | ServerMessage::Read) => {
                         self.to_client.push_back(match what {
-                            ToServer::Ping => ToClient::Pong,
-                            _ => ToClient::Read,
+                            ServerMessage::Ping => ClientMessage::Pong,
+                            _ => ClientMessage::Read,
                         });
                         if setting.near {
                             self.client_reads(setting)?;
                         }
                     }
-                    ToServer::Write => self.to_leader.push_back(ToLeader::Write),
-                    ToServer::Reattach => self.to_leader.push_back(ToLeader::Revalidate),
+                    ServerMessage::Write => self.to_leader.push_back(LeaderMessage::Write),
+                    ServerMessage::Reattach => self.to_leader.push_back(LeaderMessage::Revalidate),
                 }
             }
             Move::ServerToClient => self.client_reads(setting)?,
             Move::ServerToLeader => {
                 self.leader_read = at(NOW);
                 match self.to_leader.pop_front()? {
-                    ToLeader::Report(heard) => {
+                    LeaderMessage::Report(heard) => {
                         if heard {
                             self.touch();
                         }
                     }
-                    ToLeader::Write | ToLeader::Touch if self.deposed.is_some() => {}
-                    ToLeader::Touch => {
+                    LeaderMessage::Write | LeaderMessage::Touch if self.deposed.is_some() => {}
+                    LeaderMessage::Touch => {
                         may(!self.ended)?;
                         self.touch();
-                        self.from_leader.push_back(FromLeader::Counted);
+                        self.from_leader.push_back(LeaderReply::Counted);
                     }
-                    ToLeader::Write => {
+                    LeaderMessage::Write => {
                         if setting.baton.is_some() {
                             self.touch();
                         }
                         self.from_leader.push_back(if self.ended {
-                            FromLeader::Refused
+                            LeaderReply::Refused
                         } else {
-                            FromLeader::Committed
+                            LeaderReply::Committed
                         });
                     }
-                    ToLeader::Revalidate => {
+                    LeaderMessage::Revalidate => {
                         // Baton's answer to a re-attach is an entry of the log.
                         may(setting.baton.is_none() || self.deposed.is_none())?;
                         self.touch();
                         // A deposed leader knows no better; one that has ended the session answers,
                         // and the client is gone.
                         may(!self.ended || self.deposed.is_some())?;
-                        self.from_leader.push_back(FromLeader::Valid);
+                        self.from_leader.push_back(LeaderReply::Valid);
                     }
                 }
             }
@@ -335,15 +335,17 @@ impl<R: Rules> World<R> {
                 may(self.serves)?;
                 self.server_read = at(NOW);
                 match self.from_leader.pop_front()? {
-                    FromLeader::Ping => {
+                    LeaderReply::Ping => {
                         let heard = std::mem::take(&mut self.heard);
-                        self.to_leader.push_back(ToLeader::Report(heard));
+                        self.to_leader.push_back(LeaderMessage::Report(heard));
                     }
-                    FromLeader::Committed => self.to_client.push_back(ToClient::Written(true)),
-                    FromLeader::Refused => self.to_client.push_back(ToClient::Written(false)),
-                    FromLeader::Valid => self.to_client.push_back(ToClient::Reattached),
-                    FromLeader::Counted => self.to_client.push_back(ToClient::Pong),
-                    FromLeader::End => self.serves = false,
+                    LeaderReply::Committed => {
+                        self.to_client.push_back(ClientMessage::Written(true))
+                    }
+                    LeaderReply::Refused => self.to_client.push_back(ClientMessage::Written(false)),
+                    LeaderReply::Valid => self.to_client.push_back(ClientMessage::Reattached),
+                    LeaderReply::Counted => self.to_client.push_back(ClientMessage::Pong),
+                    LeaderReply::End => self.serves = false,
                 }
                 if setting.near && !self.to_client.is_empty() {
                     self.client_reads(setting)?;
@@ -363,7 +365,7 @@ impl<R: Rules> World<R> {
             Move::Reattach => {
                 may(self.client == Client::Detached && self.serves)?;
                 self.client = Client::Connecting(at(NOW));
-                self.to_server.push_back(ToServer::Reattach);
+                self.to_server.push_back(ServerMessage::Reattach);
             }
             Move::Follow => {
                 may(self.deposed.is_some())?;
@@ -389,9 +391,9 @@ impl<R: Rules> World<R> {
         self.to_server.clear();
         // Their answers find nobody.
         self.from_leader
-            .retain(|what| matches!(what, FromLeader::Ping | FromLeader::End));
+            .retain(|what| matches!(what, LeaderReply::Ping | LeaderReply::End));
         self.to_leader
-            .retain(|what| matches!(what, ToLeader::Report(_)));
+            .retain(|what| matches!(what, LeaderMessage::Report(_)));
     }
 
     /// The leader that the report reached counts the session, if it is the true one and has not
@@ -404,23 +406,23 @@ impl<R: Rules> World<R> {
 
     fn client_reads(&mut self, setting: &Setting) -> Option<()> {
         match self.to_client.pop_front()? {
-            ToClient::Pong => {
+            ClientMessage::Pong => {
                 let sent = self.pings.pop_front()?;
-                self.rules.acknowledged(at(NOW), sent, Answered::Ping);
+                self.rules.acknowledged(at(NOW), sent, AnswerKind::Ping);
             }
-            ToClient::Read => {
+            ClientMessage::Read => {
                 let sent = self.reads.pop_front()?;
-                self.rules.acknowledged(at(NOW), sent, Answered::Read);
+                self.rules.acknowledged(at(NOW), sent, AnswerKind::Read);
             }
-            ToClient::Written(applied) => {
+            ClientMessage::Written(applied) => {
                 let (sent, proof) = self.writes.pop_front()?;
                 let answered = match applied {
-                    true => Answered::Write(proof),
-                    false => Answered::Read,
+                    true => AnswerKind::Write(proof),
+                    false => AnswerKind::Read,
                 };
                 self.rules.acknowledged(at(NOW), sent, answered);
             }
-            ToClient::Reattached => {
+            ClientMessage::Reattached => {
                 let Client::Connecting(sent) = self.client else {
                     return None;
                 };
@@ -470,9 +472,9 @@ impl<R: Rules> World<R> {
             let pings = self
                 .from_leader
                 .iter()
-                .filter(|what| **what == FromLeader::Ping);
+                .filter(|what| **what == LeaderReply::Ping);
             if pings.count() < 3 {
-                self.from_leader.push_back(FromLeader::Ping);
+                self.from_leader.push_back(LeaderReply::Ping);
             }
         }
         let Some(sync_limit) = setting.sync_limit else {
@@ -488,8 +490,8 @@ impl<R: Rules> World<R> {
             || self
                 .deposed
                 .is_some_and(|since| at(NOW) >= since + patience + tick);
-        if gives_up && self.from_leader.back() != Some(&FromLeader::End) {
-            self.from_leader.push_back(FromLeader::End);
+        if gives_up && self.from_leader.back() != Some(&LeaderReply::End) {
+            self.from_leader.push_back(LeaderReply::End);
         }
     }
 
@@ -498,8 +500,8 @@ impl<R: Rules> World<R> {
         self.counted + QUANTUM * u32::try_from(setting.timeout).unwrap()
     }
 
-    /// Whether the lease may outlive the session. What was found sound stays so: sessions never end
-    /// earlier than they could.
+    /// Returns whether the lease may outlive the session. What was found sound stays so: sessions
+    /// never end earlier than they could.
     fn broken(&mut self, setting: &Setting) -> bool {
         let broken = self.rules.deadline() > self.ends(setting);
         let book = self.rules.book();
@@ -524,8 +526,8 @@ impl<R: Rules> World<R> {
 /// broken.
 fn explore<R: Rules>(rules: &R, setting: &Setting) -> Result<usize, String> {
     let mut states = 0;
-    let mut level: Vec<World<R>> = (1..=setting.tick / 2)
-        .map(|phase| World::new(rules.clone(), setting, phase))
+    let mut level: Vec<Model<R>> = (1..=setting.tick / 2)
+        .map(|phase| Model::new(rules.clone(), setting, phase))
         .collect();
     for _ in 0..=setting.horizon {
         let mut seen = HashSet::new();
@@ -568,8 +570,8 @@ fn book(setting: &Setting, mode: LeaseMode, tick_is_stated: bool) -> LeaseBook {
     LeaseBook::new(options, Duration::ZERO)
 }
 
-fn former(rule: Former, setting: &Setting) -> FormerRules {
-    FormerRules {
+fn former(rule: FormerRule, setting: &Setting) -> FormerRuleBook {
+    FormerRuleBook {
         rule,
         book: book(setting, LeaseMode::Strict, true),
         timeout: QUANTUM * u32::try_from(setting.timeout).unwrap(),
@@ -629,7 +631,7 @@ fn sound(mode: LeaseMode, setting: Setting, whole_horizon: u64) {
     }
 }
 
-fn wrong(rule: Former, setting: Setting) {
+fn wrong(rule: FormerRule, setting: Setting) {
     let found = explore(&former(rule, &setting), &setting);
     let story = found.expect_err(&format!("the model does not find that {rule:?} is wrong"));
     eprintln!("{rule:?} is wrong: {story}");
@@ -701,15 +703,15 @@ fn r33_the_model_finds_b09_wrong_that_reads_count_on_batons_ensemble() {
 #[test]
 fn the_model_finds_former_rules_wrong() {
     for rule in [
-        Former::OneWrite,
-        Former::PipelinedWrites,
-        Former::NoReportInterval,
+        FormerRule::OneWrite,
+        FormerRule::PipelinedWrites,
+        FormerRule::NoReportInterval,
     ] {
         wrong(rule, BY_WRITES);
     }
-    wrong(Former::ByPing, BY_PINGS);
+    wrong(FormerRule::ByPing, BY_PINGS);
     wrong(
-        Former::OneTimeout,
+        FormerRule::OneTimeout,
         Setting {
             horizon: 6,
             ..BY_PINGS

@@ -17,18 +17,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 pub const T: Duration = Duration::from_secs(4);
 pub const TICK: Duration = Duration::from_secs(1);
 pub const SESSION: i64 = 0x77;
-/// How long a peer waits for the client, by the test's clock: one that never does what is due fails
-/// the test.
+/// Time that a peer waits for the client, by the test's clock: one that never does what is due
+/// fails the test.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The world of one test.
-pub struct World {
+pub struct FakeServers {
     pub clock: VirtualClock,
     pub transport: DuplexTransport,
     pub listener: DuplexListener,
 }
 
-impl World {
+impl FakeServers {
     pub fn new() -> Self {
         Self::with_buffer(1 << 20)
     }
@@ -98,13 +98,13 @@ pub struct Peer {
 
 /// A request as it came in.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     pub xid: i32,
     pub op: OpCode,
     pub body: Bytes,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub fn request(&self) -> Request<'_> {
         Request::decode(self.op, &self.body, &Limits::default()).unwrap()
     }
@@ -169,12 +169,12 @@ impl Peer {
     }
 
     /// The next request of any kind.
-    pub async fn any(&mut self) -> Option<Asked> {
+    pub async fn any(&mut self) -> Option<ReceivedRequest> {
         let body = self.frame().await?;
         let limits = Limits::default();
         let header = RequestHeader::decode(&mut Decoder::new(&body, &limits)).unwrap();
         let op = OpCode::try_from(header.op).unwrap();
-        Some(Asked {
+        Some(ReceivedRequest {
             xid: header.xid,
             op,
             body: body.slice(RequestHeader::BYTES..),
@@ -182,7 +182,7 @@ impl Peer {
     }
 
     /// The next ping, unanswered.
-    pub async fn ping(&mut self) -> Asked {
+    pub async fn ping(&mut self) -> ReceivedRequest {
         let ping = tokio::time::timeout(PATIENCE, self.any()).await;
         let ping = ping.expect("a ping is due").expect("the client is there");
         assert_eq!(ping.op, OpCode::Ping);
@@ -190,7 +190,7 @@ impl Peer {
     }
 
     /// The next request that is neither a ping nor the client's probe, which are answered.
-    pub async fn next(&mut self) -> Option<Asked> {
+    pub async fn next(&mut self) -> Option<ReceivedRequest> {
         loop {
             let asked = self.any().await?;
             if asked.op == OpCode::Ping {
@@ -203,7 +203,7 @@ impl Peer {
         }
     }
 
-    pub async fn answer_probe(&mut self, asked: &Asked) {
+    pub async fn answer_probe(&mut self, asked: &ReceivedRequest) {
         if self.baton || self.member {
             let data = Some(Bytes::from_static(match self.member {
                 true => b"{\"version\":\"1\", \"ping_lease\": false, \"lease\": \"ping\"}",
@@ -223,7 +223,7 @@ impl Peer {
     }
 
     /// The next request, which must be `op`.
-    pub async fn expect(&mut self, op: OpCode) -> Asked {
+    pub async fn expect(&mut self, op: OpCode) -> ReceivedRequest {
         let asked = tokio::time::timeout(PATIENCE, self.next()).await;
         let asked = asked.unwrap_or_else(|_| panic!("no {op} within {PATIENCE:?}"));
         let asked = asked.expect("the client is there");
@@ -232,7 +232,7 @@ impl Peer {
     }
 
     /// Answers pings and the probe until the client goes, and returns what else came.
-    pub async fn until_gone(&mut self) -> Vec<Asked> {
+    pub async fn until_gone(&mut self) -> Vec<ReceivedRequest> {
         let mut all = Vec::new();
         while let Some(asked) = self.next().await {
             all.push(asked);
@@ -240,18 +240,18 @@ impl Peer {
         all
     }
 
-    pub async fn ok(&mut self, asked: &Asked, response: Option<Response>) {
+    pub async fn ok(&mut self, asked: &ReceivedRequest, response: Option<Response>) {
         self.zxid += i64::from(asked.op.is_write());
         self.reply(asked.xid, 0, response).await;
     }
 
     /// Answers a read of data: there is none.
-    pub async fn no_data(&mut self, asked: &Asked, stat: Stat) {
+    pub async fn no_data(&mut self, asked: &ReceivedRequest, stat: Stat) {
         self.ok(asked, Some(Response::Data { data: None, stat }))
             .await;
     }
 
-    pub async fn refuse(&mut self, asked: &Asked, code: ErrorCode) {
+    pub async fn refuse(&mut self, asked: &ReceivedRequest, code: ErrorCode) {
         self.reply(asked.xid, code.code(), None).await;
     }
 

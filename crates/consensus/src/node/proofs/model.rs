@@ -14,7 +14,7 @@
 //! Where a node has voted without having heard of all, because time has passed, an entry may be
 //! lost, and two things hold still: the last one, and that no node replaces what it has committed.
 //!
-//! Each [`Mistake`] must be found: a model that does not find them proves nothing.
+//! Each [`SeededBug`] must be found: a model that does not find them proves nothing.
 //!
 //! `cargo test -p baton-locks-consensus --lib proofs::model -- --nocapture` prints the schedules
 //! that find them.
@@ -27,14 +27,14 @@ use super::{LogView, Position, Proofs, other_entry};
 
 const NODES: usize = 3;
 
-/// What is wrong in a model.
+/// A bug seeded into a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistake {
+enum SeededBug {
     /// A node does not show what it knows to be committed.
     CommitNotShown,
-    /// What a node lacks bars its vote, and not its own candidacy.
+    /// A missing entry bars a node's vote, and not its own candidacy.
     CheckedAtVoteOnly,
-    /// What a node lacks bars its candidacy, and not its vote for another one.
+    /// A missing entry bars a node's candidacy, and not its vote for another one.
     CheckedAtCandidacyOnly,
     /// A node that has started votes before it has heard of the others.
     VotesAtOnce,
@@ -50,22 +50,22 @@ enum Mistake {
     CountsFormerRun,
 }
 
-/// What is tried.
+/// Setting of one exploration.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     /// Copies that are taken at any step; without any, each node has one of the beginning.
     copies: u8,
     rollbacks: u8,
     restarts: u8,
-    /// How often a node votes though it has not heard of all.
+    /// Number of times that a node votes though it has not heard of all.
     timeouts: u8,
     elections: u8,
     proposals: u8,
-    mistake: Option<Mistake>,
+    mistake: Option<SeededBug>,
 }
 
 impl Setting {
-    fn has(&self, mistake: Mistake) -> bool {
+    fn has(&self, mistake: SeededBug) -> bool {
         self.mistake == Some(mistake)
     }
 }
@@ -86,7 +86,7 @@ struct Folder {
     commit: u8,
     /// Committed entries that each other node has acknowledged to this one.
     acknowledged: [u8; NODES],
-    /// What this node has acknowledged and lost.
+    /// Entries that this node has acknowledged and lost.
     lost: u8,
 }
 
@@ -130,10 +130,10 @@ struct Node {
     folder: Folder,
     image: Option<Box<Folder>>,
     leads: bool,
-    /// What the others have acknowledged to this leader.
+    /// Entries that the others have acknowledged to this leader.
     matched: [u8; NODES],
     proofs: Proofs,
-    /// Whose present process this one has heard.
+    /// Nodes whose present process this one has heard.
     heard: [bool; NODES],
     /// Whether it votes though it has not heard of all.
     is_impatient: bool,
@@ -303,7 +303,7 @@ impl Model {
         node.is_impatient = false;
         node.proofs = Proofs::default();
         node.proofs.note_acknowledged(node.folder.lost.into());
-        if !setting.has(Mistake::VotesAtOnce) {
+        if !setting.has(SeededBug::VotesAtOnce) {
             node.proofs.hold(1);
         }
     }
@@ -326,7 +326,7 @@ impl Model {
                 let node = &mut self.nodes[*id];
                 node.proofs.note_acknowledged(known.into());
                 node.named = node.named.max(known);
-                if !setting.has(Mistake::NameNotStored) {
+                if !setting.has(SeededBug::NameNotStored) {
                     node.folder.lost = node.folder.lost.max(known);
                 }
             }
@@ -363,7 +363,7 @@ impl Model {
         if voting.folder.term > term {
             return None;
         }
-        if !setting.has(Mistake::CommitNotShown) {
+        if !setting.has(SeededBug::CommitNotShown) {
             let Node { proofs, folder, .. } = &mut *voting;
             proofs.note_commit(folder, u64::try_from(candidate).unwrap(), shown);
         }
@@ -387,7 +387,7 @@ impl Model {
         let leading = &mut self.nodes[candidate];
         (leading.folder.term, leading.folder.vote) = (term, Some(id_of(candidate)));
         leading.leads = false;
-        if !setting.has(Mistake::CommitNotShown) {
+        if !setting.has(SeededBug::CommitNotShown) {
             let Node { proofs, folder, .. } = &mut *leading;
             proofs.note_commit(folder, u64::try_from(voter).unwrap(), shown);
         }
@@ -438,7 +438,8 @@ impl Model {
             return;
         }
         let sent = (1..=length(&log)).map(|index| position(index, &log));
-        if other_entry(&node.folder, sent).is_some() && !setting.has(Mistake::FollowsEveryLeader) {
+        if other_entry(&node.folder, sent).is_some() && !setting.has(SeededBug::FollowsEveryLeader)
+        {
             let shown = node.folder.commit();
             let node = &mut self.nodes[leader];
             let Node { proofs, folder, .. } = &mut *node;
@@ -473,16 +474,16 @@ impl Model {
 impl Node {
     fn hear(&mut self, from: usize, said: &Folder, setting: &Setting) {
         let is_new = !std::mem::replace(&mut self.heard[from], true);
-        if is_new && !setting.has(Mistake::CountsFormerRun) {
+        if is_new && !setting.has(SeededBug::CountsFormerRun) {
             self.matched[from] = self.matched[from].min(length(&said.log));
         }
         // As `Consensus::note_term` does.
         let (term, vote) = (self.folder.term, self.folder.vote);
         let may_have_voted = said.term > term || (said.term == term && vote.is_none());
-        if !self.leads && may_have_voted && !setting.has(Mistake::TermNotNoted) {
+        if !self.leads && may_have_voted && !setting.has(SeededBug::TermNotNoted) {
             (self.folder.term, self.folder.vote) = (said.term, Some(u8::MAX));
         }
-        if !setting.has(Mistake::CommitNotShown) {
+        if !setting.has(SeededBug::CommitNotShown) {
             let from = u64::try_from(from).unwrap();
             self.proofs.note_commit(&self.folder, from, said.commit());
         }
@@ -493,7 +494,7 @@ impl Node {
 
     fn may_lead(&self, setting: &Setting) -> bool {
         match setting.mistake {
-            Some(Mistake::CheckedAtVoteOnly) => !self.proofs.is_held(),
+            Some(SeededBug::CheckedAtVoteOnly) => !self.proofs.is_held(),
             _ => self.proofs.may_lead(&self.folder),
         }
     }
@@ -501,8 +502,8 @@ impl Node {
     fn gives_vote(&self, candidate: Position, setting: &Setting) -> bool {
         let could_lead = self.proofs.could_lead(&self.folder, candidate);
         match setting.mistake {
-            Some(Mistake::CheckedAtCandidacyOnly) => !self.proofs.is_held(),
-            Some(Mistake::NamedVotes) => !self.proofs.is_held() && could_lead,
+            Some(SeededBug::CheckedAtCandidacyOnly) => !self.proofs.is_held(),
+            Some(SeededBug::NamedVotes) => !self.proofs.is_held() && could_lead,
             _ => self.proofs.may_vote(&self.folder) && could_lead,
         }
     }
@@ -609,7 +610,7 @@ fn sound(setting: Setting) {
 }
 
 #[track_caller]
-fn wrong(mistake: Mistake, setting: Setting) {
+fn wrong(mistake: SeededBug, setting: Setting) {
     let setting = Setting {
         mistake: Some(mistake),
         ..setting
@@ -630,19 +631,19 @@ fn r19_no_schedule_of_rolled_back_folders_loses_what_a_node_has_committed() {
 #[test]
 fn r19_the_model_finds_each_mistake() {
     for mistake in [
-        Mistake::CommitNotShown,
-        Mistake::CheckedAtVoteOnly,
-        Mistake::CheckedAtCandidacyOnly,
-        Mistake::VotesAtOnce,
-        Mistake::CountsFormerRun,
+        SeededBug::CommitNotShown,
+        SeededBug::CheckedAtVoteOnly,
+        SeededBug::CheckedAtCandidacyOnly,
+        SeededBug::VotesAtOnce,
+        SeededBug::CountsFormerRun,
     ] {
         wrong(mistake, TWO_FOLDERS);
     }
-    wrong(Mistake::FollowsEveryLeader, IMPATIENT);
-    wrong(Mistake::NamedVotes, IMPATIENT);
+    wrong(SeededBug::FollowsEveryLeader, IMPATIENT);
+    wrong(SeededBug::NamedVotes, IMPATIENT);
     let restarts = 1;
     wrong(
-        Mistake::NameNotStored,
+        SeededBug::NameNotStored,
         Setting {
             restarts,
             ..IMPATIENT
@@ -650,7 +651,7 @@ fn r19_the_model_finds_each_mistake() {
     );
     let elections = 2;
     wrong(
-        Mistake::TermNotNoted,
+        SeededBug::TermNotNoted,
         Setting {
             elections,
             ..ONE_FOLDER

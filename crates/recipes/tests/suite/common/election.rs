@@ -1,4 +1,4 @@
-//! What the tests of the election share: candidates, and the stages that they report.
+//! Shared parts of the election tests: candidates, and the stages that they report.
 
 use baton::election::Stage as Step;
 use baton::{Client, LeaderElection};

@@ -1,4 +1,4 @@
-//! What the tests of the recipes share: a server of the chosen target, clients through a proxy, and
+//! Shared parts of the recipe tests: a server of the chosen target, clients through a proxy, and
 //! questions to the tree.
 #![allow(dead_code)]
 
@@ -27,7 +27,7 @@ use tokio::sync::OnceCell;
 /// The server's unit of time.
 pub const TICK: Duration = Duration::from_millis(200);
 
-/// How often a server searches for empty containers where a test needs that to be quick.
+/// Interval between a server's searches for empty containers, where a test needs that to be quick.
 const REAPING: Duration = Duration::from_millis(500);
 
 fn path(name: &str) -> String {

@@ -1,4 +1,4 @@
-//! What the tests of the work queue share.
+//! Shared parts of the work-queue tests.
 
 use baton::{Client, WorkQueue};
 

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use baton_consensus::{Config, Membership};
 use baton_peers::bootstrap::{
-    Bootstrap, BootstrapStart, Decision, ListError, Outgoing, StaticList,
+    Bootstrap, BootstrapStart, Decision, ListError, OutgoingFrames, StaticList,
 };
-use baton_peers::codec::{Birth, LogProof};
+use baton_peers::codec::{InitialMembership, LogProof};
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
     BindError, Exposure, Options as PeerOptions, PeerEvent, PeerEvents, Peers, TcpAcceptor,
@@ -167,7 +167,7 @@ impl Start<'_> {
     fn bootstrap(&self, identity: &Identity) -> Result<Bootstrap, StartError> {
         let birth = match identity.cluster {
             0 => None,
-            cluster => Some(Birth {
+            cluster => Some(InitialMembership {
                 cluster,
                 membership: Membership::decode(&identity.birth).map_err(ServerError::from)?,
             }),
@@ -452,7 +452,7 @@ pub(crate) fn describe(local: &mut LocalServer, cluster: u64, begun: &Begun) {
 }
 
 /// Sends frames of the bootstrap. What cannot be sent now is sent with the next connection.
-fn send(peers: &Peers, outgoing: Outgoing) {
+fn send(peers: &Peers, outgoing: OutgoingFrames) {
     for (to, frame) in outgoing {
         let _ = peers.send(to, frame);
     }

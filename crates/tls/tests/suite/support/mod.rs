@@ -25,7 +25,7 @@ pub struct Ca {
 
 /// A certificate and its key in PEM.
 #[derive(Clone)]
-pub struct Pair {
+pub struct CertificatePair {
     pub certificate: String,
     pub key: String,
 }
@@ -62,7 +62,7 @@ impl Ca {
         CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()
     }
 
-    pub fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    pub fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> CertificatePair {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name = named("localhost");
         params.extended_key_usages = vec![
@@ -72,7 +72,7 @@ impl Ca {
         change(&mut params);
         let key = KeyPair::generate().unwrap();
         let own = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Pair {
+        CertificatePair {
             certificate: format!("{own}{}", self.chain),
             key: key.serialize_pem(),
         }
@@ -107,7 +107,7 @@ impl Ca {
 }
 
 /// Returns the configuration of a client that trusts this authority.
-pub fn client(trusted: &Ca, own: Option<&Pair>) -> Arc<ClientConfig> {
+pub fn client(trusted: &Ca, own: Option<&CertificatePair>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -198,7 +198,7 @@ impl Folder {
     }
 
     /// The files of a server with this certificate, whose clients' certificates `ca` signs.
-    pub fn files(&self, pair: &Pair, ca: Option<&Ca>) -> Files {
+    pub fn files(&self, pair: &CertificatePair, ca: Option<&Ca>) -> Files {
         Files {
             certificates: self.write("server.pem", &pair.certificate),
             key: self.write("server.key", &pair.key),

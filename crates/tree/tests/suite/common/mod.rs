@@ -1,4 +1,4 @@
-//! What the tests of the tree share: a driver that sends requests as bytes, as the server does, and
+//! Shared parts of the tree's tests: a driver that sends requests as bytes, as the server does, and
 //! keeps the changes that are reported to it.
 #![allow(dead_code)]
 
@@ -23,7 +23,7 @@ pub fn cases(cases: u32) -> ProptestConfig {
 
 /// A change as kept by the tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct RecordedChange {
     pub kind: ChangeKind,
     pub path: String,
     pub zxid: i64,
@@ -31,11 +31,11 @@ pub struct Seen {
 }
 
 #[derive(Debug, Default)]
-pub struct Collect(pub Vec<Seen>);
+pub struct Collect(pub Vec<RecordedChange>);
 
 impl Effects for Collect {
     fn event(&mut self, change: Change<'_>) {
-        self.0.push(Seen {
+        self.0.push(RecordedChange {
             kind: change.kind,
             path: change.path.to_owned(),
             zxid: change.zxid,
@@ -64,7 +64,7 @@ pub struct Driver {
     pub tree: Tree,
     pub time_ms: i64,
     pub identity: Identity,
-    pub seen: Vec<Seen>,
+    pub seen: Vec<RecordedChange>,
 }
 
 impl Driver {

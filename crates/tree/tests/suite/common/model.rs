@@ -8,10 +8,10 @@ use baton_proto::{
 };
 use baton_tree::{ChangeKind, Identity};
 
-use super::Seen;
+use super::RecordedChange;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Life {
+enum Lifetime {
     Stays,
     Session(i64),
     Container,
@@ -22,7 +22,7 @@ enum Life {
 struct Znode {
     data: Option<Vec<u8>>,
     acl: Vec<Acl<'static>>,
-    life: Life,
+    life: Lifetime,
     creates: i64,
     stat: Stat,
 }
@@ -32,17 +32,17 @@ pub struct Model {
     znodes: BTreeMap<String, Znode>,
     sessions: BTreeMap<i64, ([u8; 16], i32)>,
     pub zxid: i64,
-    pub seen: Vec<Seen>,
+    pub seen: Vec<RecordedChange>,
 }
 
-pub struct Who<'a> {
+pub struct Principal<'a> {
     pub time_ms: i64,
     pub session: i64,
     pub identity: &'a Identity,
 }
 
 /// Path, data, stat and ACL.
-pub type Shown = (String, Option<Vec<u8>>, Stat, Vec<Acl<'static>>);
+pub type ZnodeView = (String, Option<Vec<u8>>, Stat, Vec<Acl<'static>>);
 
 type Answer<T> = Result<T, ErrorCode>;
 
@@ -112,7 +112,7 @@ impl Model {
                     } else {
                         Acl::open_unsafe()
                     }],
-                    life: Life::Stays,
+                    life: Lifetime::Stays,
                     creates: 0,
                     stat: Stat {
                         aversion: if config { -1 } else { 0 },
@@ -136,7 +136,7 @@ impl Model {
         self.znodes.get(path).ok_or(ErrorCode::NoNode)
     }
 
-    fn permitted(&self, path: &str, who: &Who<'_>, perms: Perms) -> Answer<&Znode> {
+    fn permitted(&self, path: &str, who: &Principal<'_>, perms: Perms) -> Answer<&Znode> {
         let znode = self.get(path)?;
         if allowed(&znode.acl, who.identity, perms) {
             Ok(znode)
@@ -153,7 +153,7 @@ impl Model {
             num_children: children as i32,
             data_length: znode.data.as_ref().map_or(0, Vec::len) as i32,
             ephemeral_owner: match znode.life {
-                Life::Session(session) => session,
+                Lifetime::Session(session) => session,
                 _ => 0,
             },
             ..znode.stat
@@ -161,7 +161,7 @@ impl Model {
     }
 
     fn record(&mut self, kind: ChangeKind, path: &str, acl: Vec<Acl<'static>>) {
-        self.seen.push(Seen {
+        self.seen.push(RecordedChange {
             kind,
             path: path.to_owned(),
             zxid: self.zxid,
@@ -201,7 +201,7 @@ impl Model {
         let doomed: Vec<String> = self
             .znodes
             .iter()
-            .filter(|(_, znode)| znode.life == Life::Session(session))
+            .filter(|(_, znode)| znode.life == Lifetime::Session(session))
             .map(|(path, _)| path.clone())
             .collect();
         for path in doomed {
@@ -210,15 +210,15 @@ impl Model {
         Ok(Response::Empty)
     }
 
-    pub fn reap(&mut self, who: &Who<'_>, path: &str, czxid: i64) -> Answer<Response> {
+    pub fn reap(&mut self, who: &Principal<'_>, path: &str, czxid: i64) -> Answer<Response> {
         self.zxid += 1;
         let znode = self.get(path)?;
         if !self.children(path).is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
         let due = match znode.life {
-            Life::Container => true,
-            Life::Ttl(ttl_ms) => who.time_ms - znode.stat.mtime > ttl_ms,
+            Lifetime::Container => true,
+            Lifetime::Ttl(ttl_ms) => who.time_ms - znode.stat.mtime > ttl_ms,
             _ => false,
         };
         if !due || znode.stat.czxid != czxid {
@@ -228,7 +228,7 @@ impl Model {
         Ok(Response::Empty)
     }
 
-    /// What a quota's text says under this key; -1 is nothing.
+    /// Value of this key in a quota's text; -1 is nothing.
     fn value_of(text: &str, key: &str) -> i64 {
         text.split([',', ';'])
             .filter_map(|pair| pair.split_once('='))
@@ -298,7 +298,7 @@ impl Model {
         self.count_quotas();
     }
 
-    pub fn write(&mut self, who: &Who<'_>, request: &Request<'_>) -> Answer<Response> {
+    pub fn write(&mut self, who: &Principal<'_>, request: &Request<'_>) -> Answer<Response> {
         self.zxid += 1;
         if !self.sessions.contains_key(&who.session) {
             return Err(ErrorCode::SessionExpired);
@@ -335,7 +335,7 @@ impl Model {
         }
     }
 
-    fn multi(&mut self, who: &Who<'_>, ops: &[MultiOp<'_>]) -> Vec<MultiResult> {
+    fn multi(&mut self, who: &Principal<'_>, ops: &[MultiOp<'_>]) -> Vec<MultiResult> {
         let before = self.clone();
         let mut results = Vec::new();
         for (place, op) in ops.iter().enumerate() {
@@ -375,7 +375,7 @@ impl Model {
         results
     }
 
-    fn create(&mut self, who: &Who<'_>, create: &Create<'_>) -> Answer<(String, Stat)> {
+    fn create(&mut self, who: &Principal<'_>, create: &Create<'_>) -> Answer<(String, Stat)> {
         let mode = create.mode()?;
         let parent = parent_of(create.path)?;
         let acl = expand(create.acl.as_deref(), who.identity)?;
@@ -389,7 +389,7 @@ impl Model {
         if self.znodes.contains_key(&path) {
             return Err(ErrorCode::NodeExists);
         }
-        if matches!(above.life, Life::Session(_)) {
+        if matches!(above.life, Lifetime::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         let bytes = create.data.map_or(0, <[u8]>::len) as i64;
@@ -405,11 +405,11 @@ impl Model {
                 data: create.data.map(<[u8]>::to_vec),
                 acl: acl.clone(),
                 life: if mode.is_ephemeral() {
-                    Life::Session(who.session)
+                    Lifetime::Session(who.session)
                 } else if mode.is_container() {
-                    Life::Container
+                    Lifetime::Container
                 } else {
-                    mode.ttl_ms().map_or(Life::Stays, Life::Ttl)
+                    mode.ttl_ms().map_or(Lifetime::Stays, Lifetime::Ttl)
                 },
                 creates: 0,
                 stat: Stat {
@@ -429,7 +429,7 @@ impl Model {
         Ok((path, stat))
     }
 
-    fn delete(&mut self, who: &Who<'_>, path: &str, version: i32) -> Answer<()> {
+    fn delete(&mut self, who: &Principal<'_>, path: &str, version: i32) -> Answer<()> {
         let parent = parent_of(path)?;
         if ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"].contains(&path) {
             return Err(ErrorCode::BadArguments);
@@ -446,7 +446,7 @@ impl Model {
 
     fn set(
         &mut self,
-        who: &Who<'_>,
+        who: &Principal<'_>,
         path: &str,
         data: Option<&[u8]>,
         version: i32,
@@ -470,7 +470,7 @@ impl Model {
     }
 
     /// Path, data, stat and ACL of every znode, by path.
-    pub fn all(&self) -> Vec<Shown> {
+    pub fn all(&self) -> Vec<ZnodeView> {
         self.znodes
             .iter()
             .map(|(path, znode)| {
@@ -488,7 +488,7 @@ impl Model {
                 let owned = self
                     .znodes
                     .iter()
-                    .filter(|(_, znode)| znode.life == Life::Session(*id))
+                    .filter(|(_, znode)| znode.life == Lifetime::Session(*id))
                     .map(|(path, _)| path.clone())
                     .collect();
                 (*id, *timeout_ms, owned)

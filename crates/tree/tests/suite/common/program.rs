@@ -8,8 +8,8 @@ use baton_tree::{BatchItem, CloseReason, Command, FormatLevel, Identity, Stamp, 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::model::{Model, Who};
-use super::{Collect, Seen, add_digest, password};
+use super::model::{Model, Principal};
+use super::{Collect, RecordedChange, add_digest, password};
 
 #[derive(Debug, Clone)]
 pub enum Write {
@@ -36,9 +36,9 @@ pub enum Step {
     Reap(String, bool),
 }
 
-/// Who takes the step, when, and the step.
+/// A step with its session and time.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct ProgramLine {
     pub session: i64,
     pub identity: u8,
     pub pause_ms: i64,
@@ -171,10 +171,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-pub fn program(len: usize) -> impl Strategy<Value = Vec<Line>> {
+pub fn program(len: usize) -> impl Strategy<Value = Vec<ProgramLine>> {
     let line =
         (1..4_i64, 0..4_u8, 0..40_i64, step()).prop_map(|(session, identity, pause_ms, step)| {
-            Line {
+            ProgramLine {
                 session,
                 identity,
                 pause_ms,
@@ -182,7 +182,7 @@ pub fn program(len: usize) -> impl Strategy<Value = Vec<Line>> {
             }
         });
     vec(line, 0..len).prop_map(|mut lines| {
-        let opening = (1..3).map(|session| Line {
+        let opening = (1..3).map(|session| ProgramLine {
             session,
             identity: 0,
             pause_ms: 0,
@@ -302,7 +302,7 @@ impl Machine {
         }
     }
 
-    fn stamp(&mut self, line: &Line) -> Option<Stamp> {
+    fn stamp(&mut self, line: &ProgramLine) -> Option<Stamp> {
         let (nonce, sequence) = match line.step {
             Step::Open(_) | Step::Reattach(..) => {
                 self.last_nonce += 1;
@@ -319,7 +319,7 @@ impl Machine {
         Some(Stamp { nonce, sequence })
     }
 
-    pub fn take(&mut self, line: &Line) -> (baton_tree::Outcome, Vec<Seen>) {
+    pub fn take(&mut self, line: &ProgramLine) -> (baton_tree::Outcome, Vec<RecordedChange>) {
         self.time_ms += line.pause_ms;
         let stamp = self.stamp(line);
         let mut body = Vec::new();
@@ -404,10 +404,10 @@ impl Reference {
         }
     }
 
-    pub fn take(&mut self, line: &Line) -> (baton_tree::Outcome, Vec<Seen>) {
+    pub fn take(&mut self, line: &ProgramLine) -> (baton_tree::Outcome, Vec<RecordedChange>) {
         self.time_ms += line.pause_ms;
         let identity = identity(line.identity);
-        let who = Who {
+        let who = Principal {
             time_ms: self.time_ms,
             session: line.session,
             identity: &identity,

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use baton::work_queue::{Claim, ClaimInfo, Settled, Settlement, WorkError};
+use baton::work_queue::{Claim, ClaimInfo, SettledState, Settlement, WorkError};
 use baton::{LostReason, WorkQueue};
 use serde::Serialize;
 
@@ -143,16 +143,16 @@ struct SettledItem<'a> {
     path: &'a str,
     token: u64,
     id: &'a str,
-    settled: Settled,
+    settled: SettledState,
 }
 
 impl SettledItem<'_> {
     fn print(&self, context: &Context) {
         let text = match self.settled {
-            Settled::Acked => "acked",
-            Settled::Nacked => "nacked",
-            Settled::Released => "released",
-            Settled::DeadLettered => "buried",
+            SettledState::Acked => "acked",
+            SettledState::Nacked => "nacked",
+            SettledState::Released => "released",
+            SettledState::DeadLettered => "buried",
             _ => "settled",
         };
         context.output.result(self, text);
@@ -247,7 +247,7 @@ impl Take {
                     settled,
                 };
                 item.print(context);
-                Ok(if settled == Settled::Acked {
+                Ok(if settled == SettledState::Acked {
                     exit::OK
                 } else {
                     exit::NOTHING
@@ -375,7 +375,7 @@ impl Meant {
         &self,
         queue: &WorkQueue,
         how: Settlement,
-    ) -> Result<(String, Settled), Failure> {
+    ) -> Result<(String, SettledState), Failure> {
         let mut claims = queue.claims_of(self.token).await.map_err(failure)?;
         claims.retain(|claim| self.id.as_ref().is_none_or(|id| *id == claim.id));
         let Some(claim) = claims.pop() else {

@@ -90,7 +90,7 @@ fn text_of(decision: &Decision, server: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use baton_peers::bootstrap::Wait;
+    use baton_peers::bootstrap::WaitReason;
 
     use super::*;
 
@@ -99,7 +99,7 @@ mod tests {
         let starting = Starting::default();
         let mut log = WaitLog::new(1, &starting);
         let start = Instant::now();
-        let wait = |ids: &[u64]| Decision::Wait(Wait::Unreached(ids.to_vec()));
+        let wait = |ids: &[u64]| Decision::Wait(WaitReason::Unreached(ids.to_vec()));
         let mut written = |decision: &Decision, at_ms: u64| {
             let now = start + Duration::from_millis(at_ms);
             log.waits(decision, now);
