@@ -85,6 +85,7 @@
 // | `backoff` | growing pauses |
 // | `blocking` | waiting for an operation without a runtime |
 // | `background` | tasks and timers on the client's runtime |
+// | `options` | options that handles of several recipes have, declared once |
 // | `recipe_path` | which paths a recipe may have |
 // | `fence` | the receiver's side of fencing tokens |
 // | `session`, `tree`, `lease` | the client's types, for users |
@@ -113,6 +114,7 @@ pub mod lock;
 mod lost_reason;
 pub mod membership;
 pub mod naming;
+mod options;
 mod parents;
 pub mod partition;
 pub mod queue;

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use baton::inspect::Unreadable;
+use baton::inspect::UnreadableNode;
 
 use crate::exit;
 use crate::output::Output;
@@ -24,7 +24,7 @@ impl PassedOver {
     }
 
     /// Names several.
-    pub(crate) fn extend(&mut self, output: &Output, nodes: &[Unreadable]) {
+    pub(crate) fn extend(&mut self, output: &Output, nodes: &[UnreadableNode]) {
         for node in nodes {
             self.add(output, &node.path, &node.error);
         }

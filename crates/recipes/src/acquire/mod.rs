@@ -5,10 +5,12 @@
 
 mod acquisition;
 mod error;
+mod options;
 mod progress;
 
 pub(crate) use acquisition::{
     AcquireMode, Acquisition, AttemptError, Grant, Report, needs_renewal, renew,
 };
 pub use error::LockError;
+pub(crate) use options::acquisition_options;
 pub use progress::{QueuePosition, WaitProgress};

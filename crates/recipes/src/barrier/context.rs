@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, Client, Data, Error, Session};
+use baton_client::{Client, Data, Error, Session};
 use tokio::time::Instant;
 
 use super::BarrierError;
@@ -18,7 +18,7 @@ use crate::wait_queue::AcquireError;
 
 #[derive(Clone, Debug)]
 pub(super) struct BarrierContext {
-    client: Client,
+    pub client: Client,
     pub path: Arc<str>,
 }
 
@@ -68,10 +68,6 @@ impl BarrierContext {
             Some(limit) => background::sleep_until(&self.client, limit.at).await,
             None => std::future::pending().await,
         }
-    }
-
-    pub(super) fn set_acl(&mut self, acl: &[Acl<'_>]) {
-        self.client = self.client.with_acl(acl);
     }
 
     pub(super) fn child(&self, name: &str) -> String {

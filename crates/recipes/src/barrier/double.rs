@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, Client, CreateMode, Op, Session};
+use baton_client::{Client, CreateMode, Op, Session};
 use uuid::Uuid;
 
 use super::context::{AttemptFailure, BarrierContext, Limit};
@@ -17,6 +17,7 @@ use super::entered::RoundEntry;
 use super::member::Member;
 use super::round::{Newest, Phase, Round, RoundNode, parse, round_name};
 use super::{BarrierEntry, BarrierError, curator_layout};
+use crate::options::acl_option;
 use crate::parents::{ParentKind, ensure_parents};
 use crate::record::Record;
 use crate::wait_queue::order::{self, SequentialChild};
@@ -103,14 +104,7 @@ impl DoubleBarrier {
         self
     }
 
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the barrier the same, and the permissions that they need: all
-    /// but `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.context.set_acl(acl);
-        self
-    }
+    acl_option!(context.client);
 
     /// The barrier's path.
     #[must_use]

@@ -84,7 +84,7 @@ impl CountdownLatch {
     /// `ADMIN`. Nodes that exist already keep theirs.
     #[must_use]
     pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.context.set_acl(acl);
+        self.context.client = self.context.client.with_acl(acl);
         self.gate = self.gate.acl(acl);
         self
     }

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, CleanupError, Client, CreateMode, Data, Op, Session};
+use baton_client::{CleanupError, Client, CreateMode, Data, Op, Session};
 use bytes::Bytes;
 
 use super::BarrierError;
 use super::context::{AttemptFailure, BarrierContext};
 use crate::kind::Kind;
+use crate::options::acl_option;
 use crate::parents::{ParentKind, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
@@ -49,14 +50,7 @@ impl Barrier {
         })
     }
 
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the barrier the same, and the permissions that they need: all
-    /// but `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.context.set_acl(acl);
-        self
-    }
+    acl_option!(context.client);
 
     /// The gate's path.
     #[must_use]

@@ -44,12 +44,12 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use baton_client::{Acl, Client, CreateMode};
+use baton_client::{Client, CreateMode};
 use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::acquire::{AcquireMode, Acquisition, Grant, Report, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, Grant, Report, acquisition_options};
 use crate::background;
 use crate::guard::{Guard, TxnError};
 use crate::naming::{Dialect, NamingScheme};
@@ -126,20 +126,7 @@ impl LeaderElection {
         self
     }
 
-    /// Sets the name of this participant, for those who want to see who leads.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        self.acquisition.name = Some(Arc::from(name));
-        self
-    }
-
-    /// The process to show in place of this one, where this program acts for another one on this
-    /// machine.
-    #[must_use]
-    pub fn pid(mut self, pid: u32) -> Self {
-        self.acquisition.pid = Some(pid);
-        self
-    }
+    acquisition_options!(acquisition);
 
     /// The offer's data, in place of Baton's own record: other libraries show it as the
     /// participant's id (Curator), its identifier (kazoo), or its host (`LeaderElectionSupport`,
@@ -156,29 +143,6 @@ impl LeaderElection {
     pub fn rejoin_delay(mut self, delay: Duration) -> Self {
         self.rejoin_delay = delay;
         self
-    }
-
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the election the same, and the permissions that they need: all
-    /// but `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.acquisition.client = self.acquisition.client.with_acl(acl);
-        self
-    }
-
-    /// Shows in `progress` the queue position of a campaign of this handle. Let only one at a time
-    /// use it.
-    #[must_use]
-    pub fn progress(mut self, progress: &WaitProgress) -> Self {
-        self.acquisition.progress = Some(progress.clone());
-        self
-    }
-
-    /// The election's path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.acquisition.path
     }
 
     /// Every stage from now on, in order.

@@ -3,12 +3,11 @@
 //! Owns the handle: its options, and the errors of its callers. The acquisition itself is in
 //! `acquire`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, Client};
+use baton_client::Client;
 
-use crate::acquire::{AcquireMode, Acquisition, LockError, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, LockError, WaitProgress, acquisition_options};
 use crate::guard::Guard;
 use crate::naming::{Dialect, NamingScheme};
 use crate::record::LONGEST_LOCK_DELAY;
@@ -64,38 +63,7 @@ impl Mutex {
         self
     }
 
-    /// Sets the name of this program in the lock node's data, for people who want to see who holds
-    /// and who waits.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        self.acquisition.name = Some(Arc::from(name));
-        self
-    }
-
-    /// The process to show in place of this one, where this program acts for another one on this
-    /// machine.
-    #[must_use]
-    pub fn pid(mut self, pid: u32) -> Self {
-        self.acquisition.pid = Some(pid);
-        self
-    }
-
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the lock the same, and the permissions that they need: all but
-    /// `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.acquisition.client = self.acquisition.client.with_acl(acl);
-        self
-    }
-
-    /// Shows in `progress` the queue position of an acquire of this handle. Let only one at a time
-    /// use it.
-    #[must_use]
-    pub fn progress(mut self, progress: &WaitProgress) -> Self {
-        self.acquisition.progress = Some(progress.clone());
-        self
-    }
+    acquisition_options!(acquisition);
 
     /// If this program fails while it holds the lock, the next waiter leaves the lock alone for
     /// `delay`: time for requests to arrive, or to be given up, that the failed holder had sent to
@@ -121,12 +89,6 @@ impl Mutex {
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.acquisition.lock_delay = delay;
         self
-    }
-
-    /// The lock's path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.acquisition.path
     }
 
     /// Waits until the lock is ours.

@@ -4,12 +4,11 @@
 //! become the writer: two that did so would wait for each other (H44).
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, Client};
+use baton_client::Client;
 
-use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, acquisition_options};
 use crate::guard::{Guard, LostReason, PendingRelease};
 use crate::naming::{LockMode, NamingScheme, RwDialect};
 use crate::record::Record;
@@ -62,44 +61,7 @@ impl RwLock {
         self
     }
 
-    /// Sets the name of this program in the lock node's data, for people who want to see who holds
-    /// and who waits.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        self.acquisition.name = Some(Arc::from(name));
-        self
-    }
-
-    /// The process to show in place of this one, where this program acts for another one on this
-    /// machine.
-    #[must_use]
-    pub fn pid(mut self, pid: u32) -> Self {
-        self.acquisition.pid = Some(pid);
-        self
-    }
-
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the lock the same, and the permissions that they need: all but
-    /// `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.acquisition.client = self.acquisition.client.with_acl(acl);
-        self
-    }
-
-    /// Shows in `progress` the queue position of an acquire of this handle. Let only one at a time
-    /// use it.
-    #[must_use]
-    pub fn progress(mut self, progress: &WaitProgress) -> Self {
-        self.acquisition.progress = Some(progress.clone());
-        self
-    }
-
-    /// The lock's path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.acquisition.path
-    }
+    acquisition_options!(acquisition);
 
     /// Waits until no writer holds the lock, or waits for it since before us.
     ///

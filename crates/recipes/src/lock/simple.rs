@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, Client, CreateMode, Error, Session};
+use baton_client::{Client, CreateMode, Error, Session};
 use baton_proto::Stat;
 use tokio::sync::oneshot;
 use tracing::Instrument;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::Guard;
 use crate::naming::{Child, Dialect, NamingScheme, Refusal};
+use crate::options::acl_option;
 use crate::parents::{ParentKind, ensure_parents};
 use crate::record::Record;
 use crate::retry;
@@ -74,14 +75,7 @@ impl SimpleMutex {
         self
     }
 
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the lock the same, and the permissions that they need: all but
-    /// `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.acquisition.client = self.acquisition.client.with_acl(acl);
-        self
-    }
+    acl_option!(acquisition.client);
 
     /// The lock's path.
     #[must_use]

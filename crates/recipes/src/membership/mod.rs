@@ -32,10 +32,11 @@ pub use view::{GroupUpdate, GroupView, Member};
 
 use std::sync::Arc;
 
-use baton_client::{Acl, Client};
+use baton_client::Client;
 use uuid::Uuid;
 
 use crate::cache::TreeCache;
+use crate::options::acl_option;
 use crate::recipe_path;
 use crate::record::Record;
 use view::OwnRegistrations;
@@ -114,14 +115,7 @@ impl Membership {
         self
     }
 
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the group the same, and the permissions that they need: all but
-    /// `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.client = self.client.with_acl(acl);
-        self
-    }
+    acl_option!(client);
 
     /// The group's path.
     #[must_use]

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, Client, Error, LeaseError, LeaseHold, Session};
+use baton_client::{Client, Error, LeaseError, LeaseHold, Session};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tracing::Instrument;
@@ -16,6 +16,7 @@ use super::folder::{Folder, check_path};
 use super::item_claim::{ClaimOutcome, claim_item};
 use super::layout::{KAZOO_PRIORITY, QueueKind, QueueLayout, kazoo_stem, plain_prefix};
 use super::locked_item::LockedItem;
+use crate::options::acl_option;
 use crate::parents::{ParentKind, ensure_parents};
 use crate::spans;
 use crate::time_limit::at_most;
@@ -99,14 +100,7 @@ impl LockingQueue {
         }
     }
 
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the queue the same, and the permissions that they need: all but
-    /// `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.folder.client = self.folder.client.with_acl(acl);
-        self
-    }
+    acl_option!(folder.client);
 
     /// The queue's path.
     #[must_use]

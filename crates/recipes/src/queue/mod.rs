@@ -1,8 +1,7 @@
 //! Queues in the layouts of other libraries: each item goes to one consumer.
 //!
-//! - [`DistributedQueue`]: first in, first out.
-//! - [`PriorityQueue`]: the lowest number first. [`DelayQueue`]: each item when it is due.
-//! - [`IdQueue`]: items that can be found and removed by id.
+//! - [`Queue`]: [`DistributedQueue`] is first in, first out; [`PriorityQueue`] has the lowest number
+//!   first, [`DelayQueue`] each item when it is due, [`IdQueue`] items that are found by id.
 //! - [`LockingQueue`]: items that are locked until they are done, and return if they are not.
 //!
 //! Each has an example on its page. Where no other library reads the queue, use
@@ -14,10 +13,7 @@
 //
 // | module | owns |
 // |---|---|
-// | `distributed_queue` | `DistributedQueue`: first in, first out |
-// | `priority_queue` | `PriorityQueue`: the lowest number first |
-// | `delay_queue` | `DelayQueue`: each item when it is due |
-// | `id_queue` | `IdQueue`: items that can be found and removed by id |
+// | `ordered_queue` | `Queue`: items taken in their order; the names that the orders need |
 // | `locking_queue` | `LockingQueue`: items that are locked until they are done |
 // | `locked_item` | `LockedItem`: an item that its consumer has locked, and how the lock ends |
 // | `item_claim` | the node that locks an item for one consumer |
@@ -28,24 +24,21 @@
 // | `error` | `QueueError` |
 
 mod curator_envelope;
-mod delay_queue;
-mod distributed_queue;
 mod error;
 mod folder;
 mod folder_state;
-mod id_queue;
 mod item_claim;
 mod layout;
 mod locked_item;
 mod locking_queue;
-mod priority_queue;
+mod ordered_queue;
 
-pub use delay_queue::DelayQueue;
-pub use distributed_queue::DistributedQueue;
 pub use error::QueueError;
-pub use id_queue::{IdItem, IdQueue};
 pub use layout::QueueKind;
 pub use layout::QueueLayout;
 pub use locked_item::LockedItem;
 pub use locking_queue::LockingQueue;
-pub use priority_queue::PriorityQueue;
+pub use ordered_queue::{
+    ByDueTime, ById, ByPriority, DelayQueue, DistributedQueue, Fifo, IdItem, IdQueue, Order,
+    PriorityQueue, Queue,
+};

@@ -17,11 +17,11 @@ pub use error::SemaphoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Acl, Client, Error, Op, Session};
+use baton_client::{Client, Error, Op, Session};
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError, acquisition_options};
 use crate::guard::{Guard, LostReason};
 use crate::naming::Dialect;
 use crate::record::Record;
@@ -127,44 +127,7 @@ impl Semaphore {
         })
     }
 
-    /// Sets the name of this program in the data of its leases, for people who want to see who
-    /// holds and who waits.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        self.base.name = Some(Arc::from(name));
-        self
-    }
-
-    /// The process to show in place of this one, where this program acts for another one on this
-    /// machine.
-    #[must_use]
-    pub fn pid(mut self, pid: u32) -> Self {
-        self.base.pid = Some(pid);
-        self
-    }
-
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the semaphore the same, and the permissions that they need: all
-    /// but `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.base.client = self.base.client.with_acl(acl);
-        self
-    }
-
-    /// Shows in `progress` the queue position of an acquire of this handle. Let only one at a time
-    /// use it.
-    #[must_use]
-    pub fn progress(mut self, progress: &WaitProgress) -> Self {
-        self.base.progress = Some(progress.clone());
-        self
-    }
-
-    /// The semaphore's path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.base.path
-    }
+    acquisition_options!(base);
 
     /// Waits until `permits` permits are ours, all of them at once.
     ///

@@ -3,13 +3,14 @@
 //! Owns the loop of an addition. An addition happens once, or its caller receives that it is not
 //! known (H77).
 
-use baton_client::{Acl, Client, Data};
+use baton_client::{Client, Data};
 use bytes::Bytes;
 
 use super::cell::{Cell, ExpectedNode};
 use super::counter_layout::CounterLayout;
 use super::error::ValueError;
 use super::shared_value::{SharedValue, Values};
+use crate::options::acl_option;
 
 /// A number at a path of the tree. An absent node is 0.
 ///
@@ -49,14 +50,7 @@ impl Counter {
         self
     }
 
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the counter the same, and the permissions that they need: all
-    /// but `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.cell.client = self.cell.client.with_acl(acl);
-        self
-    }
+    acl_option!(cell.client);
 
     /// The counter's path.
     #[must_use]

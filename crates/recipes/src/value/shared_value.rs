@@ -3,12 +3,13 @@
 //! Owns the handle and the stream of values. A listener must never receive an older value after a
 //! newer one.
 
-use baton_client::{Acl, Client, Stat};
+use baton_client::{Client, Stat};
 use bytes::Bytes;
 
 use super::cell::{Cell, ExpectedNode};
 use super::error::ValueError;
 use crate::cache::{CacheEvents, TreeCache};
+use crate::options::acl_option;
 
 /// A value as it was at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,14 +68,7 @@ impl SharedValue {
         })
     }
 
-    /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the value the same, and the permissions that they need: all but
-    /// `ADMIN`. Nodes that exist already keep theirs.
-    #[must_use]
-    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
-        self.cell.client = self.cell.client.with_acl(acl);
-        self
-    }
+    acl_option!(cell.client);
 
     /// The value's path.
     #[must_use]

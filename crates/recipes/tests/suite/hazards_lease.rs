@@ -211,7 +211,7 @@ async fn h27_bytes_that_arrive_prove_nothing_when_ours_do_not() {
     let granted = granted_elsewhere(next);
     stage.until_children(2).await;
     proxy.cut_all(Variant::BlackHoleToServer);
-    proxy.set_door(baton_testkit::proxy::Door::Silent);
+    proxy.set_door(baton_testkit::proxy::ConnectPolicy::Silent);
     let quiet = Arc::new(AtomicBool::new(false));
     let talking = elsewhere().spawn({
         let quiet = Arc::clone(&quiet);
