@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use baton_client::{Config, Created, Error, Pending, Session};
+use baton_client::{Config, CreatedNode, Error, Pending, Session};
 use baton_proto::{CreateMode, Stat};
 use baton_testkit::inspect;
 use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, zookeeper_or_skip};
@@ -31,13 +31,13 @@ async fn server() -> TestServer {
 #[derive(Default)]
 struct WriteOutcomes {
     issued: u64,
-    created: BTreeMap<u64, Created>,
+    created: BTreeMap<u64, CreatedNode>,
     not_created: BTreeSet<u64>,
     set: BTreeMap<u64, Stat>,
 }
 
 impl WriteOutcomes {
-    fn note_create(&mut self, number: u64, outcome: Result<Created, Error>) {
+    fn note_create(&mut self, number: u64, outcome: Result<CreatedNode, Error>) {
         match outcome {
             Ok(created) => {
                 self.created.insert(number, created);
@@ -69,7 +69,7 @@ async fn write(
     stop: watch::Receiver<bool>,
 ) -> WriteOutcomes {
     let mut notes = WriteOutcomes::default();
-    let mut on_the_way: VecDeque<(u64, Pending<Created>, Pending<Stat>)> = VecDeque::new();
+    let mut on_the_way: VecDeque<(u64, Pending<CreatedNode>, Pending<Stat>)> = VecDeque::new();
     loop {
         let stopping = *stop.borrow();
         while !stopping && on_the_way.len() < IN_FLIGHT {
