@@ -11,6 +11,7 @@
 //! | `console_check` | the console's page in a headless browser |
 //! | `book` | the pages as a book with a search, its links checked |
 //! | `release/` | all files of a release, each checked by installing it |
+//! | `lines` | the size of the crates and of the pages |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
@@ -34,6 +35,7 @@ mod holder_deaths;
 mod interop;
 mod java;
 mod lease_cuts;
+mod lines;
 mod machine;
 mod mutants;
 mod page;
@@ -85,6 +87,7 @@ enum Task {
     HolderDeaths(holder_deaths::Args),
     Interop(interop::Args),
     LeaseCuts(lease_cuts::Args),
+    Lines(lines::Args),
     /// Write the manual pages.
     Man {
         /// The folder to write into.
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Task::HolderDeaths(args) => holder_deaths::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::LeaseCuts(args) => lease_cuts::run(&args),
+        Task::Lines(args) => lines::run(&args),
         Task::Man { folder } => man(&folder),
         Task::Mutants(args) => mutants::run(&args),
         Task::PeersBreak(args) => peers_break::run(&args),

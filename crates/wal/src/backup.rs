@@ -5,12 +5,10 @@ use std::io;
 use std::sync::Arc;
 
 use crate::error::{USE_ANOTHER, WalError};
-use crate::snapshot::{Chunk, SnapshotInfo, SnapshotMeta, SnapshotReader, storage_failure};
-use crate::storage::{Access, Storage, StorageFile};
-use crate::whole_file::discard;
+use crate::snapshot::{Chunk, SnapshotInfo, SnapshotMeta, SnapshotReader};
+use crate::storage::{Access, Storage};
+use crate::unfinished_file::{UnfinishedFile, storage_failure};
 
-/// Bytes after which the file is synced, so that the sync at the end is short.
-const SYNC_BYTES: u64 = 8 << 20;
 /// The end of a backup's name while it is not whole.
 const UNFINISHED: &str = ".unfinished";
 
@@ -18,13 +16,7 @@ const UNFINISHED: &str = ".unfinished";
 /// that fails or is dropped before removes its unfinished file.
 #[derive(Debug)]
 pub struct BackupWriter {
-    storage: Arc<dyn Storage>,
-    file: Box<dyn StorageFile>,
-    name: String,
-    unfinished: String,
-    written: u64,
-    unsynced: u64,
-    is_named: bool,
+    file: UnfinishedFile,
 }
 
 impl BackupWriter {
@@ -43,26 +35,18 @@ impl BackupWriter {
         refuse_taken(storage.as_ref(), name)?;
         let unfinished = Self::unfinished_name(name);
         let location = storage.location(&unfinished);
-        let file = match storage.create(&unfinished) {
+        match UnfinishedFile::create(storage, name.to_owned(), unfinished, None) {
+            Ok(file) => Ok(Self { file }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(WalError::BackupUnfinished { file: location });
+                Err(WalError::BackupUnfinished { file: location })
             }
-            made => made.map_err(|error| storage_failure("create", location, 0, error))?,
-        };
-        Ok(Self {
-            storage,
-            file,
-            name: name.to_owned(),
-            unfinished,
-            written: 0,
-            unsynced: 0,
-            is_named: false,
-        })
+            Err(error) => Err(storage_failure("create", location, 0, error)),
+        }
     }
 
     /// Bytes that were written so far.
     pub fn written(&self) -> u64 {
-        self.written
+        self.file.written
     }
 
     /// Writes the next bytes.
@@ -70,16 +54,7 @@ impl BackupWriter {
     /// # Errors
     /// [`WalError`] when the disk refuses. The backup is then lost.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WalError> {
-        self.file
-            .write_at(self.written, bytes)
-            .map_err(self.failed("write"))?;
-        self.written += bytes.len() as u64;
-        self.unsynced += bytes.len() as u64;
-        if self.unsynced >= SYNC_BYTES {
-            self.file.sync_data().map_err(self.failed("sync"))?;
-            self.unsynced = 0;
-        }
-        Ok(())
+        self.file.write_and_sync(bytes)
     }
 
     /// Reads the whole file back, gives its chunks to `check`, and then makes it a backup, durably.
@@ -92,36 +67,19 @@ impl BackupWriter {
         mut self,
         check: impl FnOnce(&mut BackupReader) -> Result<T, E>,
     ) -> Result<(SnapshotInfo, T), E> {
-        self.file.sync_data().map_err(self.failed("sync"))?;
-        let mut reader = BackupReader::open(self.storage.as_ref(), &self.unfinished)?;
+        self.file.sync()?;
+        let file = &mut self.file;
+        let mut reader = BackupReader::open(file.storage.as_ref(), &file.unfinished)?;
         let checked = check(&mut reader)?;
         let mut info = reader.verify()?;
-        refuse_taken(self.storage.as_ref(), &self.name)?;
-        self.storage
-            .rename(&self.unfinished, &self.name)
-            .map_err(self.failed("rename"))?;
-        self.is_named = true;
-        if let Err(error) = self.storage.sync_dir() {
+        refuse_taken(file.storage.as_ref(), &file.name)?;
+        if let Err(error) = file.publish() {
             // The caller gets an error, so nobody may find a backup later.
-            discard(self.storage.as_ref(), &self.name);
-            return Err(storage_failure("sync", self.storage.location(""), 0, error).into());
+            file.remove_named();
+            return Err(error.into());
         }
-        info.name = std::mem::take(&mut self.name);
+        info.name = std::mem::take(&mut file.name);
         Ok((info, checked))
-    }
-
-    fn failed(&self, action: &'static str) -> impl FnOnce(io::Error) -> WalError + use<> {
-        let location = self.storage.location(&self.unfinished);
-        let needed_bytes = self.written;
-        move |error| storage_failure(action, location, needed_bytes, error)
-    }
-}
-
-impl Drop for BackupWriter {
-    fn drop(&mut self) {
-        if !self.is_named {
-            discard(self.storage.as_ref(), &self.unfinished);
-        }
     }
 }
 

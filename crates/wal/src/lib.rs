@@ -27,6 +27,7 @@
 //! | `segment` | one segment file: header, records, where it ends |
 //! | `snapshot` | snapshot files: written, read, verified; their bytes as they travel; pins |
 //! | `marker` | the file that says of which format and cluster the folder is |
+//! | `unfinished_file` | large files, written under another name until they are whole |
 //! | `whole_file` | files written under another name until they are durable |
 //! | `testing` | a storage that fails where a test wants it to |
 //! | `storage` | the folder itself: a trait, real files, memory; its permissions |
@@ -57,6 +58,7 @@ mod storage;
 mod superseded;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod unfinished_file;
 mod wal;
 mod whole_file;
 

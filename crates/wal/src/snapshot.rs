@@ -17,8 +17,11 @@ use bytes::Bytes;
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, padded, put, u32_at, u64_at};
 use crate::error::{RESTORE_SNAPSHOT, WalError, check_version};
-use crate::file_names::{received_name, received_point, snapshot_name, snapshot_point};
+use crate::file_names::{
+    UNFINISHED_SUFFIX, received_name, received_point, snapshot_name, snapshot_point,
+};
 use crate::storage::Storage;
+use crate::unfinished_file::{UnfinishedFile, storage_failure};
 use crate::whole_file;
 
 pub(crate) use pins::Pins;
@@ -27,7 +30,6 @@ pub use raw_reader::RawSnapshotReader;
 pub use raw_writer::RawSnapshotWriter;
 pub use reader::{Chunk, SnapshotReader};
 pub use writer::SnapshotWriter;
-pub(crate) use writer::failure as storage_failure;
 
 /// The most bytes of one chunk: 16 MiB.
 pub const MAX_CHUNK_BYTES: usize = 16 << 20;
@@ -209,6 +211,20 @@ fn names_with(
     names.retain(|name| point_in(name).is_some());
     names.sort_by_key(|name| std::cmp::Reverse(point_in(name)));
     Ok(names)
+}
+
+/// Creates the file of a snapshot called `name`, in place of an unfinished one.
+fn create_file(
+    storage: Arc<dyn Storage>,
+    name: String,
+    expected_bytes: Option<u64>,
+) -> Result<UnfinishedFile, WalError> {
+    let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
+    let location = storage.location(&unfinished);
+    whole_file::remove_if_there(storage.as_ref(), &unfinished)
+        .map_err(|error| WalError::io("remove", location.clone(), error))?;
+    UnfinishedFile::create(storage, name, unfinished, expected_bytes)
+        .map_err(|error| storage_failure("create", location, 0, error))
 }
 
 /// The header's bytes and their checksum.

@@ -1,43 +1,31 @@
 //! Writes the bytes of a snapshot's file as they come from another server. The file gets the name
-//! of a received snapshot only whole, verified and durable; a writer that fails or is dropped
-//! before removes its unfinished file.
+//! of a received snapshot only whole, verified and durable.
 
 use std::sync::Arc;
 
 use super::{
     Chunk, FIXED_BYTES, MAX_MEMBERSHIP_BYTES, SnapshotFileId, SnapshotInfo, SnapshotMeta,
-    check_origin, decode_header, header_length,
+    check_origin, create_file, decode_header, header_length,
 };
 use crate::error::WalError;
-use crate::file_names::{UNFINISHED_SUFFIX, received_name};
+use crate::file_names::received_name;
 use crate::snapshot::reader::SnapshotReader;
-use crate::snapshot::writer::failure;
-use crate::storage::{Storage, StorageFile};
-use crate::whole_file::{discard, remove_if_there};
+use crate::storage::Storage;
+use crate::unfinished_file::UnfinishedFile;
 
-/// Bytes after which the file is synced, so that the sync at the end does not hold up the syncs of
-/// the log on the same disk.
-const SYNC_BYTES: u64 = 8 << 20;
 /// The remedy for bytes that are not what was announced.
 const SEND_AGAIN: &str = "the unfinished file is removed, and the snapshot has to be sent again";
 
 /// A snapshot's file that comes from another server.
 #[derive(Debug)]
 pub struct RawSnapshotWriter {
-    storage: Arc<dyn Storage>,
-    file: Box<dyn StorageFile>,
+    file: UnfinishedFile,
     cluster_id: u64,
     id: SnapshotFileId,
-    name: String,
-    unfinished: String,
     /// Bytes of the header, until it is whole.
     head: Vec<u8>,
     meta: Option<SnapshotMeta>,
-    written: u64,
-    unsynced: u64,
     crc: u32,
-    /// Whether the file has its final name.
-    is_named: bool,
 }
 
 impl RawSnapshotWriter {
@@ -47,32 +35,20 @@ impl RawSnapshotWriter {
         id: SnapshotFileId,
     ) -> Result<RawSnapshotWriter, WalError> {
         let name = received_name(id.index, id.term);
-        let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
-        let location = storage.location(&unfinished);
-        remove_if_there(storage.as_ref(), &unfinished)
-            .map_err(|error| WalError::io("remove", location.clone(), error))?;
-        let file = storage
-            .create(&unfinished)
-            .map_err(|error| failure("create", location, 0, error))?;
+        let file = create_file(storage, name, Some(id.bytes))?;
         Ok(RawSnapshotWriter {
-            storage,
             file,
             cluster_id,
             id,
-            name,
-            unfinished,
             head: Vec::new(),
             meta: None,
-            written: 0,
-            unsynced: 0,
             crc: 0,
-            is_named: false,
         })
     }
 
     /// Bytes that were written so far: the offset of the next ones.
     pub fn written(&self) -> u64 {
-        self.written
+        self.file.written
     }
 
     /// The header, once its bytes have come.
@@ -86,21 +62,13 @@ impl RawSnapshotWriter {
     /// [`WalError::Corrupt`] for more bytes than were announced, or a header that is not that of
     /// the announced snapshot; [`WalError`] when the disk refuses. The snapshot is then lost.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WalError> {
-        let end = self.written.saturating_add(bytes.len() as u64);
+        let end = self.file.written.saturating_add(bytes.len() as u64);
         if end > self.id.bytes {
             return Err(self.unlike("more bytes have come than were announced"));
         }
         self.read_head(bytes)?;
-        self.file
-            .write_at(self.written, bytes)
-            .map_err(self.failed("write"))?;
+        self.file.write_and_sync(bytes)?;
         self.crc = crc32c::crc32c_append(self.crc, bytes);
-        self.written = end;
-        self.unsynced += bytes.len() as u64;
-        if self.unsynced >= SYNC_BYTES {
-            self.file.sync_data().map_err(self.failed("sync"))?;
-            self.unsynced = 0;
-        }
         Ok(())
     }
 
@@ -115,15 +83,15 @@ impl RawSnapshotWriter {
         mut self,
         mut on_chunk: impl FnMut(&Chunk) -> Result<(), E>,
     ) -> Result<SnapshotInfo, E> {
-        if self.written != self.id.bytes || self.crc != self.id.crc {
+        if self.file.written != self.id.bytes || self.crc != self.id.crc {
             return Err(self
                 .unlike("its size or its checksum is not the announced one")
                 .into());
         }
-        self.file.sync_data().map_err(self.failed("sync"))?;
+        self.file.sync()?;
         let mut reader = SnapshotReader::open_as(
-            self.storage.as_ref(),
-            &self.unfinished,
+            self.file.storage.as_ref(),
+            &self.file.unfinished,
             Some((self.id.index, self.id.term)),
             Some(self.cluster_id),
         )?;
@@ -131,14 +99,8 @@ impl RawSnapshotWriter {
             on_chunk(&chunk)?;
         }
         let mut info = reader.verify()?;
-        self.storage
-            .rename(&self.unfinished, &self.name)
-            .map_err(self.failed("rename"))?;
-        self.is_named = true;
-        self.storage
-            .sync_dir()
-            .map_err(|error| failure("sync", self.storage.location(""), 0, error))?;
-        info.name = std::mem::take(&mut self.name);
+        self.file.publish()?;
+        info.name = std::mem::take(&mut self.file.name);
         Ok(info)
     }
 
@@ -154,7 +116,7 @@ impl RawSnapshotWriter {
         if self.head.len() < FIXED_BYTES {
             return Ok(());
         }
-        let location = self.storage.location(&self.unfinished);
+        let location = self.file.location();
         let length = header_length(&location, &self.head)?;
         let Some(header) = self.head.get(..length) else {
             return Ok(());
@@ -168,21 +130,7 @@ impl RawSnapshotWriter {
     }
 
     fn unlike(&self, what: &str) -> WalError {
-        let location = self.storage.location(&self.unfinished);
-        WalError::corrupt(&location, self.written, what, SEND_AGAIN)
-    }
-
-    fn failed(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> WalError + use<> {
-        let location = self.storage.location(&self.unfinished);
-        let needed_bytes = self.id.bytes.saturating_sub(self.written);
-        move |error| failure(action, location, needed_bytes, error)
-    }
-}
-
-impl Drop for RawSnapshotWriter {
-    fn drop(&mut self) {
-        if !self.is_named {
-            discard(self.storage.as_ref(), &self.unfinished);
-        }
+        let location = self.file.location();
+        WalError::corrupt(&location, self.file.written, what, SEND_AGAIN)
     }
 }

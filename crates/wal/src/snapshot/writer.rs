@@ -1,18 +1,16 @@
 //! Writes one snapshot, chunk by chunk, beside the log. Nothing is visible before
-//! [`SnapshotWriter::finish`]; a writer that fails or is dropped removes its unfinished file at
-//! once: on a full disk, that room is the log's.
+//! [`SnapshotWriter::finish`].
 
 use std::sync::Arc;
 
 use super::{
     FOOTER_KIND, Footer, MAX_CHUNK_BYTES, MAX_MEMBERSHIP_BYTES, SnapshotInfo, SnapshotMeta,
-    encode_chunk_header, encode_header,
+    create_file, encode_chunk_header, encode_header,
 };
 use crate::bytes_at::padded;
-use crate::error::{WalError, is_no_room};
-use crate::file_names::UNFINISHED_SUFFIX;
-use crate::storage::{Storage, StorageFile};
-use crate::whole_file::{discard, remove_if_there};
+use crate::error::WalError;
+use crate::storage::Storage;
+use crate::unfinished_file::UnfinishedFile;
 
 /// Bytes buffered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -20,19 +18,13 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// A snapshot that is being written.
 #[derive(Debug)]
 pub struct SnapshotWriter {
-    storage: Arc<dyn Storage>,
-    file: Box<dyn StorageFile>,
-    name: String,
-    unfinished: String,
+    file: UnfinishedFile,
     meta: SnapshotMeta,
     header_crc: u32,
     buffer: Vec<u8>,
-    written: u64,
     file_crc: u32,
     chunks: u32,
     content_bytes: u64,
-    /// Whether the file has its final name.
-    is_named: bool,
 }
 
 impl SnapshotWriter {
@@ -49,27 +41,16 @@ impl SnapshotWriter {
                 limit_bytes: MAX_MEMBERSHIP_BYTES as u64,
             });
         }
-        let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
-        let location = storage.location(&unfinished);
-        remove_if_there(storage.as_ref(), &unfinished)
-            .map_err(|error| WalError::io("remove", location.clone(), error))?;
-        let file = storage
-            .create(&unfinished)
-            .map_err(|error| failure("create", location, 0, error))?;
+        let file = create_file(storage, name, None)?;
         let (header, header_crc) = encode_header(cluster_id, &meta);
         Ok(SnapshotWriter {
-            storage,
             file,
-            name,
-            unfinished,
             meta,
             header_crc,
             buffer: header,
-            written: 0,
             file_crc: 0,
             chunks: 0,
             content_bytes: 0,
-            is_named: false,
         })
     }
 
@@ -115,20 +96,14 @@ impl SnapshotWriter {
         };
         self.put(FOOTER_KIND, &footer.encode());
         self.flush()?;
-        self.file.sync_data().map_err(self.failed("sync"))?;
-        self.storage
-            .rename(&self.unfinished, &self.name)
-            .map_err(self.failed("rename"))?;
-        self.is_named = true;
-        self.storage
-            .sync_dir()
-            .map_err(|error| failure("sync", self.storage.location(""), 0, error))?;
+        self.file.sync()?;
+        self.file.publish()?;
         Ok(SnapshotInfo {
-            name: std::mem::take(&mut self.name),
+            name: std::mem::take(&mut self.file.name),
             meta: self.meta.clone(),
             chunks: footer.chunks,
             content_bytes: footer.content_bytes,
-            file_bytes: self.written,
+            file_bytes: self.file.written,
         })
     }
 
@@ -141,45 +116,9 @@ impl SnapshotWriter {
     }
 
     fn flush(&mut self) -> Result<(), WalError> {
-        self.file
-            .write_at(self.written, &self.buffer)
-            .map_err(self.failed("write"))?;
-        self.written += self.buffer.len() as u64;
+        self.file.write(&self.buffer)?;
         self.file_crc = crc32c::crc32c_append(self.file_crc, &self.buffer);
         self.buffer.clear();
         Ok(())
-    }
-
-    fn failed(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> WalError + use<> {
-        let location = self.storage.location(&self.unfinished);
-        // The file goes, so another attempt needs at least as much as this one had.
-        let needed_bytes = self.written + self.buffer.len() as u64;
-        move |error| failure(action, location, needed_bytes, error)
-    }
-}
-
-/// The log is usable whatever becomes of a snapshot: where there is no room, another one can be
-/// tried later.
-pub(crate) fn failure(
-    action: &'static str,
-    file: String,
-    needed_bytes: u64,
-    error: std::io::Error,
-) -> WalError {
-    if is_no_room(&error) {
-        return WalError::NoSpace {
-            file,
-            needed_bytes,
-            retryable: true,
-        };
-    }
-    WalError::io(action, file, error)
-}
-
-impl Drop for SnapshotWriter {
-    fn drop(&mut self) {
-        if !self.is_named {
-            discard(self.storage.as_ref(), &self.unfinished);
-        }
     }
 }

@@ -144,7 +144,7 @@ const OLD: [&str; 3] = ["-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"];
 pub(super) fn all() -> Vec<Trial> {
     use Act::{Open, Own, Read};
     use Feature::{Certificates, Sasl, Sessions, Tls, Tls13, Versions};
-    use Outcome::{NoAuth, PartEnd, Refused};
+    use Outcome::{Done, NoAuth, Refused};
     use Port::{Plain, Required, Secure};
 
     let trial = |name, port, needs, steps| Trial {
@@ -155,20 +155,20 @@ pub(super) fn all() -> Vec<Trial> {
     };
     let own = |owner, other, nobody| {
         vec![
-            step(owner, Own, PartEnd),
-            step(owner, Read, PartEnd),
+            step(owner, Own, Done),
+            step(owner, Read, Done),
             step(other, Read, NoAuth),
             step(nobody, Read, NoAuth),
         ]
     };
     vec![
-        trial("TLS", Secure, &[Tls], vec![step(TLS, Open, PartEnd)]),
+        trial("TLS", Secure, &[Tls], vec![step(TLS, Open, Done)]),
         trial(
             "TLS 1.2, and not 1.1",
             Secure,
             &[Versions],
             vec![
-                step(version(&["-tls1_2"]), Open, PartEnd),
+                step(version(&["-tls1_2"]), Open, Done),
                 step(version(&OLD), Open, Refused),
             ],
         ),
@@ -176,7 +176,7 @@ pub(super) fn all() -> Vec<Trial> {
             "TLS 1.3",
             Secure,
             &[Versions, Tls13],
-            vec![step(version(&["-tls1_3"]), Open, PartEnd)],
+            vec![step(version(&["-tls1_3"]), Open, Done)],
         ),
         trial(
             "a server of another authority",
@@ -206,7 +206,7 @@ pub(super) fn all() -> Vec<Trial> {
             "a certificate, where one is required",
             Required,
             &[Tls, Certificates],
-            vec![step(with(ALICE), Open, PartEnd)],
+            vec![step(with(ALICE), Open, Done)],
         ),
         trial(
             "no certificate, where one is required",
