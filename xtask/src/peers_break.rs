@@ -2,8 +2,8 @@
 //! in the same experiment.
 //!
 //! Each experiment runs four locks side by side on the same Apache ZooKeeper, each on a path of its
-//! own, and Baton's once more on three Batons that are one. Both of Baton's columns must be zero in
-//! every row, or the run fails. A row of the others is a measurement, never an expectation.
+//! own, and Baton's once more on an ensemble of three Batons. Both of Baton's columns must be zero
+//! in every row, or the run fails. A row of the others is a measurement, never an expectation.
 
 mod calm;
 mod ensemble;

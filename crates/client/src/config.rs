@@ -70,7 +70,7 @@ impl Config {
     /// [`Config::chroot`] for the other).
     ///
     /// `tls://` before the first TCP host asks for TLS to every TCP host of the list, whether it
-    /// stands before the others too or not: if one server could be reached without TLS, whoever
+    /// stands before the others too or not: if one server could be reached without TLS, anyone who
     /// can block the other servers could read the session's password. Such a list needs
     /// [`Config::tls`].
     ///
@@ -187,8 +187,8 @@ impl Config {
 
     /// Sets the time that a [`Client`](crate::Client) that has lost a session tries to open the
     /// next one before it gives up (as for the first one, [`Config::connect_within`]).
-    /// [`Duration::MAX`] means for ever: whoever waits for a lock then waits through an outage of
-    /// any length.
+    /// [`Duration::MAX`] means for ever: anyone who waits for a lock then waits through an outage
+    /// of any length.
     #[must_use]
     pub fn new_session_within(mut self, limit: Duration) -> Self {
         self.new_session_within = Some(limit);
@@ -245,7 +245,7 @@ impl Config {
     /// [`State::AuthFailed`](crate::State::AuthFailed)); so it does if the server does not prove
     /// that it knows the password too.
     ///
-    /// The password itself is not sent, but whoever records the exchange can try passwords at
+    /// The password itself is not sent, but anyone who records the exchange can try passwords at
     /// leisure: use TLS too ([`Config::tls`]).
     #[cfg(feature = "sasl")]
     #[must_use]

@@ -1,7 +1,7 @@
 //! [`Client`]: one session after the other, for programs that outlive a session.
 //!
 //! Owns the making of a new session after the loss of one. It must never replace a session that is
-//! in use: whoever holds the old one is notified of its end, and asks for the new one (`H37`).
+//! in use: anyone who holds the old one is notified of its end, and asks for the new one (`H37`).
 
 use std::fmt;
 use std::sync::Arc;

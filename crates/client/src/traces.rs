@@ -1,6 +1,6 @@
 //! The trace that a program's writes belong to, for servers that record their share of it.
 //!
-//! Owns where it comes from. This crate knows no way of tracing: whoever does names the source.
+//! Owns where it comes from. This crate knows no way of tracing: anyone who does names the source.
 
 use std::sync::OnceLock;
 

@@ -24,7 +24,7 @@ pub type BoxStream = Box<dyn Stream>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Host {
-    /// A host name or literal address with its port; resolved anew before every attempt.
+    /// A host name or literal address with its port; resolved again before every attempt.
     Tcp {
         /// Name, IPv4 or (without brackets) IPv6 address.
         name: String,
@@ -70,7 +70,7 @@ impl fmt::Display for Endpoint {
 /// A write to a stream that fails must not have sent any of its bytes: the session reports the
 /// operations in them as not sent.
 pub trait Transport: Send + Sync + 'static {
-    /// The endpoints behind one entry of the server list, asked anew before every attempt.
+    /// The endpoints behind one entry of the server list, asked again before every attempt.
     fn resolve(&self, host: &Host) -> BoxFuture<io::Result<Vec<Endpoint>>>;
 
     /// Opens a stream. The caller bounds the time; dropping the future gives the attempt up.

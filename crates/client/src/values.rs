@@ -196,7 +196,7 @@ pub enum OpResult {
 pub struct SessionExport {
     /// The session's id.
     pub id: i64,
-    /// Its password. Whoever has it can take the session over: keep it secret.
+    /// Its password. Anyone who has it can take the session over: keep it secret.
     pub password: [u8; 16],
     /// The newest change that the session has seen; a server that has not is refused.
     pub last_zxid: i64,

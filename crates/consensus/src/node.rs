@@ -428,7 +428,7 @@ impl Consensus {
 
     /// Proposes a change of the membership. It has effect once the entry is applied, by
     /// [`apply_change`](Consensus::apply_change); a change that enters a joint configuration is
-    /// followed by the entry that leaves it, which whoever leads then proposes by itself.
+    /// followed by the entry that leaves it, which the next leader proposes by itself.
     ///
     /// # Errors
     /// [`ChangeError`]; nothing was appended then.
@@ -798,9 +798,9 @@ impl Consensus {
     }
 
     /// Returns whether the membership lists this node with another data folder: the log ends, or is
-    /// applied up to, before this folder became a member. Whoever is needed as a voter has a later
-    /// membership: it is made a voter by an entry behind the one that admits it, and a restart
-    /// knows that the one before is committed (R15, R17).
+    /// applied up to, before this folder became a member. Anyone who is needed as a voter has a
+    /// later membership: it is made a voter by an entry behind the one that admits it, and a
+    /// restart knows that the one before is committed (R15, R17).
     fn is_another_folders(&self) -> bool {
         // A member of the time before incarnations has 0.
         let is_other = |own| {

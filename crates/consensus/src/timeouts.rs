@@ -2,7 +2,7 @@
 //!
 //! The engine draws one by itself at each change of role or term. The node puts the one that was
 //! drawn here in its place after each call, so the engine's own choice never counts. A failed
-//! campaign draws anew: two candidates in phase would otherwise meet for ever.
+//! campaign draws again: two candidates in phase would otherwise meet for ever.
 //!
 //! The first campaign since a leader was known lasts a shorter time, from a third to two thirds of
 //! the shortest timeout: if two nodes ask at once, or one asks while another still trusts the

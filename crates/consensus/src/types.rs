@@ -46,7 +46,7 @@ pub struct Config {
     /// of a leader votes for no other; more than `heartbeat_ticks`.
     pub election_ticks: u32,
     /// Ticks without a leader after which a node campaigns: from the first to the second, both
-    /// included, drawn anew for each attempt; the first is at least `election_ticks`.
+    /// included, drawn again for each attempt; the first is at least `election_ticks`.
     pub campaign_ticks: (u32, u32),
     /// Decides what is drawn. The same calls on nodes with the same seed have the same effects.
     pub seed: u64,

@@ -42,9 +42,9 @@ pub enum ExportError {
 /// environment say: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and
 /// the others that docs/user/traces.md lists.
 ///
-/// Whoever ends a span never waits for the collector: finished spans wait in a queue with a bound,
-/// what is over it is dropped and counted, and a thread of its own exports them. Dropped without
-/// [`Exporter::finish`], it loses what still waits.
+/// Anyone who ends a span never waits for the collector: finished spans wait in a queue with a
+/// bound, what is over it is dropped and counted, and a thread of its own exports them. Dropped
+/// without [`Exporter::finish`], it loses what still waits.
 #[derive(Debug)]
 pub struct Exporter {
     provider: SdkTracerProvider,

@@ -1,6 +1,6 @@
-//! Finished spans on their way to the collector. Whoever ends a span never waits: a span that finds
-//! the queue full is dropped and counted, and so is a batch that the collector does not take. One
-//! thread exports, one batch at a time.
+//! Finished spans on their way to the collector. Anyone who ends a span never waits: a span that
+//! finds the queue full is dropped and counted, and so is a batch that the collector does not take.
+//! One thread exports, one batch at a time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

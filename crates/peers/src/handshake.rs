@@ -150,7 +150,7 @@ impl LocalServer {
     }
 
     fn check_membership(&self, hello: &Hello) -> Result<(), Refusal> {
-        // Whoever has applied a newer membership may know a member, or an incarnation, that the
+        // Anyone who has applied a newer membership may know a member, or an incarnation, that the
         // other does not know yet.
         let is_newer = hello.membership_index > self.membership_index;
         let is_older = hello.membership_index < self.membership_index;

@@ -1,4 +1,4 @@
-//! A counter from which ten tasks draw different numbers, and a value that is changed by whoever
+//! A counter from which ten tasks draw different numbers, and a value that is changed by anyone who
 //! saw it last.
 //!
 //! `cargo run -p baton-locks --features embedded --example counter`

@@ -1,4 +1,4 @@
-//! Eight shards, indexed by whoever is there: one worker at first, then two, then the first one
+//! Eight shards, indexed by anyone who is there: one worker at first, then two, then the first one
 //! goes.
 //!
 //! `cargo run -p baton-locks --features embedded --example partitioner`

@@ -1,4 +1,4 @@
-//! A lock that whoever holds it may take again: two functions, each of which locks, and one of
+//! A lock that its holder may acquire again: two functions, each of which locks, and one of
 //! which calls the other.
 //!
 //! `cargo run -p baton-locks --features embedded --example reentrant`

@@ -24,7 +24,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn job(client: Client, number: u32, places: u32) -> Result<(), Failure> {
-    // The number of permits is stored in the tree: whoever comes with another one is refused.
+    // The number of permits is stored in the tree: anyone who comes with another one is refused.
     let semaphore = Semaphore::new(&client, "/machines", 3)?.name(&format!("job {number}"));
     let guard = semaphore.acquire(places).await?;
     let token = guard.token();

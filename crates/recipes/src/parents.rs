@@ -2,7 +2,7 @@
 //!
 //! Owns their creation on demand (H14). Lock directories are containers, so that the server removes
 //! them once they are empty (H17); queue directories are persistent, because a directory that is
-//! removed and made anew gives out its numbers again, and an item could then be taken for another
+//! removed and made again gives out its numbers again, and an item could then be taken for another
 //! of the same name (H09).
 
 use baton_client::{CreateMode, Error, ErrorCode, Session};

@@ -34,7 +34,7 @@ impl ServerClock {
     /// Milliseconds since 1970 by the server's clock: not ahead of it, and behind by at most one
     /// round trip, plus what the two clocks part in a minute.
     ///
-    /// Reads the clock anew by a change that leaves nothing behind, at a node of its own below
+    /// Reads the clock again by a change that leaves nothing behind, at a node of its own below
     /// `dir`, when the last reading is of another session or a minute old. `dir` is made as a
     /// container if missing; watchers of its children are woken. Cancel-safe.
     ///

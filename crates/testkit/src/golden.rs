@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// Writes the file anew from what is compared with it.
+/// Writes the file again from what is compared with it.
 const RECORD: &str = "BATON_RECORD_GOLDEN";
 
 /// Compares a transcript with the recorded one.

@@ -25,7 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longer than anything here takes; whoever waits so long hangs.
+/// Longer than anything here takes; anyone who waits so long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time that a socket that does not read goes on writing to a server that no longer reads from it.
 const STUCK: Duration = Duration::from_millis(100);

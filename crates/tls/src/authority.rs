@@ -58,7 +58,7 @@ pub enum Purpose {
 pub struct IssuedCertificate {
     /// The certificate.
     pub certificate: String,
-    /// The private key. Whoever has it can act in the name of the certificate.
+    /// The private key. Anyone who has it can act in the name of the certificate.
     pub key: String,
 }
 

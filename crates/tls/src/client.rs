@@ -96,7 +96,7 @@ impl ClientTls {
         Self::load(files, self.any_host)
     }
 
-    /// Accepts a certificate for any name, as long as a trusted authority has signed it: whoever
+    /// Accepts a certificate for any name, as long as a trusted authority has signed it: anyone who
     /// has the certificate and key of any host of that authority can then answer in a server's
     /// place.
     #[must_use]

@@ -2,7 +2,7 @@
 //!
 //! Owns the files of certificates and keys, the configurations of rustls that are made of them, and
 //! the identity that a client's certificate proves. Never opens a listening socket and never logs:
-//! whoever uses it decides when, and reports what it returns. The provider of cryptography is
+//! anyone who uses it decides when, and reports what it returns. The provider of cryptography is
 //! `ring`, which builds with a C compiler alone.
 //!
 //! A module uses only those below it:

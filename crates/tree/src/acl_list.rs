@@ -90,7 +90,7 @@ impl AclList {
     fn permits_name(&self, names: &[Name], wanted: Perms) -> bool {
         match &*self.names {
             [] => false,
-            // The most frequent one of the lists that are not open: whoever created the znode.
+            // The most frequent one of the lists that are not open: the znode's creator.
             [only] => {
                 let mut names = names.iter().filter(|name| name.hash() == only.hash);
                 only.perms.intersects(wanted) && names.any(|name| self.is_rule_of(only, name))

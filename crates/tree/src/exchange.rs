@@ -250,7 +250,7 @@ impl Assembly {
     }
 
     /// The tree, as it is after the command that took this zxid. What every tree has and did not
-    /// come is added, and the usage under quotas is counted anew.
+    /// come is added, and the usage under quotas is counted again.
     ///
     /// # Errors
     /// [`AssembleError::Inconsistent`].

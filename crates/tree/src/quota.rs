@@ -147,7 +147,7 @@ impl Tree {
         found
     }
 
-    /// Counts the usage of all quotas anew, in a tree that has no digest yet: ZooKeeper does not
+    /// Counts the usage of all quotas again, in a tree that has no digest yet: ZooKeeper does not
     /// log them.
     pub(crate) fn recount_quotas(&mut self) {
         for (path, _, stats) in self.quota_nodes(usize::MAX, usize::MAX) {

@@ -301,8 +301,8 @@ impl Tree {
         Some(session.admits(password, identity))
     }
 
-    /// The identities to which session `id` is bound: whoever takes it over has to prove them. None
-    /// if there is no such session.
+    /// The identities to which session `id` is bound: anyone who takes it over has to prove them.
+    /// None if there is no such session.
     #[must_use]
     pub fn bound_to(&self, id: i64) -> &[AuthId] {
         self.sessions

@@ -45,8 +45,8 @@ pub(crate) struct Session {
     pub(crate) password: [u8; PASSWORD_BYTES],
     pub(crate) timeout_ms: i32,
     pub(crate) attachment: Attachment,
-    /// Identities that its client has proved by a certificate or by SASL, and whoever takes it over
-    /// has to prove, too.
+    /// Identities that its client has proved by a certificate or by SASL, and anyone who takes it
+    /// over has to prove, too.
     pub(crate) bound_to: Vec<AuthId>,
     /// The identity of its connection, if log entries refer to it.
     pub(crate) identity: Option<Arc<Identity>>,

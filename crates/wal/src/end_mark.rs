@@ -214,7 +214,7 @@ pub(crate) fn check_cluster(
     })
 }
 
-/// Makes the file anew with one mark in it, whole and durable.
+/// Makes the file again with one mark in it, whole and durable.
 pub(crate) fn create(
     storage: &dyn Storage,
     mark: &EndMark,

@@ -319,7 +319,7 @@ impl Wal {
     }
 
     /// [`close`](Wal::close) for an owner who keeps the folder. What is written afterwards opens
-    /// the log anew.
+    /// the log again.
     ///
     /// # Errors
     /// As [`sync`](Wal::sync).

@@ -108,7 +108,7 @@ pub fn replay_log(
     }
 }
 
-/// Within an epoch zxids count up by one; the low 32 bits begin anew with an epoch.
+/// Within an epoch zxids count up by one; the low 32 bits begin again with an epoch.
 const fn follows(last: i64, next: i64) -> bool {
     next == last + 1 || (next >> 32 > last >> 32 && next & 0xffff_ffff <= 1)
 }

@@ -139,8 +139,8 @@ impl LeaseBook {
         self.counted_answers = CountedAnswers::Unstated;
         self.answered.clear();
         self.write_wanted = false;
-        // Whoever answered a re-attach may have been deposed: only the next write proves that the
-        // leader still leads.
+        // The leader that answered a re-attach may have been deposed: only the next write proves
+        // that the leader still leads.
         self.reported = Some(sent);
         let end = sent + self.lease_span();
         if created {
@@ -235,8 +235,8 @@ impl LeaseBook {
         if newest.is_some_and(|(read, _)| now < *read + step) {
             return;
         }
-        // What a later answer outdoes for whoever asks from now on. A request that is answered was
-        // sent at `sent` at the earliest.
+        // What a later answer outdoes for anyone who asks from now on. A request that is answered
+        // was sent at `sent` at the earliest.
         let asked_from = sent - window;
         while self
             .answered

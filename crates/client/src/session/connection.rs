@@ -225,7 +225,7 @@ impl Connection {
             }
         }
         // What was received before the loss is delivered before it; the loss itself is published by
-        // whoever handles it.
+        // anyone who handles it.
         self.effects.deliver(&core.changed);
         result
     }

@@ -44,7 +44,7 @@ impl ConnectStage {
     }
 }
 
-/// The failure of an attempt, for whoever gives up.
+/// The failure of an attempt, for a caller that gives up.
 #[derive(Default)]
 struct LastFailure {
     /// The round through the server list that it belongs to.

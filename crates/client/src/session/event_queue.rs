@@ -29,7 +29,7 @@ pub enum PersistentEvent {
     /// A change.
     Change(WatchEvent),
     /// Changes may have been missed: the session was disconnected (servers do not replay what
-    /// happened meanwhile, ZOOKEEPER-4698), or events were read too slowly. Read anew what the
+    /// happened meanwhile, ZOOKEEPER-4698), or events were read too slowly. Read again what the
     /// watch is for.
     Resync,
 }

@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// Creates an ephemeral node so that the outcome is always known: after a lost answer it
-    /// searches for the node, and creates it anew only if it is certainly not there.
+    /// searches for the node, and creates it again only if it is certainly not there.
     ///
     /// The name is `prefix`, which must hold a random marker that no other create uses, plus the
     /// number for a sequential mode. Cancellation at any point leaves nothing behind: the session

@@ -489,7 +489,7 @@ async fn h36_an_answer_that_is_read_after_the_loss_finds_the_loss_already_report
     world.transport.refuse(true);
     drop(peer);
     assert_eq!(s.ended().await, EndReason::ExpiredLocally);
-    // The success was true once; whoever acts on it now is stopped by the state of the session
+    // The success was true once; anyone who acts on it now is stopped by the state of the session
     // itself.
     assert!(election.await.unwrap().is_some());
     assert_eq!(s.state(), State::Expired);

@@ -318,7 +318,7 @@ async fn use_users_of(target: Target) {
     assert!(proxy.count(&Match::request(OpCode::Sasl)) >= before + 2);
     drop(watch);
 
-    // To an unknown user, ZooKeeper 3.8 may apply the password of whoever came before.
+    // To an unknown user, ZooKeeper 3.8 may apply the password of anyone who came before.
     for (user, password) in [(USER, "wrong"), ("nobody", "wrong")] {
         let refused = Session::connect(config(&to, user, password)).await;
         let error = refused.unwrap_err();

@@ -180,7 +180,7 @@ fn r03_an_entry_of_an_older_term_is_not_committed_by_counting_copies() {
     cluster.settle();
     cluster.restart(1);
     let (leader, _) = cluster.until_leader(200).unwrap();
-    // Whoever leads has committed its own first entry, and by that all before it, on a majority:
+    // A leader has committed its own first entry, and by that all before it, on a majority:
     // never the old entry alone.
     for _ in 0..5 {
         cluster.tick();

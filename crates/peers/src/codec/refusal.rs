@@ -73,7 +73,7 @@ pub enum Refusal {
         id: u64,
         /// The cluster.
         cluster: u64,
-        /// The first 32 bits of the incarnation in the membership. Whoever is refused does not
+        /// The first 32 bits of the incarnation in the membership. Anyone who is refused does not
         /// receive the whole.
         member: u32,
         /// The first 32 bits of the incarnation of the data folder.

@@ -165,7 +165,7 @@ async fn serve<A: Acceptor>(
             let event = PeerEvent::TlsFailed { remote, failure };
             shared.events.event(event);
         }
-        // Whoever looks whether the port is open closes it without a word.
+        // Anyone who looks whether the port is open closes it without a word.
         Ok(Err(HandshakeError::Ended(_))) => {}
         Err(_) => {
             let after_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);

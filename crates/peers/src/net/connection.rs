@@ -61,8 +61,8 @@ pub(crate) async fn run<S>(
     let Some(EstablishedConnection { link, end, writer }) = established else {
         return;
     };
-    // The membership or the list may have changed during the handshake: whoever changes them ends
-    // the connections that are registered.
+    // The membership or the list may have changed during the handshake: anyone who changes them
+    // ends the connections that are registered.
     let is_admitted = shared.local.lock().still_admits(&hello);
     if !is_admitted || !is_wanted() {
         peer.end_where(CloseReason::Removed, |other, _| other == link);

@@ -73,7 +73,7 @@ pub struct Options {
     pub timing: Timing,
     /// Limits.
     pub limits: Limits,
-    /// Decides the pauses between attempts and the numbers of handshakes. Draw it anew for each
+    /// Decides the pauses between attempts and the numbers of handshakes. Draw it again for each
     /// start of a server.
     pub seed: u64,
     /// The wall clock.

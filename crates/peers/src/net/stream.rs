@@ -14,7 +14,7 @@ pub trait Connector: Send + Sync + 'static {
     /// A stream of bytes in both directions.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Connects to the server `peer`, whose address is resolved anew each time. The caller bounds
+    /// Connects to the server `peer`, whose address is resolved again each time. The caller bounds
     /// the time.
     fn connect(
         &self,

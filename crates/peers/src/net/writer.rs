@@ -1,4 +1,4 @@
-//! The writing half of a connection. Its task and the threads that send frames share it: whoever
+//! The writing half of a connection. Its task and the threads that send frames share it: anyone who
 //! finds it free writes what waits, so that a small frame needs no change of thread.
 
 use std::collections::VecDeque;
@@ -333,7 +333,7 @@ mod tests {
         assert!(waiting > 400, "{waiting}");
         let (_bye, asked) = oneshot::channel();
         let task = tokio::spawn(Arc::clone(&writer).run(asked));
-        // The task waits for the stream: whoever sends now must not take its place there.
+        // The task waits for the stream: anyone who sends now must not take its place there.
         tokio::task::yield_now().await;
         send(&writer, 6, 100);
         assert_eq!(receive(&mut far, 6).await, [1, 2, 3, 4, 5, 6]);

@@ -62,7 +62,7 @@ async fn other_protocols_are_named() {
     assert_eq!(one.peers.counters().foreign.load(Relaxed), 6);
 }
 
-/// The answer says what is wrong, to whoever speaks the protocol.
+/// The answer says what is wrong, to anyone who speaks the protocol.
 #[tokio::test(start_paused = true)]
 async fn frames_that_must_not_come_first_are_refused_at_their_head() {
     let network = Network::default();
@@ -93,7 +93,7 @@ async fn frames_that_must_not_come_first_are_refused_at_their_head() {
     assert_eq!(one.peers.counters().refused.load(Relaxed), 4);
 }
 
-/// A server that answers wrongly at an address of the list is refused by whoever has connected.
+/// A server that answers wrongly at an address of the list is refused by anyone who has connected.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_does_not_fit_the_hello_is_refused() {
     let network = Network::default();

@@ -488,7 +488,7 @@ impl Acquisition {
 
 /// An attempt that led to no grant.
 pub(crate) enum AttemptError<E = LockError> {
-    /// Out of the wait queue through no fault of the caller's: to be begun anew.
+    /// Out of the wait queue through no fault of the caller's: to be begun again.
     Again,
     Failed(E),
 }

@@ -53,7 +53,7 @@ pub struct QueuePosition {
     /// Number of waiters and holders before us whom we wait for, when the queue was last read. It
     /// is read again when the nearest of them has gone.
     pub before: usize,
-    /// Full path of the first of them: whoever holds what we wait for.
+    /// Full path of the first of them: the holder of what we wait for.
     pub head: Option<String>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct BarrierContext {
 /// Reason why an attempt did not come to its end.
 #[derive(Debug)]
 pub(super) enum AttemptFailure {
-    /// Through no fault of the caller's: begin anew, perhaps with another session.
+    /// Through no fault of the caller's: begin again, perhaps with another session.
     Again,
     Failed(BarrierError),
 }

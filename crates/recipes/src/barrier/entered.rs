@@ -110,8 +110,8 @@ impl BarrierEntry {
         self.leave_by(None).await
     }
 
-    /// Like [`BarrierEntry::leave`]. When `limit` has passed before all have left, the round is declared
-    /// broken, and all of its members that leave receive that error.
+    /// Like [`BarrierEntry::leave`]. When `limit` has passed before all have left, the round is
+    /// declared broken, and all of its members that leave receive that error.
     ///
     /// # Errors
     /// As `leave`. In the layout shared with Curator and kazoo, [`BarrierError::TimedOut`], and the

@@ -63,8 +63,8 @@ impl Count {
 }
 
 impl CountdownLatch {
-    /// A latch at `path` that opens after `count` count-downs. Nothing is sent; whoever comes first
-    /// makes the node, and a participant with another count is refused.
+    /// A latch at `path` that opens after `count` count-downs. Nothing is sent; anyone who comes
+    /// first makes the node, and a participant with another count is refused.
     ///
     /// # Errors
     /// [`BarrierError::BadPath`], [`BarrierError::BadCount`].
@@ -156,7 +156,7 @@ impl CountdownLatch {
             .await
     }
 
-    /// Removes the latch with its markers. Only when nobody will wait or count any more: whoever
+    /// Removes the latch with its markers. Only when nobody will wait or count any more: anyone who
     /// does so afterwards begins a new one.
     ///
     /// # Errors

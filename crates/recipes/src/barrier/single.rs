@@ -119,7 +119,7 @@ impl Barrier {
                 };
                 self.refuse_others(&seen)?;
                 // Bound to the node that was seen: a lost answer never makes it open a gate that
-                // was closed anew.
+                // was closed again.
                 match session
                     .delete_eventually(self.path(), seen.stat.czxid)
                     .await

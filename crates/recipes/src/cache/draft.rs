@@ -50,7 +50,7 @@ impl Size {
 }
 
 impl ViewDraft {
-    /// A draft of the whole subtree, to be read anew.
+    /// A draft of the whole subtree, to be read again.
     pub(super) fn whole() -> Self {
         Self {
             whole: true,

@@ -46,7 +46,7 @@ impl Drop for StopOnDrop {
 enum FollowError {
     /// Another session goes on.
     SessionOver,
-    /// The connection came back: read everything anew.
+    /// The connection came back: read everything again.
     Restored,
     Refused(CacheError),
 }

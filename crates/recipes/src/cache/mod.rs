@@ -105,8 +105,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Limits the bytes of paths and data together. Default: 64 MiB. While the subtree is read anew
-    /// there are for a moment two of it.
+    /// Limits the bytes of paths and data together. Default: 64 MiB. While the subtree is read
+    /// again there are for a moment two of it.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes;
         self

@@ -139,7 +139,7 @@ impl Observer {
     }
 
     /// Notes why the leader before has gone, if it has, and watches for the markers of this one.
-    /// `false`: its offer is to be read anew, behind the watches for that.
+    /// `false`: its offer is to be read again, behind the watches for that.
     async fn listen(
         &mut self,
         session: &Session,

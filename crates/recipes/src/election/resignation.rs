@@ -1,7 +1,7 @@
 //! Getting a leader to step down from outside.
 //!
 //! Owns the request, which the leader may take its time with, and the removal, which it is only
-//! notified of. Both are bound to the leader that was seen: whoever leads by then is left alone
+//! notified of. Both are bound to the leader that was seen: a later leader is left alone
 //! (H18).
 
 use baton_client::{CleanupError, Error, Session};

@@ -46,7 +46,7 @@ impl<E: fmt::Display> fmt::Display for TermEnd<E> {
 
 impl LeaderElection {
     /// Leads again and again: campaigns, drives `work` as [`LeaderElection::lead`] does, and
-    /// campaigns anew once the term has ended, for whatever reason.
+    /// campaigns again once the term has ended, for whatever reason.
     ///
     /// After each term, and after each campaign that failed, `ended` is called with the reason and
     /// decides: [`ControlFlow::Continue`] campaigns again, [`ControlFlow::Break`] ends the call

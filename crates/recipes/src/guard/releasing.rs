@@ -65,8 +65,8 @@ impl RecipeError for ReleaseError {
     }
 }
 
-/// A release that is on its way. Await it for the first answer, or [`PendingRelease::confirmed`] for
-/// certainty; dropping it changes nothing, so it need not be used.
+/// A release that is on its way. Await it for the first answer, or [`PendingRelease::confirmed`]
+/// for certainty; dropping it changes nothing, so it need not be used.
 #[derive(Debug)]
 pub struct PendingRelease {
     /// Deletions that are not answered yet.

@@ -165,7 +165,7 @@ impl GuardState {
         };
         let deletes = left && self.take_over_removal();
         // A session that this process has closed took its guards with it; a single node that is
-        // gone is news of whoever has deleted it.
+        // gone is news of its deletion.
         let is_news = match reason {
             LostReason::SessionLost => self.session.state() != State::Closed,
             LostReason::LeaseEnded | LostReason::NotAlive => true,

@@ -1,7 +1,7 @@
 //! Changes to the tree that are applied only while the lock is held.
 //!
 //! Owns the first part of the multi: a check of each own lock node. Its name carries a marker that
-//! no other node ever had, so a directory that was removed and made anew cannot satisfy it (H09).
+//! no other node ever had, so a directory that was removed and made again cannot satisfy it (H09).
 //! With the caller's parts travels an update of a receipt, by which the outcome is read back when
 //! the answer is lost (`docs/internals/hazards.md` §6.1, rule 3). Must never send anything once the
 //! guard has ended, nor send again what may have been applied.
@@ -74,7 +74,7 @@ pub enum TxnError {
     },
     /// One part could not be applied, so none was. The lock is held.
     #[error(
-        "not applied: part {index} of the transaction: {source}; read the node again and decide anew"
+        "not applied: part {index} of the transaction: {source}; read the node again, then decide"
     )]
     Conflict {
         /// Number of the part, in the order of adding, from 0.

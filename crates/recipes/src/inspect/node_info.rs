@@ -1,7 +1,7 @@
 //! A node of a recipe as it was read.
 //!
 //! Owns what is kept of a node, and the pipelined reads of many. Must never keep all of a large
-//! node: data comes from whoever can write to the tree.
+//! node: data comes from anyone who can write to the tree.
 
 use std::time::Duration;
 

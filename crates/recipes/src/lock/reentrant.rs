@@ -1,4 +1,4 @@
-//! The reentrant mutex: whoever holds it may take it again.
+//! The reentrant mutex: its holder may acquire it again.
 //!
 //! Owns the table of who holds, by logical owner, and the count of each. Must never take the table
 //! for the lock: a re-entry succeeds only while the guard that it joins holds (H33).
@@ -43,7 +43,7 @@ impl std::fmt::Display for OwnerId {
     }
 }
 
-/// A [`Mutex`] that whoever holds it may acquire again, without waiting; it is released with the
+/// A [`Mutex`] that its holder may acquire again, without waiting; it is released with the
 /// last of the guards.
 ///
 /// The holder is a logical owner ([`OwnerId`]), not a thread or a task, so a guard may be released
@@ -181,7 +181,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     /// [`LockError::Lost`] where the owner has guards of a lock that is lost: they must go before
-    /// it may acquire anew, so that work which trusts them is not taken for protected. Else as
+    /// it may acquire again, so that work which trusts them is not taken for protected. Else as
     /// [`Mutex::acquire`].
     pub async fn acquire(&self, owner: &OwnerId) -> Result<ReentrantGuard, LockError> {
         let lent = self.owners.lend(owner);

@@ -27,9 +27,9 @@ use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNod
 /// The name of the one node.
 const NODE: &str = "lock";
 
-/// A lock that is held by whoever has created the node `<path>/lock`. All others watch that node,
-/// and all try again when it goes: a herd. For teaching, and to share a path with programs that
-/// lock in this way; otherwise use [`Mutex`](crate::Mutex).
+/// A lock that is held by the creator of the node `<path>/lock`. All others watch that
+/// node, and all try again when it goes: a herd. For teaching, and to share a path with programs
+/// that lock in this way; otherwise use [`Mutex`](crate::Mutex).
 ///
 /// No order of arrival: the quickest caller gets it, so a waiter may wait for ever while others
 /// come and go. All else is as for the mutex: the guard, the fencing token, lost connections,

@@ -51,7 +51,7 @@ recipe_error! {
             session_id: i64,
         },
         /// The registration has been closed, its client too, or the runtime is gone.
-        #[error("{path}: not registered any more: closed; register anew")]
+        #[error("{path}: not registered any more: closed; register again")]
         Closed {
             /// Full path of the node.
             path: String,

@@ -44,7 +44,7 @@ pub struct GroupUpdate {
     pub members: Arc<[Member]>,
     /// Those of them who were not there before.
     pub joined: Vec<Member>,
-    /// Those of them who were there, and have registered anew without a gap, or have other data.
+    /// Those of them who were there, and have registered again without a gap, or have other data.
     pub changed: Vec<Member>,
     /// Those who are not there any more.
     pub left: Vec<Member>,

@@ -1,7 +1,7 @@
 //! Curator's envelope: how its queues write one or more items into one node.
 //!
 //! Owns the bytes: a version, each item behind a mark and its length, a mark at the end. It must
-//! never trust a length: data comes from whoever can write to the tree.
+//! never trust a length: data comes from anyone who can write to the tree.
 
 use bytes::Bytes;
 

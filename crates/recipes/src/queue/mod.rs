@@ -1,7 +1,7 @@
 //! Queues in the layouts of other libraries: each item goes to one consumer.
 //!
-//! - [`Queue`]: [`DistributedQueue`] is first in, first out; [`PriorityQueue`] has the lowest number
-//!   first, [`DelayQueue`] each item when it is due, [`IdQueue`] items that are found by id.
+//! - [`Queue`]: [`DistributedQueue`] is first in, first out; [`PriorityQueue`] has the lowest
+//!   number first, [`DelayQueue`] each item when it is due, [`IdQueue`] items that are found by id.
 //! - [`LockingQueue`]: items that are locked until they are done, and return if they are not.
 //!
 //! Each has an example on its page. Where no other library reads the queue, use

@@ -188,7 +188,7 @@ impl Maximum {
         session: &Session,
         permits: u32,
     ) -> Result<u32, SemaphoreError> {
-        // Whoever changes the number is not bound to the old one; who failed to change it is as
+        // Anyone who changes the number is not bound to the old one; who failed to change it is as
         // before.
         let mut unchanged = RebindOnDrop {
             of: self,

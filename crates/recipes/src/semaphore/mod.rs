@@ -93,7 +93,7 @@ impl Semaphore {
     ///
     /// The first acquire stores that number if there is none yet, and refuses to go on if there is
     /// another. Once they have been the same, this handle follows every later
-    /// [`Semaphore::resize`], by whomever.
+    /// [`Semaphore::resize`], by anyone.
     ///
     /// # Errors
     /// [`LockError::BadPath`] as [`SemaphoreError::Lock`]; [`SemaphoreError::BadMaximum`] for no
@@ -500,7 +500,7 @@ impl Semaphore {
         })
     }
 
-    /// After a read that came to nothing: to be begun anew once it can be repeated.
+    /// After a read that came to nothing: to be begun again once it can be repeated.
     async fn restored(&self, session: &Session, error: Error) -> AttemptEnd {
         match retry::until_retryable(session, error).await {
             Ok(()) => AttemptEnd::Again,

@@ -32,7 +32,7 @@ pub(crate) struct Group {
 
 /// Creates the requested nodes, if `conditions` hold, and lists `dirs` in the same packet.
 ///
-/// `seats` is called anew for each attempt. Missing directories are made as containers.
+/// `seats` is called again for each attempt. Missing directories are made as containers.
 /// Cancel-safe: dropping the future leaves no node behind.
 ///
 /// # Errors

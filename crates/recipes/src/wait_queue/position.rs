@@ -230,7 +230,7 @@ async fn position(
             }
             other => other?,
         };
-        // Gone before we came: whoever held the lock meanwhile has left nothing to see.
+        // Gone before we came: anyone who held the lock meanwhile has left nothing to see.
         if beside.is_some_and(|held| waiters.iter().all(|child| child.name != held)) {
             return Err(AcquireError::OwnNodeGone);
         }

@@ -221,7 +221,7 @@ impl WaiterNode {
             let mut options =
                 DeleteOptions::new().together_with(signal(release_marker(&self.path)));
             if self.has_lock_delay {
-                // Whoever watches the data is notified of this change before the end, so that a
+                // Anyone who watches the data is notified of this change before the end, so that a
                 // waiter that does not watch for the marker yet can also distinguish a release from
                 // a failure.
                 options = options.together_with([Op::set_data(&*self.path, Vec::new(), None)]);

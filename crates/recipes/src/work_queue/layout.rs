@@ -146,7 +146,7 @@ impl ItemName {
         (parts.next()?.len() == 32).then_some(Self::Later { due_ms, priority })
     }
 
-    /// A unique name for a delayed item. Sequential numbers would start anew when a shard is
+    /// A unique name for a delayed item. Sequential numbers would start again when a shard is
     /// removed and made again (H09).
     pub(super) fn later(due_ms: i64, priority: u16) -> String {
         let marker = uuid::Uuid::new_v4();

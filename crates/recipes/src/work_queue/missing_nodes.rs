@@ -3,7 +3,7 @@
 //! Owns the rule of which nodes are made again automatically, and which are only reported. Each
 //! repair is one multi that also writes the queue's own node. A change of another process that
 //! rests on an earlier read then fails on the version of that node: the numbers below a folder that
-//! was made again start anew (H09). Must never report a damaged queue as complete, nor treat an id
+//! was made again begin at 0 (H09). Must never report a damaged queue as complete, nor treat an id
 //! as free that an item may have.
 
 use baton_client::{CreateMode, Error, Op, Session};

@@ -191,7 +191,7 @@ async fn process<E: Display + 'static>(
 }
 
 /// Extends the claim three times in each visibility timeout. An extension that fails is tried
-/// again; whoever runs the handler notices the end of the claim.
+/// again; anyone who runs the handler notices the end of the claim.
 async fn keep_extended(claim: &Claim, visibility: Option<Duration>) -> Infallible {
     let Some(visibility) = visibility else {
         return std::future::pending().await;

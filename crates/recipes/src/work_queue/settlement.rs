@@ -1,8 +1,8 @@
 //! Ends of a claim by intent: acknowledged, delayed, released or dead-lettered.
 //!
 //! Owns [`Settlement`], which every way to settle an item goes through, the rule that makes the
-//! last failed attempt a dead letter, and [`SettledState`], its outcome. A claim that ends without a
-//! settlement is lost: [`LostReason`](crate::LostReason) says how.
+//! last failed attempt a dead letter, and [`SettledState`], its outcome. A claim that ends without
+//! a settlement is lost: [`LostReason`](crate::LostReason) says how.
 
 use std::time::Duration;
 

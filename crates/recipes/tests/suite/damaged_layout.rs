@@ -310,7 +310,7 @@ async fn who_waits_at_a_queue_that_is_deleted_asks_for_nothing_and_gets_what_is_
             }
         })
         .await;
-        // Whoever waits may make a node anew under the hand that deletes: then once more.
+        // Anyone who waits may make a node again under the hand that deletes: then once more.
         within(async {
             let gone = format!("{path}{part}");
             while admin.exists(&gone).await.unwrap().is_some() {
@@ -348,7 +348,7 @@ async fn a_claim_read_before_the_items_were_deleted_does_not_overwrite_what_was_
     });
     within(claiming.fired()).await;
     remove(&admin, &format!("{}/items", stage.path)).await;
-    // The numbers begin anew: the same name, the same version, another item.
+    // The numbers begin again: the same name, the same version, another item.
     within(producer.offer("put after")).await.unwrap();
     claiming.release();
     assert_eq!(within(taking).await.unwrap(), "put after");
@@ -504,7 +504,7 @@ async fn until_below(session: &Session, path: &str, count: usize) {
     .await;
 }
 
-/// Deletes a node that others may make anew under the hand that deletes.
+/// Deletes a node that others may make again under the hand that deletes.
 async fn delete_once_possible(session: &Session, path: &str) {
     within(async {
         loop {

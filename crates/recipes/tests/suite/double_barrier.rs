@@ -435,7 +435,7 @@ async fn h63_a_decision_that_comes_behind_an_abort_is_refused() {
         .then(Action::Hold);
     let last = entering(&barrier(&last, &stage, 2));
     within(deciding.fired()).await;
-    // Whoever has aborted still stands there, so the members' nodes alone would let the decision
+    // Anyone who has aborted still stands there, so the members' nodes alone would let the decision
     // pass.
     let going = hasty_proxy
         .on(Match::request(OpCode::Delete))

@@ -194,7 +194,7 @@ async fn h09_a_node_at_our_path_that_is_not_ours_satisfies_no_guard_and_is_not_d
     let admin = session(&stage.client().await).await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let node = guard.node().to_owned();
-    // In one change: whoever reads again finds a node.
+    // In one change: anyone who reads again finds a node.
     let replaced = admin.multi(&[
         Op::delete(&*node, None),
         Op::create(&*node, &b"not yours"[..], CreateMode::Persistent),
@@ -516,7 +516,7 @@ async fn h18_a_cleanup_that_comes_late_deletes_no_other_clients_node() {
         "another's node was deleted"
     );
     // What was sent at the drop went out on the first connection, as the old session's; nothing was
-    // sent anew.
+    // sent again.
     let mut deletes = proxy.frames().into_iter().filter(|frame| {
         matches!(frame.kind, FrameKind::Request { .. }) && frame.op() == Some(OpCode::Delete)
     });

@@ -157,7 +157,7 @@ async fn h50_a_limit_counts_from_the_call_however_often_the_waiter_is_woken() {
     let _held = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let limit = Duration::from_millis(800);
     let (path, other) = (stage.path.clone(), stage.client().await);
-    // Always one more waiter that gives up in front of the next: each departure wakes whoever
+    // Always one more waiter that gives up in front of the next: each departure wakes anyone who
     // stands behind it.
     let churn = tokio::spawn(async move {
         loop {

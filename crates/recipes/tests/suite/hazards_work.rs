@@ -661,7 +661,7 @@ async fn a_new_item_wakes_one_of_many_idle_consumers() {
         }
     })
     .await;
-    // Whoever else were to be woken would be by then.
+    // Anyone who else were to be woken would be by then.
     for (client, _) in &consumers {
         round_trips(client).await;
     }

@@ -176,7 +176,7 @@ async fn an_application_is_asked_once_per_period_and_a_question_ends_with_the_gu
         }
     });
     for times in 1..=4 {
-        // Round trips in which whoever has something to ask does so.
+        // Round trips in which anyone who has something to ask does so.
         for _ in 0..20 {
             within(admin.sync("/")).await.unwrap();
         }

@@ -111,7 +111,7 @@ async fn h33_a_reentry_after_the_session_is_lost_fails_and_leaves_the_next_holde
     assert!(lost(within(lock.acquire(&me)).await.unwrap_err()));
     let released = within(outer.release()).await;
     assert!(matches!(released, Err(ReleaseError::Lost { .. })));
-    // With the old guard gone it waits anew.
+    // With the old guard gone it waits again.
     assert!(within(lock.try_acquire(&me)).await.unwrap().is_none());
     within(next.release()).await.unwrap();
     let again = within(lock.acquire(&me)).await.unwrap();

@@ -1,5 +1,5 @@
 //! The semaphore where its wait queue and its node change hands: tokens in the order of the grants,
-//! and a node that was made anew (`docs/internals/hazards.md` H48, §3.8).
+//! and a node that was made again (`docs/internals/hazards.md` H48, §3.8).
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn h48_a_semaphore_that_was_removed_and_made_anew_is_not_taken_for_the_one
     let guard = within(known.acquire(2)).await.unwrap();
     within(guard.release()).await.unwrap();
 
-    // Made anew with another number, which its node has in the same version.
+    // Made again with another number, which its node has in the same version.
     let admin = session(&stage.client().await).await;
     let version = |stat: Option<baton_client::Stat>| stat.unwrap().version;
     let before = version(admin.exists(&stage.path).await.unwrap());

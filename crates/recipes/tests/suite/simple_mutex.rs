@@ -73,7 +73,7 @@ async fn woken_by_a_release(waiters: u64, herd: bool) -> usize {
         watching.push((proxy, event));
     }
     within(held.release()).await.unwrap();
-    // Whoever is next keeps it until the counting is over.
+    // The next waiter keeps it until the counting is over.
     let next = within(waiting.join_next()).await.unwrap().unwrap();
     let events = Match::event(EventKind::NodeDeleted);
     for (_, event) in &watching {

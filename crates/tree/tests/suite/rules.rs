@@ -781,7 +781,7 @@ fn a_time_that_was_ahead_is_set_back_with_the_dates_of_that_time() {
     assert_eq!(dates("/before"), (1_000, 2_000));
     assert_eq!(dates("/then"), (2_000, 2_000));
     assert_eq!(dates("/behind"), (2_000, 2_000));
-    // The digest is that of whoever is restored from the state.
+    // The digest is that of anyone who is restored from the state.
     driver.tree.begin_snapshot().unwrap();
     let mut slices = Vec::new();
     while let Some(slice) = driver.tree.snapshot_slice(64) {

@@ -50,7 +50,7 @@ proptest! {
         let restored = restore(&chunks).unwrap();
         prop_assert_eq!(dump(&restored), dump(&twin.tree));
 
-        // Whoever starts from the snapshot and applies the rest is where the others are.
+        // Anyone who starts from the snapshot and applies the rest is where the others are.
         let applied = during.len() - lines.len();
         twin.tree = restored;
         run(&mut twin, &during[..applied]);

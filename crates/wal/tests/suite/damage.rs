@@ -578,7 +578,7 @@ proptest! {
         let options = WalOptions { segment_bytes: segment, extend_bytes: extend, ..options() };
         let mut written = Vec::new();
         for batch in &batches {
-            // Opened anew for each batch: going on must be the same as never having stopped.
+            // Opened again for each batch: going on must be the same as never having stopped.
             let (mut wal, found) = Wal::open(Arc::new(disk.clone()), options.clone()).unwrap();
             prop_assert_eq!(&found.entries, &written);
             for len in batch {

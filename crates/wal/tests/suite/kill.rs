@@ -1,6 +1,6 @@
 //! A real process on a real folder, killed with SIGKILL in mid-run, again and again: what it
-//! reported as durable is there. The child is this test's own program, started anew with the folder
-//! in its environment.
+//! reported as durable is there. The child is this test's own program, started again with the
+//! folder in its environment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
