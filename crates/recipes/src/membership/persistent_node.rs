@@ -20,7 +20,7 @@ use crate::recipe_path;
 /// - A lost connection costs nothing: the session keeps the node, and a reconnect does not touch
 ///   it.
 /// - After the loss of the session, the next session takes the node over from the one that is
-/// dying, in one multi: anyone who watches the path never finds it absent.
+///   dying, in one multi: anyone who watches the path never finds it absent.
 /// - A node of the same path that is another's is left alone ([`MemberError::Taken`]) until it
 ///   goes.
 ///
