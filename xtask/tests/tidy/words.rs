@@ -108,7 +108,7 @@ fn doc(line: &str) -> Option<&str> {
         .or_else(|| line.strip_prefix("//!"))
 }
 
-/// The lines with a type name no noun of the field, and those with such a first line.
+/// The lines that declare a type of such a name, and those that open with such a word.
 fn found(text: &str) -> (Vec<usize>, Vec<usize>) {
     let (mut types, mut openings) = (Vec::new(), Vec::new());
     let mut before = "";
