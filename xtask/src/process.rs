@@ -78,7 +78,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
     Some((fields.next()?.ok()? + fields.next()?.ok()?) / 100.0)
 }
 
-/// How often threads of a process have woken up so far; none once it has ended.
+/// Number of times that threads of a process have woken up so far; none once it has ended.
 pub(crate) fn wake_ups(pid: u32) -> Option<u64> {
     let mut count = 0;
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {

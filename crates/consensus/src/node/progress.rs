@@ -1,4 +1,4 @@
-//! How far the leader knows the logs of the other nodes to be.
+//! The positions that the leader knows of the logs of the other nodes.
 
 use raft::{ProgressState, StateRole};
 

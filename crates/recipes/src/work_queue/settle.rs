@@ -310,7 +310,7 @@ impl WorkQueue {
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use baton::work_queue::{Settled, Settlement};
+    /// use baton::work_queue::{SettledState, Settlement};
     /// use baton::WorkQueue;
     ///
     /// // One process owns the claim ...
@@ -322,7 +322,7 @@ impl WorkQueue {
     /// let elsewhere = WorkQueue::new(&client, "/jobs")?;
     /// elsewhere.settle(&item, token, Settlement::Ack).await?;
     ///
-    /// assert_eq!(claim.settled().await, Ok(Settled::Acked));
+    /// assert_eq!(claim.settled().await, Ok(SettledState::Acked));
     /// # Ok(())
     /// # }
     /// ```
