@@ -16,18 +16,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::boot_clock;
 use crate::caller::Caller;
 use crate::routes::router;
-use crate::sessions::Sessions;
 use crate::state::Shared;
 
 /// Longest time in which a head may arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the system had no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Longest time for the sessions to close at a stop.
-const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Settings of an agent.
 #[derive(Debug, Clone)]
@@ -120,14 +116,7 @@ impl Agent {
     }
 
     fn on(listener: UnixListener, path: Option<PathBuf>, options: AgentOptions) -> Self {
-        let sessions = Sessions::new(options.config.clone(), options.session_timeout);
-        let shared = Shared {
-            boot_id: boot_clock::boot_id().into(),
-            sessions: Arc::new(sessions),
-            held: Arc::default(),
-            claims: Arc::default(),
-            holds: Arc::default(),
-        };
+        let shared = Shared::new(options.config.clone(), options.session_timeout);
         Self {
             listener,
             path,
@@ -148,7 +137,8 @@ impl Agent {
         let router = router(shared);
         let places = Arc::new(Semaphore::new(options.max_connections));
         let own = rustix::process::geteuid().as_raw();
-        let may_connect = |caller: Caller| options.is_shared || [own, 0].contains(&caller.uid);
+        let may_connect =
+            |caller: &Caller| options.is_shared || caller.is_user(own) || caller.is_user(0);
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -167,7 +157,7 @@ impl Agent {
                 }
             };
             let caller = match Caller::of(&stream) {
-                Ok(caller) if may_connect(caller) => caller,
+                Ok(caller) if may_connect(&caller) => caller,
                 _ => continue,
             };
             // Over the bound the connection ends at once.
@@ -183,7 +173,7 @@ impl Agent {
             connections.spawn(async move {
                 let _place = place;
                 let service = service_fn(move |mut request| {
-                    request.extensions_mut().insert(caller);
+                    request.extensions_mut().insert(caller.clone());
                     routes.call(request)
                 });
                 let served = http1::Builder::new()
@@ -200,11 +190,7 @@ impl Agent {
             let _ = std::fs::remove_file(path);
         }
         connections.shutdown().await;
-        for client in sessions.take() {
-            if let Err(error) = client.close_timeout(CLOSE_LIMIT).await {
-                tracing::warn!(%error, "a session was not closed; its locks last until it expires");
-            }
-        }
+        sessions.close().await;
     }
 }
 
@@ -218,13 +204,22 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::sessions::Sessions;
 
     /// A request of this user to the agent: its status, and the first object of its answer.
-    async fn ask(shared: &Shared, uid: u32, method: &str, path: &str) -> (StatusCode, Value, Body) {
-        let caller = Caller { uid, pid: None };
+    async fn ask(
+        shared: &Shared,
+        uid: u32,
+        method: &str,
+        path: &str,
+        body: &'static str,
+    ) -> (StatusCode, Value, Body) {
+        let caller = Caller::process(uid, None);
         let router = router(shared.clone()).layer(Extension(caller));
         let request = Request::builder().method(method).uri(path);
-        let response = router.oneshot(request.body(Body::empty()).unwrap()).await;
+        let response = router
+            .oneshot(request.body(Body::from(body)).unwrap())
+            .await;
         let response = response.unwrap();
         let status = response.status();
         let mut body = response.into_body();
@@ -240,6 +235,41 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_that_nobody_uses_is_closed_and_one_that_holds_something_is_not() {
+        let server = Embedded::in_memory().await.unwrap();
+        let config = baton::Config::new(&server.connect_string()).unwrap();
+        let mut shared = Shared::new(config.clone(), Duration::from_secs(10));
+        let sessions = Sessions::new(config, Duration::from_secs(10));
+        shared.sessions = Arc::new(sessions.lingering(Duration::from_millis(5)));
+        drop(ask(&shared, 1, "POST", "/v1/queue/jobs/put", "{}").await);
+        let mut open = Vec::new();
+        let requests = [
+            ("POST", "/v1/lock/a", ""),
+            ("POST", "/v1/elect/b", ""),
+            ("POST", "/v1/member/c", r#"{"id": "a"}"#),
+            ("GET", "/v1/member/c", ""),
+            ("POST", "/v1/queue/jobs/take", ""),
+            ("POST", "/v1/hold/d", r#"{"ttl_ms": 600000}"#),
+        ];
+        for (user, (method, path, body)) in (1..).zip(requests) {
+            let (status, _, rest) = ask(&shared, user, method, path, body).await;
+            assert_eq!(status, StatusCode::OK, "{path}");
+            open.push(rest);
+        }
+        drop(ask(&shared, 100, "GET", "/v1/counter/e", "").await);
+        while shared.sessions.count() > requests.len() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(shared.sessions.count(), requests.len());
+        drop(open);
+        // The lock that outlives its request.
+        while shared.sessions.count() > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(shared.holds.count(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a73_no_user_sees_or_ends_what_another_one_holds() {
         let server = Embedded::in_memory().await.unwrap();
         let config = baton::Config::new(&server.connect_string()).unwrap();
@@ -247,14 +277,14 @@ mod tests {
         let options = AgentOptions::new(config);
         let agent = Agent::bind(&folder.path().join("sock"), options).await;
         let shared = agent.unwrap().shared;
-        let (status, held, _open) = ask(&shared, 1001, "POST", "/v1/lock/a").await;
+        let (status, held, _open) = ask(&shared, 1001, "POST", "/v1/lock/a", "").await;
         assert_eq!((status, &held["event"]), (StatusCode::OK, &"held".into()));
         let guard = held["guard"].as_str().unwrap();
         for action in ["renew", "release"] {
             let path = format!("/v1/guard/{guard}/{action}");
-            let (status, other, _) = ask(&shared, 1002, "POST", &path).await;
+            let (status, other, _) = ask(&shared, 1002, "POST", &path, "").await;
             let none = "/v1/guard/00000000000000000000000000000000/renew";
-            let (unknown, _, _) = ask(&shared, 1002, "POST", none).await;
+            let (unknown, _, _) = ask(&shared, 1002, "POST", none, "").await;
             assert_eq!(
                 (status, unknown),
                 (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND)
@@ -262,7 +292,7 @@ mod tests {
             assert_eq!(other["code"], "refused");
         }
         let path = format!("/v1/guard/{guard}/renew");
-        let (status, _, _) = ask(&shared, 1001, "POST", &path).await;
+        let (status, _, _) = ask(&shared, 1001, "POST", &path, "").await;
         assert_eq!(status, StatusCode::OK);
     }
 }

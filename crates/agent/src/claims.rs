@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Owner};
 use crate::error::{ApiError, Code};
 use crate::held::random_id;
 
@@ -27,7 +27,7 @@ type Settling = (Settle, oneshot::Sender<Result<(), ApiError>>);
 /// The claims of callers.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimTable {
-    entries: Mutex<HashMap<String, (u32, mpsc::Sender<Settling>)>>,
+    entries: Mutex<HashMap<String, (Owner, mpsc::Sender<Settling>)>>,
 }
 
 impl ClaimTable {
@@ -39,11 +39,11 @@ impl ClaimTable {
     /// Adds a claim, and returns what is asked of it.
     pub(crate) fn add(
         self: &Arc<Self>,
-        caller: Caller,
+        caller: &Caller,
     ) -> Result<(ClaimEntry, mpsc::Receiver<Settling>), ApiError> {
         let id = random_id()?;
         let (commands, inbox) = mpsc::channel(1);
-        let entry = (caller.uid, commands);
+        let entry = (caller.owner(), commands);
         self.entries.lock().insert(id.clone(), entry);
         let table = Arc::clone(self);
         Ok((ClaimEntry { table, id }, inbox))
@@ -52,7 +52,7 @@ impl ClaimTable {
     /// Settles a claim of this user.
     pub(crate) async fn settle(
         &self,
-        caller: Caller,
+        caller: &Caller,
         id: &str,
         how: Settle,
     ) -> Result<(), ApiError> {
@@ -63,7 +63,9 @@ impl ClaimTable {
         };
         let commands = {
             let entries = self.entries.lock();
-            let entry = entries.get(id).filter(|(uid, _)| *uid == caller.uid);
+            let entry = entries
+                .get(id)
+                .filter(|(owner, _)| *owner == caller.owner());
             entry.map(|(_, commands)| commands.clone())
         };
         let (sender, answer) = oneshot::channel();

@@ -41,7 +41,7 @@ pub(crate) async fn post(
             .with_status(axum::http::StatusCode::NOT_FOUND));
     };
     let request: AddRequest = body::read(body).await?;
-    let client = shared.sessions.client(caller, None)?;
+    let client = shared.sessions.client(&caller, None)?;
     let counter = Counter::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
     let added = counter.add(request.delta).await;
     let added = added.map_err(|error| ApiError::of(&path, &error));
@@ -55,7 +55,7 @@ pub(crate) async fn get(
     rest: Rest,
 ) -> Result<Json<CounterValue>, ApiError> {
     let path = rest.znode_path();
-    let client = shared.sessions.client(caller, None)?;
+    let client = shared.sessions.client(&caller, None)?;
     let counter = Counter::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
     let read = counter.get().await;
     let read = read.map_err(|error| ApiError::of(&path, &error));

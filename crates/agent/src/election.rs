@@ -46,11 +46,15 @@ pub(crate) async fn post(
     }: ZnodeRequest<ElectRequest>,
 ) -> Result<Response, ApiError> {
     let data = data_of(&request.data, request.data_base64.as_deref())?;
-    let client = shared.sessions.client(caller, request.session_timeout_ms)?;
+    let client = shared
+        .sessions
+        .client(&caller, request.session_timeout_ms)?;
     let name = request.name.unwrap_or_else(|| caller.program());
     let election = LeaderElection::new(&client, &path);
     let election = election.map_err(|error| ApiError::of(&path, &error))?;
     Ok(respond(move |events| async move {
+        // Keeps the session open.
+        let _client = client;
         let progress = WaitProgress::new();
         let election = election.name(&name).pid(caller.shown_pid()).data(&data);
         let election = election.progress(&progress);
@@ -68,7 +72,15 @@ pub(crate) async fn post(
         match elected {
             Ok(Some(leadership)) => {
                 let holding = Holding::Term(leadership);
-                hold(shared.held, caller, &shared.boot_id, &path, holding, events).await;
+                hold(
+                    shared.held,
+                    caller.owner(),
+                    &shared.boot_id,
+                    &path,
+                    holding,
+                    events,
+                )
+                .await;
             }
             Ok(None) => {
                 let next = "wait with wait_ms";

@@ -27,14 +27,14 @@ pub(crate) async fn post(
     body: Body,
 ) -> Result<Response, ApiError> {
     match action.as_str() {
-        "release" => Ok(Json(shared.held.release(caller, &id).await?).into_response()),
+        "release" => Ok(Json(shared.held.release(&caller, &id).await?).into_response()),
         "renew" => {
-            let lease_ms = shared.held.renew(caller, &id)?;
+            let lease_ms = shared.held.renew(&caller, &id)?;
             Ok(Json(json!({ "lease_ms": lease_ms })).into_response())
         }
         "txn" => {
             let request: TxnRequest = body::read(body).await?;
-            shared.held.txn(caller, &id, request.writes).await?;
+            shared.held.txn(&caller, &id, request.writes).await?;
             Ok(Json(json!({ "applied": true })).into_response())
         }
         _ => {

@@ -1,6 +1,6 @@
 //! The life of what is held for a caller, from the grant to its end: events of its lease, the end
 //! of its caller, release, guarded writes. Owns the table of guards by id. Shows a caller no
-//! guard of another user.
+//! guard of another owner.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Owner};
 use crate::error::{ApiError, Code};
 use crate::events::Events;
 use crate::lease::Lease;
@@ -120,10 +120,10 @@ struct Entry {
     stage: watch::Receiver<Stage>,
 }
 
-/// Everything that is held for callers, by user and id.
+/// Everything that is held for callers, by owner and id.
 #[derive(Debug, Default)]
 pub(crate) struct HeldTable {
-    users: Mutex<HashMap<u32, HashMap<String, Entry>>>,
+    owners: Mutex<HashMap<Owner, HashMap<String, Entry>>>,
 }
 
 /// An event of something held.
@@ -157,12 +157,12 @@ const NEXT_AFTER_UNKNOWN: &str = "the release is repeated until a server confirm
 impl HeldTable {
     /// Number of guards.
     pub(crate) fn count(&self) -> usize {
-        self.users.lock().values().map(HashMap::len).sum()
+        self.owners.lock().values().map(HashMap::len).sum()
     }
 
-    fn add(&self, caller: Caller, id: &str, entry: Entry) -> Result<(), ApiError> {
-        let mut users = self.users.lock();
-        let entries = users.entry(caller.uid).or_default();
+    fn add(&self, owner: Owner, id: &str, entry: Entry) -> Result<(), ApiError> {
+        let mut owners = self.owners.lock();
+        let entries = owners.entry(owner).or_default();
         if entries.len() >= MAX_OF_USER {
             let cause = format!("this user holds {MAX_OF_USER} guards, the most that one may");
             return Err(
@@ -174,15 +174,15 @@ impl HeldTable {
         Ok(())
     }
 
-    /// Returns what `find` takes from a guard of this user.
+    /// Returns what `find` takes from a guard of this caller.
     fn of<T>(
         &self,
-        caller: Caller,
+        caller: &Caller,
         id: &str,
         find: impl FnOnce(&Entry) -> T,
     ) -> Result<T, ApiError> {
-        let users = self.users.lock();
-        let entry = users.get(&caller.uid).and_then(|it| it.get(id));
+        let owners = self.owners.lock();
+        let entry = owners.get(&caller.owner()).and_then(|it| it.get(id));
         entry.map(find).ok_or_else(|| {
             let cause = "unknown to this agent: it was released or lost, or is another user's";
             ApiError::refused(format!("guard {id}"), cause, "acquire the lock again")
@@ -193,7 +193,7 @@ impl HeldTable {
     /// Releases a guard, and waits until a server has confirmed it.
     pub(crate) async fn release(
         &self,
-        caller: Caller,
+        caller: &Caller,
         id: &str,
     ) -> Result<HeldEvent<'static>, ApiError> {
         let (commands, mut stage) =
@@ -215,7 +215,7 @@ impl HeldTable {
     }
 
     /// The milliseconds left of a guard's lease, for a caller that counts from its own request.
-    pub(crate) fn renew(&self, caller: Caller, id: &str) -> Result<u64, ApiError> {
+    pub(crate) fn renew(&self, caller: &Caller, id: &str) -> Result<u64, ApiError> {
         let (status, path) = self.of(caller, id, |it| (it.status.clone(), it.path.clone()))?;
         if let Err(reason) = status.check() {
             return Err(ApiError::new(
@@ -231,7 +231,7 @@ impl HeldTable {
     /// Applies a guarded write.
     pub(crate) async fn txn(
         &self,
-        caller: Caller,
+        caller: &Caller,
         id: &str,
         writes: Vec<Write>,
     ) -> Result<(), ApiError> {
@@ -247,11 +247,11 @@ impl HeldTable {
     }
 }
 
-/// Holds `holding` for a caller until it is released or lost or the caller goes, with an event for
+/// Holds `holding` for its owner until it is released or lost or the caller goes, with an event for
 /// each step.
 pub(crate) async fn hold(
     table: Arc<HeldTable>,
-    caller: Caller,
+    owner: Owner,
     boot_id: &str,
     path: &str,
     holding: Holding,
@@ -270,12 +270,12 @@ pub(crate) async fn hold(
         commands,
         stage: stage_of_entry,
     };
-    if let Err(error) = table.add(caller, &id, entry) {
+    if let Err(error) = table.add(owner.clone(), &id, entry) {
         return events.refuse(error);
     }
     let _entry = EntryGuard {
         table: &table,
-        uid: caller.uid,
+        owner,
         id: &id,
     };
     let term = match &holding {
@@ -357,15 +357,18 @@ pub(crate) async fn hold(
 /// Takes an entry out of the table at its end.
 struct EntryGuard<'a> {
     table: &'a HeldTable,
-    uid: u32,
+    owner: Owner,
     id: &'a str,
 }
 
 impl Drop for EntryGuard<'_> {
     fn drop(&mut self) {
-        let mut users = self.table.users.lock();
-        if let Some(entries) = users.get_mut(&self.uid) {
+        let mut owners = self.table.owners.lock();
+        if let Some(entries) = owners.get_mut(&self.owner) {
             entries.remove(self.id);
+            if entries.is_empty() {
+                owners.remove(&self.owner);
+            }
         }
     }
 }

@@ -62,20 +62,22 @@ pub(crate) async fn post(
     if let Some(token) = request.token {
         shared
             .holds
-            .ask(caller, &path, token, HoldCommand::Renew(ttl))?;
+            .ask(&caller, &path, token, HoldCommand::Renew(ttl))?;
         return Ok(Json(held(token)));
     }
-    shared.holds.has_room(caller, &path)?;
-    let client = shared.sessions.client(caller, request.lock.timeout_ms())?;
+    shared.holds.has_room(&caller, &path)?;
+    let client = shared.sessions.client(&caller, request.lock.timeout_ms())?;
     let progress = WaitProgress::new();
-    let acquired = acquire(&client, &path, &request.lock, caller, &progress).await;
+    let acquired = acquire(&client, &path, &request.lock, &caller, &progress).await;
     shared.sessions.note(acquired.as_ref().err());
     let guard = acquired?;
     let token = guard.token();
     let holds = Arc::clone(&shared.holds);
-    let mut inbox = holds.add(caller, &path, token, guard.status());
+    let mut inbox = holds.add(&caller, &path, token, guard.status());
     let held_path = path.clone();
     tokio::spawn(async move {
+        // Keeps the session open.
+        let _client = client;
         let mut until = Instant::now() + ttl;
         let mut asker = None;
         loop {
@@ -93,7 +95,7 @@ pub(crate) async fn post(
                 () = tokio::time::sleep_until(until) => break,
             }
         }
-        holds.remove(caller, &held_path, token);
+        holds.remove(&caller, &held_path, token);
         let released = guard.release().confirmed().await;
         if let Some(asker) = asker {
             // The asker may have gone.
@@ -125,7 +127,7 @@ pub(crate) async fn delete(
     let path = rest.znode_path();
     let (sender, answer) = oneshot::channel();
     let command = HoldCommand::Release(sender);
-    shared.holds.ask(caller, &path, query.token, command)?;
+    shared.holds.ask(&caller, &path, query.token, command)?;
     match answer.await {
         Ok(true) => Ok(Json(Released { released: true })),
         _ => {

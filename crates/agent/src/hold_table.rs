@@ -1,4 +1,4 @@
-//! The locks that outlive their requests, by user and path. Owns the bound on them.
+//! The locks that outlive their requests, by owner and path. Owns the bound on them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use baton::guard::GuardStatus;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Owner};
 use crate::error::{ApiError, Code};
 
 /// Locks of one user that outlive their requests.
@@ -30,19 +30,19 @@ struct Entry {
 /// The locks that outlive their requests.
 #[derive(Debug, Default)]
 pub(crate) struct HoldTable {
-    users: Mutex<HashMap<u32, HashMap<String, Entry>>>,
+    owners: Mutex<HashMap<Owner, HashMap<String, Entry>>>,
 }
 
 impl HoldTable {
     /// Number of such locks.
     pub(crate) fn count(&self) -> usize {
-        self.users.lock().values().map(HashMap::len).sum()
+        self.owners.lock().values().map(HashMap::len).sum()
     }
 
     /// Checks that this user may hold one more.
-    pub(crate) fn has_room(&self, caller: Caller, path: &str) -> Result<(), ApiError> {
-        let users = self.users.lock();
-        if users.get(&caller.uid).map_or(0, HashMap::len) < MAX_OF_USER {
+    pub(crate) fn has_room(&self, caller: &Caller, path: &str) -> Result<(), ApiError> {
+        let owners = self.owners.lock();
+        if owners.get(&caller.owner()).map_or(0, HashMap::len) < MAX_OF_USER {
             return Ok(());
         }
         let cause = format!("this user holds {MAX_OF_USER} locks like this, the most that one may");
@@ -53,7 +53,7 @@ impl HoldTable {
     /// Adds a lock, and returns the commands to the task that holds it.
     pub(crate) fn add(
         &self,
-        caller: Caller,
+        caller: &Caller,
         path: &str,
         token: u64,
         status: GuardStatus,
@@ -64,32 +64,36 @@ impl HoldTable {
             status,
             commands,
         };
-        let mut users = self.users.lock();
-        let entries = users.entry(caller.uid).or_default();
+        let mut owners = self.owners.lock();
+        let entries = owners.entry(caller.owner()).or_default();
         entries.insert(path.to_owned(), entry);
         inbox
     }
 
     /// Removes the lock with this token. A later one at the path stays.
-    pub(crate) fn remove(&self, caller: Caller, path: &str, token: u64) {
-        let mut users = self.users.lock();
-        if let Some(entries) = users.get_mut(&caller.uid)
+    pub(crate) fn remove(&self, caller: &Caller, path: &str, token: u64) {
+        let mut owners = self.owners.lock();
+        let owner = caller.owner();
+        if let Some(entries) = owners.get_mut(&owner)
             && entries.get(path).is_some_and(|it| it.token == token)
         {
             entries.remove(path);
+            if entries.is_empty() {
+                owners.remove(&owner);
+            }
         }
     }
 
     /// Sends a command to the task that holds the lock with this token.
     pub(crate) fn ask(
         &self,
-        caller: Caller,
+        caller: &Caller,
         path: &str,
         token: u64,
         command: HoldCommand,
     ) -> Result<(), ApiError> {
-        let users = self.users.lock();
-        let entry = users.get(&caller.uid).and_then(|it| it.get(path));
+        let owners = self.owners.lock();
+        let entry = owners.get(&caller.owner()).and_then(|it| it.get(path));
         let is_asked = entry
             .filter(|it| it.token == token && it.status.check().is_ok())
             .is_some_and(|it| it.commands.send(command).is_ok());

@@ -3,13 +3,14 @@
 //! it or dies, the kernel closes the socket and the agent releases the lock at once.
 //!
 //! Owns the interface (`docs/internals/agent.md`) and the sessions behind it. Never extends a lease
-//! beyond what its own guard shows, and never shows one user what another holds.
+//! beyond what its own guard shows, and never shows one owner what another holds.
 //!
 //! A module uses only those below it:
 //!
 //! | module | owns |
 //! |---|---|
 //! | `agent` | the listening socket, the bound on connections, the stop |
+//! | `interface` | the same routes for callers whom another program admits |
 //! | `routes` | which handler answers which path, and the fields of each request |
 //! | `hold`, `election` | the handlers of locks that outlive their request, and of leadership |
 //! | `lock`, `guard`, `queue`, `member`, `counter`, `listing`, `health` | the other handlers |
@@ -17,8 +18,8 @@
 //! | `state` | what the handlers share |
 //! | `hold_table`, `claims` | locks that outlive their request; claims on items of work queues |
 //! | `held` | what is held for callers: the life of one guard, from grant to release |
-//! | `sessions` | the sessions of each user |
-//! | `caller` | the user behind a connection |
+//! | `sessions` | the sessions of each owner |
+//! | `caller` | the caller behind a connection, and what it owns |
 //! | `events` | a response of JSON lines |
 //! | `body` | the JSON of a request, and the limits on it |
 //! | `error` | refusals: thing, cause, next step, HTTP status |
@@ -42,6 +43,7 @@ mod health;
 mod held;
 mod hold;
 mod hold_table;
+mod interface;
 mod lease;
 mod listing;
 mod lock;
@@ -54,5 +56,7 @@ mod state;
 mod waiting;
 
 pub use agent::{Agent, AgentOptions, StartError};
+pub use caller::Caller;
+pub use interface::{Interface, refusal};
 #[cfg(feature = "testing")]
 pub use routes::parse_bodies;

@@ -41,8 +41,8 @@ pub(crate) async fn locks(
     Params(query): Params<LockQuery>,
 ) -> Result<Response, ApiError> {
     match (query.path, query.prefix) {
-        (Some(path), None) => Ok(Json(read(&shared, caller, &path).await?).into_response()),
-        (None, Some(prefix)) => Ok(Json(below(&shared, caller, &prefix).await?).into_response()),
+        (Some(path), None) => Ok(Json(read(&shared, &caller, &path).await?).into_response()),
+        (None, Some(prefix)) => Ok(Json(below(&shared, &caller, &prefix).await?).into_response()),
         _ => {
             let next = "send ?path=PATH for one lock, or ?prefix=PATH for all below";
             let cause = "it has to name either a path or a prefix";
@@ -52,7 +52,7 @@ pub(crate) async fn locks(
 }
 
 /// Reads the locks below a node, as far as this user may read the tree.
-async fn below(shared: &Shared, caller: Caller, prefix: &str) -> Result<LockList, ApiError> {
+async fn below(shared: &Shared, caller: &Caller, prefix: &str) -> Result<LockList, ApiError> {
     let client = shared.sessions.client(caller, None)?;
     let opened = client.session().await;
     let opened = opened.map_err(|error| ApiError::unavailable(prefix, &error));
@@ -124,7 +124,7 @@ pub(crate) async fn token(
     };
     let (path, number) = rest.split_action().ok_or_else(unread)?;
     let number: u64 = number.parse().map_err(|_| unread())?;
-    let snapshot = read(&shared, caller, &path).await?;
+    let snapshot = read(&shared, &caller, &path).await?;
     let newest = snapshot.holders.iter().filter_map(|it| it.token).max();
     Ok(Json(TokenState {
         current: newest == Some(number),
@@ -132,7 +132,7 @@ pub(crate) async fn token(
     }))
 }
 
-async fn read(shared: &Shared, caller: Caller, path: &str) -> Result<LockSnapshot, ApiError> {
+async fn read(shared: &Shared, caller: &Caller, path: &str) -> Result<LockSnapshot, ApiError> {
     let client = shared.sessions.client(caller, None)?;
     let read = Inspector::new(&client).lock(path).await;
     let read = read.map_err(|error| match &error {

@@ -68,11 +68,13 @@ pub(crate) async fn post(
         params: request,
     }: ZnodeRequest<LockRequest>,
 ) -> Result<Response, ApiError> {
-    let client = shared.sessions.client(caller, request.session_timeout_ms)?;
+    let client = shared
+        .sessions
+        .client(&caller, request.session_timeout_ms)?;
     Ok(respond(move |events| async move {
         let progress = WaitProgress::new();
         // Boxed so that the future of a lock that is held stays small.
-        let acquiring = Box::pin(acquire(&client, &path, &request, caller, &progress));
+        let acquiring = Box::pin(acquire(&client, &path, &request, &caller, &progress));
         let Some(granted) = waiting(acquiring, request.wait_ms, &progress, &events).await else {
             return;
         };
@@ -80,7 +82,15 @@ pub(crate) async fn post(
         match granted {
             Ok(guard) => {
                 let holding = Holding::Lock(guard);
-                hold(shared.held, caller, &shared.boot_id, &path, holding, events).await;
+                hold(
+                    shared.held,
+                    caller.owner(),
+                    &shared.boot_id,
+                    &path,
+                    holding,
+                    events,
+                )
+                .await;
             }
             Err(error) => events.refuse(error),
         }
@@ -93,7 +103,7 @@ pub(crate) async fn acquire(
     client: &Client,
     path: &str,
     request: &LockRequest,
-    caller: Caller,
+    caller: &Caller,
     progress: &WaitProgress,
 ) -> Result<Guard, ApiError> {
     let name = request.name.clone().unwrap_or_else(|| caller.program());

@@ -45,9 +45,13 @@ pub(crate) async fn post(
     }: ZnodeRequest<JoinRequest>,
 ) -> Result<Response, ApiError> {
     let data = data_of(&request.data, request.data_base64.as_deref())?;
-    let client = shared.sessions.client(caller, request.session_timeout_ms)?;
+    let client = shared
+        .sessions
+        .client(&caller, request.session_timeout_ms)?;
     let group = Membership::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
     Ok(respond(move |events| async move {
+        // Keeps the session open.
+        let _client = client;
         let joined = match group.join(&request.id, &data) {
             Ok(joined) => joined,
             Err(error) => return events.refuse(ApiError::of(&path, &error)),
@@ -83,9 +87,11 @@ pub(crate) async fn get(
     rest: Rest,
 ) -> Result<Response, ApiError> {
     let path = rest.znode_path();
-    let client = shared.sessions.client(caller, None)?;
+    let client = shared.sessions.client(&caller, None)?;
     let group = Membership::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
     Ok(respond(move |events| async move {
+        // Keeps the session open.
+        let _client = client;
         let mut updates = match group.updates() {
             Ok(updates) => updates,
             Err(error) => return events.refuse(ApiError::of(&path, &error)),

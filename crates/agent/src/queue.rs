@@ -127,11 +127,11 @@ pub(crate) async fn post(
     let done = Json(json!({ "done": true })).into_response();
     let claims = &shared.claims;
     match action {
-        "put" => put(&shared, caller, &path, body::read(body).await?).await,
+        "put" => put(&shared, &caller, &path, body::read(body).await?).await,
         "take" => take(shared, caller, path, body::read(body).await?).await,
         "ack" => {
             let request: SettleRequest = body::read(body).await?;
-            claims.settle(caller, &request.claim, Settle::Ack).await?;
+            claims.settle(&caller, &request.claim, Settle::Ack).await?;
             Ok(done)
         }
         "nack" => {
@@ -140,13 +140,13 @@ pub(crate) async fn post(
                 reason: request.reason,
                 delay: request.delay_ms.map(Duration::from_millis),
             };
-            claims.settle(caller, &request.claim, how).await?;
+            claims.settle(&caller, &request.claim, how).await?;
             Ok(done)
         }
         "extend" => {
             let request: SettleRequest = body::read(body).await?;
             claims
-                .settle(caller, &request.claim, Settle::Extend)
+                .settle(&caller, &request.claim, Settle::Extend)
                 .await?;
             Ok(done)
         }
@@ -156,7 +156,7 @@ pub(crate) async fn post(
 
 async fn put(
     shared: &Shared,
-    caller: Caller,
+    caller: &Caller,
     path: &str,
     request: PutRequest,
 ) -> Result<Response, ApiError> {
@@ -187,7 +187,9 @@ async fn take(
     path: String,
     request: TakeRequest,
 ) -> Result<Response, ApiError> {
-    let client = shared.sessions.client(caller, request.session_timeout_ms)?;
+    let client = shared
+        .sessions
+        .client(&caller, request.session_timeout_ms)?;
     let queue = WorkQueue::new(&client, &path);
     let mut queue = queue.map_err(|error| ApiError::of(&path, &error))?;
     queue = queue.name(&request.name.unwrap_or_else(|| caller.program()));
@@ -196,6 +198,8 @@ async fn take(
         queue = queue.visibility(Duration::from_millis(visibility));
     }
     Ok(respond(move |events| async move {
+        // Keeps the session open.
+        let _client = client;
         let taking = within(
             request.wait_ms,
             || queue.take(),
@@ -209,7 +213,7 @@ async fn take(
         };
         shared.sessions.note(taken.as_ref().err());
         match taken {
-            Ok(Some(claim)) => own(&shared, caller, claim, events).await,
+            Ok(Some(claim)) => own(&shared, &caller, claim, events).await,
             Ok(None) => {
                 let next = "wait with wait_ms, or put an item";
                 events.refuse(ApiError::new(
@@ -226,7 +230,7 @@ async fn take(
 }
 
 /// Owns a claim for a caller until it is settled or lost or the caller goes.
-async fn own(shared: &Shared, caller: Caller, claim: Claim, events: Events) {
+async fn own(shared: &Shared, caller: &Caller, claim: Claim, events: Events) {
     let (entry, mut inbox) = match shared.claims.add(caller) {
         Ok(added) => added,
         Err(error) => return events.refuse(error),

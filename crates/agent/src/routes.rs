@@ -2,7 +2,7 @@
 //! router and the OpenAPI document are both made of the one table.
 
 use axum::http::StatusCode;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use axum::{Json, Router};
 use serde_json::Value;
 
@@ -148,15 +148,24 @@ const ROUTES: [Route; 12] = [
     },
 ];
 
-/// The interface. Each request needs its [`Caller`](crate::caller::Caller) as an extension.
+/// The interface. Each request needs its [`Caller`](crate::Caller) as an extension.
 pub(crate) fn router(shared: Shared) -> Router {
-    let router = ROUTES.iter().fold(Router::new(), |router, route| {
+    routed(|_| true).fallback(unknown).with_state(shared)
+}
+
+/// The interface without what is not below `/v1/`, to be merged with other routes.
+pub(crate) fn below_v1(shared: Shared) -> Router {
+    routed(|pattern| pattern.starts_with("/v1/"))
+        .route("/v1/{*rest}", any(unknown))
+        .with_state(shared)
+}
+
+fn routed(is_wanted: fn(&str) -> bool) -> Router<Shared> {
+    let routes = ROUTES.iter().filter(|route| is_wanted(route.pattern));
+    let router = routes.fold(Router::new(), |router, route| {
         router.route(route.pattern, (route.handlers)())
     });
-    router
-        .fallback(unknown)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(shared)
+    router.method_not_allowed_fallback(wrong_method)
 }
 
 /// Reads bytes as the body of each request, for a fuzzer.

@@ -1,24 +1,45 @@
-//! The sessions of each user: one for each session timeout that the user's programs ask for, shared
-//! by all of them, opened when it is first needed.
+//! The sessions of each owner: one for each session timeout that its programs ask for, shared by
+//! all of them, opened when it is first needed and closed when nobody has used it for a minute.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use baton::{Client, Config};
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Owner};
 use crate::error::ApiError;
 
-/// Different session timeouts that one user may have at a time.
+/// Different session timeouts that one owner may have at a time.
 const MAX_TIMEOUTS: usize = 8;
+/// Sessions of all owners.
+const MAX_SESSIONS: usize = 1_000;
+/// Time after which a session that nobody uses is closed.
+const LINGER: Duration = Duration::from_secs(60);
+/// Longest time for a session to close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
-/// The sessions of all users.
+type Key = (Owner, Duration);
+
+/// A client of an owner. As long as it lives, its session is not closed for being unused.
+pub(crate) type UsedClient = Arc<Client>;
+
+#[derive(Debug)]
+struct Entry {
+    client: UsedClient,
+    used: Instant,
+}
+
+/// The sessions of all owners.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     config: Config,
     default_timeout: Duration,
-    clients: Mutex<BTreeMap<(u32, Duration), Client>>,
+    linger: Duration,
+    clients: Mutex<BTreeMap<Key, Entry>>,
     unavailable_since: Mutex<Option<Instant>>,
 }
 
@@ -27,37 +48,77 @@ impl Sessions {
         Self {
             config,
             default_timeout,
+            linger: LINGER,
             clients: Mutex::new(BTreeMap::new()),
             unavailable_since: Mutex::new(None),
         }
     }
 
-    /// The client of this user with that session timeout.
+    /// The client of this caller with that session timeout. What holds something in its session
+    /// keeps it.
     pub(crate) fn client(
-        &self,
-        caller: Caller,
+        self: &Arc<Self>,
+        caller: &Caller,
         timeout_ms: Option<u64>,
-    ) -> Result<Client, ApiError> {
+    ) -> Result<UsedClient, ApiError> {
         let timeout = timeout_ms.map_or(self.default_timeout, Duration::from_millis);
         if timeout.is_zero() {
-            let cause = "a session of no time ends as it begins".to_owned();
+            let cause = "a session of no time ends as it begins";
             let next = "leave session_timeout_ms out, or name milliseconds";
             return Err(ApiError::refused("session_timeout_ms", cause, next));
         }
+        let key = (caller.owner(), timeout);
         let mut clients = self.clients.lock();
-        if let Some(client) = clients.get(&(caller.uid, timeout)) {
-            return Ok(client.clone());
+        if let Some(entry) = clients.get_mut(&key) {
+            entry.used = Instant::now();
+            return Ok(Arc::clone(&entry.client));
         }
-        let of_user = clients.range((caller.uid, Duration::ZERO)..=(caller.uid, Duration::MAX));
-        if of_user.count() >= MAX_TIMEOUTS {
+        let all = (key.0.clone(), Duration::ZERO)..=(key.0.clone(), Duration::MAX);
+        if clients.range(all).count() >= MAX_TIMEOUTS {
             let cause = format!("this user has {MAX_TIMEOUTS} different session timeouts already");
             let next = "leave session_timeout_ms out, or use one of them";
             return Err(ApiError::refused("session_timeout_ms", cause, next)
-                .with_status(axum::http::StatusCode::TOO_MANY_REQUESTS));
+                .with_status(StatusCode::TOO_MANY_REQUESTS));
         }
-        let client = Client::lazy(self.config.clone().session_timeout(timeout));
-        clients.insert((caller.uid, timeout), client.clone());
+        if clients.len() >= MAX_SESSIONS {
+            let cause =
+                format!("there are {MAX_SESSIONS} sessions of callers, the most there may be");
+            let next = "ask again in a minute, when unused ones are closed";
+            return Err(ApiError::refused("the session", cause, next)
+                .with_status(StatusCode::SERVICE_UNAVAILABLE));
+        }
+        let config = caller.settings(self.config.clone());
+        let client = Arc::new(Client::lazy(config.session_timeout(timeout)));
+        let entry = Entry {
+            client: Arc::clone(&client),
+            used: Instant::now(),
+        };
+        clients.insert(key.clone(), entry);
+        tokio::spawn(close_unused(Arc::downgrade(self), key));
         Ok(client)
+    }
+
+    /// Takes a session out that nobody has used for a while; `Err`: how long to wait.
+    fn take_unused(&self, key: &Key) -> Result<Option<UsedClient>, Duration> {
+        let mut clients = self.clients.lock();
+        let Some(entry) = clients.get_mut(key) else {
+            return Ok(None);
+        };
+        if Arc::strong_count(&entry.client) > 1 {
+            entry.used = Instant::now();
+            return Err(self.linger);
+        }
+        match self.linger.saturating_sub(entry.used.elapsed()) {
+            Duration::ZERO => Ok(clients.remove(key).map(|entry| entry.client)),
+            left => Err(left),
+        }
+    }
+
+    /// The same, with sessions that are closed after another time.
+    #[cfg(test)]
+    pub(crate) fn lingering(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
     }
 
     /// Notes whether the servers could be reached, for [`Sessions::unavailable_for`].
@@ -84,10 +145,32 @@ impl Sessions {
         self.clients.lock().len()
     }
 
-    /// Takes all clients, for the stop.
-    pub(crate) fn take(&self) -> Vec<Client> {
-        std::mem::take(&mut *self.clients.lock())
-            .into_values()
-            .collect()
+    /// Closes all sessions.
+    pub(crate) async fn close(&self) {
+        let clients = std::mem::take(&mut *self.clients.lock());
+        let mut closing = JoinSet::new();
+        for entry in clients.into_values() {
+            closing.spawn(close(entry.client));
+        }
+        closing.join_all().await;
+    }
+}
+
+/// Closes this session once nobody has used it for a while.
+async fn close_unused(sessions: Weak<Sessions>, key: Key) {
+    while let Some(sessions) = sessions.upgrade() {
+        let left = match sessions.take_unused(&key) {
+            Ok(Some(unused)) => return close(unused).await,
+            Ok(None) => return,
+            Err(left) => left,
+        };
+        drop(sessions);
+        tokio::time::sleep(left).await;
+    }
+}
+
+async fn close(client: UsedClient) {
+    if let Err(error) = client.close_timeout(CLOSE_LIMIT).await {
+        tracing::warn!(%error, "a session was not closed; its locks last until it expires");
     }
 }

@@ -1,13 +1,17 @@
-//! The state of an agent, which its handlers share.
+//! The state of the interface, which its handlers share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use baton::Config;
+
+use crate::boot_clock;
 use crate::claims::ClaimTable;
 use crate::held::HeldTable;
 use crate::hold_table::HoldTable;
 use crate::sessions::Sessions;
 
-/// The state of an agent. Cheap to clone.
+/// The state of the interface. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) boot_id: Arc<str>,
@@ -15,4 +19,16 @@ pub(crate) struct Shared {
     pub(crate) held: Arc<HeldTable>,
     pub(crate) claims: Arc<ClaimTable>,
     pub(crate) holds: Arc<HoldTable>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, session_timeout: Duration) -> Self {
+        Self {
+            boot_id: boot_clock::boot_id().into(),
+            sessions: Arc::new(Sessions::new(config, session_timeout)),
+            held: Arc::default(),
+            claims: Arc::default(),
+            holds: Arc::default(),
+        }
+    }
 }

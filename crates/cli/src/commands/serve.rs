@@ -2,12 +2,15 @@
 //!
 //! It listens on `baton.sock` in its data folder besides the addresses that are set, so that local
 //! commands with the same folder meet it (see `local`). The first line on standard output means
-//! that it answers. What its HTTP shows of the tree is `page`, how many files it may open
-//! `open_files`, how it begins where a command starts it on demand `detached`.
+//! that it answers. What its HTTP shows of the tree is `page`, what its HTTP lets callers hold
+//! `locks`, how many files it may open `open_files`, how it begins where a command starts it on
+//! demand `detached`.
 
 mod detached;
+mod locks;
 mod open_files;
 mod page;
+mod pages;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +26,7 @@ use rustix::process::{
 };
 use tokio::signal::unix::{self, SignalKind, signal};
 
-use self::page::Page;
+use self::pages::Pages;
 use crate::build::BUILD;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -147,7 +150,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         drop(shown);
         let has_http = !server.http_addrs().is_empty() || !server.https_addrs().is_empty();
         let id = settings.target().options.server_id.into();
-        let page = has_http.then(|| Page::add_to(&server, id)).transpose()?;
+        let pages = has_http.then(|| Pages::add_to(&server, id)).transpose()?;
         let plain = server.local_addrs().iter().map(ToString::to_string);
         let secure = server.secure_addrs().iter();
         let bound = plain.chain(secure.map(|address| format!("tls://{address}")));
@@ -194,8 +197,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let cause = ended.map_or_else(|| "idleness".to_owned(), signals::name);
         tracing::info!("stopping, because of {cause}");
         service_manager::is_stopping();
-        if let Some(page) = page {
-            page.close().await;
+        if let Some(pages) = pages {
+            pages.close().await;
         }
         server
             .shutdown()

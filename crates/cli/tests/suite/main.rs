@@ -28,6 +28,7 @@ mod elect_http;
 mod groups;
 mod health;
 mod help;
+mod http_locks;
 mod identities;
 mod import;
 mod local;

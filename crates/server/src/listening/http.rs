@@ -3,17 +3,18 @@
 //! Owns what one caller can take: connections, bytes of a head, time of a request and of a
 //! connection. Knows nothing of what is answered.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
@@ -24,6 +25,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -41,6 +43,15 @@ const MAX_REQUESTS: usize = 32;
 /// Connections at a time. More than requests, so that there is always one that asks for nothing,
 /// whose place a new one takes.
 const MAX_CONNECTIONS: usize = MAX_REQUESTS + 16;
+/// Answers at a time that last as long as their callers want, and those of one address.
+const MAX_LASTING: usize = 4_096;
+const MAX_LASTING_OF_ADDRESS: usize = 1_024;
+/// Duration of an answer that lasts as long as its caller wants.
+const LASTING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Time after which a caller whose machine acknowledges nothing has gone.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+/// Pause before a silent caller's machine is asked for a sign of life, and between two questions.
+const PROBE_PAUSE: Duration = Duration::from_secs(5);
 /// Bytes of an answer that are handed out at a time.
 const PART_BYTES: usize = 64 << 10;
 /// Bytes of a request's head.
@@ -112,6 +123,7 @@ impl Deadline {
 pub struct LongAnswer {
     answer: Deadline,
     connection: Deadline,
+    place: Option<Weak<Place>>,
 }
 
 impl LongAnswer {
@@ -119,6 +131,60 @@ impl LongAnswer {
     pub fn may_last(&self, limit: Duration) {
         self.answer.put_off(limit);
         self.connection.put_off(limit);
+    }
+
+    /// From now on the answer may last as long as its caller wants. It has a place among such
+    /// answers instead of one among the others. `false`: there is none left.
+    #[must_use]
+    pub fn may_last_on(&self) -> bool {
+        let place = self.place.as_ref().and_then(Weak::upgrade);
+        let is_placed = place.is_some_and(|place| place.make_lasting());
+        if is_placed {
+            self.may_last(LASTING);
+        }
+        is_placed
+    }
+}
+
+/// The places of answers that last as long as their callers want.
+#[derive(Debug, Default)]
+struct LastingPlaces {
+    taken: Mutex<(usize, HashMap<IpAddr, usize>)>,
+}
+
+impl LastingPlaces {
+    fn take(self: &Arc<Self>, address: IpAddr) -> Option<LastingPlace> {
+        let mut taken = self.taken.lock();
+        let (all, by_address) = &mut *taken;
+        let of_address = by_address.get(&address).copied().unwrap_or(0);
+        if *all >= MAX_LASTING || of_address >= MAX_LASTING_OF_ADDRESS {
+            return None;
+        }
+        *all += 1;
+        by_address.insert(address, of_address + 1);
+        Some(LastingPlace {
+            places: Arc::clone(self),
+            address,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct LastingPlace {
+    places: Arc<LastingPlaces>,
+    address: IpAddr,
+}
+
+impl Drop for LastingPlace {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.0 -= 1;
+        if let Some(of_address) = taken.1.get_mut(&self.address) {
+            *of_address -= 1;
+            if *of_address == 0 {
+                taken.1.remove(&self.address);
+            }
+        }
     }
 }
 
@@ -144,17 +210,21 @@ pub async fn serve_tls(router: Router, listener: TcpListener, tls: Arc<ServerTls
 
 async fn accept(router: Router, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let router = router.layer(middleware::from_fn(in_time));
-    let places = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let places = Places {
+        short: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        lasting: Arc::default(),
+    };
     let mut connections = Connections::default();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let peer = crate::listening::listener::canonical(peer);
-                let asks = Arc::new(AtomicUsize::new(0));
-                let place = (Arc::clone(&places), Arc::clone(&asks));
+                end_when_silent(&stream);
+                let asks = Arc::new(Asks::default());
+                let places = (places.clone(), Arc::clone(&asks), peer.ip());
                 let router = router
                     .clone()
-                    .layer(middleware::from_fn_with_state(place, in_its_place))
+                    .layer(middleware::from_fn_with_state(places, in_its_place))
                     .layer(Extension(peer));
                 match &tls {
                     Some(tls) => {
@@ -173,6 +243,26 @@ async fn accept(router: Router, listener: TcpListener, tls: Option<Arc<ServerTls
     }
 }
 
+/// Ends a connection whose other end has vanished, by the kernel's timers. Where they cannot be
+/// set, it ends by its own deadline, or when its peer's machine refuses what is sent.
+fn end_when_silent(stream: &TcpStream) {
+    let _ = sockopt::set_tcp_user_timeout(stream, millis(SILENCE_LIMIT));
+    let _ = sockopt::set_tcp_keepidle(stream, PROBE_PAUSE);
+    let _ = sockopt::set_tcp_keepintvl(stream, PROBE_PAUSE);
+    let _ = sockopt::set_socket_keepalive(stream, true);
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// Requests of one connection that have a place.
+#[derive(Debug, Default)]
+struct Asks {
+    all: AtomicUsize,
+    lasting: AtomicUsize,
+}
+
 /// The open connections, in the order in which they came.
 #[derive(Debug, Default)]
 struct Connections {
@@ -183,21 +273,27 @@ struct Connections {
 #[derive(Debug)]
 struct Open {
     address: IpAddr,
-    /// Requests of it that have a place.
-    asks: Arc<AtomicUsize>,
+    asks: Arc<Asks>,
     task: AbortHandle,
+}
+
+impl Open {
+    /// Whether its answer lasts as long as its caller wants: it has a bound of its own.
+    fn lasts(&self) -> bool {
+        self.asks.lasting.load(Relaxed) > 0
+    }
 }
 
 impl Connections {
     fn add(
         &mut self,
         address: IpAddr,
-        asks: Arc<AtomicUsize>,
+        asks: Arc<Asks>,
         life: impl Future<Output = ()> + Send + 'static,
     ) {
         while self.tasks.try_join_next().is_some() {}
         self.open.retain(|open| !open.task.is_finished());
-        if self.open.len() >= MAX_CONNECTIONS
+        if self.open.iter().filter(|open| !open.lasts()).count() >= MAX_CONNECTIONS
             && let Some(place) = self.idlest()
         {
             self.open.remove(place).task.abort();
@@ -212,9 +308,10 @@ impl Connections {
 
     /// The oldest connection that asks for nothing, of the address that has most connections.
     fn idlest(&self) -> Option<usize> {
-        let of = |address: IpAddr| self.open.iter().filter(move |open| open.address == address);
+        let short = || self.open.iter().filter(|open| !open.lasts());
+        let of = |address: IpAddr| short().filter(move |open| open.address == address);
         let idle = self.open.iter().enumerate();
-        let idle = idle.filter(|(_, open)| open.asks.load(Relaxed) == 0);
+        let idle = idle.filter(|(_, open)| open.asks.all.load(Relaxed) == 0);
         let oldest = idle.min_by_key(|(place, open)| {
             let fewer = MAX_CONNECTIONS.saturating_sub(of(open.address).count());
             (fewer, *place)
@@ -275,10 +372,12 @@ where
 async fn in_time(mut request: Request, next: Next) -> Result<Response, Infallible> {
     let answer = Deadline::after(ANSWER_TIMEOUT);
     if let Some(connection) = request.extensions().get::<Deadline>().cloned() {
-        let answer = answer.clone();
-        request
-            .extensions_mut()
-            .insert(LongAnswer { answer, connection });
+        let long = LongAnswer {
+            answer: answer.clone(),
+            connection,
+            place: request.extensions().get::<Weak<Place>>().cloned(),
+        };
+        request.extensions_mut().insert(long);
     }
     tokio::select! {
         answered = next.run(request) => Ok(answered),
@@ -292,14 +391,14 @@ async fn in_time(mut request: Request, next: Next) -> Result<Response, Infallibl
 
 /// Gives a request its place until its answer has been handed to the socket. Probes need none.
 async fn in_its_place(
-    State((places, asks)): State<(Arc<Semaphore>, Arc<AtomicUsize>)>,
-    request: Request,
+    State((places, asks, address)): State<(Places, Arc<Asks>, IpAddr)>,
+    mut request: Request,
     next: Next,
 ) -> Response {
     if PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    let Ok(place) = places.try_acquire_owned() else {
+    let Ok(short) = places.short.try_acquire_owned() else {
         return (
             StatusCode::SERVICE_UNAVAILABLE,
             [(header::CONNECTION, "close")],
@@ -307,12 +406,20 @@ async fn in_its_place(
         )
             .into_response();
     };
-    asks.fetch_add(1, Relaxed);
-    let place = Place {
+    asks.all.fetch_add(1, Relaxed);
+    let place = Arc::new(Place {
         asks,
-        _place: place,
-    };
-    let answer = next.run(request).await;
+        address,
+        lasting: places.lasting,
+        permit: Mutex::new(Permit::Short(short)),
+    });
+    request.extensions_mut().insert(Arc::downgrade(&place));
+    let mut answer = next.run(request).await;
+    if place.is_lasting() {
+        // Its connection has no deadline any more.
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(header::CONNECTION, close);
+    }
     answer.map(|body| {
         Body::new(Placed {
             body,
@@ -322,16 +429,53 @@ async fn in_its_place(
     })
 }
 
+/// The places of requests.
+#[derive(Debug, Clone)]
+struct Places {
+    short: Arc<Semaphore>,
+    lasting: Arc<LastingPlaces>,
+}
+
 /// A request's place.
 #[derive(Debug)]
 struct Place {
-    asks: Arc<AtomicUsize>,
-    _place: OwnedSemaphorePermit,
+    asks: Arc<Asks>,
+    address: IpAddr,
+    lasting: Arc<LastingPlaces>,
+    permit: Mutex<Permit>,
+}
+
+#[derive(Debug)]
+enum Permit {
+    Short(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+    Lasting(#[expect(dead_code, reason = "held for its drop")] LastingPlace),
+}
+
+impl Place {
+    fn is_lasting(&self) -> bool {
+        matches!(*self.permit.lock(), Permit::Lasting(_))
+    }
+
+    /// Whether it is now one among those of lasting answers.
+    fn make_lasting(&self) -> bool {
+        let mut permit = self.permit.lock();
+        if let Permit::Short(_) = *permit {
+            let Some(lasting) = self.lasting.take(self.address) else {
+                return false;
+            };
+            *permit = Permit::Lasting(lasting);
+            self.asks.lasting.fetch_add(1, Relaxed);
+        }
+        true
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.asks.fetch_sub(1, Relaxed);
+        self.asks.all.fetch_sub(1, Relaxed);
+        if self.is_lasting() {
+            self.asks.lasting.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -341,7 +485,7 @@ impl Drop for Place {
 struct Placed {
     body: Body,
     rest: Bytes,
-    _place: Place,
+    _place: Arc<Place>,
 }
 
 impl HttpBody for Placed {
@@ -383,9 +527,67 @@ impl HttpBody for Placed {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+
+    #[test]
+    fn a75_lasting_answers_have_a_bound_for_each_address_and_one_for_all() {
+        let places = Arc::<LastingPlaces>::default();
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let mut kept = Vec::new();
+        for at in 0..4 {
+            let of_address = std::iter::from_fn(|| places.take(address(at)));
+            let of_address: Vec<_> = of_address.collect();
+            assert_eq!(of_address.len(), MAX_LASTING_OF_ADDRESS);
+            kept.push(of_address);
+        }
+        assert!(places.take(address(4)).is_none());
+        drop(kept.pop());
+        kept.push(std::iter::from_fn(|| places.take(address(4))).collect());
+        assert_eq!(kept.last().map(Vec::len), Some(MAX_LASTING_OF_ADDRESS));
+        drop(kept);
+        assert!(places.taken.lock().1.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_may_last_on_outlives_the_limits_and_leaves_its_place_to_others() {
+        let placed = Arc::new(Semaphore::new(0));
+        let of_handler = Arc::clone(&placed);
+        let lasting = axum::routing::get(async move |long: Extension<LongAnswer>| {
+            let is_placed = long.may_last_on();
+            of_handler.add_permits(1);
+            tokio::time::sleep(CONNECTION_TIMEOUT * 2).await;
+            is_placed.to_string()
+        });
+        let short = axum::routing::get(|| async { "short" });
+        let router = Router::new()
+            .route("/lasting", lasting)
+            .route("/short", short);
+        let (listener, at) = bind("127.0.0.1:0").await.unwrap();
+        let serving = tokio::spawn(serve(router, listener));
+        let ask = async |path: &str| {
+            let mut stream = TcpStream::connect(at).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream
+        };
+        let mut lasting = Vec::new();
+        for _ in 0..=MAX_CONNECTIONS {
+            lasting.push(ask("/lasting").await);
+            placed.acquire().await.unwrap().forget();
+        }
+        let mut first = [0; 12];
+        ask("/short").await.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        for mut stream in lasting {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.unwrap();
+            assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+            assert!(text.ends_with("true"), "{text}");
+        }
+        serving.abort();
+    }
 
     #[test]
     fn a_name_that_others_can_give_to_this_machine_is_not_its_own() {

@@ -22,7 +22,7 @@ use crate::connections::peer::Peer;
 use crate::net::accept::{self, Accepted};
 use crate::net::stream::Stream;
 use crate::operator::http::Site;
-use crate::operator::http::access::Caller;
+use crate::operator::http::access::{Caller, Wish};
 use crate::server::Server;
 use crate::state::ServerState;
 
@@ -86,6 +86,21 @@ impl Visitors {
     /// # Errors
     /// [`Refusal`]: the visitor may not look at the tree at all.
     pub async fn admit(&self, request: &Parts) -> Result<Visitor, Refusal> {
+        self.admit_to(Wish::Read, request).await
+    }
+
+    /// Admits the sender of a request that may change something, as [`Visitors::admit`] does.
+    ///
+    /// A client certificate is enough only where the ACL of `/` names it. A browser's request for a
+    /// page needs the header `Authorization`, because the page may be any site's.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the sender may not be a client of the server.
+    pub async fn admit_client(&self, request: &Parts) -> Result<Visitor, Refusal> {
+        self.admit_to(Wish::Use, request).await
+    }
+
+    async fn admit_to(&self, wish: Wish, request: &Parts) -> Result<Visitor, Refusal> {
         let Some(site) = self.site.upgrade() else {
             return Err(Refusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
@@ -93,7 +108,7 @@ impl Visitors {
             });
         };
         let caller = Caller::of(&request.headers, &request.extensions);
-        match site.visit(caller).await {
+        match site.visit(caller, wish).await {
             Ok((state, visit)) => Ok(Visitor {
                 state: Arc::downgrade(&state),
                 sockets: self.sockets.clone(),
@@ -179,6 +194,14 @@ impl Visitor {
 }
 
 impl VisitorIdentity {
+    /// A text that equal identities alone have in common. It contains hashes of passwords: keep it
+    /// out of logs.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let ids = self.0.ids().map(|id| format!("{:?}{:?}", id.scheme, id.id));
+        ids.collect()
+    }
+
     /// Its address and its names, for people: `digest:alice at 127.0.0.1`.
     #[must_use]
     pub fn text(&self) -> String {

@@ -1,31 +1,25 @@
 //! The console's page at `/` of the server's HTTP.
 //!
 //! The page is `baton_console`'s, who may look is `baton_server::pages`'s to say; here they meet.
-//! Each identity that looks has a session of its own on this server, opened within the process, so
-//! what is shown is what the ACLs leave to it. All that the page computes it computes on one thread
-//! of its own, whoever asks for how much: clients of the server do not wait for it.
+//! Each identity that looks has a session of its own on this server, so what is shown is what the
+//! ACLs leave to it.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::Request;
+use axum::Router;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::middleware::{self, Next};
-use axum::response::IntoResponse;
-use baton_client::{BoxFuture, BoxStream, Client, Config, Endpoint, EnsembleMember, Transport};
+use baton_client::{BoxStream, Client, Config, EnsembleMember};
 use baton_console::http::{Host, Refusal, Seat, router};
 use baton_console::{Answers, Consoles, Words};
 use baton_server::Server;
 use baton_server::pages::{Visitor, VisitorIdentity, Visitors};
-use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
 
-use crate::exit::Failure;
+use super::pages::Inside;
 use crate::servers::probe;
 
 /// Time that the page waits for a session: the server is in this process, but may know no leader.
@@ -39,40 +33,6 @@ pub(super) struct Page {
     /// Names the server in what is said of a session that cannot be opened.
     config: Config,
     consoles: Consoles<VisitorIdentity>,
-    thread: Arc<Thread>,
-}
-
-/// The runtime of the page, of one thread. It may be dropped where nothing may block.
-#[derive(Debug)]
-struct Thread(Option<Runtime>);
-
-impl Thread {
-    fn start() -> io::Result<Self> {
-        let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("baton-page")
-            .enable_all()
-            .build()?;
-        Ok(Self(Some(runtime)))
-    }
-
-    /// Runs this on the page's thread, until it is done or not waited for any more.
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        let mut task = JoinSet::new();
-        task.spawn_on(work, self.0.as_ref()?.handle());
-        task.join_next().await?.ok()
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
 
 /// The server that shows the page.
@@ -83,58 +43,30 @@ struct Own {
 }
 
 impl Page {
-    /// Adds the page to the HTTP of this server.
-    ///
-    /// # Errors
-    /// The server's address is not one that a client understands.
-    pub(super) fn add_to(server: &Server, id: u64) -> Result<Self, Failure> {
-        let addresses = [server.local_addr(), server.secure_addrs().first().copied()];
-        let address = addresses.into_iter().flatten().next();
-        // A server without a port is reached over its socket alone.
-        let address = address.map_or_else(|| server.connect_string(), |at| at.to_string());
-        let config = Config::new(&address).map_err(|error| {
-            Failure::baton(format!("the console cannot connect: {error}; report this"))
-        })?;
-        let thread = Thread::start().map_err(|error| {
-            Failure::baton(format!(
-                "cannot start the console's thread: {error}; raise the limit of processes, or leave http out"
-            ))
-        })?;
-        let config = config.connect_within(SESSION_WITHIN);
-        let page = Self {
-            config: match &thread.0 {
-                Some(runtime) => config.runtime(runtime.handle().clone()),
-                None => config,
-            },
-            thread: Arc::new(thread),
+    /// The page of this server, whose sessions have these settings.
+    pub(super) fn new(server: &Server, id: u64, address: String, config: Config) -> Self {
+        Self {
+            config,
             visitors: server.visitors(),
             consoles: Consoles::new(&address),
             own: Own { id, address },
-        };
-        let thread = Arc::clone(&page.thread);
-        let on_its_thread = middleware::from_fn(move |request: Request, next: Next| {
-            let thread = Arc::clone(&thread);
-            async move {
-                let answer = thread.run(next.run(request)).await;
-                answer.unwrap_or_else(|| StatusCode::SERVICE_UNAVAILABLE.into_response())
-            }
-        });
-        let pages = router(Arc::new(page.clone())).layer(on_its_thread);
-        let is_first = server.add_pages(pages);
-        debug_assert!(is_first, "a server has one page");
-        Ok(page)
+        }
+    }
+
+    pub(super) fn router(&self) -> Router {
+        router(Arc::new(self.clone()))
     }
 
     /// Ends the sessions of those who look.
     pub(super) async fn close(&self) {
-        let consoles = self.consoles.clone();
-        self.thread.run(async move { consoles.close().await }).await;
+        self.consoles.close().await;
     }
 
     /// A client that is this visitor, and what it is shown of the servers.
     fn open(&self, visitor: Visitor) -> (Client, Option<Arc<dyn Words>>) {
         let inside = Arc::new(Inside(visitor.clone()));
-        let client = Client::lazy(self.config.clone().transport(inside));
+        let config = self.config.clone().connect_within(SESSION_WITHIN);
+        let client = Client::lazy(config.transport(inside));
         let words = OwnWords {
             client: client.clone(),
             visitor,
@@ -172,22 +104,6 @@ impl Host for Page {
                 who,
             })
         })
-    }
-}
-
-/// Connects to the server within the process, as this visitor.
-struct Inside(Visitor);
-
-impl Transport for Inside {
-    fn resolve(&self, _: &baton_client::Host) -> BoxFuture<io::Result<Vec<Endpoint>>> {
-        let here = Endpoint::Unix(PathBuf::from("this server"));
-        Box::pin(std::future::ready(Ok(vec![here])))
-    }
-
-    fn connect(&self, _: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
-        let connected = self.0.connect();
-        let connected = connected.map(|stream| Box::new(stream) as BoxStream);
-        Box::pin(std::future::ready(connected))
     }
 }
 

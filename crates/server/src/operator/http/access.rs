@@ -32,8 +32,10 @@ pub(crate) enum Readers {
 
 /// Request of a caller: to read or to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(crate) enum Wish {
     Read,
+    /// To be a client of the server: the ACLs say what it may change.
+    Use,
     Change,
 }
 
@@ -58,6 +60,8 @@ pub(crate) struct Caller {
     /// The subject of the certificate that the connection has shown.
     subject: Option<String>,
     authorization: Option<Vec<u8>>,
+    /// Whether a browser has sent the request for a page, which may be any site's.
+    is_by_page: bool,
 }
 
 /// Why a caller may not, with the status of the answer.
@@ -131,6 +135,7 @@ impl Caller {
             is_by_own_name: is_by_own_name(headers),
             subject,
             authorization: authorization.map(|value| value.as_bytes().to_vec()),
+            is_by_page: headers.contains_key(header::ORIGIN),
         })
     }
 
@@ -225,7 +230,8 @@ impl Caller {
     ///
     /// Such a page opens nothing that the ports of clients do not: who shows nothing is let in
     /// where a client that shows nothing is, and who shows something where it could read over
-    /// HTTP, too.
+    /// HTTP, too. To [`Wish::Use`] the server, a certificate that the ACL of `/` does not name is
+    /// not enough, nor is one that a browser has added for a page.
     ///
     /// # Errors
     /// Why it may not look. Wrong credentials are counted, logged and recorded, and delay later
@@ -234,12 +240,16 @@ impl Caller {
         self: &Arc<Self>,
         state: &Arc<ServerState>,
         tokens: Option<&Arc<Tokens>>,
+        wish: Wish,
     ) -> Result<Visit, Refused> {
         let options = &state.options;
         let is_local = self.peer.ip().is_loopback();
         let is_free = self.may_read_freely() && options.serves_strangers(is_local);
         let is_open = is_free && self.is_by_own_name;
         let presented = Presented::of(self.authorization.as_deref());
+        if wish == Wish::Use && presented == Presented::Nothing && self.is_by_page {
+            return Err((StatusCode::FORBIDDEN, BY_PAGE.to_owned()));
+        }
         if presented == Presented::Nothing && self.subject.is_none() && is_free && !is_open {
             return Err(under_foreign_name());
         }
@@ -255,7 +265,11 @@ impl Caller {
         };
         let is_proven = could_be_guess || !is_open;
         if is_proven {
-            let proved = self.prove(state, tokens, Wish::Read, "the console").await;
+            let what = match wish {
+                Wish::Read => "the console",
+                Wish::Use | Wish::Change => "the locks of /v1",
+            };
+            let proved = self.prove(state, tokens, wish, what).await;
             if let Err((_, why)) = &proved {
                 let who = || Who::at(&Peer::Tcp(self.peer), None);
                 state.record(Operation::Login, Ending::Failure, who, |fields| {
@@ -269,8 +283,8 @@ impl Caller {
         let required = &options.required_schemes;
         if !required.is_empty() && !required.iter().any(|scheme| identity.has(scheme)) {
             let text = format!(
-                "clients of this server have to authenticate by {}, and so has whoever looks at the console; baton console \
-                 with such credentials shows the same page",
+                "clients of this server have to authenticate by {}, and so has whoever asks over HTTP; use baton console or \
+                 baton agent with such credentials",
                 required.join(" or ")
             );
             return Err((StatusCode::FORBIDDEN, text));
@@ -360,7 +374,7 @@ fn is_named(state: &ServerState, identity: &Identity, wish: Wish) -> bool {
         return true;
     }
     let wanted = match wish {
-        Wish::Read => Perms::READ,
+        Wish::Read | Wish::Use => Perms::READ,
         Wish::Change => Perms::ALL,
     };
     let tree = state.tree.read();
@@ -382,6 +396,9 @@ fn under_foreign_name() -> Refused {
     (StatusCode::MISDIRECTED_REQUEST, text.to_owned())
 }
 
+const BY_PAGE: &str = "the header Origin says that a browser sends this for a page, which may be any site's; send the header \
+     Authorization, too, or leave Origin out";
+
 const WHO_ARE_YOU: &str = "show who you are: USER:PASSWORD of the superuser or of a user whom the ACL of / names with READ, \
      a token of http_token_file, or a client certificate (https)";
 
@@ -390,6 +407,11 @@ fn needs(wish: Wish) -> &'static str {
         Wish::Read => {
             "callers from other machines have to show who they are: send 'Authorization: Bearer TOKEN' with a token of \
              http_token_file, 'Authorization: digest USER:PASSWORD', or a client certificate (https)"
+        }
+        Wish::Use => {
+            "send 'Authorization: digest USER:PASSWORD' of the superuser or of a user whom the ACL of / names with READ, \
+             'Authorization: Bearer TOKEN' with a token of http_token_file, or 'Authorization: x509' with a client certificate \
+             (https) that this ACL names"
         }
         Wish::Change => {
             "this command changes something; send 'Authorization: digest USER:PASSWORD', 'Authorization: Bearer TOKEN' \
@@ -401,6 +423,7 @@ fn needs(wish: Wish) -> &'static str {
 fn not_enough(wish: Wish) -> Result<(), Refused> {
     let needed = match wish {
         Wish::Read => "READ, or any valid certificate",
+        Wish::Use => "READ",
         Wish::Change => "all permissions",
     };
     let text = format!(
@@ -483,9 +506,44 @@ mod tests {
             is_by_own_name: true,
             subject: subject.map(str::to_owned),
             authorization: authorization.map(|text| text.as_bytes().to_vec()),
+            is_by_page: false,
         });
         let checked = caller.check(state, Some(&tokens), wish, "it").await;
         checked.map_or_else(|(status, _)| status.as_u16(), |()| 200)
+    }
+
+    #[tokio::test]
+    async fn a74_to_be_a_client_takes_a_proof_elsewhere_and_more_than_what_a_browser_adds() {
+        let state = crate::state::tests::state(Options {
+            listen: vec!["127.0.0.1:0".to_owned()],
+            ..options()
+        });
+        for (from, subject, authorization, is_by_page, wanted) in [
+            (HERE, None, None, false, 200),
+            (HERE, None, None, true, 403),
+            (HERE, Some("CN=bob"), None, true, 403),
+            (HERE, None, Some("digest bob:x"), true, 200),
+            (ELSEWHERE, None, None, false, 401),
+            (ELSEWHERE, None, Some("digest bob:x"), false, 403),
+            (ELSEWHERE, Some("CN=bob"), None, false, 401),
+            (ELSEWHERE, Some("CN=bob"), Some("x509"), false, 403),
+            (ELSEWHERE, None, Some("digest super:secret"), false, 200),
+        ] {
+            let caller = Arc::new(Caller {
+                peer: from.parse().unwrap(),
+                readers: Readers::Known,
+                is_by_own_name: true,
+                subject: subject.map(str::to_owned),
+                authorization: authorization.map(|text: &str| text.as_bytes().to_vec()),
+                is_by_page,
+            });
+            let visit = caller.visit(&state, None, Wish::Use).await;
+            let status = visit.map_or_else(|(status, _)| status.as_u16(), |_| 200);
+            assert_eq!(
+                status, wanted,
+                "{from} {subject:?} {authorization:?} {is_by_page}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -606,7 +664,7 @@ mod tests {
                 let read = read.map_or_else(|(status, _)| status.as_u16(), |()| 200);
                 assert_eq!(read, wanted, "{from} {host} {shown:?}");
                 if from == HERE {
-                    let seen = caller.visit(&state, None).await;
+                    let seen = caller.visit(&state, None, Wish::Read).await;
                     let seen = seen.map_or_else(|(status, _)| status.as_u16(), |_| 200);
                     assert_eq!(seen, wanted, "a page: {host} {shown:?}");
                 }

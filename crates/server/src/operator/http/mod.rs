@@ -72,11 +72,12 @@ impl Site {
     pub(crate) async fn visit(
         &self,
         caller: Option<Caller>,
+        wish: Wish,
     ) -> Result<(Arc<ServerState>, Visit), Refused> {
         let starts = |stage| (StatusCode::SERVICE_UNAVAILABLE, stage);
         let state = self.state().map_err(starts)?;
         let caller = Arc::new(caller.ok_or_else(unknown_caller)?);
-        let visit = caller.visit(&state, self.tokens.as_ref()).await?;
+        let visit = caller.visit(&state, self.tokens.as_ref(), wish).await?;
         Ok((state, visit))
     }
 

@@ -1,0 +1,140 @@
+//! What a server's HTTP serves besides its own answers: the console's page, and the locks of `/v1`.
+//!
+//! Their callers are clients of the server, each with the identity that it has shown, over
+//! connections within the process. All that is computed for them is computed on one thread of its
+//! own, whoever asks for how much: other clients of the server do not wait for it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
+use baton_client::{BoxFuture, BoxStream, Config, Endpoint, Transport};
+use baton_server::Server;
+use baton_server::pages::Visitor;
+use tokio::runtime::{self, Runtime};
+use tokio::task::JoinSet;
+
+use super::locks::Locks;
+use super::page::Page;
+use crate::exit::Failure;
+
+/// The pages of one server, with the sessions of their callers.
+#[derive(Debug)]
+pub(super) struct Pages {
+    page: Page,
+    locks: Arc<Locks>,
+    thread: Arc<Thread>,
+}
+
+impl Pages {
+    /// Adds the pages to the HTTP of this server.
+    ///
+    /// # Errors
+    /// The server's address is not one that a client understands.
+    pub(super) fn add_to(server: &Server, id: u64) -> Result<Self, Failure> {
+        let addresses = [server.local_addr(), server.secure_addrs().first().copied()];
+        let address = addresses.into_iter().flatten().next();
+        // A server without a port is reached over its socket alone.
+        let address = address.map_or_else(|| server.connect_string(), |at| at.to_string());
+        let config = Config::new(&address).map_err(|error| {
+            Failure::baton(format!(
+                "the pages of HTTP cannot connect: {error}; report this"
+            ))
+        })?;
+        let thread = Thread::start().map_err(|error| {
+            Failure::baton(format!(
+                "cannot start the thread of HTTP's pages: {error}; raise the limit of processes, or leave http out"
+            ))
+        })?;
+        let config = match &thread.0 {
+            Some(runtime) => config.runtime(runtime.handle().clone()),
+            None => config,
+        };
+        let page = Page::new(server, id, address, config.clone());
+        let locks = Arc::new(Locks::new(server, config));
+        let thread = Arc::new(thread);
+        let of_pages = Arc::clone(&thread);
+        let on_its_thread = middleware::from_fn(move |request: Request, next: Next| {
+            let thread = Arc::clone(&of_pages);
+            async move {
+                let answer = thread.run(next.run(request)).await;
+                answer.unwrap_or_else(|| StatusCode::SERVICE_UNAVAILABLE.into_response())
+            }
+        });
+        let routes = page.router().merge(Locks::router(&locks));
+        let is_first = server.add_pages(routes.layer(on_its_thread));
+        debug_assert!(is_first, "a server has its pages once");
+        Ok(Self {
+            page,
+            locks,
+            thread,
+        })
+    }
+
+    /// Ends the sessions of their callers.
+    pub(super) async fn close(self) {
+        let Self {
+            page,
+            locks,
+            thread,
+        } = self;
+        let closing = async move {
+            locks.close().await;
+            page.close().await;
+        };
+        thread.run(closing).await;
+    }
+}
+
+/// The runtime of the pages, of one thread. It may be dropped where nothing may block.
+#[derive(Debug)]
+struct Thread(Option<Runtime>);
+
+impl Thread {
+    fn start() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("baton-page")
+            .enable_all()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// Runs this on the page's thread, until it is done or not waited for any more.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let mut task = JoinSet::new();
+        task.spawn_on(work, self.0.as_ref()?.handle());
+        task.join_next().await?.ok()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Connects to the server within the process, as this visitor.
+pub(super) struct Inside(pub(super) Visitor);
+
+impl Transport for Inside {
+    fn resolve(&self, _: &baton_client::Host) -> BoxFuture<io::Result<Vec<Endpoint>>> {
+        let here = Endpoint::Unix(PathBuf::from("this server"));
+        Box::pin(std::future::ready(Ok(vec![here])))
+    }
+
+    fn connect(&self, _: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
+        let connected = self.0.connect();
+        let connected = connected.map(|stream| Box::new(stream) as BoxStream);
+        Box::pin(std::future::ready(connected))
+    }
+}
