@@ -27,7 +27,6 @@ impl Interface {
     }
 
     /// The routes below `/v1/`. Each request needs its [`Caller`](crate::Caller) as an extension.
-    #[must_use]
     pub fn router(&self) -> Router {
         routes::below_v1(self.shared.clone())
     }
