@@ -68,6 +68,7 @@ class ZooKeepers:
                 file.write(str(number + 1))
             lines = ["tickTime=500", "initLimit=20", "syncLimit=5", f"dataDir={data}", *peers,
                      "maxSessionTimeout=60000", "minSessionTimeout=1000", "admin.enableServer=false",
+                     "4lw.commands.whitelist=srvr",
                      f"clientPort={ports[number]}", "clientPortAddress=127.0.0.1"]
             config = os.path.join(data, "zoo.cfg")
             with open(config, "w") as file:
@@ -77,6 +78,21 @@ class ZooKeepers:
             start = ["java", "-Xmx200m", "-cp", jars, main, config]
             self.processes.append(subprocess.Popen(start, stdout=log, stderr=log))
         self.pids = [it.pid for it in self.processes]
+        for port, process in zip(ports, self.processes):
+            while not self.serves(port):
+                if process.poll() is not None:
+                    raise AssertionError(f"a ZooKeeper has ended: see {folder}")
+                time.sleep(0.1)
+
+    @staticmethod
+    def serves(port):
+        """Whether a server leads or follows, and so takes clients."""
+        try:
+            with socket.create_connection(("127.0.0.1", port), 5) as stream:
+                stream.sendall(b"srvr")
+                return b"Mode: " in b"".join(iter(lambda: stream.recv(4096), b""))
+        except OSError:
+            return False
 
     def stop(self):
         for process in self.processes:

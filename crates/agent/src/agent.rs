@@ -8,20 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton::Config;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::caller::Caller;
+use crate::connection::serve;
 use crate::routes::router;
 use crate::state::Shared;
 
-/// Longest time in which a head may arrive.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the system had no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -134,7 +129,7 @@ impl Agent {
             shared,
         } = self;
         let sessions = Arc::clone(&shared.sessions);
-        let router = router(shared);
+        let routes = router(shared);
         let places = Arc::new(Semaphore::new(options.max_connections));
         let own = rustix::process::geteuid().as_raw();
         let may_connect =
@@ -168,21 +163,10 @@ impl Agent {
                 );
                 continue;
             };
-            // The routes are shared: a layer of each connection would copy them.
-            let routes = TowerToHyperService::new(router.clone());
+            let routes = routes.clone();
             connections.spawn(async move {
                 let _place = place;
-                let service = service_fn(move |mut request| {
-                    request.extensions_mut().insert(caller.clone());
-                    routes.call(request)
-                });
-                let served = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = served.await {
-                    tracing::debug!(%error, "a connection has ended");
-                }
+                serve(stream, caller, routes).await;
             });
         }
         if let Some(path) = path {

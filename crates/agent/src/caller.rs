@@ -1,5 +1,5 @@
-//! The caller behind a connection: a process of this machine, as the kernel knows it, or an identity
-//! that a server has admitted. Owns which of them own the same sessions and guards.
+//! The caller behind a connection: a process of this machine, as the kernel knows it, or an
+//! identity that a server has admitted. Owns which of them own the same sessions and guards.
 
 use std::sync::Arc;
 

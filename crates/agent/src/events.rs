@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 
 use crate::error::ApiError;
 
+/// The type of a response of JSON lines.
+pub(crate) const JSON_LINES: &str = "application/x-ndjson";
 /// Events that wait for a caller that does not read. One that leaves more is treated as gone.
 const MAX_WAITING: usize = 64;
 
@@ -66,7 +68,7 @@ where
         receiver,
     };
     let mut response = Response::new(Body::new(lines));
-    let kind = HeaderValue::from_static("application/x-ndjson");
+    let kind = HeaderValue::from_static(JSON_LINES);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }

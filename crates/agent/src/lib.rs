@@ -10,6 +10,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `agent` | the listening socket, the bound on connections, the stop |
+//! | `connection` | one connection of a caller |
 //! | `interface` | the same routes for callers whom another program admits |
 //! | `routes` | which handler answers which path, and the fields of each request |
 //! | `hold`, `election` | the handlers of locks that outlive their request, and of leadership |
@@ -34,6 +35,7 @@ mod body;
 mod boot_clock;
 mod caller;
 mod claims;
+mod connection;
 mod counter;
 mod election;
 mod error;

@@ -6,8 +6,9 @@
 //! it: a node of the same `czxid` has existed all the time in between, so all of them existed
 //! together at the `sync`. Nothing but the existence of two nodes decides who waits for whom.
 //!
-//! A holder is taken to wait if its session waits in another lock. A process that does several
-//! things at once under one session may still end such a wait by itself.
+//! A holder is taken to wait if its owner waits in another lock. The owner of a node is the process
+//! that its record names, in the session of the node: processes that share the session of an agent
+//! wait each for itself. A process that does several things at once may still end such a wait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -73,7 +74,7 @@ pub struct Step {
 pub struct Deadlock {
     /// Each session waits for that of the next step, the last for that of the first.
     pub steps: Vec<Step>,
-    /// Number of sessions that wait in cycles with these.
+    /// Number of sessions that wait in cycles with these. Processes that share one count each.
     pub sessions: usize,
     /// The step whose blocker is best asked to let go: it holds, it blocks the most waiters, and
     /// its node is the youngest, so that the least work is lost.
@@ -118,11 +119,16 @@ struct Edge {
 #[derive(Clone, Debug)]
 struct Vertex {
     node: WaitNode,
+    /// Number of the process in its session that owns it.
+    owner: usize,
     lock: usize,
     holds: bool,
     /// The wait of the node, unless it holds.
     wait: Option<usize>,
 }
+
+/// The owner of a node: its session, and the process that its record names.
+type Owner<'n> = (i64, Option<(&'n str, u32)>);
 
 /// The wait-for graph over all locks.
 #[derive(Clone, Debug, Default)]
@@ -130,8 +136,8 @@ pub struct WaitGraph {
     locks: Vec<String>,
     nodes: Vec<Vertex>,
     edges: Vec<Edge>,
-    /// The waits of each session.
-    of_session: HashMap<i64, Vec<usize>>,
+    /// The waits of each owner.
+    of_owner: HashMap<usize, Vec<usize>>,
 }
 
 /// One step through the graph: a wait, the blocker by which it goes on, and the next wait.
@@ -149,16 +155,16 @@ struct Stuck<'g> {
     stuck: Vec<bool>,
     /// The waits that each node blocks.
     blocked_by: Vec<Vec<usize>>,
-    /// The nodes of each session that block a wait.
-    blockers_of: HashMap<i64, Vec<usize>>,
-    /// The stuck waits of each session, and of each session in each lock.
-    of_session: HashMap<i64, usize>,
-    in_lock: HashMap<(i64, usize), usize>,
-    /// The locks in which each session has stuck waits.
-    locks_of: HashMap<i64, usize>,
+    /// The nodes of each owner that block a wait.
+    blockers_of: HashMap<usize, Vec<usize>>,
+    /// The stuck waits of each owner, and of each owner in each lock.
+    of_owner: HashMap<usize, usize>,
+    in_lock: HashMap<(usize, usize), usize>,
+    /// The locks in which each owner has stuck waits.
+    locks_of: HashMap<usize, usize>,
     /// Blockers of each wait that are stuck.
     stuck_blockers: Vec<usize>,
-    /// What is known of each node: whether its own wait is stuck, and whether its session has a
+    /// What is known of each node: whether its own wait is stuck, and whether its owner has a
     /// stuck wait in another lock.
     nodes: Vec<(bool, bool)>,
     /// Nodes that have been looked at.
@@ -173,7 +179,7 @@ impl<'g> Stuck<'g> {
             stuck: vec![true; graph.edges.len()],
             blocked_by: vec![Vec::new(); graph.nodes.len()],
             blockers_of: HashMap::new(),
-            of_session: HashMap::new(),
+            of_owner: HashMap::new(),
             in_lock: HashMap::new(),
             locks_of: HashMap::new(),
             stuck_blockers: vec![0; graph.edges.len()],
@@ -182,17 +188,17 @@ impl<'g> Stuck<'g> {
             looks: 0,
         };
         for (at, edge) in graph.edges.iter().enumerate() {
-            let session = graph.session(edge.waiter);
-            *this.of_session.entry(session).or_default() += 1;
-            let here = this.in_lock.entry((session, edge.lock)).or_default();
+            let owner = graph.owner(edge.waiter);
+            *this.of_owner.entry(owner).or_default() += 1;
+            let here = this.in_lock.entry((owner, edge.lock)).or_default();
             *here += 1;
             if *here == 1 {
-                *this.locks_of.entry(session).or_default() += 1;
+                *this.locks_of.entry(owner).or_default() += 1;
             }
             for blocker in &edge.blockers {
                 if let Some(blocked) = this.blocked_by.get_mut(*blocker) {
                     if blocked.is_empty() {
-                        let owner = graph.session(*blocker);
+                        let owner = graph.owner(*blocker);
                         this.blockers_of.entry(owner).or_default().push(*blocker);
                     }
                     blocked.push(at);
@@ -203,9 +209,9 @@ impl<'g> Stuck<'g> {
         this.nodes = nodes.collect();
         let mut over = Vec::new();
         for (at, edge) in graph.edges.iter().enumerate() {
-            let session = graph.session(edge.waiter);
+            let owner = graph.owner(edge.waiter);
             let blockers = edge.blockers.iter();
-            let stuck = blockers.filter(|node| this.blocks(**node, session)).count();
+            let stuck = blockers.filter(|node| this.blocks(**node, owner)).count();
             if let Some(count) = this.stuck_blockers.get_mut(at) {
                 *count = stuck;
             }
@@ -225,16 +231,16 @@ impl<'g> Stuck<'g> {
             return (false, false);
         };
         let waits = vertex.wait.and_then(|wait| self.stuck.get(wait));
-        let owner = vertex.node.session;
-        let all = self.of_session.get(&owner).copied().unwrap_or(0);
+        let owner = vertex.owner;
+        let all = self.of_owner.get(&owner).copied().unwrap_or(0);
         let here = self.in_lock.get(&(owner, vertex.lock)).copied();
         (waits == Some(&true), all > here.unwrap_or(0))
     }
 
-    /// Whether the node keeps a wait of this session stuck.
-    fn blocks(&self, node: usize, session: i64) -> bool {
+    /// Whether the node keeps a wait of this owner stuck.
+    fn blocks(&self, node: usize, owner: usize) -> bool {
         let (waits, elsewhere) = self.nodes.get(node).copied().unwrap_or_default();
-        waits || elsewhere && self.graph.session(node) != session
+        waits || elsewhere && self.graph.owner(node) != owner
     }
 
     /// Takes a wait out, and adds those to `over` that are not stuck without it.
@@ -246,22 +252,22 @@ impl<'g> Stuck<'g> {
             return;
         };
         *stuck = false;
-        let session = self.graph.session(edge.waiter);
-        if let Some(all) = self.of_session.get_mut(&session) {
+        let owner = self.graph.owner(edge.waiter);
+        if let Some(all) = self.of_owner.get_mut(&owner) {
             *all = all.saturating_sub(1);
         }
-        let here = self.in_lock.entry((session, edge.lock)).or_default();
+        let here = self.in_lock.entry((owner, edge.lock)).or_default();
         *here = here.saturating_sub(1);
         let is_left = *here > 0;
         self.renew(edge.waiter, over);
         if is_left {
             return;
         }
-        let locks = self.locks_of.entry(session).or_default();
+        let locks = self.locks_of.entry(owner).or_default();
         *locks = locks.saturating_sub(1);
         // Only where all that is left is in one lock, there is a lock whose nodes block no more.
         if *locks <= 1 {
-            let nodes = self.blockers_of.get(&session).cloned();
+            let nodes = self.blockers_of.get(&owner).cloned();
             for node in nodes.into_iter().flatten() {
                 self.renew(node, over);
             }
@@ -282,14 +288,13 @@ impl<'g> Stuck<'g> {
         if before == now {
             return;
         }
-        let owner = self.graph.session(node);
-        let blocks =
-            |(waits, elsewhere): (bool, bool), session| waits || elsewhere && owner != session;
+        let owner = self.graph.owner(node);
+        let blocks = |(waits, elsewhere): (bool, bool), other| waits || elsewhere && owner != other;
         let blocked = self.blocked_by.get(node).map_or(&[][..], Vec::as_slice);
         for at in blocked {
             let waiter = self.graph.edges.get(*at).map_or(0, |edge| edge.waiter);
-            let session = self.graph.session(waiter);
-            if !blocks(before, session) || blocks(now, session) {
+            let other = self.graph.owner(waiter);
+            if !blocks(before, other) || blocks(now, other) {
                 continue;
             }
             if let Some(stuck) = self.stuck_blockers.get_mut(*at) {
@@ -319,6 +324,7 @@ impl WaitGraph {
         written: impl Fn(&str) -> Option<i64>,
     ) -> WaitGraph {
         let mut graph = Self::default();
+        let mut owners = HashMap::new();
         for (path, recipe) in recipes {
             let Some(queue) = recipe.queue() else {
                 continue;
@@ -331,13 +337,13 @@ impl WaitGraph {
             graph.locks.push(path.clone());
             let mut known = HashMap::new();
             for holder in &queue.holders {
-                graph.add(&mut known, holder, lock, true);
+                graph.add(&mut owners, &mut known, holder, lock, true);
             }
             for wait in waits {
-                let waiter = graph.add(&mut known, wait.waiter, lock, false);
+                let waiter = graph.add(&mut owners, &mut known, wait.waiter, lock, false);
                 let blockers = wait.blockers.iter();
                 let blockers: Vec<_> = blockers
-                    .map(|node| graph.add(&mut known, node, lock, false))
+                    .map(|node| graph.add(&mut owners, &mut known, node, lock, false))
                     .collect();
                 let permits = match wait.any {
                     true => written(path).map(|mzxid| (path.clone(), mzxid)),
@@ -347,8 +353,8 @@ impl WaitGraph {
                 if let Some(vertex) = graph.nodes.get_mut(waiter) {
                     vertex.wait = Some(edge);
                 }
-                let session = wait.waiter.info.session_id;
-                graph.of_session.entry(session).or_default().push(edge);
+                let owner = graph.owner(waiter);
+                graph.of_owner.entry(owner).or_default().push(edge);
                 graph.edges.push(Edge {
                     lock,
                     waiter,
@@ -361,16 +367,22 @@ impl WaitGraph {
         graph
     }
 
-    fn add(
+    fn add<'n>(
         &mut self,
+        owners: &mut HashMap<Owner<'n>, usize>,
         known: &mut HashMap<String, usize>,
-        node: &LockNode,
+        node: &'n LockNode,
         lock: usize,
         holds: bool,
     ) -> usize {
         if let Some(at) = known.get(&node.info.path) {
             return *at;
         }
+        let record = node.info.record.as_ref();
+        let program = record.map(|record| (record.host.as_str(), record.pid));
+        let next = owners.len();
+        let owner = (node.info.session_id, program);
+        let owner = *owners.entry(owner).or_insert(next);
         let at = self.nodes.len();
         known.insert(node.info.path.clone(), at);
         self.nodes.push(Vertex {
@@ -382,6 +394,7 @@ impl WaitGraph {
                 since_ms: node.info.since_ms,
                 is_reader: node.mode == NodeMode::Read,
             },
+            owner,
             lock,
             holds,
             wait: None,
@@ -389,8 +402,8 @@ impl WaitGraph {
         at
     }
 
-    fn session(&self, node: usize) -> i64 {
-        self.nodes.get(node).map_or(0, |vertex| vertex.node.session)
+    fn owner(&self, node: usize) -> usize {
+        self.nodes.get(node).map_or(0, |vertex| vertex.owner)
     }
 
     /// Number of waits.
@@ -412,14 +425,14 @@ impl WaitGraph {
     }
 
     /// The stuck waits by which a stuck wait goes on: those of its blockers, and those of the
-    /// sessions that own these, in other locks. What a session waits for in the same lock with
+    /// owners of these, in other locks. What an owner waits for in the same lock with
     /// another node is another task's matter.
     fn hops(&self, stuck: &[bool], at: usize) -> Vec<Hop> {
         let mut hops = Vec::new();
         let Some(edge) = self.edges.get(at) else {
             return hops;
         };
-        let session = self.session(edge.waiter);
+        let waiting = self.owner(edge.waiter);
         let is_stuck = |wait: usize| stuck.get(wait) == Some(&true);
         for blocker in &edge.blockers {
             let Some(vertex) = self.nodes.get(*blocker) else {
@@ -431,11 +444,11 @@ impl WaitGraph {
                 to,
             };
             hops.extend(vertex.wait.filter(|wait| is_stuck(*wait)).map(hop));
-            let owner = vertex.node.session;
-            if owner == session {
+            let owner = vertex.owner;
+            if owner == waiting {
                 continue;
             }
-            let others = self.of_session.get(&owner).into_iter().flatten().copied();
+            let others = self.of_owner.get(&owner).into_iter().flatten().copied();
             let others = others.filter(|wait| {
                 let lock = self.edges.get(*wait).map(|edge| edge.lock);
                 is_stuck(*wait) && lock != Some(vertex.lock)
@@ -567,13 +580,13 @@ impl WaitGraph {
                 holds: blocker.holds,
             })
         });
-        let sessions: BTreeSet<i64> = knot
+        let owners: BTreeSet<usize> = knot
             .iter()
-            .filter_map(|at| Some(self.session(self.edges.get(*at)?.waiter)))
+            .filter_map(|at| Some(self.owner(self.edges.get(*at)?.waiter)))
             .collect();
         Deadlock {
             steps: shown.collect(),
-            sessions: sessions.len(),
+            sessions: owners.len(),
             ask,
             evidence: proof.evidence,
             unchanged: proof.unchanged,
@@ -742,21 +755,22 @@ mod tests {
     use super::*;
 
     /// A wait: the lock, the session, the nodes that block it, and whether one of them is enough.
-    type Wait<'a> = (usize, i64, &'a [usize], bool);
+    type Wait<'a> = (usize, usize, &'a [usize], bool);
 
     /// A graph of these holders, each with its lock and session, and these waits. The node of a
     /// wait comes behind the holders, at the place of the wait.
-    fn graph(holders: &[(usize, i64)], waits: &[Wait<'_>]) -> WaitGraph {
+    fn graph(holders: &[(usize, usize)], waits: &[Wait<'_>]) -> WaitGraph {
         let mut graph = WaitGraph::default();
-        let vertex = |lock, session, wait: Option<usize>| Vertex {
+        let vertex = |lock, owner, wait: Option<usize>| Vertex {
             node: WaitNode {
                 path: String::new(),
                 czxid: 0,
-                session,
+                session: 0,
                 process: None,
                 since_ms: 0,
                 is_reader: false,
             },
+            owner,
             lock,
             holds: wait.is_none(),
             wait,
@@ -766,7 +780,7 @@ mod tests {
         }
         for (at, (lock, session, blockers, any)) in waits.iter().enumerate() {
             graph.nodes.push(vertex(*lock, *session, Some(at)));
-            graph.of_session.entry(*session).or_default().push(at);
+            graph.of_owner.entry(*session).or_default().push(at);
             graph.edges.push(Edge {
                 lock: *lock,
                 waiter: holders.len() + at,
@@ -785,12 +799,12 @@ mod tests {
         loop {
             let before = stuck.clone();
             for (at, edge) in graph.edges.iter().enumerate() {
-                let session = graph.session(edge.waiter);
+                let session = graph.owner(edge.waiter);
                 let is_stuck = |node: &usize| {
                     let vertex = &graph.nodes[*node];
-                    let owner = vertex.node.session;
+                    let owner = vertex.owner;
                     let elsewhere = graph.edges.iter().zip(&before).any(|(other, stuck)| {
-                        let of_owner = graph.session(other.waiter) == owner;
+                        let of_owner = graph.owner(other.waiter) == owner;
                         *stuck && of_owner && other.lock != vertex.lock
                     });
                     vertex.wait.is_some_and(|wait| before[wait]) || owner != session && elsewhere
@@ -808,10 +822,10 @@ mod tests {
 
     /// Session n holds lock n, and waits in the lock of the next one.
     fn chain(length: usize, is_ring: bool) -> WaitGraph {
-        let holders: Vec<_> = (0..length).map(|n| (n, n as i64)).collect();
+        let holders: Vec<_> = (0..length).map(|n| (n, n)).collect();
         let blockers: Vec<_> = (1..=length).map(|next| [next % length]).collect();
         let waits = blockers.iter().enumerate().map(|(n, blocker)| {
-            let wait: Wait<'_> = ((n + 1) % length, n as i64, blocker, false);
+            let wait: Wait<'_> = ((n + 1) % length, n, blocker, false);
             wait
         });
         let waits: Vec<_> = waits.take(length - usize::from(!is_ring)).collect();
@@ -841,7 +855,7 @@ mod tests {
         };
         let mut both = [0, 0];
         for _ in 0..3000 {
-            let holders: Vec<_> = (0..4).map(|_| (draw(4), draw(4) as i64)).collect();
+            let holders: Vec<_> = (0..4).map(|_| (draw(4), draw(4))).collect();
             let count = 1 + draw(7);
             let blockers: Vec<Vec<usize>> = (0..count)
                 .map(|_| (0..=draw(2)).map(|_| draw(4 + count)).collect())
@@ -850,7 +864,7 @@ mod tests {
                 .iter()
                 .map(|blockers| {
                     let any = draw(4) == 0;
-                    (draw(4), draw(4) as i64, blockers.as_slice(), any)
+                    (draw(4), draw(4), blockers.as_slice(), any)
                 })
                 .collect();
             let graph = graph(&holders, &waits);

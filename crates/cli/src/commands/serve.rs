@@ -7,6 +7,7 @@
 //! demand `detached`.
 
 mod detached;
+mod inside;
 mod locks;
 mod open_files;
 mod page;

@@ -121,6 +121,48 @@ async fn each_recipe_is_recognized_and_its_parts_are_not_taken_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_that_share_an_agents_session_wait_each_for_itself() {
+    let server = Embedded::in_memory().await.unwrap();
+    let agent = scene::client(&server).await;
+    let own = scene::client(&server).await;
+    // Process 1 holds a lock through the agent, process 2 waits there for the other one.
+    let held = Mutex::new(&agent, "/shared/a").unwrap().pid(1);
+    let held = held.acquire().await.unwrap();
+    let other = Mutex::new(&own, "/shared/b").unwrap();
+    let other = other.acquire().await.unwrap();
+    let wait = |client: &baton::Client, path: &str, pid: u32| {
+        let lock = Mutex::new(client, path).unwrap().pid(pid);
+        tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) })
+    };
+    let waiting = [
+        wait(&agent, "/shared/b", 2),
+        wait(&own, "/shared/a", std::process::id()),
+    ];
+    let (mut surveyor, reader) = scene::surveyor(&server).await;
+    let waiters = |surveyor: &Surveyor, path: &str| {
+        let lock = surveyor.recipes().get(path);
+        lock.map_or(0, |lock| lock.waiters().len())
+    };
+    while waiters(&surveyor, "/shared/a") + waiters(&surveyor, "/shared/b") < 2 {
+        surveyor.update(&reader).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(surveyor.deadlocks(), []);
+    // Now the holder itself waits.
+    let last = wait(&agent, "/shared/b", 1);
+    while surveyor.deadlocks().is_empty() {
+        surveyor.update(&reader).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    // Process 2 waits between the two.
+    assert_eq!(surveyor.deadlocks()[0].sessions, 3);
+    for task in waiting.into_iter().chain([last]) {
+        task.abort();
+    }
+    drop((held, other));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_of_three_is_found_with_a_way_out_that_ends_it() {
     let server = Embedded::in_memory().await.unwrap();
     let mut guards = Vec::new();

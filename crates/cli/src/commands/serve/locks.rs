@@ -18,7 +18,7 @@ use baton_server::Server;
 use baton_server::http::LongAnswer;
 use baton_server::pages::Visitors;
 
-use super::pages::Inside;
+use super::inside::Inside;
 
 /// The session timeout of callers who ask for none.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);

@@ -19,7 +19,7 @@ use baton_server::Server;
 use baton_server::pages::{Visitor, VisitorIdentity, Visitors};
 use tokio::task::JoinSet;
 
-use super::pages::Inside;
+use super::inside::Inside;
 use crate::servers::probe;
 
 /// Time that the page waits for a session: the server is in this process, but may know no leader.

@@ -4,20 +4,16 @@
 //! connections within the process. All that is computed for them is computed on one thread of its
 //! own, whoever asks for how much: other clients of the server do not wait for it.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use baton_client::{BoxFuture, BoxStream, Config, Endpoint, Transport};
+use baton_client::Config;
 use baton_server::Server;
-use baton_server::pages::Visitor;
-use tokio::runtime::{self, Runtime};
-use tokio::task::JoinSet;
 
+use super::inside::Thread;
 use super::locks::Locks;
 use super::page::Page;
 use crate::exit::Failure;
@@ -50,10 +46,7 @@ impl Pages {
                 "cannot start the thread of HTTP's pages: {error}; raise the limit of processes, or leave http out"
             ))
         })?;
-        let config = match &thread.0 {
-            Some(runtime) => config.runtime(runtime.handle().clone()),
-            None => config,
-        };
+        let config = thread.runs(config);
         let page = Page::new(server, id, address, config.clone());
         let locks = Arc::new(Locks::new(server, config));
         let thread = Arc::new(thread);
@@ -87,54 +80,5 @@ impl Pages {
             page.close().await;
         };
         thread.run(closing).await;
-    }
-}
-
-/// The runtime of the pages, of one thread. It may be dropped where nothing may block.
-#[derive(Debug)]
-struct Thread(Option<Runtime>);
-
-impl Thread {
-    fn start() -> io::Result<Self> {
-        let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("baton-page")
-            .enable_all()
-            .build()?;
-        Ok(Self(Some(runtime)))
-    }
-
-    /// Runs this on the page's thread, until it is done or not waited for any more.
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        let mut task = JoinSet::new();
-        task.spawn_on(work, self.0.as_ref()?.handle());
-        task.join_next().await?.ok()
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// Connects to the server within the process, as this visitor.
-pub(super) struct Inside(pub(super) Visitor);
-
-impl Transport for Inside {
-    fn resolve(&self, _: &baton_client::Host) -> BoxFuture<io::Result<Vec<Endpoint>>> {
-        let here = Endpoint::Unix(PathBuf::from("this server"));
-        Box::pin(std::future::ready(Ok(vec![here])))
-    }
-
-    fn connect(&self, _: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
-        let connected = self.0.connect();
-        let connected = connected.map(|stream| Box::new(stream) as BoxStream);
-        Box::pin(std::future::ready(connected))
     }
 }
