@@ -137,11 +137,6 @@ impl Proxy {
         self.addr.to_string()
     }
 
-    /// Sends connections that are made from now on to another server.
-    pub fn set_upstream(&self, upstream: SocketAddr) {
-        self.shared.state().upstream = upstream;
-    }
-
     /// Begins a rule: at the frame that `what` describes, do something.
     ///
     /// Rules are tried in the order in which they were made; every rule that a frame sets off acts,

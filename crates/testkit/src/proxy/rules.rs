@@ -49,7 +49,6 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FrameShape {
     Any,
-    ConnectRequest,
     ConnectResponse,
     Request(Option<OpCode>),
     Reply(Option<OpCode>),
@@ -85,12 +84,6 @@ impl Match {
     #[must_use]
     pub const fn any() -> Self {
         Self::shape(FrameShape::Any)
-    }
-
-    /// The client's first frame.
-    #[must_use]
-    pub const fn connect_request() -> Self {
-        Self::shape(FrameShape::ConnectRequest)
     }
 
     /// The server's first frame.
@@ -183,7 +176,6 @@ impl Match {
     pub fn describes(&self, frame: &Frame) -> bool {
         let shape = match (&self.shape, &frame.kind) {
             (FrameShape::Any, _)
-            | (FrameShape::ConnectRequest, FrameKind::ConnectRequest)
             | (FrameShape::ConnectResponse, FrameKind::ConnectResponse)
             | (FrameShape::Request(None), FrameKind::Request { .. })
             | (FrameShape::Reply(None), FrameKind::Reply { .. })
