@@ -155,7 +155,7 @@ pub(super) static MODULES: &[Module] = &[
     Module {
         name: "server::core",
         paths: &[
-            "commit",
+            "core",
             "connections",
             "session",
             "watch",
@@ -164,8 +164,8 @@ pub(super) static MODULES: &[Module] = &[
             "stats",
             "auth/attempts.rs",
             "net/lag.rs",
-            "state.rs",
-            "time.rs",
+            "state",
+            "time",
         ],
         source: &SERVER,
     },

@@ -84,7 +84,7 @@ const NOT_FIRST: &[&str] = &[
 /// raise one.
 const ALLOWED: &[(&str, usize, usize)] = &[
     ("agent", 0, 4),
-    ("cli", 45, 60),
+    ("cli", 45, 66),
     ("console", 7, 12),
     ("peers", 1, 0),
     ("server", 24, 254),
