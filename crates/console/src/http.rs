@@ -29,6 +29,7 @@ use crate::actions::{self, Action, ActionError};
 use crate::console::{Console, Viewer};
 use crate::detail;
 use crate::error::SurveyError;
+use crate::metrics::{HoldQuery, PastHold, RecipeMetrics};
 use crate::scene::Scene;
 use crate::survey;
 
@@ -40,6 +41,8 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 const SLOWEST_READ: Duration = Duration::from_secs(10);
 /// Bytes of an action.
 const MAX_ACTION: usize = 16 << 10;
+/// Past holds of one answer.
+const MOST_HOLDS: usize = 1_000;
 
 /// The page's files: path, type, bytes.
 const FILES: [(&str, &str, &str); 7] = [
@@ -114,6 +117,8 @@ pub struct Seat {
     pub is_proven: bool,
     /// Name of the caller, for people.
     pub who: String,
+    /// The past holds, where the page is that of a server.
+    pub past: Option<Arc<RecipeMetrics>>,
 }
 
 /// Why a caller gets nothing.
@@ -140,6 +145,7 @@ pub fn router(host: Arc<dyn Host>) -> Router {
         .route("/console/api/who", get(who))
         .route("/console/api/events", get(events))
         .route("/console/api/recipe", get(recipe))
+        .route("/console/api/holds", get(holds))
         .route("/console/api/graph", get(graph))
         .route("/console/api/node", get(node))
         .route("/console/api/act", post(act));
@@ -303,6 +309,46 @@ impl At {
     fn wrong(&self) -> Option<Response> {
         let error = path::validate(&self.path).err()?;
         Some(failed(StatusCode::BAD_REQUEST, &error.to_string()))
+    }
+}
+
+/// Selection of past holds.
+#[derive(Deserialize)]
+struct HoldsAt {
+    path: Option<String>,
+    at_ms: Option<i64>,
+}
+
+/// Who held what in the last hour, the latest first.
+async fn holds(State(host): Shared, request: Parts, Query(at): Query<HoldsAt>) -> Response {
+    #[derive(Serialize)]
+    struct Holds {
+        /// Whether the server keeps any.
+        is_kept: bool,
+        now_ms: i64,
+        holds: Vec<PastHold>,
+    }
+    let seat = match seat(&host, &request).await {
+        Ok(seat) => seat,
+        Err(refused) => return refused,
+    };
+    let found = seat.console.with(|surveyor| {
+        let now_ms = surveyor.now_ms();
+        let mut query = HoldQuery::default();
+        query.path = at.path.as_deref();
+        query.at_ms = at.at_ms;
+        let is_visible = |path: &str| surveyor.recipes().contains_key(path);
+        let past = seat.past.as_ref();
+        let holds = past.map(|past| past.holds(query, now_ms, MOST_HOLDS, is_visible));
+        Holds {
+            is_kept: holds.is_some(),
+            now_ms,
+            holds: holds.unwrap_or_default(),
+        }
+    });
+    match found.await {
+        Ok(found) => json(&found),
+        Err(error) => unavailable(&error),
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Change<'a> {
     /// The znode's ACL at that moment, a deleted one's last: an event goes only to those who may
     /// read (protocol.md §1.7).
     pub acl: &'a AclList,
+    /// The data of a znode that was created, unless it is null.
+    pub data: Option<&'a [u8]>,
 }
 
 /// Quantity that a quota limits.

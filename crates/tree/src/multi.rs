@@ -107,12 +107,15 @@ impl Tree {
         }
         journal.report_quotas(effects);
         for (kind, range, session, acl) in &journal.changes {
+            let path = journal.paths.get(range.clone()).unwrap_or_default();
+            let is_created = *kind == ChangeKind::Created;
             effects.event(Change {
                 kind: *kind,
-                path: journal.paths.get(range.clone()).unwrap_or_default(),
+                path,
                 zxid: context.zxid,
                 session: *session,
                 acl: self.acls.get(*acl),
+                data: is_created.then(|| self.peek_data(path)).flatten(),
             });
         }
         for undo in journal.undo {

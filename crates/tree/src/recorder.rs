@@ -40,6 +40,8 @@ pub(crate) struct PendingChange<'a> {
     /// See [`Change::session`].
     pub(crate) session: i64,
     pub(crate) acl: AclId,
+    /// See [`Change::data`].
+    pub(crate) data: Option<&'a [u8]>,
 }
 
 /// For a write that stands alone: what is done is final.
@@ -53,6 +55,7 @@ impl<E: Effects> Recorder for UnloggedRecorder<'_, E> {
             zxid: change.zxid,
             session: change.session,
             acl: acls.get(change.acl),
+            data: change.data,
         });
     }
 

@@ -130,7 +130,14 @@ impl Tree {
             });
         }
         let owned = (kind.ephemeral_owner(), acl);
-        self.record(context, recorder, ChangeKind::Created, &path, owned);
+        self.record_with(
+            context,
+            recorder,
+            ChangeKind::Created,
+            &path,
+            owned,
+            request.data,
+        );
         let changed = ChangeKind::ChildrenChanged;
         self.record(context, recorder, changed, parent_path, (0, parent_acl));
         let stat = self.stat_of(self.arena.node(id));
@@ -387,10 +394,27 @@ impl Tree {
         recorder: &mut impl Recorder,
         kind: ChangeKind,
         path: &str,
+        owned: (i64, AclId),
+    ) {
+        self.record_with(context, recorder, kind, path, owned, None);
+    }
+
+    fn record_with(
+        &self,
+        context: &Context<'_>,
+        recorder: &mut impl Recorder,
+        kind: ChangeKind,
+        path: &str,
         (session, acl): (i64, AclId),
+        data: Option<&[u8]>,
     ) {
         let zxid = context.zxid;
+<<<<<<< HEAD
         let noted = PendingChange {
+=======
+        let noted = Noted {
+            data,
+>>>>>>> 25df807c (Console: the server keeps the holds of the last hour)
             kind,
             path,
             zxid,

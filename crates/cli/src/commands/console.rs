@@ -129,6 +129,7 @@ impl Host for Gate {
                     may_act: true,
                     is_proven: true,
                     who: "this command's identity".to_owned(),
+                    past: None,
                 });
             }
             Err(Refusal {

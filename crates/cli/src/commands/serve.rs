@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let traces = Traces::of_server(&context.output);
     let tracer = traces.as_ref().and_then(Traces::write_tracer);
-    let (builder, mut places) = prepare(settings.target())?;
+    let (builder, mut places, past) = prepare(settings.target())?;
     let builder = builder.with(|all| {
         all.tracer = tracer;
         all.commit = BUILD.commit.map(str::to_owned);
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         drop(shown);
         let has_http = !server.http_addrs().is_empty() || !server.https_addrs().is_empty();
         let id = settings.target().options.server_id.into();
-        let pages = has_http.then(|| Pages::add_to(&server, id)).transpose()?;
+        let pages = has_http.then(|| Pages::add_to(&server, id, past)).transpose()?;
         let plain = server.local_addrs().iter().map(ToString::to_string);
         let secure = server.secure_addrs().iter();
         let bound = plain.chain(secure.map(|address| format!("tls://{address}")));
@@ -243,10 +243,11 @@ fn end_with(parent: i32) -> Result<(), Failure> {
     )))
 }
 
-/// Makes the data folder and enters it; a builder with all settings, and the unix sockets for
-/// people to see.
-fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
+/// Makes the data folder and enters it; a builder with all settings, the unix sockets for people to
+/// see, and what is counted of recipes, where there is HTTP.
+fn prepare(target: &Target) -> Result<(Builder, Vec<String>, Option<Arc<RecipeMetrics>>), Failure> {
     let mut places = Vec::new();
+    let mut past = None;
     let mut options = target.options.clone();
     for path in &mut options.unix_sockets {
         // The working folder is about to change.
@@ -273,8 +274,9 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
         *path = absolute(path)?;
     }
     if !options.http.is_empty() || !options.https.is_empty() {
-        let metrics = RecipeMetrics::new(target.metrics.clone());
-        options.observer = Some(Arc::new(metrics));
+        let metrics = Arc::new(RecipeMetrics::new(target.metrics.clone()));
+        options.observer = Some(Arc::clone(&metrics) as Arc<_>);
+        past = Some(metrics);
     }
     let mut builder = Server::builder();
     if let Some(folder) = target.folder() {
@@ -291,7 +293,7 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
         places.insert(0, format!("unix:{}", folder.join(local::SOCKET).display()));
     }
     builder = builder.with(|all| *all = options);
-    Ok((builder, places))
+    Ok((builder, places, past))
 }
 
 /// Whether this is the server that commands of this user use by default, or one that only they can

@@ -14,13 +14,20 @@ use baton::naming::Dialect;
 use baton_server::{ChangedBy, ObservedChange, ObservedTree};
 
 use super::histogram::Histogram;
+use super::past::{Hold, HoldQuery, PastHold, PastHolds};
 use super::paths::{Entry, Live, Paths, Selection};
 
 /// Nodes of locks that are followed at most.
 pub(super) const MOST_NODES: usize = 262_144;
+/// Nodes of which the process is kept, while no more than these are followed.
+const MOST_NAMED: usize = 16_384;
+/// Bytes of data that are kept of a node. More is no process's record.
+const MOST_DATA: usize = 512;
 
 /// The name of the folder in which consumers of a work queue wait for items.
 const CONSUMERS: &str = "/waiters";
+/// Locks, and holders of one lock, whose present holds are looked at.
+const MOST_PRESENT: usize = 4_096;
 
 /// Kind of a lock, by the names of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +128,22 @@ pub(super) struct Waiter<'a> {
     pub(super) is_shared: bool,
     pub(super) kind: Kind,
     pub(super) session: i64,
+    /// The change that created it.
+    pub(super) czxid: i64,
+    /// Its data, where everybody may read that.
+    pub(super) data: Option<&'a [u8]>,
+}
+
+impl Waiter<'_> {
+    /// The beginning of its data, which names a process, while few enough are kept.
+    fn kept_data(&self, nodes: usize) -> Option<Box<[u8]>> {
+        let data = self.data.filter(|data| data.len() <= MOST_DATA)?;
+        Some(if nodes < MOST_NAMED {
+            data.into()
+        } else {
+            Box::default()
+        })
+    }
 }
 
 /// Counters of one lock, or of several.
@@ -139,13 +162,31 @@ pub(super) struct LockSeries {
 /// another server's counter. The last field only keeps nodes apart.
 type Key = (u64, bool, i64, u64);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Node {
     created_ms: i64,
+    czxid: i64,
+    data: Option<Box<[u8]>>,
     /// `None`: it waits.
     granted_ms: Option<i64>,
     session: i64,
     is_shared: bool,
+}
+
+impl Node {
+    /// The hold that goes on, of a node of this lock that holds.
+    fn hold(&self, path: &str, kind: Kind) -> Option<Hold> {
+        Some(Hold {
+            path: path.into(),
+            kind,
+            session: self.session,
+            czxid: self.czxid,
+            data: self.data.clone(),
+            created_ms: self.created_ms,
+            granted_ms: self.granted_ms?,
+            end: None,
+        })
+    }
 }
 
 /// One lock.
@@ -234,6 +275,7 @@ pub(super) struct Locks {
     next_id: u64,
     hasher: RandomState,
     unfollowed: u64,
+    past: PastHolds,
 }
 
 impl Locks {
@@ -245,7 +287,29 @@ impl Locks {
             next_id: 0,
             hasher: RandomState::new(),
             unfollowed: 0,
+            past: PastHolds::default(),
         }
+    }
+
+    /// Returns the selected holds of the last hour, the latest first.
+    pub(super) fn holds(
+        &self,
+        query: HoldQuery<'_>,
+        now_ms: i64,
+        most: usize,
+        is_visible: impl Fn(&str) -> bool,
+    ) -> Vec<PastHold> {
+        let of_path = query.path.map(|path| (path, self.paths.get(path)));
+        let one = of_path.and_then(|(path, entry)| Some((path, entry?)));
+        let all = self.paths.iter().take(MOST_PRESENT);
+        let all = all.filter(|_| query.path.is_none());
+        let present = one.into_iter().chain(all).flat_map(|(path, entry)| {
+            let WaitQueue { kind, .. } = entry.body;
+            let nodes = self.nodes.range(entry.body.first()..=entry.body.last());
+            let nodes = nodes.map(|(_, node)| node).take(MOST_PRESENT);
+            nodes.filter_map(move |node| node.hold(path, kind))
+        });
+        self.past.select(present, query, now_ms, most, is_visible)
     }
 
     /// Nodes that were not followed because there are too many.
@@ -269,9 +333,12 @@ impl Locks {
         };
         self.next_id += 1;
         let key = key_of(entry.body.id, &waiter, &self.hasher);
+        let data = waiter.kept_data(self.nodes.len());
         let node = Node {
             created_ms: now_ms,
             granted_ms: None,
+            czxid: waiter.czxid,
+            data,
             session: waiter.session,
             is_shared: waiter.is_shared,
         };
@@ -316,6 +383,11 @@ impl Locks {
             *count += 1;
         }
         let cause = Cause::Left(node.session);
+        let is_of_consumers = queue.is_of_consumers == Some(true) || lock.ends_with(CONSUMERS);
+        if let Some(hold) = node.hold(lock, queue.kind).filter(|_| !is_of_consumers) {
+            let end = Some((now_ms, departure));
+            self.past.add(Hold { end, ..hold }, now_ms);
+        }
         advance(&mut self.nodes, (queue, series), now_ms, cause);
         self.paths.settle(lock, now_ms);
     }
@@ -343,9 +415,12 @@ impl Locks {
         };
         self.next_id += 1;
         let key = key_of(entry.body.id, &waiter, &self.hasher);
+        let data = waiter.kept_data(self.nodes.len());
         let node = Node {
             created_ms,
             granted_ms: None,
+            czxid: waiter.czxid,
+            data,
             session: waiter.session,
             is_shared: waiter.is_shared,
         };

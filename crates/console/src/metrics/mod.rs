@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `recount` | a test: what was counted is what a count of the whole tree comes to |
 //! | `page` | names, help texts, labels: how the metrics are written |
+//! | `past` | the holds of the last hour that have ended |
 //! | `locks` | locks, elections, semaphores: holders and waiters, how long and why they end |
 //! | `queues` | queues and work queues: items, claims, dead letters |
 //! | `paths` | which paths have series of their own |
@@ -16,6 +17,7 @@
 mod histogram;
 mod locks;
 mod page;
+mod past;
 mod paths;
 mod queues;
 
@@ -24,10 +26,12 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton::inspect::{NodeMode, NodeRole, role};
+use baton_client::{Acl, Perms};
 use baton_server::{ChangeObserver, ObservedChange, ObservedTree};
 
 use locks::{Departure, Locks, Waiter};
 use page::Page;
+pub use past::{HoldQuery, PastHold};
 pub use paths::Selection;
 use queues::{Part, Queues};
 
@@ -85,6 +89,19 @@ impl RecipeMetrics {
         page::described()
     }
 
+    /// Returns the selected holds of the last hour, at most `most`, the latest first. Of a lock that
+    /// `is_visible` does not know only those are among them whose nodes everybody may read.
+    #[must_use]
+    pub fn holds(
+        &self,
+        query: HoldQuery<'_>,
+        now_ms: i64,
+        most: usize,
+        is_visible: impl Fn(&str) -> bool,
+    ) -> Vec<PastHold> {
+        self.state().locks.holds(query, now_ms, most, is_visible)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A count that a panic has left half made is a count all the same.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -112,7 +129,20 @@ impl ChangeObserver for RecipeMetrics {
             };
             match Node::of(role, znode.path) {
                 Node::OfLock(lock, waiter) => {
-                    let waiter = Waiter { session, ..waiter };
+                    let is_open = |acl: &[Acl<'_>]| {
+                        let open = Perms::READ;
+                        let mut entries = acl.iter();
+                        acl.is_empty()
+                            || entries.any(|one| one.id == "anyone" && one.perms.intersects(open))
+                    };
+                    let data = is_open(znode.acl).then(|| znode.data.unwrap_or_default());
+                    let czxid = znode.czxid;
+                    let waiter = Waiter {
+                        session,
+                        czxid,
+                        data,
+                        ..waiter
+                    };
                     locks.restore(lock, waiter, znode.ctime);
                 }
                 Node::OfQueue(queue, part, is_work) => {
@@ -132,7 +162,13 @@ impl ChangeObserver for RecipeMetrics {
         match Node::of(role, change.path) {
             Node::OfLock(lock, waiter) => {
                 let session = change.session;
-                let waiter = Waiter { session, ..waiter };
+                let (czxid, data) = (change.zxid, change.open_data);
+                let waiter = Waiter {
+                    session,
+                    czxid,
+                    data,
+                    ..waiter
+                };
                 if change.is_created {
                     state.locks.joined(lock, waiter, now_ms);
                 } else {
@@ -177,6 +213,8 @@ impl<'a> Node<'a> {
             is_shared,
             kind,
             session: 0,
+            czxid: 0,
+            data: None,
         };
         match role {
             NodeRole::Waiter {

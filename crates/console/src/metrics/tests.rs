@@ -44,6 +44,7 @@ impl Story {
             by,
             zxid: self.zxid,
             time_ms,
+            open_data: is_created.then_some(&[]),
         });
     }
 

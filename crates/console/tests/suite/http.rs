@@ -42,6 +42,7 @@ impl Host for Gate {
                 may_act,
                 is_proven,
                 who: "tester".to_owned(),
+                past: None,
             })
         })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use baton_proto::{
-    ConnectResponse, ErrorCode, EventKind, MultiResult, ReplyHeader, Response, frame,
+    ConnectResponse, ErrorCode, EventKind, MultiResult, Perms, ReplyHeader, Response, frame,
 };
 use baton_tree::{
     Batch, BatchItem, Change, ChangeKind, Command, Effects, FormatLevel, Identity, Outcome,
@@ -79,7 +79,9 @@ impl Observing<'_> {
             ChangeKind::Deleted => false,
             ChangeKind::DataChanged | ChangeKind::ChildrenChanged => return,
         };
+        let is_open = is_created && change.acl.permits(&Identity::anonymous(), Perms::READ);
         self.observer.changed(&ObservedChange {
+            open_data: is_open.then(|| change.data.unwrap_or_default()),
             is_created,
             path: change.path,
             session: change.session,

@@ -33,6 +33,8 @@ pub struct ObservedChange<'a> {
     pub zxid: i64,
     /// When: milliseconds since 1970, by the clock of the leader that made the log entry.
     pub time_ms: i64,
+    /// The data with which it was created, where everybody may read it; a null is empty.
+    pub open_data: Option<&'a [u8]>,
 }
 
 /// The tree as an observer reads it: all of it, whatever the ACLs are, and only while it is shown.

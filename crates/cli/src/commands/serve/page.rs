@@ -14,6 +14,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use baton_client::{BoxStream, Client, Config, EnsembleMember};
 use baton_console::http::{Host, Refusal, Seat, router};
+use baton_console::metrics::RecipeMetrics;
 use baton_console::{Answers, Consoles, Words};
 use baton_server::Server;
 use baton_server::pages::{Visitor, VisitorIdentity, Visitors};
@@ -33,23 +34,30 @@ pub(super) struct Page {
     /// Names the server in what is said of a session that cannot be opened.
     config: Config,
     consoles: Consoles<VisitorIdentity>,
+    past: Option<Arc<RecipeMetrics>>,
 }
 
 /// The server that shows the page.
 #[derive(Debug, Clone)]
-struct Own {
-    id: u64,
-    address: String,
+pub(super) struct Own {
+    pub(super) id: u64,
+    pub(super) address: String,
 }
 
 impl Page {
     /// The page of this server, whose sessions have these settings.
-    pub(super) fn new(server: &Server, id: u64, address: String, config: Config) -> Self {
+    pub(super) fn new(
+        server: &Server,
+        own: Own,
+        config: Config,
+        past: Option<Arc<RecipeMetrics>>,
+    ) -> Self {
         Self {
             config,
             visitors: server.visitors(),
-            consoles: Consoles::new(&address),
-            own: Own { id, address },
+            consoles: Consoles::new(&own.address),
+            own,
+            past,
         }
     }
 
@@ -102,6 +110,7 @@ impl Host for Page {
                 may_act,
                 is_proven,
                 who,
+                past: self.past.clone(),
             })
         })
     }

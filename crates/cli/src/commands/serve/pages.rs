@@ -15,7 +15,7 @@ use baton_server::Server;
 
 use super::inside::Thread;
 use super::locks::Locks;
-use super::page::Page;
+use super::page::{Own, Page};
 use crate::exit::Failure;
 
 /// The pages of one server, with the sessions of their callers.
@@ -31,7 +31,11 @@ impl Pages {
     ///
     /// # Errors
     /// The server's address is not one that a client understands.
-    pub(super) fn add_to(server: &Server, id: u64) -> Result<Self, Failure> {
+    pub(super) fn add_to(
+        server: &Server,
+        id: u64,
+        past: Option<Arc<RecipeMetrics>>,
+    ) -> Result<Self, Failure> {
         let addresses = [server.local_addr(), server.secure_addrs().first().copied()];
         let address = addresses.into_iter().flatten().next();
         // A server without a port is reached over its socket alone.
@@ -47,7 +51,7 @@ impl Pages {
             ))
         })?;
         let config = thread.runs(config);
-        let page = Page::new(server, id, address, config.clone());
+        let page = Page::new(server, Own { id, address }, config.clone(), past);
         let locks = Arc::new(Locks::new(server, config));
         let thread = Arc::new(thread);
         let of_pages = Arc::clone(&thread);
