@@ -80,36 +80,58 @@ export class Grid {
     this.rows = [];
     this.nth = grids += 1;
     this.selected = null;
-    this.template = columns.map((column) => column.width).join(" ");
+    this.wide = columns;
+    this.rowOf = rowHeight;
     this.head = h("div.gridhead.cols", { role: "row" });
-    this.head.style.gridTemplateColumns = this.template;
     this.space = h("div.space", { role: "rowgroup" });
     this.element = h("div.grid", { role: "grid", "aria-label": label, tabindex: 0, onscroll: () => this.draw(), onkeydown: (event) => this.press(event) }, this.head, this.space);
-    // Head and rows are equally wide, also where they are wider than the view.
-    const least = columns.map((column) => Number(/(\d+)px/.exec(column.width)[1])).reduce((sum, width) => sum + width, 0);
-    this.head.style.minWidth = this.space.style.minWidth = `${least + 16 * (columns.length + 1)}px`;
-    this.drawHead();
-    this.observer = new ResizeObserver(() => this.draw());
+    this.fit(1e9);
+    this.observer = new ResizeObserver(() => {
+      this.fit(this.element.clientWidth);
+      this.draw();
+    });
     this.observer.observe(this.element);
   }
 
+  // Chooses the columns for this width: those with the largest `drop` go first. On a narrow screen
+  // a row is a stack of the columns with a `stack`: the path, then who, then a number.
+  fit(width) {
+    const stacked = width < 480 && this.wide.some((column) => column.stack);
+    const least = (columns) => columns.reduce((sum, column) => sum + Number(/(\d+)px/.exec(column.width)[1]) + 16, 16);
+    let shown = this.wide.filter((column) => !stacked || column.stack);
+    for (;;) {
+      const most = Math.max(...shown.map((column) => column.drop ?? 0));
+      if (stacked || most === 0 || least(shown) <= width) break;
+      shown = shown.filter((column) => column.drop !== most);
+    }
+    if (this.columns.length === shown.length && this.template) return;
+    Object.assign(this, { columns: shown, stacked, rowHeight: stacked ? 2 * this.rowOf - 8 : this.rowOf });
+    this.template = stacked ? "minmax(0, 1fr) auto" : shown.map((column) => column.width).join(" ");
+    this.element.classList.toggle("stacked", stacked);
+    this.head.style.gridTemplateColumns = this.template;
+    // Head and rows are equally wide, also where they are wider than the view.
+    this.head.style.minWidth = this.space.style.minWidth = stacked ? "" : `${least(shown)}px`;
+    this.drawHead();
+  }
+
   drawHead() {
-    this.head.replaceChildren(...this.columns.map((column, at) => {
-      const isSorted = this.sort.by === at;
+    this.head.replaceChildren(...this.columns.map((column) => {
+      const of = this.wide.indexOf(column);
+      const isSorted = this.sort.by === of;
       const order = isSorted ? (this.sort.down ? "descending" : "ascending") : "none";
       const arrow = isSorted ? (this.sort.down ? " ↓" : " ↑") : "";
       const choose = () => {
-        this.sort = { by: at, down: isSorted ? !this.sort.down : Boolean(column.down) };
+        this.sort = { by: of, down: isSorted ? !this.sort.down : Boolean(column.down) };
         this.drawHead();
         this.set(this.rows);
       };
-      return h("div" + (column.right ? ".right" : ""), { role: "columnheader", "aria-sort": order }, h("button", { type: "button", tabindex: -1, onclick: choose }, column.label + arrow));
+      return h("div" + (column.right ? ".right" : ""), { role: "columnheader", "aria-sort": order, "data-stack": column.stack ?? null }, h("button", { type: "button", tabindex: -1, onclick: choose }, column.label + arrow));
     }));
   }
 
   set(rows) {
     const { by, down } = this.sort;
-    const value = this.columns[by].sort;
+    const value = this.wide[by].sort;
     const keyed = rows.map((row) => [value(row), row]);
     const order = (one, other) => (one[0] < other[0] ? -1 : one[0] > other[0] ? 1 : this.key(one[1]) < this.key(other[1]) ? -1 : 1);
     keyed.sort((one, other) => {
@@ -137,7 +159,7 @@ export class Grid {
     const key = this.key(row);
     const cells = this.columns.map((column) => {
       const cell = column.cell(row);
-      const made = h("div" + (column.right ? ".right" : "") + (column.mono ? ".mono" : ""), { role: "gridcell" }, cell);
+      const made = h("div" + (column.right ? ".right" : "") + (column.mono ? ".mono" : ""), { role: "gridcell", "data-stack": column.stack ?? null }, cell);
       if (!(cell instanceof Node)) made.title = text(cell ?? "");
       return made;
     });

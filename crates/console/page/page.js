@@ -2,10 +2,10 @@
 
 import { empty, Grid, h, number, setNow } from "./dom.js";
 import { act as send, follow, kind, onchange, rows, setToken, state, takeToken } from "./store.js";
-import { ensembleView, graphView, matches, prepare, recipeDetail, sessionDetail, tables, treeView } from "./views.js";
+import { ensembleView, graphView, loadPast, matches, onredraw, pastDetail, prepare, recipeDetail, sessionDetail, tables, treeView } from "./views.js";
 
 const get = (id) => document.getElementById(id);
-const VIEWS = [["locks", "Locks"], ["elections", "Elections"], ["queues", "Queues"], ["groups", "Semaphores, barriers, members"], ["sessions", "Sessions"], ["graph", "Wait-for graph"], ["ensemble", "Ensemble"], ["tree", "Tree"]];
+const VIEWS = [["locks", "Locks"], ["elections", "Elections"], ["queues", "Queues"], ["groups", "Semaphores, barriers, members"], ["sessions", "Sessions"], ["graph", "Who waits for whom"], ["history", "History"], ["ensemble", "Ensemble"], ["tree", "Tree"]];
 let place = { view: "locks", at: null, q: "" };
 let grid = null;
 let drawn = 0;
@@ -46,8 +46,9 @@ function arrive() {
 function tabs() {
   const cycles = kind("deadlock").size;
   const counts = { graph: cycles ? h("span.count.bad", {}, `${number(cycles)} ${cycles === 1 ? "deadlock" : "deadlocks"}`) : null, ensemble: count(kind("server").size) };
-  for (const name of Object.keys(tables)) counts[name] = count(tables[name].rows().length);
+  for (const name of Object.keys(tables)) if (name !== "history") counts[name] = count(tables[name].rows().length);
   get("nav").replaceChildren(...VIEWS.map(([name, title], at) => h("a", { href: link({ view: name, q: place.q }), "aria-current": name === place.view ? "page" : null, title: `${title}: key ${at + 1}` }, title, counts[name])));
+  get("nav").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 const count = (value) => h("span.count", {}, number(value));
@@ -62,6 +63,7 @@ function open() {
     grid = new Grid({ label: table.title, columns: table.columns, key: table.key ?? ((row) => row.path), sort: { ...table.sort }, blank: () => (place.q ? empty("Nothing matches", `No line has "${place.q}" in its path, host or session.`) : state.connected ? table.blank() : empty("Connecting", "The first survey of a large tree takes a few seconds.")), onopen: (row) => go({ at: grid.key(row) }) });
     get("main").replaceChildren(h("h2.hidden", {}, table.title), h("p.summary", { id: "summary" }), grid.element);
   }
+  past();
   draw();
 }
 
@@ -78,14 +80,15 @@ async function draw() {
     const shown = needle ? all.filter((row) => matches(row, needle)) : all;
     const summary = table.summary(all).filter(Boolean);
     if (needle) summary.unshift(`${number(shown.length)} match`);
-    get("summary").replaceChildren(...summary.map((part) => h("span", {}, part)));
+    // Whoever types there is not interrupted.
+    if (!get("summary").contains(document.activeElement)) get("summary").replaceChildren(...summary.map((part) => (part instanceof Element && part.tagName === "svg" ? part : h("span", {}, part))));
     grid.selected = place.at;
     grid.set(shown);
     await detail(all.find((row) => grid.key(row) === place.at));
     return;
   }
   try {
-    const parts = place.view === "graph" ? await graphView(isCurrent) : place.view === "ensemble" ? ensembleView() : await treeView(place.at ?? "/", go, isCurrent);
+    const parts = place.view === "graph" ? graphView() : place.view === "ensemble" ? ensembleView() : await treeView(place.at ?? "/", go, isCurrent);
     if (!isCurrent() || !parts) return;
     const title = h("h1.hidden", {}, VIEWS.find(([name]) => name === place.view)[1]);
     get("main").replaceChildren(title, ...(place.view === "tree" ? parts.filter(Boolean) : [h("div.sheet", { tabindex: 0, role: "region", "aria-label": place.view }, parts.filter(Boolean))]));
@@ -107,7 +110,7 @@ async function detail(row) {
   detailRow = same;
   try {
     const isCurrent = () => `${place.view} ${place.at}` === key;
-    const parts = place.view === "sessions" ? sessionDetail(row) : await recipeDetail(row, act, isCurrent);
+    const parts = place.view === "sessions" ? sessionDetail(row) : place.view === "history" ? await pastDetail(row, isCurrent) : await recipeDetail(row, act, isCurrent);
     if (parts && isCurrent()) showDetail(key, parts);
   } catch (error) {
     showDetail(key, [h("p.error", {}, error.message)]);
@@ -193,6 +196,7 @@ async function act(title, what, isGrave) {
       const done = await send(what, true);
       words.replaceChildren(h("p", {}, done.text));
       button.hidden = true;
+      get("dialog-cancel").textContent = "Close";
       detailRow = null;
     } catch (failure) {
       error.textContent = failure.message;
@@ -221,9 +225,10 @@ function keys(event) {
 function shortcuts() {
   const line = (key, what) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)];
   get("dialog-title").textContent = "Keyboard";
-  get("dialog-text").replaceChildren(h("dl", {}, line("1 – 8", "the views"), line("/", "search"), line("j k ↓ ↑", "the next and the previous line"), line("Enter", "its details"), line("Esc", "close, or leave the search"), line("?", "this list")));
+  get("dialog-text").replaceChildren(h("dl", {}, line("1 – 9", "the views"), line("/", "search"), line("j k ↓ ↑", "the next and the previous line"), line("Enter", "its details"), line("Esc", "close, or leave the search"), line("?", "this list")));
   get("dialog-error").textContent = "";
   get("dialog-do").hidden = true;
+  get("dialog-cancel").textContent = "Close";
   get("dialog").showModal();
 }
 
@@ -244,12 +249,16 @@ get("search").addEventListener("input", (event) => {
   place = readPlace();
   draw();
 });
-get("dialog").addEventListener("close", () => { get("dialog-do").hidden = false; });
+get("dialog").addEventListener("close", () => { get("dialog-do").hidden = false; get("dialog-cancel").textContent = "Cancel"; });
 window.addEventListener("hashchange", arrive);
 window.addEventListener("popstate", arrive);
 document.addEventListener("keydown", keys);
 // Ages grow by themselves; what is asked for by path is asked for again now and then.
 setInterval(() => grid?.draw(), 1000);
+// The history is no row of the survey: it is asked for while it is looked at.
+const past = () => { if (place.view === "history" && state.connected) loadPast().then(draw, () => {}); };
+setInterval(past, 3000);
+onredraw(() => draw());
 let graphDue = 0;
 onchange(() => {
   if (tables[place.view] || place.view === "ensemble") return draw();

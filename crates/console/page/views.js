@@ -40,23 +40,25 @@ const holderCell = (row) => {
 };
 
 const lockColumns = [
-  { label: "Path", width: "minmax(220px, 2.2fr)", sort: path, cell: (row) => named(row, row.holders[0]?.asked && tag("asked to let go", "warn"), row.mixed && tag("mixed", "bad"), row.foreign && tag(`${row.foreign} foreign`, "warn"), row.holders.some((holder) => stuckNow.has(holder.session)) && row.waiting && tag("deadlock", "bad")) },
-  { label: "Holder", width: "minmax(150px, 1.6fr)", sort: (row) => (row.held ? who(row.holders[0]) : undefined), cell: holderCell },
-  { label: "Held for", width: "104px", right: true, down: true, sort: (row) => (row.held ? now() - heldSince(row) : undefined), cell: heldFor },
-  { label: "Waiting", width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
-  { label: "Next waits for", width: "104px", right: true, down: true, sort: (row) => (row.next ? now() - row.next.since_ms : undefined), cell: (row) => (row.next ? age(row.next.since_ms) : h("span.soft", {}, "–")) },
-  { label: "Token", width: "84px", right: true, mono: true, sort: (row) => Number(row.holders[0]?.token ?? -1), cell: (row) => row.holders[0]?.token ?? h("span.soft", {}, "–") },
-  { label: "Names", width: "110px", sort: (row) => row.dialect, cell: (row) => h("span.soft", {}, (row.kind === "read_write" ? "rw · " : "") + (row.dialect ?? "–")) },
+  { label: "Path", stack: 1, width: "minmax(220px, 2.2fr)", sort: path, cell: (row) => named(row, row.holders[0]?.asked && tag("asked to let go", "warn"), row.mixed && tag("mixed", "bad"), row.foreign && tag(`${row.foreign} foreign`, "warn"), row.holders.some((holder) => stuckNow.has(holder.session)) && row.waiting && tag("deadlock", "bad")) },
+  { label: "Holder", stack: 2, width: "minmax(150px, 1.6fr)", sort: (row) => (row.held ? who(row.holders[0]) : undefined), cell: holderCell },
+  { label: "Held for", drop: 1, width: "104px", right: true, down: true, sort: (row) => (row.held ? now() - heldSince(row) : undefined), cell: heldFor },
+  { label: "Waiting", stack: 3, width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
+  { label: "First waits", drop: 2, width: "104px", right: true, down: true, sort: (row) => (row.next ? now() - row.next.since_ms : undefined), cell: (row) => (row.next ? age(row.next.since_ms) : h("span.soft", {}, "–")) },
+  { label: "Token", drop: 3, width: "84px", right: true, mono: true, sort: (row) => Number(row.holders[0]?.token ?? -1), cell: (row) => row.holders[0]?.token ?? h("span.soft", {}, "–") },
+  { label: "Names", drop: 4, width: "110px", sort: (row) => row.dialect, cell: (row) => h("span.soft", {}, (row.kind === "read_write" ? "rw · " : "") + (row.dialect ?? "–")) },
 ];
 
 let stuckNow = new Set();
+let redraw = () => {};
+export function onredraw(draw) { redraw = draw; }
 
 const semaphoreColumns = [
   lockColumns[0],
-  { label: "Kind", width: "110px", sort: (row) => row.kind, cell: (row) => (row.kind === "double" ? "double barrier" : row.kind) },
-  { label: "State", width: "minmax(170px, 1fr)", sort: (row) => standing(row), cell: (row) => standing(row) },
-  { label: "Who is there", width: "minmax(170px, 1.6fr)", sort: (row) => row.held, down: true, cell: (row) => (row.held ? holderCell(row) : h("span.soft", {}, "–")) },
-  { label: "Waiting", width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
+  { label: "Kind", drop: 2, width: "110px", sort: (row) => row.kind, cell: (row) => (row.kind === "double" ? "double barrier" : row.kind) },
+  { label: "State", stack: 2, width: "minmax(170px, 1fr)", sort: (row) => standing(row), cell: (row) => standing(row) },
+  { label: "Who is there", drop: 1, width: "minmax(170px, 1.6fr)", sort: (row) => row.held, down: true, cell: (row) => (row.held ? holderCell(row) : h("span.soft", {}, "–")) },
+  { label: "Waiting", stack: 3, width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
 ];
 
 function standing(row) {
@@ -71,36 +73,36 @@ function standing(row) {
 
 const electionColumns = [
   lockColumns[0],
-  { label: "Leader", width: "minmax(150px, 1.6fr)", sort: (row) => who(row.holders[0]), cell: holderCell },
-  { label: "Leads for", width: "112px", right: true, down: true, sort: lockColumns[2].sort, cell: heldFor },
-  { label: "Term", width: "70px", right: true, down: true, sort: (row) => row.term, cell: (row) => row.term ?? h("span.soft", {}, "–") },
-  { label: "Token", width: "84px", right: true, mono: true, sort: lockColumns[5].sort, cell: lockColumns[5].cell },
-  { label: "Candidates", width: "100px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => number(row.waiting) },
-  { label: "Changes seen", width: "110px", right: true, down: true, sort: (row) => row.past?.hand_overs ?? 0, cell: (row) => number(row.past?.hand_overs ?? 0) },
+  { label: "Leader", stack: 2, width: "minmax(150px, 1.6fr)", sort: (row) => who(row.holders[0]), cell: holderCell },
+  { label: "Leads for", drop: 1, width: "112px", right: true, down: true, sort: lockColumns[2].sort, cell: heldFor },
+  { label: "Term", drop: 2, width: "70px", right: true, down: true, sort: (row) => row.term, cell: (row) => row.term ?? h("span.soft", {}, "–") },
+  { label: "Token", drop: 3, width: "84px", right: true, mono: true, sort: lockColumns[5].sort, cell: lockColumns[5].cell },
+  { label: "Waiting", stack: 3, width: "100px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => number(row.waiting) },
+  { label: "Changes seen", drop: 4, width: "110px", right: true, down: true, sort: (row) => row.past?.hand_overs ?? 0, cell: (row) => number(row.past?.hand_overs ?? 0) },
 ];
 
 const queueColumns = [
   { ...lockColumns[0], cell: (row) => named(row, row.queue.dead > 0 && tag(`${number(row.queue.dead)} dead`, "bad")) },
-  { label: "Depth", width: "120px", right: true, down: true, sort: (row) => row.queue.depth, cell: (row) => (row.queue.capacity === null ? number(row.queue.depth) : `${number(row.queue.depth)} of ${number(row.queue.capacity)}`) },
-  { label: "Oldest", width: "104px", right: true, down: true, sort: (row) => (row.queue.oldest_since_ms === null ? undefined : now() - row.queue.oldest_since_ms), cell: (row) => age(row.queue.oldest_since_ms) },
-  { label: "Put /s", width: "80px", right: true, down: true, sort: (row) => row.past?.rates?.put ?? 0, cell: (row) => (row.past?.rates?.put ?? 0).toFixed(2) },
-  { label: "Taken /s", width: "80px", right: true, down: true, sort: (row) => row.past?.rates?.taken ?? 0, cell: (row) => (row.past?.rates?.taken ?? 0).toFixed(2) },
-  { label: "Claimed", width: "84px", right: true, down: true, sort: (row) => row.queue.claimed, cell: (row) => (row.queue.partly_read ? "≥ " : "") + number(row.queue.claimed) },
-  { label: "Retried", width: "80px", right: true, down: true, sort: (row) => row.queue.retried, cell: (row) => number(row.queue.retried) },
+  { label: "Items", stack: 2, width: "120px", right: true, down: true, sort: (row) => row.queue.depth, cell: (row) => (row.queue.capacity === null ? number(row.queue.depth) : `${number(row.queue.depth)} of ${number(row.queue.capacity)}`) },
+  { label: "Oldest", stack: 3, width: "104px", right: true, down: true, sort: (row) => (row.queue.oldest_since_ms === null ? undefined : now() - row.queue.oldest_since_ms), cell: (row) => age(row.queue.oldest_since_ms) },
+  { label: "Put /s", drop: 3, width: "80px", right: true, down: true, sort: (row) => row.past?.rates?.put ?? 0, cell: (row) => (row.past?.rates?.put ?? 0).toFixed(2) },
+  { label: "Taken /s", drop: 3, width: "80px", right: true, down: true, sort: (row) => row.past?.rates?.taken ?? 0, cell: (row) => (row.past?.rates?.taken ?? 0).toFixed(2) },
+  { label: "Claimed", drop: 1, width: "84px", right: true, down: true, sort: (row) => row.queue.claimed, cell: (row) => (row.queue.partly_read ? "≥ " : "") + number(row.queue.claimed) },
+  { label: "Retried", drop: 2, width: "80px", right: true, down: true, sort: (row) => row.queue.retried, cell: (row) => number(row.queue.retried) },
   { label: "Dead", width: "70px", right: true, down: true, sort: (row) => row.queue.dead, cell: (row) => (row.queue.dead ? h("span.bad", {}, number(row.queue.dead)) : h("span.soft", {}, "0")) },
-  { label: "Layout", width: "104px", sort: (row) => row.dialect, cell: (row) => h("span.soft", {}, row.dialect) },
+  { label: "Layout", drop: 4, width: "104px", sort: (row) => row.dialect, cell: (row) => h("span.soft", {}, row.dialect) },
 ];
 
 const uses = (list, count) => (count ? h("span", { title: list.map((use) => text(use.path)).join("\n") }, h("span.mono", {}, list[0].path), count > 1 && h("span.soft", {}, ` +${number(count - 1)}`)) : h("span.soft", {}, "–"));
 
 const sessionColumns = [
-  { label: "Session", width: "170px", mono: true, sort: (row) => row.session, cell: (row) => row.session },
-  { label: "Process", width: "minmax(130px, 1.2fr)", sort: (row) => row.process ?? undefined, cell: (row) => h("span", { title: row.process ?? "" }, row.process ?? h("span.soft", {}, "–"), stuckNow.has(row.session) && tag("deadlock", "bad")) },
-  { label: "Client", width: "170px", mono: true, sort: (row) => row.client?.client, cell: (row) => row.client?.client ?? h("span.soft", {}, "–") },
-  { label: "Timeout", width: "80px", right: true, down: true, sort: (row) => row.client?.timeout_ms ?? undefined, cell: (row) => (row.client?.timeout_ms ? `${row.client.timeout_ms / 1000} s` : h("span.soft", {}, "–")) },
-  { label: "Last heard", width: "96px", right: true, down: true, sort: (row) => row.client?.last_heard_ms ?? undefined, cell: (row) => (row.client?.last_heard_ms ? h("span.warn", {}, age(row.client.last_heard_ms)) : h("span.soft", {}, row.client?.timeout_ms ? `< ${row.client.timeout_ms / 2000} s` : "–")) },
-  { label: "Holds", width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.held, cell: (row) => uses(row.holds, row.held) },
-  { label: "Waits for", width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.waiting, cell: (row) => uses(row.waits, row.waiting) },
+  { label: "Session", stack: 3, width: "170px", mono: true, sort: (row) => row.session, cell: (row) => row.session },
+  { label: "Process", stack: 1, width: "minmax(130px, 1.2fr)", sort: (row) => row.process ?? undefined, cell: (row) => h("span", { title: row.process ?? "" }, row.process ?? h("span.soft", {}, "–"), stuckNow.has(row.session) && tag("deadlock", "bad")) },
+  { label: "Client", drop: 3, width: "170px", mono: true, sort: (row) => row.client?.client, cell: (row) => row.client?.client ?? h("span.soft", {}, "–") },
+  { label: "Timeout", drop: 4, width: "80px", right: true, down: true, sort: (row) => row.client?.timeout_ms ?? undefined, cell: (row) => (row.client?.timeout_ms ? `${row.client.timeout_ms / 1000} s` : h("span.soft", {}, "–")) },
+  { label: "Last heard", drop: 4, width: "96px", right: true, down: true, sort: (row) => row.client?.last_heard_ms ?? undefined, cell: (row) => (row.client?.last_heard_ms ? h("span.warn", {}, age(row.client.last_heard_ms)) : h("span.soft", {}, row.client?.timeout_ms ? `< ${row.client.timeout_ms / 2000} s` : "–")) },
+  { label: "Holds", stack: 2, width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.held, cell: (row) => uses(row.holds, row.held) },
+  { label: "Waits for", drop: 1, width: "minmax(130px, 1.4fr)", down: true, sort: (row) => row.waiting, cell: (row) => uses(row.waits, row.waiting) },
 ];
 
 function sessionRows() {
@@ -110,30 +112,113 @@ function sessionRows() {
   return [...all.values()];
 }
 
+// How a command reaches the servers that are shown.
+const toServers = () => (rows.get("meta")?.get("")?.servers ? ` --servers ${rows.get("meta").get("").servers}` : "");
+
+// Holds of the last hour, as the server keeps them.
+const past = { holds: [], isKept: true, at: "" };
+
+export async function loadPast() {
+  const at = momentOf(past.at);
+  const found = await ask("holds", at === null ? {} : { at_ms: at });
+  Object.assign(past, { holds: found.holds, isKept: found.is_kept });
+}
+
+// The newest moment of the past with this time of day.
+function momentOf(time) {
+  const parts = /^(\d\d):(\d\d)(?::(\d\d))?/.exec(time);
+  if (!parts) return null;
+  const today = new Date(now());
+  const at = Date.UTC(today.getUTCFullYear(), today.getUTCMonth(), today.getUTCDate(), ...parts.slice(1).map((part) => Number(part ?? 0)));
+  return at > now() ? at - 86400000 : at;
+}
+
+const ENDS = { released: ["released"], session_closed: ["session closed", "warn"], session_expired: ["expired", "bad"], broken: ["broken", "bad"] };
+const endTag = (hold) => (hold.end ? tag(...ENDS[hold.end]) : tag("holds now", "good"));
+const lasted = (ms) => age(now() - ms);
+const heldMs = (hold) => (hold.until_ms ?? now()) - hold.from_ms;
+const holder = (hold) => hold.process ?? `session ${hold.session}`;
+
+const pastColumns = [
+  { label: "Lock", stack: 1, width: "minmax(200px, 2fr)", sort: path, cell: (row) => named(row) },
+  { label: "Holder", stack: 2, width: "minmax(150px, 1.6fr)", sort: holder, cell: holder },
+  { label: "From", drop: 1, width: "170px", down: true, sort: (row) => row.from_ms, cell: (row) => moment(row.from_ms) },
+  { label: "Until", drop: 2, width: "170px", down: true, sort: (row) => row.until_ms ?? Infinity, cell: (row) => (row.until_ms === null ? "–" : moment(row.until_ms)) },
+  { label: "Held for", drop: 3, width: "104px", right: true, down: true, sort: heldMs, cell: (row) => lasted(heldMs(row)) },
+  { label: "Waited", drop: 4, width: "96px", right: true, down: true, sort: (row) => row.waited_ms, cell: (row) => lasted(row.waited_ms) },
+  { label: "End", stack: 3, width: "120px", sort: (row) => row.end ?? "", cell: endTag },
+];
+
+// Ends in each minute of the last hour; those that nobody wished for in red.
+function minutes(holds) {
+  const counts = Array.from({ length: 60 }, () => [0, 0]);
+  for (const hold of holds) {
+    const ago = Math.floor((now() - hold.until_ms) / 60000);
+    if (hold.until_ms !== null && counts[59 - ago]) counts[59 - ago][Number(["session_expired", "broken"].includes(hold.end))] += 1;
+  }
+  const most = Math.max(1, ...counts.map(([fine, bad]) => fine + bad));
+  const bars = counts.flatMap(([fine, bad], at) => {
+    const bar = (count, from, kind) => svg("rect", { class: kind, x: at * 10 + 1, width: 8, y: 40 - (40 * (from + count)) / most, height: (40 * count) / most });
+    return [bar(bad, 0, "bad"), bar(fine, bad, "fine")];
+  });
+  return svg("svg", { class: "minutes", viewBox: "0 0 600 40", preserveAspectRatio: "none", role: "img", "aria-label": `Ends of holds in each minute of the last hour: ${number(holds.filter((hold) => hold.end).length)} in all, at most ${number(most)} in a minute` }, bars);
+}
+
+// The times of the newest holds of a lock, oldest first.
+function spark(label, holds, value) {
+  const newest = holds.slice(0, 60).reverse();
+  const most = Math.max(1, ...newest.map(value));
+  const bars = newest.map((hold, at) => svg("rect", { class: ["session_expired", "broken"].includes(hold.end) ? "bad" : "fine", x: at * 6, width: 5, y: 30 - Math.max(1, (30 * value(hold)) / most), height: Math.max(1, (30 * value(hold)) / most) }));
+  return [h("p.soft", {}, `${label}, at most ${lasted(most)}`), svg("svg", { class: "spark", viewBox: `0 0 ${6 * newest.length} 30`, width: 6 * newest.length, height: 30, role: "img", "aria-label": `${label} of the last ${newest.length} holders, at most ${lasted(most)}` }, bars)];
+}
+
+async function lastHour(at) {
+  const { holds, is_kept: isKept } = await ask("holds", { path: at });
+  if (!isKept || !holds.length) return null;
+  return [h("h3", {}, `In the last hour · ${number(holds.length)}`), spark("Held", holds, heldMs), spark("Waited", holds, (hold) => hold.waited_ms),
+    h("div.list", {}, holds.slice(0, 50).map((hold) => h("div", {}, h("div.grow", {}, holder(hold), h("div.soft", {}, `${moment(hold.from_ms)} – ${hold.until_ms === null ? "now" : moment(hold.until_ms)}`)), endTag(hold)))),
+    holds.length > 50 && h("p.soft", {}, `and ${number(holds.length - 50)} before`)];
+}
+
+export async function pastDetail(row, isCurrent) {
+  const hour = await lastHour(row.path);
+  if (!isCurrent()) return null;
+  return [h("dl", {}, fact("Lock", h("a.link.mono", { href: `#/${viewOf(row.path)}?at=${encodeURIComponent(row.path)}` }, row.path)), fact("Holder", row.process), fact("Session", toSession(row.session)), fact("Node made by change", row.czxid)), hour];
+}
+
 const recipesOf = (...kinds) => () => kinds.flatMap((name) => [...kind(name).values()]);
 
 export const tables = {
   locks: {
     title: "Locks", columns: lockColumns, sort: { by: 3, down: true },
     rows: () => [...kind("lock").values()].filter((row) => row.kind !== "semaphore"),
-    blank: () => empty("No locks", "Nobody holds or waits. Take one: baton lock /demo -- sleep 60, and its line appears here within a second."),
+    blank: () => empty("No locks", `Nobody holds or waits. Take one: baton lock${toServers()} /demo -- sleep 60, and its line appears here within a second.`),
     summary: (all) => [`${number(all.length)} locks`, `${number(all.filter((row) => row.held).length)} held`, `${number(all.reduce((sum, row) => sum + row.waiting, 0))} waiting`],
   },
   elections: {
     title: "Elections", columns: electionColumns, sort: { by: 0, down: false }, rows: recipesOf("election"),
-    blank: () => empty("No elections", "No process stands for one. Try: baton elect /leader -- sleep 60."),
+    blank: () => empty("No elections", `No process stands for one. Try: baton elect${toServers()} /leader -- sleep 60.`),
     summary: (all) => [`${number(all.length)} elections`, `${number(all.filter((row) => row.held).length)} with a leader`],
   },
   queues: {
     title: "Queues", columns: queueColumns, sort: { by: 2, down: true }, rows: recipesOf("queue"),
-    blank: () => empty("No queues", "A queue appears with its first item. Try: baton queue work put /jobs hello."),
+    blank: () => empty("No queues", `A queue appears with its first item. Try: baton queue work put${toServers()} /jobs hello.`),
     summary: (all) => [`${number(all.length)} queues`, `${number(all.reduce((sum, row) => sum + row.queue.depth, 0))} items`, `${number(all.reduce((sum, row) => sum + row.queue.dead, 0))} dead letters`],
   },
   groups: {
     title: "Semaphores, barriers, members", columns: semaphoreColumns, sort: { by: 0, down: false },
     rows: () => [...[...kind("lock").values()].filter((row) => row.kind === "semaphore"), ...kind("barrier").values(), ...kind("members").values()],
-    blank: () => empty("No semaphores, barriers or groups", "Try: baton sem /licences --slots 3 -- sleep 60, or baton member join /web."),
+    blank: () => empty("No semaphores, barriers or groups", `Try: baton sem${toServers()} /licences --slots 3 -- sleep 60, or baton member join${toServers()} /web.`),
     summary: (all) => [`${number(all.length)} in all`],
+  },
+  history: {
+    title: "History", columns: pastColumns, sort: { by: 2, down: true }, rows: () => past.holds, key: (row) => `${row.path} ${row.czxid}`,
+    blank: () => (past.isKept ? empty("Nothing ended in the last hour", past.at ? "Nobody held anything at that time." : "A line appears here for each hold of a lock, an election or a semaphore.") : empty("No history", "A server keeps the last hour: open its own page, at its --http address.")),
+    summary: (all) => {
+      const bad = all.filter((row) => ["session_expired", "broken"].includes(row.end)).length;
+      const field = h("input", { type: "time", step: 1, value: past.at, onchange: (event) => { past.at = event.target.value; loadPast().then(() => redraw(), () => {}); } });
+      return [`${number(all.length)} holds in the last hour`, bad ? h("span.bad", {}, `${number(bad)} expired or broken`) : null, h("label", {}, "Who held at ", field, " UTC"), minutes(all)];
+    },
   },
   sessions: {
     title: "Sessions", columns: sessionColumns, sort: { by: 6, down: true }, rows: sessionRows, key: (row) => row.session,
@@ -170,7 +255,7 @@ export async function recipeDetail(row, act, isCurrent) {
   const isQueue = Boolean(found.queue);
   const mayBreak = !found.barrier && found.kind !== "members" && !isQueue;
   parts.push(h("dl", {}, fact("Node", toTree(found.path)), fact("Kind", found.term !== undefined || kind("election").has(found.path) ? "election" : found.kind?.replace("_", "/")), fact(isQueue ? "Layout" : "Names of", found.dialect), fact("Permits", found.permits), fact("Term", found.term), !isQueue && !found.barrier && found.kind !== "members" && fact("Hand-overs seen", found.past?.hand_overs),
-    isQueue && [fact("Depth", number(found.queue.depth)), fact("Oldest item", found.queue.oldest && h("span", {}, toTree(found.queue.oldest), ` since ${moment(found.queue.oldest_since_ms)}`)), fact("Consumers that wait", number(found.queue.consumers))],
+    isQueue && [fact("Depth", number(found.queue.depth)), fact("Oldest item", found.queue.oldest && h("span", {}, toTree(found.queue.oldest), ` since ${moment(found.queue.oldest_since_ms)} (${age(found.queue.oldest_since_ms)})`)), fact("Consumers that wait", number(found.queue.consumers))],
     found.barrier && [fact("State", standing(found)), fact("Round", found.barrier.round || null)]));
   const title = isQueue ? "Claims" : found.barrier || found.kind === "members" ? "There" : found.term !== undefined ? "Leader" : found.held === 1 ? "Holder" : "Holders";
   parts.push(h("h3", {}, `${title} · ${number(found.held)}`));
@@ -185,7 +270,10 @@ export async function recipeDetail(row, act, isCurrent) {
     parts.push(waiterList(found));
   }
   if (isQueue && (found.letters?.length || found.queue.dead)) parts.push(...letters(found, act));
-  if (found.past?.past?.length) {
+  const hour = isQueue || found.barrier ? null : await lastHour(found.path);
+  if (!isCurrent()) return null;
+  if (hour) parts.push(...hour);
+  else if (found.past?.past?.length) {
     parts.push(h("h3", {}, "Before"));
     parts.push(h("div.list", {}, [...found.past.past].reverse().map((past) => h("div", {}, h("div.grow", {}, past.process ?? past.node, h("div.soft", {}, `${past.from_ms ? moment(past.from_ms) : "before the survey"} – ${moment(past.until_ms)}`)), past.token !== null && h("span.soft.mono", {}, `token ${past.token}`)))));
   }
@@ -230,7 +318,7 @@ function letters(found, act) {
   const button = (label, what, danger) => h(danger ? "button.danger" : "button", { type: "button", onclick: () => act(label, { ...what, path: found.path }, danger) }, label);
   return [
     h("h3", {}, `Dead letters · ${number(found.queue.dead)}`),
-    h("div.list", {}, (found.letters ?? []).map((letter) => h("div", {}, h("div.grow", {}, h("div", {}, letter.note?.id ?? letter.name), h("div.soft", {}, `${letter.note ? `${letter.note.attempts} attempts · ${letter.note.reason ?? "no reason noted"} · ` : ""}dead for ${age(letter.since_ms)}`)), state.mayAct && h("span", {}, button("Requeue", { action: "requeue", name: letter.name }), " ", button("Delete", { action: "discard", name: letter.name }, true))))),
+    h("div.list", {}, (found.letters ?? []).map((letter) => h("div", {}, h("div.grow", {}, h("div.mono", {}, letter.note?.text ?? letter.note?.id ?? letter.name), letter.note && h("div.bad", {}, letter.note.reason ?? "no reason noted"), h("div.soft", {}, `${letter.note ? `${letter.note.attempts} attempts · ` : ""}dead for ${age(letter.since_ms)}`)), state.mayAct && h("span", {}, button("Requeue", { action: "requeue", name: letter.name }), " ", button("Delete", { action: "discard", name: letter.name }, true))))),
     state.mayAct && h("div.buttons", {}, button("Delete all dead letters", { action: "purge" }, true)),
   ];
 }
@@ -253,9 +341,7 @@ export function viewOf(at) {
 
 // The wait-for graph.
 
-export async function graphView(isCurrent) {
-  const graph = await ask("graph");
-  if (!isCurrent()) return null;
+export function graphView() {
   const cycles = [...kind("deadlock").values()];
   const parts = [];
   for (const cycle of cycles) {
@@ -264,13 +350,24 @@ export async function graphView(isCurrent) {
     parts.push(h("p", {}, "Shortest way out: ask ", h("b", {}, out.blocker.process ?? `session ${out.blocker.session}`), " to let go of ", h("a.link.mono", { href: `#/${viewOf(out.lock)}?at=${encodeURIComponent(out.lock)}` }, out.lock), out.holds ? "." : ", where it waits."));
     parts.push(drawCycle(cycle));
   }
-  // The cycles are drawn already.
-  const red = new Set(cycles.flatMap((cycle) => cycle.steps.map((step) => `${step.waiter.session} ${step.blocker.session}`)));
-  graph.edges = graph.edges.filter((edge) => !red.has(`${edge.from} ${edge.to}`));
-  if (!graph.edges.length && cycles.length) return parts;
-  if (!graph.edges.length) return [...parts, empty("Nobody waits", "The graph shows each session that waits, and the sessions that it waits for. Cycles come first, in red.")];
-  parts.push(h("h2", {}, "Who waits for whom"), graph.left_out ? h("p.soft", {}, `The busiest ${number(graph.edges.length)} of ${number(graph.edges.length + graph.left_out)} waits are drawn.`) : null, drawGraph(graph, cycles));
+  // Whoever stands for an election waits for its end, not for a lock.
+  const waited = [...kind("lock").values()].filter((row) => row.waiting).sort((one, other) => other.waiting - one.waiting);
+  if (!waited.length && !cycles.length) return [empty("Nobody waits", "Each lock for which somebody waits stands here, with those who hold it and those who wait. Cycles come first, in red.")];
+  if (waited.length) parts.push(h("h2", {}, "Who waits for whom"), h("div.cards", {}, waited.slice(0, MOST_GROUPS).map(group)));
+  if (waited.length > MOST_GROUPS) parts.push(h("p.soft", {}, `The ${MOST_GROUPS} busiest of ${number(waited.length)} locks are shown; the others are among the locks.`));
   return parts;
+}
+
+const MOST_GROUPS = 60;
+
+// One lock: those who hold it, above those who wait.
+function group(row) {
+  const isStuck = row.holders.some((one) => stuck().has(one.session));
+  const line = (one, said) => h("div", {}, h("div.grow", {}, h("a.link", { href: `#/sessions?at=${encodeURIComponent(one.session)}` }, who(one))), h("span.soft", {}, said));
+  const others = row.waiting - (row.next ? 1 : 0);
+  return h(isStuck ? "section.card.bad" : "section.card", { "aria-label": row.path }, h("h3", {}, h("a.link.mono", { href: `#/${viewOf(row.path)}?at=${encodeURIComponent(row.path)}` }, row.path), h("span.soft", {}, `${number(row.waiting)} wait`)),
+    h("div.list", {}, row.holders.slice(0, 3).map((one) => line(one, `holds, node ${age(one.since_ms)} old`)), row.held > 3 && h("div.soft", {}, `and ${number(row.held - 3)} more hold`), !row.held && h("div.soft", {}, "nobody holds it yet"),
+      row.next && line(row.next, `waits ${age(row.next.since_ms)}`), others > 0 && h("div.soft", {}, `and ${number(others)} more wait`)));
 }
 
 function clip(value, most) {
@@ -295,18 +392,6 @@ function arrow(from, to, label, classes, radius) {
   return [svg("path", { class: `edge ${classes}`, d: `M${x1},${y1} L${x2},${y2}` }), svg("path", { class: `head ${classes}`, d: head }), label && svg("text", { class: "lock", x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5, "text-anchor": "middle" }, clip(label, 34))].filter(Boolean);
 }
 
-// From the right side of a box to the left side of one further to the right, or back around.
-function curve(from, to, label, classes) {
-  const [x1, y1, x2, y2] = [from[0] + 89, from[1], to[0] - 95, to[1]];
-  const bend = Math.max(40, Math.abs(x2 - x1) / 2);
-  const middle = [(x1 + x2) / 2, (y1 + y2) / 2];
-  return [
-    svg("path", { class: `edge ${classes}`, d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}` }),
-    svg("path", { class: `head ${classes}`, d: `M${x2 + 6},${y2} L${x2},${y2 - 4} L${x2},${y2 + 4} Z` }),
-    svg("text", { class: "lock", x: middle[0], y: middle[1] + 3, "text-anchor": "middle" }, clip(label, 24)),
-  ];
-}
-
 function drawCycle(cycle) {
   const count = cycle.steps.length;
   const radius = Math.max(105, count * 36);
@@ -322,34 +407,18 @@ function drawCycle(cycle) {
   return drawing;
 }
 
-// Sessions in columns: to the right those that others wait for.
-function drawGraph(graph, cycles) {
-  const out = new Map();
-  for (const edge of graph.edges) out.set(edge.from, [...(out.get(edge.from) ?? []), edge.to]);
-  const depth = new Map();
-  const deep = (id, seen) => {
-    if (depth.has(id)) return depth.get(id);
-    if (seen.has(id)) return 0;
-    const below = (out.get(id) ?? []).map((to) => deep(to, new Set([...seen, id])) + 1);
-    const own = Math.min(8, Math.max(0, ...below));
-    depth.set(id, own);
-    return own;
-  };
-  const ids = [...new Set(graph.edges.flatMap((edge) => [edge.to, edge.from]))];
-  ids.forEach((id) => deep(id, new Set()));
-  const columns = [];
-  for (const id of ids) (columns[depth.get(id)] ??= []).push(id);
-  const tall = Math.max(...columns.map((column) => column?.length ?? 0));
-  const [width, height] = [columns.length * 330 - 90, tall * 46 + 20];
-  const at = new Map();
-  columns.forEach((column, nth) => column?.forEach((id, row) => at.set(id, [width - 100 - nth * 330, 26 + (row + (tall - column.length) / 2) * 46])));
-  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${graph.edges.length} waits between ${ids.length} sessions` });
-  for (const edge of graph.edges) drawing.append(...curve(at.get(edge.from), at.get(edge.to), edge.count > 1 ? `${edge.count} locks` : edge.locks[0], ""));
-  for (const id of ids) drawing.append(box(...at.get(id), graph.sessions[id] ?? "session", id, cycles.some((cycle) => cycle.steps.some((step) => step.waiter.session === id)) ? "in-cycle" : ""));
-  return h("div", {}, drawing);
-}
-
 // The servers.
+
+// How many answer, and how many of these may fail.
+function majority(servers) {
+  const voters = servers.filter((row) => row.role !== "observer");
+  const serving = voters.filter((row) => ["leader", "follower", "standalone"].includes(row.role)).length;
+  const spare = serving - (Math.floor(voters.length / 2) + 1);
+  if (voters.length === 1) return serving ? "One server, alone: nobody takes its place" : "The server does not serve";
+  const head = `${number(serving)} of ${number(voters.length)} servers`;
+  if (spare < 0) return h("span.bad", {}, `${head}, no majority: no lock is granted`);
+  return `${head}, majority safe, can lose ${number(spare)}`;
+}
 
 export function ensembleView() {
   const servers = [...kind("server").values()];
@@ -357,7 +426,7 @@ export function ensembleView() {
   const zxid = (row) => (row.zxid ? BigInt(row.zxid) : null);
   const newest = servers.reduce((most, row) => (zxid(row) !== null && zxid(row) > most ? zxid(row) : most), 0n);
   const shown = [["zk_outstanding_requests", "Requests under way"], ["zk_znode_count", "Znodes"], ["zk_watch_count", "Watches"], ["zk_avg_latency", "Latency, average", "ms"], ["zk_p99_fsynctime", "Disk sync, p99", "ms"], ["zk_avg_fsynctime", "Disk sync, average", "ms"], ["zk_max_fsynctime", "Disk sync, longest", "ms"]];
-  return [h("div.cards", {}, servers.map((row) => {
+  return [h("p.headline", {}, majority(servers)), h("div.cards", {}, servers.map((row) => {
     const metric = ([name, label, unit]) => fact(label, row.metrics[name] && `${row.metrics[name]}${unit ? ` ${unit}` : ""}`);
     const own = Object.entries(row.metrics).filter(([name]) => name.startsWith("baton_") && /term|fsync|disk|lag/.test(name)).slice(0, 8);
     const role = row.role ?? (row.error ? "not reached" : "says nothing");

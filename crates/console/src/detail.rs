@@ -1,25 +1,19 @@
-//! Details that are asked for by path: the whole of one recipe, the wait-for graph, a node of the
-//! tree.
+//! Details that are asked for by path: the whole of one recipe, a node of the tree.
 //!
 //! Owns the bounds of these answers, which a page pages through.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use baton_client::{Client, Error, Stat};
 use serde::Serialize;
 
 use crate::error::SurveyError;
-use crate::recipes::{Letter, Recipe, process};
+use crate::recipes::{Letter, Recipe};
 use crate::scene::{Party, RecipeRow};
 use crate::survey::Surveyor;
 
 /// Holders, waiters, members and children of one answer.
 const PAGE: usize = 500;
-/// Edges of the graph that are drawn.
-const MOST_EDGES: usize = 200;
-/// Holders for which one waiter is drawn to wait.
-const MOST_HOLDERS: usize = 3;
 /// Bytes of a node that are shown.
 const SHOWN_BYTES: usize = 16 << 10;
 
@@ -46,76 +40,6 @@ pub(crate) fn recipe(surveyor: &Surveyor, path: &str, from: usize) -> Option<Box
         },
     };
     serde_json::to_vec(&detail).ok().map(Vec::into_boxed_slice)
-}
-
-/// The wait-for graph.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Graph {
-    edges: Vec<Edge>,
-    /// The process of each session, where it is known.
-    sessions: BTreeMap<String, String>,
-    left_out: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Edge {
-    from: String,
-    to: String,
-    locks: Vec<String>,
-    count: usize,
-}
-
-/// Each waiting session with the sessions of the holders that it waits for; the locks with most
-/// waiters first, if that is too much to draw.
-pub(crate) fn graph(surveyor: &Surveyor) -> Graph {
-    const NAMED_LOCKS: usize = 3;
-    let mut busiest: Vec<_> = surveyor.recipes().iter().collect();
-    busiest.sort_by_key(|(_, recipe)| std::cmp::Reverse(recipe.waiters().len()));
-    let mut stuck: Vec<&str> = surveyor
-        .deadlocks()
-        .iter()
-        .flat_map(|deadlock| deadlock.steps.iter().map(|step| step.lock.as_str()))
-        .collect();
-    stuck.sort_unstable();
-    busiest.sort_by_key(|(path, _)| stuck.binary_search(&path.as_str()).is_err());
-    let mut edges: BTreeMap<(i64, i64), (Vec<String>, usize)> = BTreeMap::new();
-    let mut graph = Graph::default();
-    for (path, recipe) in busiest {
-        let Some(queue) = recipe.queue() else {
-            continue;
-        };
-        for waiter in &queue.waiters {
-            for holder in queue.holders.iter().take(MOST_HOLDERS) {
-                let key = (waiter.info.session_id, holder.info.session_id);
-                if key.0 == key.1 {
-                    continue;
-                }
-                if edges.len() >= MOST_EDGES && !edges.contains_key(&key) {
-                    graph.left_out += 1;
-                    continue;
-                }
-                let (locks, count) = edges.entry(key).or_default();
-                *count += 1;
-                if locks.len() < NAMED_LOCKS {
-                    locks.push(path.clone());
-                }
-                for node in [waiter, holder] {
-                    if let Some(process) = process(&node.info) {
-                        let session = format!("0x{:x}", node.info.session_id);
-                        graph.sessions.entry(session).or_insert(process);
-                    }
-                }
-            }
-        }
-    }
-    let edge = |((from, to), (locks, count))| Edge {
-        from: format!("0x{from:x}"),
-        to: format!("0x{to:x}"),
-        locks,
-        count,
-    };
-    graph.edges = edges.into_iter().map(edge).collect();
-    graph
 }
 
 /// A node of the tree.

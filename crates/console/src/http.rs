@@ -146,7 +146,6 @@ pub fn router(host: Arc<dyn Host>) -> Router {
         .route("/console/api/events", get(events))
         .route("/console/api/recipe", get(recipe))
         .route("/console/api/holds", get(holds))
-        .route("/console/api/graph", get(graph))
         .route("/console/api/node", get(node))
         .route("/console/api/act", post(act));
     for (path, kind, text) in FILES {
@@ -337,7 +336,12 @@ async fn holds(State(host): Shared, request: Parts, Query(at): Query<HoldsAt>) -
         let mut query = HoldQuery::default();
         query.path = at.path.as_deref();
         query.at_ms = at.at_ms;
-        let is_visible = |path: &str| surveyor.recipes().contains_key(path);
+        // Of a lock that is gone: whoever may list its folder could have seen it.
+        let is_listed = |path: &str| {
+            let folder = surveyor.tree().get(path::parent(path));
+            folder.is_some_and(|folder| !folder.is_forbidden())
+        };
+        let is_visible = |path: &str| surveyor.recipes().contains_key(path) || is_listed(path);
         let past = seat.past.as_ref();
         let holds = past.map(|past| past.holds(query, now_ms, MOST_HOLDS, is_visible));
         Holds {
@@ -375,18 +379,6 @@ async fn recipe(State(host): Shared, request: Parts, Query(at): Query<At>) -> Re
         }
     };
     answer.await.unwrap_or_else(|refused| refused)
-}
-
-/// Returns the wait-for graph by session: its busiest part.
-async fn graph(State(host): Shared, request: Parts) -> Response {
-    let answer = async {
-        let seat = seat(&host, &request).await?;
-        match seat.console.with(detail::graph).await {
-            Ok(graph) => Ok(json(&graph)),
-            Err(error) => Err(unavailable(&error)),
-        }
-    };
-    answer.await.unwrap_or_else(|refused: Response| refused)
 }
 
 /// A node of the tree, with its children from a position on.

@@ -3,7 +3,6 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `listing` | recipes of a kind over a whole tree |
 //! | `lock/`, `sem` | a command under a lock or a permit; who holds and who waits |
 //! | `elect/` | a command while this process leads; who leads |
 //! | `barrier` | a command that starts when all have come; the gate that is opened and closed |
@@ -21,6 +20,7 @@
 //! | `console`, `top/`, `deadlocks` | who holds, who waits and why; who waits for each other |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions/`, `man` | completion of the command line by shells; texts for `man` |
+//! | `listing` | recipes of a kind over a whole tree |
 //! | `version` | what this command was built from |
 
 pub(crate) mod acl;

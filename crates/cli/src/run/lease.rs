@@ -31,8 +31,8 @@ pub(crate) struct LeaseArgs {
     mode: Option<Mode>,
     /// The tickTime of an Apache ZooKeeper ensemble [default: half the session timeout].
     ///
-    /// No effect on Baton's server. The wire does not carry it. State it where minSessionTimeout is less than two ticks; a
-    /// shorter tick leaves more time before the lock counts as lost.
+    /// No effect on Baton's server. The wire does not carry it. State it where minSessionTimeout is
+    /// less than two ticks; a shorter tick leaves more time before the lock counts as lost.
     #[arg(hide_long_help = true, long, value_name = "DUR", value_parser = duration::parse_some)]
     ensemble_tick: Option<Duration>,
     /// The syncLimit of an Apache ZooKeeper ensemble, for --lease ping.

@@ -154,8 +154,9 @@ async fn a24_each_identity_sees_what_it_may_read_and_nothing_says_more() {
             assert_eq!(status, 404, "{text}");
             all.push_str(&text);
         }
-        let (_, graph) = site.get("graph", other);
-        all.push_str(&graph);
+        let (status, holds) = site.get("holds", other);
+        assert_eq!(status, 200, "{holds}");
+        all.push_str(&holds);
         assert!(!all.contains("vault"), "{other:?}: {all}");
         for path in ["/private", "/private/vault", &node] {
             let (_, text) = site.get(&format!("node?path={path}"), other);
@@ -175,6 +176,66 @@ async fn a24_each_identity_sees_what_it_may_read_and_nothing_says_more() {
         assert!(!text.contains("combination"), "{text}");
     }
     assert_eq!(site.get("recipe?path=/private/vault", Some(OWNER)).0, 200);
+    assert!(site.get("holds", Some(OWNER)).1.contains("/private/vault"));
+}
+
+/// The server keeps who held what, also while nobody looks.
+#[test]
+fn who_held_a_lock_is_known_afterwards() {
+    let site = Site::open();
+    let run = |args: &[&str]| {
+        site.home
+            .run(&[args, &["--servers", &site.address]].concat())
+    };
+    assert_eq!(
+        run(&["lock", "/deploy", "--name", "one", "-c", "true"]).code,
+        0
+    );
+    let args = [
+        "lock",
+        "/deploy",
+        "--name",
+        "two",
+        "--servers",
+        &site.address,
+    ];
+    let mut broken = site.home.spawn(&args);
+    let line = broken.line();
+    let token = line.split("token ").nth(1).unwrap();
+    let token = token.split_whitespace().next().unwrap();
+    assert_eq!(run(&["lock", "break", "/deploy", "--token", token]).code, 0);
+    broken.end();
+    let mut now = site.home.spawn(&[
+        "lock",
+        "/deploy",
+        "--name",
+        "three",
+        "--servers",
+        &site.address,
+    ]);
+    now.line();
+    let holds = |query: &str| -> Vec<Value> {
+        let (status, text) = site.get(&format!("holds{query}"), None);
+        assert_eq!(status, 200, "{text}");
+        let found: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["is_kept"], true, "{found}");
+        found["holds"].as_array().unwrap().clone()
+    };
+    let all = holds("?path=/deploy");
+    let word = |hold: &Value, key: &str| hold[key].as_str().unwrap_or("-").to_owned();
+    let ends: Vec<_> = all.iter().map(|hold| word(hold, "end")).collect();
+    assert_eq!(ends, ["-", "broken", "released"], "{all:?}");
+    for (hold, name) in all.iter().zip(["(three)", "(two)", "(one)"]) {
+        assert!(word(hold, "process").ends_with(name), "{hold}");
+        assert_eq!(hold["path"], "/deploy");
+    }
+    // Who held it then? The second one, at its last moment; and whoever came at the same one.
+    let then = all[1]["until_ms"].as_i64().unwrap();
+    let found = holds(&format!("?path=/deploy&at_ms={then}"));
+    assert!(found.contains(&all[1]), "{found:?}");
+    assert_eq!(holds("?path=/deploy&at_ms=1"), [0; 0]);
+    assert_eq!(holds("?path=/other"), [0; 0]);
+    drop(now);
 }
 
 #[tokio::test(flavor = "multi_thread")]

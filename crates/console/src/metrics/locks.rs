@@ -178,7 +178,7 @@ impl Node {
     fn hold(&self, path: &str, kind: Kind) -> Option<Hold> {
         Some(Hold {
             path: path.into(),
-            kind,
+            kind: kind.as_str(),
             session: self.session,
             czxid: self.czxid,
             data: self.data.clone(),
@@ -385,7 +385,7 @@ impl Locks {
         let cause = Cause::Left(node.session);
         let is_of_consumers = queue.is_of_consumers == Some(true) || lock.ends_with(CONSUMERS);
         if let Some(hold) = node.hold(lock, queue.kind).filter(|_| !is_of_consumers) {
-            let end = Some((now_ms, departure));
+            let end = Some((now_ms, departure.as_str()));
             self.past.add(Hold { end, ..hold }, now_ms);
         }
         advance(&mut self.nodes, (queue, series), now_ms, cause);

@@ -8,8 +8,8 @@
 //! |---|---|
 //! | `recount` | a test: what was counted is what a count of the whole tree comes to |
 //! | `page` | names, help texts, labels: how the metrics are written |
-//! | `past` | the holds of the last hour that have ended |
 //! | `locks` | locks, elections, semaphores: holders and waiters, how long and why they end |
+//! | `past` | the holds of the last hour that have ended |
 //! | `queues` | queues and work queues: items, claims, dead letters |
 //! | `paths` | which paths have series of their own |
 //! | `histogram` | a distribution of times |
@@ -89,8 +89,8 @@ impl RecipeMetrics {
         page::described()
     }
 
-    /// Returns the selected holds of the last hour, at most `most`, the latest first. Of a lock that
-    /// `is_visible` does not know only those are among them whose nodes everybody may read.
+    /// Returns the selected holds of the last hour of locks that are visible, at most `most`, the
+    /// latest first.
     #[must_use]
     pub fn holds(
         &self,

@@ -8,8 +8,6 @@ use std::collections::VecDeque;
 use baton::record::Record;
 use serde::Serialize;
 
-use super::locks::{Departure, Kind};
-
 /// Holds that are kept, at most.
 const MOST: usize = 8_192;
 /// Bytes of paths and data that are kept, at most.
@@ -21,7 +19,7 @@ const KEPT_MS: i64 = 3_600_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) path: Box<str>,
-    pub(super) kind: Kind,
+    pub(super) kind: &'static str,
     pub(super) session: i64,
     /// The change that created its node.
     pub(super) czxid: i64,
@@ -29,8 +27,8 @@ pub(super) struct Hold {
     pub(super) data: Option<Box<[u8]>>,
     pub(super) created_ms: i64,
     pub(super) granted_ms: i64,
-    /// `None`: it goes on.
-    pub(super) end: Option<(i64, Departure)>,
+    /// Time and cause; `None`: it goes on.
+    pub(super) end: Option<(i64, &'static str)>,
 }
 
 /// A hold as a page shows it.
@@ -59,23 +57,18 @@ pub struct PastHold {
 }
 
 impl Hold {
-    /// Whether somebody without an identity may know of it.
-    fn is_open(&self) -> bool {
-        self.data.is_some()
-    }
-
     fn shown(&self) -> PastHold {
         let record = self.data.as_deref().and_then(Record::from_bytes);
         PastHold {
             path: self.path.to_string(),
-            kind: self.kind.as_str(),
+            kind: self.kind,
             session: format!("0x{:x}", self.session),
             process: record.map(|record| record.to_string()),
             czxid: self.czxid,
             waited_ms: self.granted_ms.saturating_sub(self.created_ms).max(0),
             from_ms: self.granted_ms,
             until_ms: self.end.map(|(until_ms, _)| until_ms),
-            end: self.end.map(|(_, departure)| departure.as_str()),
+            end: self.end.map(|(_, cause)| cause),
         }
     }
 
@@ -119,8 +112,8 @@ impl PastHolds {
         oldest.is_some_and(|(until_ms, _)| until_ms < now_ms.saturating_sub(KEPT_MS))
     }
 
-    /// Returns at most `most` of these and the present holds, the latest first; of a lock that
-    /// `is_visible` does not know only what everybody may read.
+    /// Returns at most `most` of these and the present holds, of locks that are visible, the latest
+    /// first.
     pub(super) fn select(
         &self,
         present: impl Iterator<Item = Hold>,
@@ -138,7 +131,7 @@ impl PastHolds {
             query.path.is_none_or(|path| path == &*hold.path)
                 && query.at_ms.is_none_or(is_held)
                 && until >= now_ms.saturating_sub(KEPT_MS)
-                && (hold.is_open() || is_visible(&hold.path))
+                && is_visible(&hold.path)
         };
         let mut present: Vec<Hold> = present.filter(|hold| fits(&hold)).collect();
         present.sort_unstable_by_key(|hold| std::cmp::Reverse(hold.granted_ms));
@@ -155,18 +148,18 @@ mod tests {
     fn hold(path: &str, from_ms: i64, until_ms: i64) -> Hold {
         Hold {
             path: path.into(),
-            kind: Kind::Lock,
+            kind: "lock",
             session: 0x1a,
             czxid: from_ms,
             data: Some(Box::default()),
             created_ms: from_ms - 5,
             granted_ms: from_ms,
-            end: Some((until_ms, Departure::Released)),
+            end: Some((until_ms, "released")),
         }
     }
 
     fn times(past: &PastHolds, query: HoldQuery<'_>, now_ms: i64) -> Vec<i64> {
-        let found = past.select(std::iter::empty(), query, now_ms, 100, |_| false);
+        let found = past.select(std::iter::empty(), query, now_ms, 100, |_| true);
         found.iter().map(|hold| hold.from_ms).collect()
     }
 
@@ -188,23 +181,29 @@ mod tests {
     }
 
     #[test]
-    fn what_not_everybody_may_read_is_shown_to_those_who_know_the_lock() {
+    fn a_lock_that_is_not_visible_is_left_out_and_a_process_that_not_everybody_may_read() {
         let mut past = PastHolds::default();
-        let data = None;
-        past.add(
-            Hold {
-                data,
-                ..hold("/secret", 1, 2)
-            },
-            2,
-        );
-        let found = |is_visible: bool| {
-            let query = HoldQuery::default();
-            past.select(std::iter::empty(), query, 3, 100, |_| is_visible)
-        };
-        assert_eq!(found(false), []);
-        assert_eq!(found(true).len(), 1);
-        assert_eq!(found(true)[0].process, None);
+        let record = br#"{"id":"6f9619ff-8b86-4d01-b42d-00cf4fc964ff","host":"h","pid":7}"#;
+        let (closed, open) = (None, Some(record.as_slice().into()));
+        for (path, data) in [("/open", open), ("/closed", closed)] {
+            past.add(
+                Hold {
+                    data,
+                    ..hold(path, 1, 2)
+                },
+                2,
+            );
+        }
+        past.add(hold("/secret", 1, 2), 2);
+        let query = HoldQuery::default();
+        let visible = |path: &str| path != "/secret";
+        let found = past.select(std::iter::empty(), query, 3, 100, visible);
+        let process = |hold: &PastHold| (hold.path.clone(), hold.process.clone());
+        let found: Vec<_> = found.iter().map(process).collect();
+        let expected = [("/closed", None), ("/open", Some("h:7"))];
+        let expected =
+            expected.map(|(path, process)| (path.to_owned(), process.map(str::to_owned)));
+        assert_eq!(found, expected);
     }
 
     #[test]

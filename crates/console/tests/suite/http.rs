@@ -149,7 +149,7 @@ async fn each_answer_has_the_headers_and_no_file_loads_anything_from_elsewhere()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_the_tree_is_handed_out_without_a_seat_or_under_a_foreign_name() {
     let site = Site::start().await;
-    for path in ["who", "events", "recipe?path=/", "graph", "node?path=/"] {
+    for path in ["who", "events", "recipe?path=/", "holds", "node?path=/"] {
         let head = format!("GET /console/api/{path} HTTP/1.1\r\nHost: localhost");
         assert_eq!(site.answer(&head, "").await.0, 401, "{path}");
         let head = format!("GET /console/api/{path} HTTP/1.1\r\nHost: rebound.example");
@@ -420,7 +420,7 @@ async fn a18_no_answer_has_a_word_of_what_the_identity_may_not_read() {
             }
         }
     }
-    for asked in ["/console/api/graph", "/console/api/who"] {
+    for asked in ["/console/api/holds", "/console/api/who"] {
         answers.push((asked.to_owned(), site.get(asked, "look").await.1));
     }
     for path in ["/half"].iter().chain(&hidden) {

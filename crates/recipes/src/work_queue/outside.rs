@@ -11,6 +11,7 @@ use super::layout::{
     CLAIM_PREFIX, DEAD_PREFIX, ItemName, Layout, Shard, queue_of_dead_letter, queue_of_item,
 };
 use crate::naming;
+use crate::rendering;
 
 /// The most items that a queue's own data allows; `None`: no work queue's data.
 pub(crate) fn capacity_in(data: &[u8]) -> Option<Option<u64>> {
@@ -75,14 +76,17 @@ pub struct ItemNote {
     pub since_ms: Option<i64>,
     /// Reason why the last attempt failed, or why it is a dead letter.
     pub reason: Option<String>,
+    /// The payload, where it is a short text.
+    pub text: Option<String>,
 }
 
 impl ItemNote {
     /// Reads a node's data; `None` for data of another form.
     #[must_use]
     pub fn from_bytes(data: &Bytes) -> Option<Self> {
-        let (envelope, _) = Envelope::open(data)?;
+        let (envelope, payload) = Envelope::open(data)?;
         Some(Self {
+            text: rendering::short_text(&payload).map(str::to_owned),
             id: envelope.id,
             priority: envelope.priority,
             attempts: envelope.attempts,

@@ -108,8 +108,8 @@ enum Act {
     },
     /// Make the folder of a new cluster of one server from an existing folder.
     ///
-    /// No server may run on it. For a server that stands alone and is to get company; or, with --majority-lost, for a member
-    /// whose cluster has lost its majority for good.
+    /// No server may run on it. For a server that stands alone and is to get company; or, with
+    /// --majority-lost, for a member whose cluster has lost its majority for good.
     Recover(recover::Args),
     /// Make a server the leader.
     Transfer {

@@ -59,8 +59,9 @@ pub(crate) enum AdminVerb {
     },
     /// Remove all items that nobody has claimed.
     ///
-    /// Delayed ones among them; their ids are free again. On a terminal it asks first. Prints how many were removed, and how many were left because
-    /// somebody works on them. Exits with 1 where there is no queue, and where the answer is no.
+    /// Delayed ones among them; their ids are free again. On a terminal it asks first. Prints how
+    /// many were removed, and how many were left because somebody works on them. Exits with 1 where
+    /// there is no queue, and where the answer is no.
     Purge {
         /// The queue's path.
         #[arg(value_parser = paths::legal)]
@@ -74,8 +75,9 @@ pub(crate) enum AdminVerb {
     },
     /// Create the queue's own nodes again where somebody has deleted them.
     ///
-    /// Their paths are printed. put and take do this by themselves, except for the node of the ids while the queue has
-    /// items: after a repair, a second item with the id of one in the queue can be put.
+    /// Their paths are printed. put and take do this by themselves, except for the node of the ids
+    /// while the queue has items: after a repair, a second item with the id of one in the queue can
+    /// be put.
     Repair {
         /// The queue's path.
         #[arg(value_parser = paths::legal)]
