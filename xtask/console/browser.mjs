@@ -123,7 +123,7 @@ export const AUDIT = `(() => {
 })()`;
 
 // Every view, by its address.
-export const VIEWS = { locks: "#/locks?at=%2Fdeploy%2Fweb", elections: "#/elections?at=%2Fservices%2Fbilling%2Fleader", queues: "#/queues?at=%2Fjobs%2Fimages", groups: "#/groups?at=%2Flicences", sessions: "#/sessions", graph: "#/graph", ensemble: "#/ensemble", tree: "#/tree?at=%2Fdeploy%2Fweb" };
+export const VIEWS = { locks: "#/locks?at=%2Fdeploy%2Fweb", elections: "#/elections?at=%2Fservices%2Fbilling%2Fleader", queues: "#/queues?at=%2Fjobs%2Fimages", groups: "#/groups?at=%2Flicences", sessions: "#/sessions", graph: "#/graph", history: "#/history", ensemble: "#/ensemble", tree: "#/tree?at=%2Fdeploy%2Fweb" };
 
 // Opens a view, and returns how many milliseconds that took.
 export async function open(page, name, hash) {

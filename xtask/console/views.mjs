@@ -32,7 +32,7 @@ async function byKeyboard(page) {
   await page.key("/");
   await page.expect("keyboard: / does not reach the search", `document.activeElement.id === "search"`);
   await page.key("Escape");
-  for (let nth = 1; nth <= 8; nth += 1) {
+  for (let nth = 1; nth <= 9; nth += 1) {
     await page.key(String(nth));
     await page.expect(`keyboard: ${nth} does not open its view`, `document.querySelectorAll("#nav a")[${nth - 1}].getAttribute("aria-current") === "page"`);
   }

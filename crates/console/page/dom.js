@@ -58,11 +58,11 @@ export function moment(at) {
 
 export function number(value) { return Number(value).toLocaleString("en-US"); }
 
-// Who a node belongs to: command, host and process, or what else it says.
+// Who a node belongs to: host, process and command, as the command prints it, or what else it says.
 export function who(party) {
   if (!party) return "–";
   if (party.id) return party.id;
-  if (party.host) return `${party.command ? party.command + " · " : ""}${party.host}:${party.pid}`;
+  if (party.host) return `${party.host}:${party.pid}${party.command ? ` (${party.command})` : ""}`;
   return party.text ?? `session ${party.session}`;
 }
 

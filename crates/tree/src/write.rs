@@ -409,12 +409,8 @@ impl Tree {
         data: Option<&[u8]>,
     ) {
         let zxid = context.zxid;
-<<<<<<< HEAD
         let noted = PendingChange {
-=======
-        let noted = Noted {
             data,
->>>>>>> 25df807c (Console: the server keeps the holds of the last hour)
             kind,
             path,
             zxid,

@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use baton_client::Config;
+use baton_console::metrics::RecipeMetrics;
 use baton_server::Server;
 
 use super::inside::Thread;
