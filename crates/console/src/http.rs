@@ -336,12 +336,20 @@ async fn holds(State(host): Shared, request: Parts, Query(at): Query<HoldsAt>) -
         let mut query = HoldQuery::default();
         query.path = at.path.as_deref();
         query.at_ms = at.at_ms;
-        // Of a lock that is gone: whoever may list its folder could have seen it.
-        let is_listed = |path: &str| {
-            let folder = surveyor.tree().get(path::parent(path));
-            folder.is_some_and(|folder| !folder.is_forbidden())
+        // Of a lock that is gone: whoever may list its folder could have seen it; so could everybody
+        // where the folder is gone, too, and the node was open to all.
+        let is_listed = |path: &str, is_open: bool| {
+            let mut folder = path::parent(path);
+            loop {
+                match surveyor.tree().get(folder) {
+                    Some(known) => break !known.is_forbidden(),
+                    None if is_open && folder != "/" => folder = path::parent(folder),
+                    None => break false,
+                }
+            }
         };
-        let is_visible = |path: &str| surveyor.recipes().contains_key(path) || is_listed(path);
+        let is_visible =
+            |path: &str, is_open| surveyor.recipes().contains_key(path) || is_listed(path, is_open);
         let past = seat.past.as_ref();
         let holds = past.map(|past| past.holds(query, now_ms, MOST_HOLDS, is_visible));
         Holds {

@@ -297,7 +297,7 @@ impl Locks {
         query: HoldQuery<'_>,
         now_ms: i64,
         most: usize,
-        is_visible: impl Fn(&str) -> bool,
+        is_visible: impl Fn(&str, bool) -> bool,
     ) -> Vec<PastHold> {
         let of_path = query.path.map(|path| (path, self.paths.get(path)));
         let one = of_path.and_then(|(path, entry)| Some((path, entry?)));

@@ -90,14 +90,15 @@ impl RecipeMetrics {
     }
 
     /// Returns the selected holds of the last hour of locks that are visible, at most `most`, the
-    /// latest first.
+    /// latest first. `is_visible` is given the lock's path, and whether everybody may read the
+    /// holder's node.
     #[must_use]
     pub fn holds(
         &self,
         query: HoldQuery<'_>,
         now_ms: i64,
         most: usize,
-        is_visible: impl Fn(&str) -> bool,
+        is_visible: impl Fn(&str, bool) -> bool,
     ) -> Vec<PastHold> {
         self.state().locks.holds(query, now_ms, most, is_visible)
     }

@@ -113,14 +113,15 @@ impl PastHolds {
     }
 
     /// Returns at most `most` of these and the present holds, of locks that are visible, the latest
-    /// first.
+    /// first. `is_visible` is given the lock's path, and whether everybody may read the holder's
+    /// node.
     pub(super) fn select(
         &self,
         present: impl Iterator<Item = Hold>,
         query: HoldQuery<'_>,
         now_ms: i64,
         most: usize,
-        is_visible: impl Fn(&str) -> bool,
+        is_visible: impl Fn(&str, bool) -> bool,
     ) -> Vec<PastHold> {
         let fits = |hold: &&Hold| {
             let is_held = |at_ms| {
@@ -131,7 +132,7 @@ impl PastHolds {
             query.path.is_none_or(|path| path == &*hold.path)
                 && query.at_ms.is_none_or(is_held)
                 && until >= now_ms.saturating_sub(KEPT_MS)
-                && is_visible(&hold.path)
+                && is_visible(&hold.path, hold.data.is_some())
         };
         let mut present: Vec<Hold> = present.filter(|hold| fits(&hold)).collect();
         present.sort_unstable_by_key(|hold| std::cmp::Reverse(hold.granted_ms));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     fn times(past: &PastHolds, query: HoldQuery<'_>, now_ms: i64) -> Vec<i64> {
-        let found = past.select(std::iter::empty(), query, now_ms, 100, |_| true);
+        let found = past.select(std::iter::empty(), query, now_ms, 100, |_, _| true);
         found.iter().map(|hold| hold.from_ms).collect()
     }
 
@@ -196,7 +197,7 @@ mod tests {
         }
         past.add(hold("/secret", 1, 2), 2);
         let query = HoldQuery::default();
-        let visible = |path: &str| path != "/secret";
+        let visible = |path: &str, is_open| path != "/secret" && is_open == (path == "/open");
         let found = past.select(std::iter::empty(), query, 3, 100, visible);
         let process = |hold: &PastHold| (hold.path.clone(), hold.process.clone());
         let found: Vec<_> = found.iter().map(process).collect();
