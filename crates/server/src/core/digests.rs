@@ -3,12 +3,16 @@
 //! that entry. Owns the judgement; never sends anything, and never stops a server.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use baton_peers::codec::StateDigest;
 
 /// Entries after which the state is remembered. Whoever lags by more is compared once it has caught
 /// up.
 const MOST_KEPT: usize = 4096;
+
+/// How often a server says to the leader what its state is.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a leader knows of the others' states.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,14 +28,25 @@ pub(crate) enum Judgement {
 }
 
 /// The states of this server, and, while it leads, what the others have said of theirs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Digests {
+    /// When this server says next what its state is.
+    next: Instant,
     own: VecDeque<StateDigest>,
     /// By server: the leader's state where it differs; `None` where it is the same.
     compared: BTreeMap<u64, Option<StateDigest>>,
 }
 
 impl Digests {
+    /// Those of a server that starts at `now`.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            next: now + INTERVAL,
+            own: VecDeque::new(),
+            compared: BTreeMap::new(),
+        }
+    }
+
     /// This server has applied an entry.
     pub(crate) fn applied(&mut self, state: StateDigest) {
         if self.own.len() == MOST_KEPT {
@@ -50,8 +65,12 @@ impl Digests {
         self.compared.clear();
     }
 
-    /// This server's state after the newest entry.
-    pub(crate) fn newest(&self) -> Option<StateDigest> {
+    /// This server's state after the newest entry, where the leader is to be sent it now.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<StateDigest> {
+        if now < self.next {
+            return None;
+        }
+        self.next = now + INTERVAL;
         self.own.back().copied()
     }
 
@@ -110,7 +129,7 @@ mod tests {
 
     /// Server 1 leads, and its state after each entry is ten times the entry's index.
     fn leader() -> Digests {
-        let mut digests = Digests::default();
+        let mut digests = Digests::new(Instant::now());
         for index in 5..=9 {
             digests.applied(state(index, index * 10));
         }
@@ -124,7 +143,16 @@ mod tests {
         digests.reported(2, state(9, 90));
         digests.reported(3, state(5, 50));
         assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Same);
-        assert_eq!(digests.newest(), Some(state(9, 90)));
+    }
+
+    #[test]
+    fn the_newest_state_is_sent_each_second() {
+        let mut digests = leader();
+        let start = digests.next;
+        assert_eq!(digests.due(start - INTERVAL / 2), None);
+        assert_eq!(digests.due(start), Some(state(9, 90)));
+        assert_eq!(digests.due(start), None);
+        assert_eq!(digests.due(start + INTERVAL), Some(state(9, 90)));
     }
 
     #[test]

@@ -8,12 +8,14 @@
 //! | `peer_events` | what the other servers send |
 //! | `replication` | ticks, effects of the consensus, another role, term or leader |
 //! | `leaderless` | what clients get while no leader is known; read-only mode |
-//! | `batches` | requests on their way into the log, and what is sent again |
+//! | `planning` | batches made of the requests that wait |
+//! | `batches` | batches on their way into the log, and what is sent again |
+//! | `applying` | committed entries on their way to the tree |
+//! | `expiry` | ends of sessions |
+//! | `own_deletions` | what the leader deletes by itself, a bounded number in each entry |
 //! | `touches` | which clients are alive; when a ping is answered |
 //! | `digests` | whether the servers have the same state |
-//! | `clocks` | how far the servers' wall clocks are apart |
-//! | `own_deletions` | what the leader deletes by itself, a bounded number in each entry |
-//! | `member` | one turn; what a server knows of its ensemble, and of its part in it |
+//! | `status` | this server as operators and other servers see it |
 //! | `membership` | changes of the members: `reconfig`, and what follows when one is applied |
 //! | `transfers` | snapshots to and from other servers |
 //! | `rollback` | entries that others have and this server's folder has lost |
@@ -22,63 +24,59 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use baton_consensus::{Consensus, Entry, EntryKind};
-use baton_proto::{OpCode, PASSWORD_BYTES};
-use baton_tree::{
-    Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identity, MOST_DELETED_AT_ONCE, Stamp,
-};
-use bytes::Bytes;
+use baton_consensus::Consensus;
+use baton_tree::{BatchBuilder, Command, FormatLevel, Identity};
+use baton_wal::Acknowledged;
 
-use crate::connections::conn::{Attached, CloseReason};
+use self::expiry::SocketRound;
+use self::membership::Members;
+use self::own_deletions::OwnDeletions;
 use crate::connections::counts::ClientCounts;
-use crate::connections::inbox::{Kind, Woken, Work};
-use crate::connections::peer::PeerGroup;
-use crate::core::apply::{self, Applier};
+use crate::connections::inbox::{Woken, Work};
+use crate::core::apply::Applier;
 use crate::core::batches::backlog::Backlog;
 use crate::core::batches::group_commit::GroupCommit;
-use crate::core::batches::in_flight::{InFlight, Requested, Step};
+use crate::core::batches::in_flight::{InFlight, Step};
+use crate::core::batches::outstanding::Outstanding;
+use crate::core::batches::proposals::Proposals;
+use crate::core::digests::Digests;
+use crate::core::leadership::Leadership;
 use crate::core::links::Links;
 use crate::core::log::Log;
+use crate::core::lost_entries::LostEntries;
+use crate::core::peer_states::PeerStates;
 use crate::core::snapshots::{SnapshotLog as _, Snapshots};
 use crate::core::start::starting::Starting;
+use crate::core::timings::Timings;
 #[cfg(feature = "simulation")]
 use crate::core::transfer::InlineWorker;
-use crate::core::transfer::{DiskWorker, ThreadWorker};
+use crate::core::transfer::{DiskWorker, ThreadWorker, Transfers};
+use crate::core::wall_clocks::PeerClocks;
 use crate::error::ServerError;
-use crate::observers::traces::WriteStep;
 use crate::session::clocks::SessionClocks;
 use crate::session::ids::{Nonces, SessionIds};
-use crate::session::rounds::Round;
+use crate::session::touch_rounds::TouchRounds;
 use crate::state::ServerState;
-use crate::time::micros;
 
+mod applying;
 mod batches;
-mod clocks;
 mod digests;
+mod expiry;
 mod leaderless;
-mod member;
 mod membership;
 mod own_deletions;
 mod peer_events;
+mod planning;
 mod replication;
 mod rollback;
+mod status;
 mod touches;
 mod transfers;
 
-use member::Member;
-use own_deletions::OwnDeletions;
-
-/// How far the reading of all sockets is, which comes before any session expires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SocketRound {
-    /// No session is due to expire.
-    Idle,
-    /// The sockets' tasks have been asked for a round.
-    Asked(Round),
-    /// They have made it. What they handed in by then is in the inbox, and the core takes it before
-    /// a session expires: it may re-attach the session through another connection.
-    Made,
-}
+/// How long a server that stops gracefully waits for another leader and for the last answers, and
+/// how often it looks.
+const STOP_LIMIT: Duration = Duration::from_millis(500);
+const STOP_STEP: Duration = Duration::from_millis(1);
 
 /// The core of a server. [`CoreDriver::run`] is its thread.
 #[derive(Debug)]
@@ -86,7 +84,23 @@ pub(crate) struct CoreDriver {
     state: Arc<ServerState>,
     consensus: Consensus,
     log: Log,
-    member: Member,
+    links: Links,
+    leadership: Leadership,
+    peers: PeerStates,
+    members: Members,
+    transfers: Transfers,
+    touches: TouchRounds,
+    digests: Digests,
+    wall_clocks: PeerClocks,
+    lost_entries: LostEntries,
+    timings: Timings,
+    /// Whether operators see something old.
+    is_status_due: bool,
+    next_announcement: Instant,
+    /// A commit index that the log does not have.
+    commit_hint: Option<u64>,
+    /// The format level that this leader has proposed, and the term in which it did.
+    raising: (u64, FormatLevel),
     clocks: SessionClocks,
     socket_round: SocketRound,
     ids: SessionIds,
@@ -94,6 +108,12 @@ pub(crate) struct CoreDriver {
     applier: Applier,
     /// Requests that no entry has been made of.
     backlog: Backlog,
+    /// Batches of this server's clients.
+    outstanding: Outstanding,
+    /// What connections asked for behind a `reconfig` that is not applied.
+    held: Work,
+    /// Batches that this leader is about to propose.
+    proposals: Proposals,
     in_flight: InFlight,
     /// Steps of the entry that is being made.
     steps: Vec<Step>,
@@ -127,13 +147,13 @@ impl CoreDriver {
         let mut core = Self::of(state, consensus, log, snapshots, links);
         core.begin_with_acknowledged(acknowledged);
         core.hold_votes();
-        if core.is_alone() {
+        if core.leadership.is_alone() {
             core.consensus.campaign()?;
         }
         starting.replay(core.consensus.last_index() - core.consensus.applied_index());
         core.applier.replay = Some(starting.progress());
         core.settle()?;
-        if core.member.acts_as_leader() {
+        if core.leadership.acts_as_leader() {
             if !is_new {
                 core.applier.replay = None;
             }
@@ -167,7 +187,13 @@ impl CoreDriver {
             Box::new(ThreadWorker::new(name, Arc::clone(&wake)))
         };
         let nonces = Nonces::after(links.run);
-        let member = Member::new(&state, &consensus, links, &log.snapshots(), worker);
+        let nudged = Arc::clone(&state);
+        links.events.notify(Box::new(move || nudged.inbox.nudge()));
+        let now = state.time.now();
+        let tick = state.options.ensemble.as_ref().map(|it| it.tick);
+        let applied_term = consensus.snapshot_point().term;
+        let leadership = Leadership::new(links.id, consensus.status(), applied_term, tick, now);
+        let is_traced = state.options.tracer.is_some();
         let tick_ms = u64::try_from(state.options.tick.as_millis()).unwrap_or(u64::MAX);
         let ids = SessionIds::new(
             state.options.server_id,
@@ -181,10 +207,26 @@ impl CoreDriver {
             ids,
             nonces,
             consensus,
+            peers: PeerStates::new(leadership.tick()),
+            members: Members::default(),
+            transfers: Transfers::new(links.id, &log.snapshots(), worker),
+            touches: TouchRounds::new(links.run),
+            digests: Digests::new(now),
+            wall_clocks: PeerClocks::default(),
             log,
-            member,
+            lost_entries: LostEntries::new(Acknowledged::default(), now),
+            timings: Timings::new(is_traced, now, &state.stats.replication),
+            is_status_due: true,
+            next_announcement: now,
+            commit_hint: None,
+            raising: (0, FormatLevel::Initial),
+            leadership,
+            links,
             applier: Applier::new(level, &state),
             backlog: Backlog::default(),
+            outstanding: Outstanding::default(),
+            held: Work::default(),
+            proposals: Proposals::default(),
             in_flight: InFlight::default(),
             steps: Vec::new(),
             opening: 0,
@@ -192,18 +234,12 @@ impl CoreDriver {
             snapshots,
             group_commit: GroupCommit::default(),
             last_sync: Duration::ZERO,
-            is_traced: state.options.tracer.is_some(),
+            is_traced,
             own_deletions: OwnDeletions::new(&state),
             nobody: Identity::anonymous(),
             entry_ms: state.time.wall_ms(),
             state,
         }
-    }
-
-    /// Whether there is no other server: elections take no time, and nothing is lost on the way to
-    /// the log.
-    fn is_alone(&self) -> bool {
-        self.member.next_tick.is_none()
     }
 
     /// How far this server is.
@@ -213,10 +249,10 @@ impl CoreDriver {
             role: self.consensus.status(),
             applied: self.consensus.applied_index(),
             digest: self.state.tree.read().digest(),
-            members: (!self.member.is_installing())
+            members: (!self.transfers.is_installing())
                 .then(|| crate::state::simulated::checksum(&self.consensus.membership().encode())),
             is_read_only: self.state.is_read_only(),
-            acts_as_leader: self.member.acts_as_leader(),
+            acts_as_leader: self.leadership.acts_as_leader(),
             ends_sessions: !self.clocks.follows(),
             unapplied: self.state.simulated.unapplied(),
             changes: self.state.simulated.changes(),
@@ -253,7 +289,8 @@ impl CoreDriver {
     /// The time of an entry that is made now: one that a majority's clocks agree with.
     fn entry_time_ms(&self) -> i64 {
         let voters = &self.consensus.membership().voters;
-        self.member.entry_time_ms(voters, self.state.time.moment())
+        let now = self.state.time.moment();
+        self.wall_clocks.entry_ms(self.links.id, voters, now)
     }
 
     /// Gives every recovered session a full timeout (protocol.md §2).
@@ -266,7 +303,7 @@ impl CoreDriver {
             self.clocks.start(session.id, timeout, now_ms, None);
         }
         self.state.set_sessions(self.clocks.len());
-        if !self.member.acts_as_leader() {
+        if !self.leadership.acts_as_leader() {
             self.clocks.follow(now_ms);
         }
     }
@@ -323,7 +360,7 @@ impl CoreDriver {
     /// When there is something to do even if nothing comes in.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let now = self.state.time.now();
-        let acts = self.member.acts_as_leader();
+        let acts = self.leadership.acts_as_leader();
         let clock = match self.socket_round {
             // No session ends while handshakes wait for an entry, which nudges the core.
             _ if !acts || self.backlog.has_handshakes() => None,
@@ -347,356 +384,112 @@ impl CoreDriver {
             deletion,
             snapshot,
             end_mark,
-            self.member_deadline(),
+            self.leadership.deadline(self.idle_ticks()),
+            self.transfers.next_poll(now),
         ]
         .into_iter()
         .flatten()
         .min()
     }
 
-    /// Adds the steps of one group; returns where the next group's requests begin.
-    fn plan(
-        &mut self,
-        work: &Work,
-        place: usize,
-        first: usize,
-        builder: &mut BatchBuilder,
-    ) -> usize {
-        let Some(group) = work.groups.get(place) else {
-            return first;
-        };
-        let next = first + group.len;
-        let session = group.conn.session();
-        // Only the connection that owns the session may write for it (hazards.md H02). Apply
-        // decides that. A connection that has lost the session never gets it back, so what it sends
-        // need not go into the log.
-        let is_owner = self.clocks.get(session).is_none_or(|clocked| {
-            clocked
-                .conn
-                .as_ref()
-                .is_some_and(|conn| conn.id == group.conn.id)
-        });
-        if session != 0 && !is_owner {
-            group
-                .conn
-                .close(CloseReason::SessionMoved, &mut self.applier.wake);
-            return next;
+    /// Handles the requests that wait, and what is due at `now`.
+    pub(crate) fn turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
+        self.take_pings(work);
+        self.backlog.add(work);
+        self.make_idle_ticks(now);
+        self.take_peer_events(now)?;
+        self.take_synced()?;
+        self.make_ticks(now);
+        self.hand_over_when_disk_hangs(now);
+        if let Some(to) = self.state.inbox.take_hand_over() {
+            tracing::info!(to, "leadership is handed over, as an operator asked");
+            self.consensus.transfer_leader(to);
         }
-        let attached = group.conn.attached();
-        // The leader of an ensemble judges its identity before it is in the log.
-        let is_reconfigure = work
-            .requests
-            .get(first)
-            .is_some_and(|request| request.kind == Kind::Write(OpCode::Reconfig));
-        let mut has_begun = false;
-        let mut begin = |builder: &mut BatchBuilder| {
-            let stamp = attached.and_then(Attached::next_stamp);
-            if !std::mem::replace(&mut has_begun, true) {
-                match attached.filter(|_| !is_reconfigure) {
-                    Some(attached) => attached.begin_group(builder, &group.identity, stamp),
-                    None => builder.begin(session, &group.identity, stamp),
-                }
-            }
-        };
-        for (offset, request) in work
-            .requests
-            .get(first..next)
-            .unwrap_or_default()
-            .iter()
-            .enumerate()
-        {
-            let mut step = Step {
-                group: Some(place),
-                request: first + offset,
-                is_command: true,
-            };
-            let body = work.body(request);
-            let password = || <[u8; PASSWORD_BYTES]>::try_from(body).ok();
-            match request.kind {
-                Kind::Write(op) => {
-                    begin(builder);
-                    builder.push(request.xid, Command::Write { op, body });
-                }
-                Kind::CloseSession => {
-                    let command = Command::CloseSession {
-                        session_id: session,
-                        reason: SessionEnd::Client,
-                    };
-                    begin(builder);
-                    builder.push(request.xid, command);
-                }
-                Kind::OpenSession { timeout_ms, .. } => {
-                    let client = PeerGroup::of(Some(&group.conn.peer));
-                    if let Some(reason) = self.refusal_of_session(client) {
-                        let stats = &self.state.stats;
-                        stats.sessions_refused.fetch_add(1, Relaxed);
-                        group.conn.close(reason, &mut self.applier.wake);
-                        return next;
-                    }
-                    self.opening += 1;
-                    self.opening_of.add(client);
-                    let session_id = self.ids.next();
-                    let password = password().unwrap_or_default();
-                    let command = Command::OpenSession {
-                        session_id,
-                        password,
-                        timeout_ms,
-                    };
-                    let stamp = Some(self.first_stamp());
-                    builder.begin(session_id, &group.identity, stamp);
-                    builder.push(0, command);
-                }
-                Kind::Reattach {
-                    session: session_id,
-                    timeout_ms,
-                    mirror_read_only,
-                } => {
-                    let Some(password) = password() else {
-                        let read_only = mirror_read_only.then_some(false);
-                        apply::refuse_session(&group.conn, read_only, &mut self.applier.wake);
-                        continue;
-                    };
-                    let command = Command::ReattachSession {
-                        session_id,
-                        password,
-                        timeout_ms,
-                    };
-                    let stamp = Some(self.first_stamp());
-                    builder.begin(session_id, &group.identity, stamp);
-                    builder.push(0, command);
-                }
-                Kind::Read(_) | Kind::Ready { .. } => step.is_command = false,
-                // Counted when it came.
-                Kind::Ping => continue,
-            }
-            self.steps.push(step);
-        }
-        next
-    }
-
-    /// The stamp of a command that attaches a connection to its session.
-    fn first_stamp(&mut self) -> Stamp {
-        Stamp {
-            nonce: self.nonces.draw(),
-            sequence: 0,
-        }
-    }
-
-    /// Why this client may not open another session, if it may not.
-    fn refusal_of_session(&self, client: PeerGroup) -> Option<CloseReason> {
-        let options = &self.state.options;
-        let is_full = |count: usize, most: usize| most > 0 && count >= most;
-        let of_client = self.clocks.of_client(client) + self.opening_of.of(client);
-        if is_full(self.clocks.len() + self.opening, options.max_sessions) {
-            Some(CloseReason::TooManySessions)
-        } else if is_full(of_client, options.max_sessions_per_address) {
-            Some(CloseReason::TooManySessionsOfAddress)
+        self.settle()?;
+        self.entry_ms = self.entry_time_ms();
+        self.plan_waiting();
+        self.send_outstanding();
+        if self.leadership.acts_as_leader() {
+            self.propose_waiting();
+            self.settle()?;
+            self.raise_level_as_leader();
+            self.reset_time()?;
+            self.expire_requested()?;
+            self.expire()?;
+            self.delete_own(now)?;
         } else {
-            None
+            // Only the leader ends sessions.
+            drop(self.state.inbox.take_expirations());
+            self.state.inbox.take_reset_time();
         }
-    }
-
-    /// The entry is made: its sessions count in the clocks as soon as it is applied.
-    fn nothing_opens(&mut self) {
-        self.opening = 0;
-        self.opening_of.clear();
-    }
-
-    /// Expires the sessions that are due, each by a command of its own.
-    fn expire(&mut self) -> Result<(), ServerError> {
-        let now_ms = self.state.time.now_ms();
-        if self
-            .clocks
-            .next_due_ms()
-            .is_none_or(|due_ms| due_ms > now_ms)
-        {
-            self.socket_round = SocketRound::Idle;
-            return Ok(());
-        }
-        // One of them may re-attach a session that is due.
-        if self.backlog.has_handshakes() || !self.sockets_are_read() {
-            return Ok(());
-        }
-        // The end of one session may cost what the whole entry may. The others stay due.
-        let tree = self.state.tree.read();
-        let mut left = MOST_DELETED_AT_ONCE;
-        let due = self.clocks.due(now_ms, |session| {
-            let ephemerals = tree.session(session).map_or(0, |info| info.ephemerals);
-            let has_room = left > 0;
-            left = left.saturating_sub(1 + ephemerals);
-            has_room
-        });
-        drop(tree);
-        let stats = &self.state.stats;
-        stats.session_ends_put_off.fetch_add(due.put_off, Relaxed);
-        let mut builder = self.new_batch();
-        for session_id in due.ended {
-            self.push_expiry(session_id, &mut builder);
-        }
-        self.commit_for_nobody(builder)
-    }
-
-    /// Expires the sessions that the owner of the server asked for, at once and whether or not
-    /// their clients are there.
-    fn expire_requested(&mut self) -> Result<(), ServerError> {
-        let requested = self.state.inbox.take_expirations();
-        if requested.is_empty() {
-            return Ok(());
-        }
-        let mut builder = self.new_batch();
-        for expiration in &requested {
-            let Some(clocked) = self.clocks.get(expiration.session) else {
-                continue;
-            };
-            // First, so that its client receives none of the events that the end causes: neither
-            // would a client that was silent.
-            if let Some(conn) = &clocked.conn {
-                conn.close(CloseReason::SessionExpired, &mut self.applier.wake);
-            }
-            self.push_expiry(expiration.session, &mut builder);
-        }
-        self.commit_for_nobody(builder)?;
-        for expiration in requested {
-            self.applier
-                .ends
-                .notify(expiration.session, expiration.applied);
-        }
-        Ok(())
-    }
-
-    /// Adds the command that expires a session.
-    fn push_expiry(&mut self, session_id: i64, builder: &mut BatchBuilder) {
-        let command = Command::CloseSession {
-            session_id,
-            reason: SessionEnd::Expired,
-        };
-        builder.begin(session_id, &self.nobody, None);
-        builder.push(0, command);
-    }
-
-    /// Whether all sockets have been read since the first session became due, and what they handed
-    /// in has been processed. Otherwise asks for that.
-    fn sockets_are_read(&mut self) -> bool {
-        match self.socket_round {
-            SocketRound::Idle => {
-                let round = self.state.rounds.ask();
-                self.socket_round = round.map_or(SocketRound::Idle, SocketRound::Asked);
-                round.is_none()
-            }
-            SocketRound::Asked(round) => {
-                if self.state.rounds.is_made(round) {
-                    self.socket_round = SocketRound::Made;
-                }
-                false
-            }
-            SocketRound::Made => {
-                self.socket_round = SocketRound::Idle;
-                true
-            }
-        }
-    }
-
-    /// Proposes what the server does by itself, as the leader. Where nothing waits for other
-    /// servers, it is applied when this returns.
-    fn commit_for_nobody(&mut self, builder: BatchBuilder) -> Result<(), ServerError> {
-        if builder.is_empty() {
-            return Ok(());
-        }
-        self.member.proposals.push_own(builder.finish());
+        self.give_up_changes(now);
+        self.change_members(now);
         self.propose_waiting();
-        self.settle()
-    }
-
-    /// Counts a batch of `bytes` bytes that is on its way.
-    fn count_batch(&self, bytes: usize, requested: &Requested) {
-        let steps = &requested.steps;
-        let commands = steps.iter().filter(|step| step.is_command).count() as u64;
-        let stats = &self.state.stats;
-        let group = |step: &Step| requested.work.groups.get(step.group?);
-        if let Some(oldest) = steps.first().and_then(group) {
-            let waited = self.state.time.micros_since(oldest.received);
-            stats.queue_time.record(waited);
+        self.send_touches();
+        self.poll_transfers(now);
+        self.settle()?;
+        self.serve_leaderless(now);
+        if self.state.client_log.due_ms() != u64::MAX {
+            let now_ms = self.state.time.now_ms();
+            self.state.client_log.report_suppressed(now_ms);
         }
-        stats.commands.fetch_add(commands, Relaxed);
-        stats.batch_requests.record(commands);
-        stats.batch_bytes.record(bytes as u64);
-    }
-
-    /// Applies a committed entry, wherever it came from, and answers those who asked for it.
-    fn apply(&mut self, entry: &Entry) -> Result<(), ServerError> {
-        match entry.kind {
-            EntryKind::Noop => {}
-            EntryKind::Command => self.apply_payload(entry, &entry.payload, true)?,
-            EntryKind::Configuration => self.apply_change(entry)?,
-        }
-        self.consensus.applied(entry.index)?;
-        if let Some(replay) = &self.applier.replay {
-            replay.add(1);
-        }
-        Ok(())
-    }
-
-    /// Applies the batch that an entry carries. `answers`: whoever asked for it is answered.
-    fn apply_payload(
-        &mut self,
-        entry: &Entry,
-        payload: &Bytes,
-        answers: bool,
-    ) -> Result<(), ServerError> {
-        let batch = Batch::decode(payload).map_err(|source| ServerError::Entry {
-            index: entry.index,
-            source,
-        })?;
-        let commands = batch.items().len();
-        self.applier.is_own = self.member.has_led(entry.term);
-        let origin = batch.origin().filter(|_| answers);
-        let requested = match self.member.take(origin) {
-            Some(requested) => requested,
-            None => self.in_flight.unasked(commands),
-        };
-        let begun = self.state.time.now();
-        if let Some(synced) = self.member.synced_at(entry.index) {
-            requested.mark(WriteStep::Synced, synced);
-        }
-        requested.mark(WriteStep::Committed, begun);
-        let is_recovering = self.applier.is_recovering();
-        if !is_recovering {
-            let uptime_ms = self.state.time.uptime_ms_at(begun);
-            self.state.progress.step(uptime_ms);
-        }
-        self.applier
-            .run(&self.state, &mut self.clocks, &requested, Some(&batch));
-        self.finish(requested);
-        self.batch_applied(batch.origin());
-        if !is_recovering {
-            let now = self.state.time.now();
-            let took = micros(now.saturating_duration_since(begun));
-            self.state.stats.apply_time.record(took);
-            if !self.is_alone() {
-                // Clocks of servers differ, so it may seem to be applied before it was made.
-                let millis = self.state.time.wall_ms().saturating_sub(batch.time_ms());
-                let latency = u64::try_from(millis).unwrap_or(0).saturating_mul(1000);
-                let stats = &self.state.stats.replication;
-                stats
-                    .propagation_latency
-                    .record_all(commands as u64, latency);
+        if self.state.stats.disk_full.load(Relaxed) {
+            self.snapshots.give_way(&self.state, &mut self.log);
+            self.transfers.give_way();
+        } else if !self.transfers.is_installing() {
+            let saved = self
+                .snapshots
+                .step(&self.state, &self.consensus, &mut self.log);
+            if let Some(point) = saved {
+                self.consensus.snapshot_saved(point);
             }
-            self.group_commit
-                .entry_applied(self.applier.notified, self.last_sync, now);
         }
-        Ok(())
+        self.announce(now);
+        self.send_digest(now);
+        self.send_clock(now);
+        self.show_log_gap(now);
+        self.show_status();
+        self.wake_all();
+        if !self.applier.again.is_empty() {
+            // Refused only where the server stops, and then nobody is answered any more.
+            let _ = self.state.inbox.submit(&mut self.applier.again);
+        }
+        self.settle()?;
+        Ok(self.log.mark_end()?)
     }
 
-    /// Keeps the buffers of requests that are answered. The last batch that was made of a work
-    /// counts its requests as answered.
-    fn finish(&mut self, requested: Requested) {
-        let Requested { work, steps } = requested;
-        if let Some(mut work) = Arc::into_inner(work) {
-            apply::count_answers(&self.state, &work);
-            self.state.inbox.done(&mut work);
-            self.in_flight.recycle_work(work);
+    /// Stops gracefully: does what clients have asked for, as far as this server can do it alone.
+    /// Hands leadership over first, so that the others need not find out, and waits a moment for
+    /// what has been sent.
+    pub(crate) fn stop(&mut self) -> Result<(), ServerError> {
+        let until = self.state.time.now() + STOP_LIMIT;
+        let mut work = Work::default();
+        loop {
+            let now = self.state.time.now();
+            if self.leadership.is_alone() {
+                if !self.may_plan() {
+                    break;
+                }
+            } else {
+                let is_due = self.leadership.leads() || self.outstanding.batches() > 0;
+                if !is_due || now >= until {
+                    break;
+                }
+                if let Some(best) = self.best_successor() {
+                    self.consensus.transfer_leader(best);
+                }
+                std::thread::sleep(STOP_STEP);
+            }
+            self.turn(&mut work, now)?;
         }
-        self.in_flight.recycle_steps(steps);
+        Ok(self.log.close()?)
+    }
+
+    /// Wakes the connections to which something was pushed outside of an entry.
+    pub(super) fn wake_all(&mut self) {
+        for conn in self.applier.wake.drain(..) {
+            conn.wake(false);
+        }
     }
 }
 

@@ -15,7 +15,9 @@
 //! | `transfer/` | snapshots between servers: sent, received, verified |
 //! | `digests` | whether the servers have the same state |
 //! | `wall_clocks` | the servers' wall clocks, and the time of a log entry |
-//! | `leadership/` | who leads, and what follows from that |
+//! | `leadership/` | who leads; when this server campaigns or hands over |
+//! | `peer_states` | the other servers, as this one has heard of them |
+//! | `lost_entries` | entries that others have acknowledged, and those that this folder lacks |
 //! | `timings/` | when entries were proposed, synced and committed: for metrics and traces |
 //! | `links/` | the connections to the other servers, as the core uses them |
 
@@ -26,7 +28,9 @@ pub(crate) mod driver;
 mod leadership;
 pub(crate) mod links;
 pub(crate) mod log;
+mod lost_entries;
 mod member_changes;
+mod peer_states;
 pub(crate) mod snapshots;
 pub(crate) mod start;
 mod timings;

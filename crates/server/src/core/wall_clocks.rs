@@ -3,9 +3,12 @@
 //! (`docs/internals/replication.md`, "Time"); reads no clock itself.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use crate::time::Moment;
 
+/// Interval at which a server sends each other one a reading of its wall clock.
+const INTERVAL: Duration = Duration::from_secs(2);
 /// Readings of another server's clock that count. A reading that came late shows too little, so the
 /// one that shows most is believed; one from before that clock was set is forgotten.
 const READINGS: usize = 8;
@@ -16,6 +19,8 @@ const TOLERANCE_MS: i64 = 1_000;
 /// Readings of the other servers' wall clocks.
 #[derive(Debug, Default)]
 pub(crate) struct PeerClocks {
+    /// When this server sends the next reading of its own; `None`: at once.
+    next: Option<Instant>,
     /// For each server, what its wall clock showed when this server had started, by each of the
     /// newest readings. Against the monotonic clock, so that setting this server's own wall clock
     /// moves no other.
@@ -23,6 +28,15 @@ pub(crate) struct PeerClocks {
 }
 
 impl PeerClocks {
+    /// Whether this server is to send a reading of its own clock now.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.next.is_none_or(|next| now >= next);
+        if is_due {
+            self.next = Some(now + INTERVAL);
+        }
+        is_due
+    }
+
     /// The clock of `server` has just shown `wall_ms`.
     pub(crate) fn heard(&mut self, server: u64, wall_ms: i64, uptime_ms: i64) {
         let readings = self.readings.entry(server).or_default();
@@ -96,6 +110,14 @@ mod tests {
         clocks.heard(2, NOW_MS + two, 60_000);
         clocks.heard(3, NOW_MS + three, 60_000);
         clocks
+    }
+
+    #[test]
+    fn a_reading_is_sent_at_once_and_then_every_two_seconds() {
+        let now = Instant::now();
+        let mut clocks = PeerClocks::default();
+        assert!(clocks.is_due(now) && !clocks.is_due(now + INTERVAL / 2));
+        assert!(clocks.is_due(now + INTERVAL));
     }
 
     #[test]

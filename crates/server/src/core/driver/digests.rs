@@ -4,11 +4,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use baton_consensus::Role;
 use baton_peers::codec::{Frame, StateDigest};
 
 use super::CoreDriver;
-use super::member::DIGEST_INTERVAL;
 use crate::core::digests::Judgement;
 use crate::error::ServerError;
 
@@ -16,21 +14,17 @@ impl CoreDriver {
     /// The state after the entry that was just applied.
     pub(crate) fn note_digest(&mut self, index: u64) {
         let digest = self.state.tree.read().digest();
-        self.member.digests.applied(StateDigest { index, digest });
+        self.digests.applied(StateDigest { index, digest });
     }
 
     /// Says to the leader what this server's state is.
     pub(crate) fn send_digest(&mut self, now: Instant) {
-        let member = &mut self.member;
-        if now < member.next_digest {
-            return;
-        }
-        member.next_digest = now + DIGEST_INTERVAL;
-        if let (Some(leader), Some(state)) = (member.role.leader, member.digests.newest())
-            && leader != member.id
+        let due = self.digests.due(now);
+        if let (Some(leader), Some(state)) = (self.leadership.leader(), due)
+            && leader != self.links.id
         {
             // The next one comes in a moment.
-            let _ = member.links.wire.send(leader, Frame::Digest(state));
+            let _ = self.links.wire.send(leader, Frame::Digest(state));
         }
     }
 
@@ -40,13 +34,12 @@ impl CoreDriver {
         from: u64,
         state: StateDigest,
     ) -> Result<(), ServerError> {
-        let member = &mut self.member;
-        if member.role.role != Role::Leader {
+        if !self.leadership.leads() {
             return Ok(());
         }
-        member.digests.reported(from, state);
+        self.digests.reported(from, state);
         let voters = &self.consensus.membership().voters;
-        let judgement = member.digests.judge(member.id, voters);
+        let judgement = self.digests.judge(self.links.id, voters);
         if judgement != Judgement::Same {
             self.state.stats.digest_mismatches.fetch_add(1, Relaxed);
         }
@@ -60,7 +53,7 @@ impl CoreDriver {
                         index,
                         "another server's state differs from that of a majority: it has to stop"
                     );
-                    let _ = member.links.wire.send(to, Frame::Contradiction(own));
+                    let _ = self.links.wire.send(to, Frame::Contradiction(own));
                 }
                 Ok(())
             }
@@ -78,8 +71,7 @@ impl CoreDriver {
 
     /// A server says that a majority has this state.
     pub(crate) fn contradicted(&self, from: u64, state: StateDigest) -> Result<(), ServerError> {
-        let member = &self.member;
-        if member.role.leader == Some(from) && member.digests.contradict(state) {
+        if self.leadership.leader() == Some(from) && self.digests.contradict(state) {
             self.state.stats.digest_mismatches.fetch_add(1, Relaxed);
             return Err(ServerError::Diverged { index: state.index });
         }

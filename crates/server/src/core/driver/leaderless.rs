@@ -4,32 +4,22 @@
 //! nothing else ([`net::read_only`](crate::net)). The core has no part in such a session but to
 //! close its connection. Clients of a server that was removed are sent elsewhere at once.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::CoreDriver;
 use crate::connections::conn::CloseReason;
-
-/// How long clients are kept while no leader is known, and how often the server looks for silent
-/// clients of read-only mode; longer where the steps of elections are.
-const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 
 impl CoreDriver {
     /// Ends the connections of clients that could be served elsewhere, once no leader has been
     /// known for long. Begins read-only mode with that.
     pub(crate) fn serve_leaderless(&mut self, now: Instant) {
-        let member = &mut self.member;
-        if member.members.serves_nobody() {
+        if self.members.serves_nobody() {
             self.close_clients(CloseReason::NotAMember);
             return;
         }
-        let limit = member.stretched(LEADERLESS_LIMIT);
-        let Some(since) = &mut member.leaderless_since else {
-            return;
-        };
-        if now < *since + limit {
+        if !self.leadership.is_leaderless(now) {
             return;
         }
-        *since = now;
         if self.state.is_read_only() {
             self.close_silent_readers(now);
             return;
@@ -64,7 +54,7 @@ impl CoreDriver {
             .ensemble
             .as_ref()
             .is_some_and(|ensemble| ensemble.read_only_mode);
-        let is_installing = self.member.installing.is_some();
+        let is_installing = self.transfers.is_installing();
         let lags = self.consensus.applied_index() < self.consensus.commit_index();
         if !is_allowed || is_installing || lags {
             return;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use baton_consensus::{
-    Change, ChangeError, Entry, Member as ClusterMember, MembershipChange, PeerProgress, Role,
+    Change, ChangeError, Entry, Member as ClusterMember, MembershipChange, PeerProgress,
 };
 use baton_peers::codec::{Hello, Refusal};
 use baton_peers::net::Held;
@@ -207,19 +207,18 @@ impl CoreDriver {
     /// cluster goes on without it: it does not campaign any more (R16).
     pub(crate) fn refused_by_member(&mut self, refusal: &Refusal) {
         let applied = self.consensus.applied_index();
-        let member = &mut self.member;
         if let Refusal::NotAMember {
             id,
             membership_index,
             ..
         } = refusal
-            && *id == member.id
+            && *id == self.links.id
             && *membership_index > applied
-            && member.role.role != Role::Leader
-            && self.consensus.membership().contains(member.id)
-            && member.members.removed_by.is_none()
+            && !self.leadership.leads()
+            && self.consensus.membership().contains(self.links.id)
+            && self.members.removed_by.is_none()
         {
-            member.members.removed_by = Some(*membership_index);
+            self.members.removed_by = Some(*membership_index);
             tracing::warn!(
                 server = id,
                 entry = membership_index,
@@ -232,17 +231,16 @@ impl CoreDriver {
     /// As the leader, a `reconfig` of a client of the server that made this batch.
     pub(crate) fn take_reconfigure(&mut self, payload: Bytes, held: Option<Held>) {
         let now = self.state.time.now();
-        let member = &mut self.member;
         let Some(origin) = Batch::decode(&payload).ok().and_then(|it| it.origin()) else {
             return;
         };
-        match &member.members.underway {
+        match &self.members.underway {
             // It was sent again.
             Some(underway) if underway.origin == origin => {}
             // Its own server may have applied it before this one, and answered it.
-            Some(underway) if underway.is_proposed && member.members.next.len() < MOST_NEXT => {
-                if !member.members.next.iter().any(|next| next.0 == origin) {
-                    member.members.next.push_back((origin, payload, held));
+            Some(underway) if underway.is_proposed && self.members.next.len() < MOST_NEXT => {
+                if !self.members.next.iter().any(|next| next.0 == origin) {
+                    self.members.next.push_back((origin, payload, held));
                 }
             }
             Some(_) => self.refuse_reconfigure(
@@ -251,7 +249,7 @@ impl CoreDriver {
                 "another change of the members is under way: try again when it is done",
             ),
             None => {
-                member.members.underway = Some(Underway {
+                self.members.underway = Some(Underway {
                     origin,
                     payload,
                     _held: held,
@@ -268,23 +266,22 @@ impl CoreDriver {
 
     /// As the leader, takes the next step in changing the members.
     pub(crate) fn change_members(&mut self, now: Instant) {
-        let member = &mut self.member;
-        if !member.acts_as_leader() {
+        if !self.leadership.acts_as_leader() {
             // A follower may have applied this leader's first entry, and sent a change, before this
             // leader's own disk has that entry.
             return;
         }
-        if member.members.underway.is_none()
-            && let Some((_, payload, held)) = member.members.next.pop_front()
+        if self.members.underway.is_none()
+            && let Some((_, payload, held)) = self.members.next.pop_front()
         {
             self.take_reconfigure(payload, held);
         }
         self.list_servers();
-        match self.member.members.underway.take() {
+        match self.members.underway.take() {
             None => self.follow_list(now),
             Some(mut underway) => {
                 if self.is_under_way(&mut underway, now) {
-                    self.member.members.underway = Some(underway);
+                    self.members.underway = Some(underway);
                 }
             }
         }
@@ -338,7 +335,7 @@ impl CoreDriver {
                     return false;
                 };
                 if parts.is_empty() {
-                    self.member.proposals.push_own(batch);
+                    self.proposals.push_own(batch);
                     underway.is_proposed = true;
                     return true;
                 }
@@ -376,7 +373,6 @@ impl CoreDriver {
     /// The checks of a change in ZooKeeper's order, then what is to be done first of what it takes.
     fn next_step(&self, underway: &mut Underway, now: Instant) -> Step {
         let refuse = |code, why: &'static str| Step::Refuse(code, why.into());
-        let member = &self.member;
         let Some(ensemble) = &self.state.options.ensemble else {
             return Step::Wait;
         };
@@ -429,19 +425,19 @@ impl CoreDriver {
         let timeout_ms = tree.session(item.session).map_or(0, |it| it.timeout_ms);
         drop(tree);
         let level = self.applier.level;
-        let waiting = |id| member.members.waiting(id, level, now);
+        let waiting = |id| self.members.waiting(id, level, now);
         let changes = member_changes(membership, &next, waiting);
         // A voter that has lost its folder does not count, though it waits.
         let joins = |id: u64| waiting(id).is_some() && !membership.votes(id);
-        let is_here = |id: u64| id == member.id || member.hears(id, now) || joins(id);
+        let is_here = |id: u64| id == self.links.id || self.peers.hears(id, now) || joins(id);
         // A member that has just been lost may be back before its client gives up.
         let limit = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let lasts = |since: Instant| now.saturating_duration_since(since) < limit;
         let returns = |id: u64| {
-            let heard = member.heard_at.get(&id).copied();
+            let heard = self.peers.heard_at(id);
             membership.contains(id)
-                && !member.members.gone.contains(&id)
-                && heard.max(member.members.led_since).is_some_and(lasts)
+                && !self.members.gone.contains(&id)
+                && heard.max(self.members.led_since).is_some_and(lasts)
         };
         let moved = changes.as_ref().map_or(&[][..], |it| &it.moved);
         let is_majority = |count: usize| count * 2 > voters(&next).count();
@@ -486,7 +482,6 @@ impl CoreDriver {
         next: &ServerList,
         now: Instant,
     ) -> Step {
-        let member = &self.member;
         if !changes.learners_first.is_empty() {
             return Step::AddLearners(changes.learners_first);
         }
@@ -500,9 +495,9 @@ impl CoreDriver {
             let known = progress.iter().find(|peer| peer.id == id);
             known.map_or(0, |peer| peer.matched)
         };
-        let has = |id: u64| id == member.id || matched(id) >= target;
+        let has = |id: u64| id == self.links.id || matched(id) >= target;
         let is_up = |id: &u64| {
-            let is_heard = *id == member.id || member.hears(*id, now);
+            let is_heard = *id == self.links.id || self.peers.hears(*id, now);
             is_heard && has(*id) && !changes.moved.contains(id)
         };
         let up = voters(next).filter(is_up).count();
@@ -514,7 +509,7 @@ impl CoreDriver {
             let receives = progress.iter().any(|peer| {
                 peer.snapshot != 0
                     && voters(next).any(|id| id == peer.id)
-                    && member.connected.contains(&peer.id)
+                    && self.peers.is_connected(peer.id)
             });
             if receives || reached > underway.reached {
                 underway.reached = reached;
@@ -532,12 +527,14 @@ impl CoreDriver {
             let lags = |id: u64| changes.promoted.contains(&id) && !has(id);
             changes.parts.retain(|part| !lags(part.id()));
         }
-        if voters(next).any(|id| id == member.id) {
+        if voters(next).any(|id| id == self.links.id) {
             return Step::Propose(changes.parts);
         }
         // Whoever leads afterwards carries it out: a leader that is no member could not (R16).
         let stays = |peer: &PeerProgress| {
-            peer.id != member.id && is_up(&peer.id) && voters(next).any(|voter| voter == peer.id)
+            peer.id != self.links.id
+                && is_up(&peer.id)
+                && voters(next).any(|voter| voter == peer.id)
         };
         match successor(self.consensus.membership(), &progress, stays) {
             Some(best) => Step::HandOver(best),
@@ -553,7 +550,7 @@ impl CoreDriver {
     fn refuse_reconfigure(&mut self, payload: &Bytes, code: ErrorCode, why: &str) {
         tracing::warn!(%code, "a change of the members is refused: {why}");
         if let Some(batch) = self.reconfigure_batch(payload, code.code()) {
-            self.member.proposals.push_own(batch);
+            self.proposals.push_own(batch);
         }
     }
 
@@ -577,15 +574,14 @@ impl CoreDriver {
 
     /// Has the log list the servers of the settings, where it does not yet.
     fn list_servers(&mut self) {
-        let member = &mut self.member;
         let Some(ensemble) = &self.state.options.ensemble else {
             return;
         };
-        let term = member.role.term;
-        if self.applier.level < FormatLevel::Members || member.members.listed_in == term {
+        let term = self.leadership.term();
+        if self.applier.level < FormatLevel::Members || self.members.listed_in == term {
             return;
         }
-        member.members.listed_in = term;
+        self.members.listed_in = term;
         let membership = self.consensus.membership();
         let listed = |id: u64, address: &str, is_observer| ListedServer {
             address: address.to_owned(),
@@ -629,7 +625,7 @@ impl CoreDriver {
                 body: &body,
             };
             builder.push(0, command);
-            self.member.proposals.push_own(builder.finish());
+            self.proposals.push_own(builder.finish());
         }
     }
 
@@ -640,13 +636,12 @@ impl CoreDriver {
         learners: impl IntoIterator<Item = u64>,
         now: Instant,
     ) -> Option<u64> {
-        let member = &self.member;
         let (level, members) = (self.applier.level, &self.consensus.membership().members);
         learners.into_iter().find(|id| {
-            let waiting = member.members.waiting(*id, level, now);
+            let waiting = self.members.waiting(*id, level, now);
             let known = members.iter().find(|known| known.id == *id);
             known.is_some_and(|known| waiting.is_some_and(|new| new != known.incarnation))
-                && !member.connected.contains(id)
+                && !self.peers.is_connected(*id)
         })
     }
 
@@ -654,8 +649,7 @@ impl CoreDriver {
     /// list once it has caught up, and stays for a while only where it is not listed.
     fn follow_list(&mut self, now: Instant) {
         let level = self.applier.level;
-        let member = &mut self.member;
-        let members = &mut member.members;
+        let members = &mut self.members;
         if members.next_look.is_some_and(|due| now < due) {
             return;
         }
@@ -699,7 +693,6 @@ impl CoreDriver {
 
     /// The change for a learner that votes by the list, and was away when it was listed.
     fn promotion(&self, list: &ServerList, now: Instant) -> Option<Change> {
-        let member = &self.member;
         let membership = self.consensus.membership();
         let learners = || {
             let listed = voters(list);
@@ -713,7 +706,7 @@ impl CoreDriver {
         let is_up = |id: u64| {
             let mut progress = progress.iter();
             let has_all = progress.any(|peer| peer.id == id && peer.matched >= commit);
-            id == member.id || (member.hears(id, now) && has_all)
+            id == self.links.id || (self.peers.hears(id, now) && has_all)
         };
         let new = learners().find(|id| is_up(*id))?;
         let count = membership.voters.len() + 1;
@@ -766,18 +759,17 @@ impl CoreDriver {
     fn await_return(&mut self, change: &MembershipChange) {
         let now = self.state.time.now();
         let membership = self.consensus.membership();
-        let member = &mut self.member;
         for part in &change.changes {
             let known = membership.members.iter().find(|it| it.id == part.id());
             if let (Change::Remove(id), Some(known)) = (part, known)
-                && member.connected.contains(id)
+                && self.peers.is_connected(*id)
             {
                 let waiting = Waiting {
                     incarnation: known.incarnation,
-                    level: member.levels.get(id).copied().unwrap_or(0),
+                    level: self.peers.levels().get(id).copied().unwrap_or(0),
                     at: now,
                 };
-                member.members.waiting.insert(*id, waiting);
+                self.members.waiting.insert(*id, waiting);
             }
         }
     }
@@ -785,11 +777,11 @@ impl CoreDriver {
     /// Keeps the answer to a change that a client of this server has asked for.
     fn keep_answer(&mut self, batch: &[u8], outcome: Option<Result<Outcome, Unapplied>>) {
         let origin = Batch::decode(batch).ok().and_then(|batch| batch.origin());
-        if let Some(requested) = self.member.take(origin)
+        if let Some(requested) = self.take(origin)
             && let Some(outcome) = outcome
         {
             let now = self.state.time.now();
-            self.member.members.answers.push((requested, outcome, now));
+            self.members.answers.push((requested, outcome, now));
         }
     }
 
@@ -797,12 +789,11 @@ impl CoreDriver {
     /// the other ends, none of them may come to it. Whether the change is made is not known, so the
     /// connections are closed, as after any lost answer.
     pub(crate) fn give_up_changes(&mut self, now: Instant) {
-        let member = &mut self.member;
-        let mut overdue = member.outstanding.take_overdue(ANSWER_LIMIT, now);
+        let mut overdue = self.outstanding.take_overdue(ANSWER_LIMIT, now);
         let is_overdue = |(_, _, since): &mut (_, _, Instant)| {
             now.saturating_duration_since(*since) >= ANSWER_LIMIT
         };
-        let answers = member.members.answers.extract_if(.., is_overdue);
+        let answers = self.members.answers.extract_if(.., is_overdue);
         overdue.extend(answers.map(|(requested, ..)| requested));
         for requested in overdue {
             tracing::warn!(
@@ -824,11 +815,10 @@ impl CoreDriver {
     /// answers before.
     fn answer_when_in_force(&mut self) {
         let membership = self.consensus.membership();
-        let member = &mut self.member;
-        if membership.is_joint() && membership.keeps(member.id) {
+        if membership.is_joint() && membership.keeps(self.links.id) {
             return;
         }
-        for (requested, outcome, _) in std::mem::take(&mut member.members.answers) {
+        for (requested, outcome, _) in std::mem::take(&mut self.members.answers) {
             self.applier
                 .answer_reconfigure(&self.state, &requested, &outcome);
             self.finish(requested);
@@ -839,22 +829,21 @@ impl CoreDriver {
     pub(crate) fn members_changed(&mut self) {
         let now = self.state.time.now();
         let membership = self.consensus.membership();
-        let member = &mut self.member;
-        let addresses = member.links.addresses.of(membership);
-        member.links.wire.set_addresses(&addresses);
-        member.next_announcement = now;
-        member.is_status_due = true;
-        let had_left = member.members.has_left;
-        member.members.has_left = !membership.keeps(member.id)
+        let addresses = self.links.addresses.of(membership);
+        self.links.wire.set_addresses(&addresses);
+        self.next_announcement = now;
+        self.is_status_due = true;
+        let had_left = self.members.has_left;
+        self.members.has_left = !membership.keeps(self.links.id)
             && !self.applier.is_recovering()
-            && member.role.role != Role::Leader;
-        if member.members.has_left && !had_left {
+            && !self.leadership.leads();
+        if self.members.has_left && !had_left {
             tracing::warn!(
-                server = member.id,
+                server = self.links.id,
                 "this server is no member of its ensemble: it serves no clients; stop it, or add it again"
             );
         }
-        if member.members.has_left && !membership.contains(member.id) {
+        if self.members.has_left && !membership.contains(self.links.id) {
             self.consensus.forget_leader();
         }
     }
@@ -862,8 +851,8 @@ impl CoreDriver {
     /// A batch of this server's clients is applied, or was refused.
     pub(crate) fn batch_applied(&mut self, origin: Option<Origin>) {
         if self.applier.reconfigured.is_some() {
-            self.member.members.applied(origin);
-            self.member.is_status_due = true;
+            self.members.applied(origin);
+            self.is_status_due = true;
         }
     }
 }

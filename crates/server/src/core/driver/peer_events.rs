@@ -1,72 +1,70 @@
 //! What the other servers send, on its way through the core of a member.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use baton_consensus::{MessageKind, PeerMessage, Role, StepError};
-use baton_peers::codec::{Clock, Frame, Lane, Refusal};
+use baton_consensus::{MessageKind, PeerMessage, StepError};
+use baton_peers::codec::{Frame, Lane, Refusal};
 use baton_peers::net::{Direction, PeerEvent, RefusedBy};
 
 use super::CoreDriver;
 use crate::error::ServerError;
 
-/// How long a server waits before it campaigns once the leader is known to be gone, by its place
-/// among those that are left.
-const CAMPAIGN_DELAY: Duration = Duration::from_millis(5);
-const CAMPAIGN_STEP: Duration = Duration::from_millis(25);
-
 impl CoreDriver {
     /// What the other servers have sent.
     pub(crate) fn take_peer_events(&mut self, now: Instant) -> Result<(), ServerError> {
-        let member = &mut self.member;
-        for event in member.links.events.take() {
+        for event in self.links.events.take() {
             self.peer_event(event, now)?;
         }
         Ok(())
     }
 
     pub(crate) fn peer_event(&mut self, event: PeerEvent, now: Instant) -> Result<(), ServerError> {
-        let member = &mut self.member;
-        member.links.peer_log.event(&event, now);
+        self.links.peer_log.event(&event, now);
         if let PeerEvent::Connected {
             hello,
             clock_offset_ms,
             ..
         } = &event
         {
-            member.members.connected(hello);
+            self.members.connected(hello);
             let moment = self.state.time.moment();
             let wall_ms = moment.wall_ms.saturating_add(*clock_offset_ms);
-            member.clocks.heard(hello.from, wall_ms, moment.uptime_ms);
+            self.wall_clocks
+                .heard(hello.from, wall_ms, moment.uptime_ms);
             self.heard_hello(hello);
         }
-        let member = &mut self.member;
         if let PeerEvent::Gone { peer } = &event {
-            member.members.gone(*peer);
+            self.members.gone(*peer);
         }
-        if let Some(bootstrap) = &mut member.links.bootstrap {
+        if let Some(bootstrap) = &mut self.links.bootstrap {
             for (to, frame) in bootstrap.event(&event) {
                 // Whoever misses it reports again when it is connected.
-                let _ = member.links.wire.send(to, frame);
+                let _ = self.links.wire.send(to, frame);
             }
         }
         match event {
             PeerEvent::Frame { link, frame, held } => match frame {
                 Frame::Raft(messages) => {
-                    member.heard_at.insert(link.peer, now);
+                    self.peers.heard(link.peer, now);
                     for message in &messages {
                         if message.kind == MessageKind::AppendResponse
                             && !message.reject
-                            && (member.role.role, member.role.term) == (Role::Leader, message.term)
+                            && self.leadership.leads()
+                            && self.leadership.term() == message.term
                         {
                             let (now, stats) =
                                 (self.state.time.now(), &self.state.stats.replication);
-                            let proposed = &mut member.proposed;
-                            proposed.acknowledged(link.peer, message.index, now, stats);
+                            self.timings
+                                .acknowledged(link.peer, message.index, now, stats);
                         }
                     }
                     for message in messages {
                         // A server that names another one as the sender is not believed.
-                        if message.from == link.peer && self.admits(&message) {
+                        if message.from == link.peer
+                            && self
+                                .transfers
+                                .admits(&message, self.consensus.commit_index())
+                        {
                             self.step(message)?;
                         }
                     }
@@ -77,14 +75,17 @@ impl CoreDriver {
                 Frame::Digest(state) => self.compare_digest(link.peer, state)?,
                 Frame::Contradiction(state) => self.contradicted(link.peer, state)?,
                 Frame::Clock(clock) => self.clock_read(link.peer, clock),
-                frame => self.transfer_frame(link.peer, frame, now),
+                frame => {
+                    let committed = self.consensus.commit_index();
+                    self.transfers.frame(link.peer, frame, committed, now);
+                }
             },
             PeerEvent::Refused {
                 by: RefusedBy::Us,
                 refusal: Refusal::NotAMember { id, .. } | Refusal::OtherIncarnation { id, .. },
                 hello: Some(hello),
                 ..
-            } if id == hello.from => member.members.refused(&hello, now),
+            } if id == hello.from => self.members.refused(&hello, now),
             PeerEvent::Refused {
                 by: RefusedBy::Us,
                 refusal: Refusal::OlderCopy { id, .. },
@@ -102,34 +103,22 @@ impl CoreDriver {
             PeerEvent::Connected { link, hello, .. }
                 if link.direction == Direction::Outbound && link.lane == Lane::Urgent =>
             {
-                member.connected.insert(link.peer);
-                member.levels.insert(link.peer, hello.level);
-                if hello.protocol.newest >= Clock::SINCE {
-                    member.clock_readers.insert(link.peer);
-                } else {
-                    member.clock_readers.remove(&link.peer);
-                }
+                self.peers.connected(link.peer, &hello);
             }
             PeerEvent::Disconnected { link, .. } if link.lane == Lane::Snapshot => {
-                self.transfer_gone(link.peer);
+                self.transfers.gone(link.peer);
             }
             PeerEvent::Disconnected { link, .. } if link.direction == Direction::Outbound => {
                 match link.lane {
-                    Lane::Urgent => {
-                        member.connected.remove(&link.peer);
-                    }
-                    Lane::Log if member.role.leader == Some(link.peer) => self.sent_is_lost(),
+                    Lane::Urgent => self.peers.disconnected(link.peer),
+                    Lane::Log if self.leadership.leader() == Some(link.peer) => self.sent_is_lost(),
                     _ => {}
                 }
                 self.consensus.report_unreachable(link.peer);
             }
-            PeerEvent::Gone { peer } if member.role.leader == Some(peer) => {
+            PeerEvent::Gone { peer } if self.leadership.leader() == Some(peer) => {
                 let voters = &self.consensus.membership().voters;
-                let left = voters.iter().filter(|id| **id != peer);
-                let place = left.take_while(|id| **id != member.id).count();
-                let place = u32::try_from(place).unwrap_or(u32::MAX);
-                let step = member.stretched(CAMPAIGN_STEP);
-                member.campaign_at = Some(now + CAMPAIGN_DELAY + step * place);
+                self.leadership.leader_is_gone(voters, now);
                 self.consensus.forget_leader();
             }
             _ => {}

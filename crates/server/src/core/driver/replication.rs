@@ -2,56 +2,40 @@
 //! leader.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use baton_consensus::{Effects, MessageKind, PeerMessage, Role, RoleChange};
 use baton_wal::{Record, Wal};
 
 use super::CoreDriver;
-use super::member::{MOST_IDLE_TICKS, MOST_TICKS, TERMS_KEPT};
 use crate::core::leadership::lateness::{CAUTION, Caution};
 use crate::core::log::{Done, Job};
+use crate::core::member_changes::successor;
 use crate::core::timings::phases::Part;
 use crate::error::ServerError;
 #[cfg(feature = "simulation")]
 use crate::state::simulated::Mistake;
 use crate::time::micros;
 
-/// Time for which a leader's disk may make nothing durable before leadership moves; the bytes it
-/// has to write in a second besides.
-const SLOW_DISK: Duration = Duration::from_millis(500);
-const SLOW_DISK_BYTES: u64 = 2 << 20;
 /// Bytes that may wait for a disk whose server answers heartbeats nevertheless. Each answer has the
 /// leader send more.
 const MOST_PENDING_BYTES: usize = 64 << 20;
-/// Time for which leadership stays after it was handed over.
-const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
-
-/// Whether a disk that made nothing durable for `stands` hangs, and is not just busy with `bytes`.
-fn hangs((stands, bytes): (Duration, usize), stretched: impl Fn(Duration) -> Duration) -> bool {
-    let millis = (bytes as u64).saturating_mul(1000) / SLOW_DISK_BYTES;
-    stands > stretched(SLOW_DISK + Duration::from_millis(millis))
-}
+/// Ticks that an idle core sleeps through at most: what operators see stays as fresh.
+const MOST_IDLE_TICKS: u32 = 6;
 
 impl CoreDriver {
-    /// A leader whose disk hangs or is full goes on with its heartbeats, so nobody else would lead
-    /// and no write would proceed (R04): it hands over to a server that keeps up. Where the disks
-    /// of a majority do not keep up, nobody could be elected: reads and sessions would end, too.
+    /// Hands over to a server that keeps up where this leader's disk hangs or is full. Where the
+    /// disks of a majority do not keep up, nobody could be elected: reads and sessions would end,
+    /// too.
     pub(crate) fn hand_over_when_disk_hangs(&mut self, now: Instant) {
-        let member = &mut self.member;
         let standstill = self.log.standstill(now);
         let waits = standstill.map(|(stands, _)| stands);
         let is_full = self.state.stats.disk_full.load(Relaxed);
-        let is_due = member.may_hand_over_at.is_none_or(|at| now >= at);
-        if member.role.role != Role::Leader
-            || !is_due
-            || !(is_full || standstill.is_some_and(|it| hangs(it, |time| member.stretched(time))))
-            || !self.consensus.majority_is_ahead_of_own_disk()
+        if self.leadership.must_hand_over(standstill, is_full, now)
+            && self.consensus.majority_is_ahead_of_own_disk()
+            && let Some(to) = self.best_successor()
         {
-            return;
-        }
-        if let Some(to) = self.best_successor() {
-            self.member.may_hand_over_at = Some(now + HAND_OVER_PAUSE);
+            self.leadership.handed_over(now);
             tracing::warn!(
                 to,
                 ?waits,
@@ -60,6 +44,12 @@ impl CoreDriver {
             );
             self.consensus.transfer_leader(to);
         }
+    }
+
+    /// The voter that is nearest to leading, as far as this leader knows.
+    pub(super) fn best_successor(&self) -> Option<u64> {
+        let progress = self.consensus.progress();
+        successor(self.consensus.membership(), &progress, |peer| peer.active)
     }
 
     /// Takes what the log has done.
@@ -72,7 +62,7 @@ impl CoreDriver {
                     newest = Some(token);
                     self.last_sync = took;
                 }
-                Done::AcknowledgedRefused => self.member.acknowledged.refused(),
+                Done::AcknowledgedRefused => self.lost_entries.refused(),
                 Done::Failed(error) => return Err(error.into()),
                 Done::Closed => {}
             }
@@ -80,9 +70,7 @@ impl CoreDriver {
         let Some(newest) = newest else {
             return Ok(());
         };
-        if let Some(synced) = &mut self.member.synced {
-            synced.durable(newest, self.state.time.now());
-        }
+        self.timings.durable(newest, self.state.time.now());
         self.consensus.persisted(newest);
         self.install_when_durable(newest)
     }
@@ -90,13 +78,12 @@ impl CoreDriver {
     /// Ticks that the core sleeps through: nothing comes of them, and nothing else is awaited that
     /// is looked at with each tick.
     pub(crate) fn idle_ticks(&self) -> u32 {
-        let member = &self.member;
         let is_quiet = !self.log.is_busy()
-            && member.outstanding.batches() == 0
-            && member.members.is_quiet()
-            && !member.is_installing()
-            && member.campaign_at.is_none()
-            && !member.members.is_removed();
+            && self.outstanding.batches() == 0
+            && self.members.is_quiet()
+            && !self.transfers.is_installing()
+            && !self.leadership.is_about_to_campaign()
+            && !self.members.is_removed();
         match is_quiet {
             true => self.consensus.idle_ticks().min(MOST_IDLE_TICKS),
             false => 0,
@@ -107,44 +94,29 @@ impl CoreDriver {
     /// begins anew with a message, and not before it came.
     pub(crate) fn make_idle_ticks(&mut self, now: Instant) {
         let idle = self.idle_ticks();
-        let member = &mut self.member;
-        let Some(next_tick) = member.next_tick else {
-            return;
-        };
-        for number in 0..idle {
-            let due = next_tick + member.tick * number;
-            if now < due {
-                break;
-            }
-            member.next_tick = Some(due + member.tick);
+        for _ in 0..self.leadership.slept_through(idle, now) {
             self.consensus.tick();
         }
     }
 
-    pub(crate) fn make_ticks(&mut self, now: Instant) -> Result<(), ServerError> {
-        let member = &mut self.member;
-        if member.campaign_at.is_some_and(|at| now >= at) {
-            member.campaign_at = None;
-            if !member.members.is_removed()
-                && member.role.leader.is_none()
-                && let Err(error) = self.consensus.campaign()
-            {
-                tracing::debug!("no campaign: {error}");
-            }
+    /// Makes the ticks that are due, and campaigns where the leader is gone.
+    pub(crate) fn make_ticks(&mut self, now: Instant) {
+        if self.leadership.takes_campaign(now)
+            && !self.members.is_removed()
+            && let Err(error) = self.consensus.campaign()
+        {
+            tracing::debug!("no campaign: {error}");
         }
-        let Some(next_tick) = member.next_tick else {
-            return Ok(());
+        let Some(ticks) = self.leadership.due_ticks(now) else {
+            return;
         };
-        let Some(late) = now.checked_duration_since(next_tick) else {
-            return Ok(());
-        };
+        let late = ticks.late;
         self.state
             .stats
             .replication
             .tick_lateness
             .record(micros(late));
-        let caution = member.lateness.note(late, member.tick, now);
-        if let Some(caution) = caution {
+        if let Some(caution) = ticks.caution {
             let is_cautious = caution == Caution::Begins;
             self.consensus.double_campaign_ticks(is_cautious);
             let shown = &self.state.stats.replication.is_cautious;
@@ -158,32 +130,25 @@ impl CoreDriver {
                 );
             }
         }
-        let missed = late.as_nanos() / member.tick.as_nanos().max(1);
-        let due = u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1);
-        member.next_tick = Some(match due <= MOST_TICKS {
-            true => next_tick + member.tick * due,
-            false => now + member.tick,
-        });
-        member.is_status_due = true;
+        self.is_status_due = true;
         // Whoever does not vote starts no election, so only this ends its trust in a leader that is
         // silent, and sends its clients elsewhere.
-        if member
-            .role
-            .leader
-            .is_some_and(|leader| leader != member.id && !member.hears(leader, now))
-            && !self.consensus.membership().votes(member.id)
+        if self
+            .leadership
+            .leader()
+            .is_some_and(|leader| leader != self.links.id && !self.peers.hears(leader, now))
+            && !self.consensus.membership().votes(self.links.id)
         {
             self.consensus.forget_leader();
         }
-        if member.members.is_removed() && member.role.role != Role::Leader {
+        if self.members.is_removed() && !self.leadership.leads() {
             // It would only ask for votes that nobody may give (R16). It answers what others ask:
             // one that was restarted may need it until it has the change again.
-            return Ok(());
+            return;
         }
-        for _ in 0..due.min(MOST_TICKS) {
+        for _ in 0..ticks.count {
             self.consensus.tick();
         }
-        Ok(())
     }
 
     /// Does what the consensus hands out, until it has nothing more. Where the core writes the log,
@@ -208,8 +173,7 @@ impl CoreDriver {
             self.role_changed(role);
         }
         self.count_effects(&effects);
-        let member = &mut self.member;
-        member.commit_hint = effects.commit.or(member.commit_hint);
+        self.commit_hint = effects.commit.or(self.commit_hint);
         let hard_state = effects.hard_state.map(|state| {
             Record::HardState(baton_wal::HardState {
                 term: state.term,
@@ -217,15 +181,18 @@ impl CoreDriver {
             })
         });
         let received = match &effects.snapshot {
-            Some(point) => Some(self.begin_install(point, effects.token)?),
+            Some(point) => {
+                // Its message was admitted because it is here.
+                let received = self.transfers.install(point, effects.token);
+                Some(received.ok_or(ServerError::Defect)?)
+            }
             None => None,
         };
         for _ in &effects.wants_snapshot {
             self.snapshots.request();
         }
-        let member = &mut self.member;
-        if let (Some(synced), Some(last)) = (&mut member.synced, effects.append.last()) {
-            synced.written(effects.token, last.index);
+        if let Some(last) = effects.append.last() {
+            self.timings.written(effects.token, last.index);
         }
         let mut records = Vec::with_capacity(effects.append.len() + 1);
         for entry in &effects.append {
@@ -239,7 +206,7 @@ impl CoreDriver {
         }
         if effects.must_sync || self.log.is_busy() {
             if !records.is_empty()
-                && let Some(index) = member.commit_hint.take()
+                && let Some(index) = self.commit_hint.take()
             {
                 records.push(Record::Commit { index });
             }
@@ -270,7 +237,7 @@ impl CoreDriver {
         }
         self.apply_committed(effects.committed)?;
         for read in effects.reads {
-            self.member.touches.confirmed(read.id, read.index);
+            self.touches.confirmed(read.id, read.index);
         }
         self.answer_touches();
         Ok(())
@@ -278,9 +245,8 @@ impl CoreDriver {
 
     /// Counts entries that came and entries that are committed.
     fn count_effects(&mut self, effects: &Effects) {
-        let member = &mut self.member;
         let stats = &self.state.stats.replication;
-        if member.role.role != Role::Leader {
+        if !self.leadership.leads() {
             let (received, committed) = (effects.append.len(), effects.committed.len());
             stats.entries_received.fetch_add(received as u64, Relaxed);
             stats.commits_received.fetch_add(committed as u64, Relaxed);
@@ -288,14 +254,13 @@ impl CoreDriver {
         }
         if let Some(commit) = effects.commit {
             let now = self.state.time.now();
-            member.proposed.committed(commit, now, stats);
-            member.proposals.committed(commit);
+            self.timings.committed(commit, now, stats);
+            self.proposals.committed(commit);
         }
     }
 
     /// Sends messages of the consensus, and has it know which were not sent.
     pub(crate) fn send_raft(&mut self, mut messages: Vec<PeerMessage>) {
-        let member = &mut self.member;
         if messages.is_empty() {
             return;
         }
@@ -303,7 +268,7 @@ impl CoreDriver {
         let mut has_snapshot = false;
         for message in messages.extract_if(.., is_snapshot) {
             // Its file goes first.
-            member.outgoing.begin(message, self.state.time.now());
+            self.transfers.begin(message, self.state.time.now());
             has_snapshot = true;
         }
         if has_snapshot {
@@ -312,7 +277,7 @@ impl CoreDriver {
             let stats = &self.state.stats.replication;
             stats.snapshots_in_flight.record(in_flight as u64);
         }
-        for unsent in member.links.wire.send_raft(messages) {
+        for unsent in self.links.wire.send_raft(messages) {
             self.consensus.report_unreachable(unsent.to);
         }
     }
@@ -320,15 +285,12 @@ impl CoreDriver {
     pub(crate) fn entry_applied(&mut self, index: u64, term: u64) {
         self.run_due_reads();
         self.note_digest(index);
-        let member = &mut self.member;
-        member.members.entry_applied(index);
-        if member.applied_term == term {
+        self.members.entry_applied(index);
+        if !self.leadership.entry_applied(term) {
             return;
         }
-        member.applied_term = term;
         self.note_caught_up();
-        let member = &mut self.member;
-        if member.acts_as_leader() {
+        if self.leadership.acts_as_leader() {
             tracing::info!(term, index, "this server leads");
             // Whatever earlier leaders counted, no session ends before its full timeout from here
             // on (R35).
@@ -345,17 +307,16 @@ impl CoreDriver {
     /// For metrics: whether this server has applied everything that was committed before the
     /// present leader.
     fn note_caught_up(&mut self) {
-        let member = &mut self.member;
-        if member.settled_leader().is_none() {
+        if self.leadership.settled_leader().is_none() {
             return;
         }
-        let part = match member.role.role {
+        let part = match self.leadership.role().role {
             Role::Leader => Part::Leader,
-            _ if self.consensus.membership().votes(member.id) => Part::Follower,
+            _ if self.consensus.membership().votes(self.links.id) => Part::Follower,
             _ => Part::Observer,
         };
         let (now, stats) = (self.state.time.now(), &self.state.stats.replication);
-        member.phases.caught_up(part, now, stats);
+        self.timings.caught_up(part, now, stats);
     }
 
     /// Another role, term or leader.
@@ -363,21 +324,14 @@ impl CoreDriver {
         if role.leader.is_some() {
             self.end_read_only_mode();
         }
-        let member = &mut self.member;
-        let before = std::mem::replace(&mut member.role, role);
-        member.is_status_due = true;
-        member.leaderless_since = match role.leader {
-            Some(_) => None,
-            None => member
-                .leaderless_since
-                .or_else(|| Some(self.state.time.now())),
-        };
-        if (before.leader, before.term) == (role.leader, role.term) {
+        self.is_status_due = true;
+        let (now, stats) = (self.state.time.now(), &self.state.stats.replication);
+        let Some(before) = self.leadership.change(role, now) else {
             return;
-        }
+        };
         if before.leader != role.leader {
             if let Some(leader) = role.leader {
-                member.heard_at.insert(leader, self.state.time.now());
+                self.peers.heard(leader, now);
             }
             tracing::info!(
                 term = role.term,
@@ -386,26 +340,11 @@ impl CoreDriver {
                 "the leader has changed"
             );
         }
-        if role.leader.is_some() {
-            member.campaign_at = None;
-        }
-        let (now, stats) = (self.state.time.now(), &self.state.stats.replication);
-        member.phases.role_changed(role, now, stats);
-        member.proposed.clear();
-        if let Some(synced) = &mut member.synced {
-            synced.clear();
-        }
-        member.proposals.clear();
-        member.members.role_changed(now);
+        self.timings.role_changed(role, now, stats);
+        self.proposals.clear();
+        self.members.role_changed(now);
         if role.role == Role::Leader {
-            if member.led_terms.len() == TERMS_KEPT {
-                member.led_terms.pop_front();
-            }
-            member.led_terms.push_back(role.term);
-            // Until now, only the leader before has heard of them.
-            let now = self.state.time.now();
-            let heard = member.connected.iter().map(|id| (*id, now));
-            member.heard_at.extend(heard);
+            self.peers.lead(now);
         }
         #[cfg(feature = "simulation")]
         {
@@ -413,29 +352,17 @@ impl CoreDriver {
                 Role::Leader => self.clocks.ending(),
                 _ => Vec::new(),
             };
-            let pings = member.touches.pings_on_their_way();
+            let pings = self.touches.pings_on_their_way();
             self.state.simulated.leader_changed(&ending, pings);
         }
-        member.touches.role_changed();
-        member.digests.role_changed();
+        self.touches.role_changed();
+        self.digests.role_changed();
         if before.role == Role::Leader {
             // What it was about to end, the next leader decides anew (R36).
             self.clocks.follow(self.state.time.now_ms());
-            self.abandon_transfers();
+            self.transfers.abandon();
         }
         self.note_caught_up();
         self.sent_is_lost();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_disk_that_is_busy_with_much_does_not_hang() {
-        let hangs = |millis, bytes| hangs((Duration::from_millis(millis), bytes), |time| time);
-        assert!(hangs(501, 0) && !hangs(500, 0));
-        assert!(!hangs(1500, 2 << 20) && hangs(1501, 2 << 20));
     }
 }

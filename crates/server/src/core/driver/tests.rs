@@ -3,14 +3,17 @@
 
 use std::thread::JoinHandle;
 
-use baton_proto::{Acl, Create, CreateMode, OpCode, Request, frame};
-use baton_tree::FormatLevel;
+use baton_consensus::EntryKind;
+use baton_proto::{Acl, Create, CreateMode, OpCode, PASSWORD_BYTES, Request, frame};
+use baton_tree::{CloseReason as SessionEnd, MOST_DELETED_AT_ONCE, Stamp};
 use baton_wal::testing::FaultStorage;
 use baton_wal::{Record, Storage, Wal};
+use bytes::Bytes;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::connections::conn::Conn;
+use crate::connections::conn::{CloseReason, Conn};
+use crate::connections::inbox::Kind;
 use crate::connections::peer::Peer;
 use crate::net::lag;
 use crate::options::Options;

@@ -1,54 +1,68 @@
 //! Which clients are alive: what a server notifies the leader of, and the pings that it answers
 //! once a quorum stands behind that.
 
-use baton_consensus::Role;
 use baton_peers::codec::{Counted, Frame, Touch};
 
 use super::CoreDriver;
 use crate::connections::conn::CloseReason;
+use crate::connections::inbox::{Kind, Work};
 #[cfg(feature = "simulation")]
 use crate::state::simulated::Mistake;
 
 impl CoreDriver {
+    /// Counts pings when they come, and not behind writes: a session lives on while the disk is
+    /// slow.
+    pub(crate) fn take_pings(&mut self, work: &Work) {
+        let touches = &mut self.touches;
+        for (group, request) in work.each() {
+            if request.kind == Kind::Ping {
+                #[cfg(feature = "simulation")]
+                if self.state.simulated.makes(Mistake::AnswersPingsAlone) {
+                    let wake = &mut self.applier.wake;
+                    group.conn.push_pongs(1, self.state.zxid(), wake);
+                    touches.touched(group.conn.session());
+                    continue;
+                }
+                touches.ping(group.conn.session(), group.conn.id);
+            }
+        }
+    }
+
     /// Sends the touches of this server's clients to the leader, and as the leader asks the quorum
     /// about those that have come.
     pub(crate) fn send_touches(&mut self) {
-        let member = &mut self.member;
         let now_ms = self.state.time.now_ms();
-        if !member.acts_as_leader() {
-            let touches = &mut member.touches;
+        if !self.leadership.acts_as_leader() {
+            let touches = &mut self.touches;
             self.clocks
                 .collect_touched(now_ms, |session| touches.touched(session));
         }
-        if let Some((leader, touch)) = member.touches.next(member.role.leader, now_ms) {
-            if leader == member.id {
+        if let Some((leader, touch)) = self.touches.next(self.leadership.leader(), now_ms) {
+            if leader == self.links.id {
                 self.take_touches(leader, touch);
             } else {
                 // Lost with its connection, it is sent again.
-                let _ = member.links.wire.send(leader, Frame::Touch(touch));
+                let _ = self.links.wire.send(leader, Frame::Touch(touch));
             }
         }
-        let member = &mut self.member;
-        if member.role.role == Role::Leader
-            && member.touches.wants_round()
+        if self.leadership.leads()
+            && self.touches.wants_round()
             && let Ok(round) = self.consensus.read_index()
         {
-            member.touches.asked(round);
+            self.touches.asked(round);
             #[cfg(feature = "simulation")]
             if self.state.simulated.makes(Mistake::CountsTouchesAlone) {
-                member.touches.confirmed(round, 0);
+                self.touches.confirmed(round, 0);
             }
         }
     }
 
     /// As the leader, touches of clients of `from`.
     pub(crate) fn take_touches(&mut self, from: u64, touch: Touch) {
-        let member = &mut self.member;
-        if member.role.role == Role::Leader {
+        if self.leadership.leads() {
             let now_ms = self.state.time.now_ms();
             let clocks = &self.clocks;
-            member
-                .touches
+            self.touches
                 .received(from, touch, now_ms, |from, session, at_ms| {
                     clocks.touch(session, from, at_ms)
                 });
@@ -58,25 +72,23 @@ impl CoreDriver {
     /// As the leader, answers the touches for which a quorum has answered.
     pub(crate) fn answer_touches(&mut self) {
         let applied = self.consensus.applied_index();
-        let member = &mut self.member;
         let clocks = &self.clocks;
-        let answers = member.touches.answers(applied, |from, session, at_ms| {
+        let answers = self.touches.answers(applied, |from, session, at_ms| {
             clocks.touch(session, from, at_ms)
         });
         for (to, counted) in answers {
-            if to == self.member.id {
+            if to == self.links.id {
                 self.answer_pings(to, &counted);
             } else {
                 // Lost with its connection, the touches are sent again.
-                let _ = self.member.links.wire.send(to, Frame::Counted(counted));
+                let _ = self.links.wire.send(to, Frame::Counted(counted));
             }
         }
     }
 
     /// The leader has counted touches of this server's clients: their pings are answered.
     pub(crate) fn answer_pings(&mut self, from: u64, counted: &Counted) {
-        let member = &mut self.member;
-        let answered = member.touches.counted(from, counted);
+        let answered = self.touches.counted(from, counted);
         let zxid = self.state.zxid();
         for pings in answered.pings {
             if let Some(conn) = self.clocks.owner(pings.session, pings.conn) {

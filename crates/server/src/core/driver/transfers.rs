@@ -4,9 +4,7 @@
 use std::sync::atomic::Ordering::Release;
 use std::time::Instant;
 
-use baton_consensus::{Entry, MessageKind, PeerMessage, PersistToken, SnapshotPoint};
-use baton_peers::codec::Frame;
-use baton_wal::SnapshotInfo;
+use baton_consensus::{Entry, PersistToken};
 
 use super::CoreDriver;
 use crate::audit::line::{Ending, Operation};
@@ -15,45 +13,13 @@ use crate::connections::conn::CloseReason;
 use crate::core::transfer::Received;
 use crate::error::ServerError;
 
-/// A received snapshot whose mark the log is writing.
-#[derive(Debug)]
-pub(crate) struct Installing {
-    token: PersistToken,
-    received: Received,
-    /// Entries behind it that were committed meanwhile.
-    behind: Vec<Entry>,
-}
-
 impl CoreDriver {
-    /// A frame of a snapshot's transfer.
-    pub(crate) fn transfer_frame(&mut self, from: u64, frame: Frame, now: Instant) {
-        let member = &mut self.member;
-        member.outgoing.frame(from, &frame, now);
-        let committed = self.consensus.commit_index();
-        member.incoming.frame(from, frame, committed, now);
-    }
-
-    /// The connection for snapshots with this server has ended.
-    pub(crate) fn transfer_gone(&mut self, peer: u64) {
-        self.member.outgoing.gone(peer);
-        self.member.incoming.gone(peer);
-    }
-
-    /// Whether the consensus may see this message: one of a snapshot only when its file is here.
-    pub(crate) fn admits(&self, message: &PeerMessage) -> bool {
-        let (MessageKind::Snapshot, Some(point)) = (message.kind, &message.snapshot) else {
-            return true;
-        };
-        let committed = self.consensus.commit_index();
-        self.member.incoming.admits(point, committed)
-    }
-
     /// Does what can be done now about snapshots on their way.
     pub(crate) fn poll_transfers(&mut self, now: Instant) {
-        let member = &mut self.member;
-        let wire = &member.links.wire;
+        let wire = &self.links.wire;
         let mut send = |to, frame| wire.send(to, frame);
-        for ended in member.outgoing.poll(now, &mut send) {
+        let committed = self.consensus.commit_index();
+        for ended in self.transfers.poll(now, committed, &mut send) {
             let (to, index) = (ended.to, ended.index);
             self.consensus.report_snapshot(to, ended.outcome.is_ok());
             match ended.outcome {
@@ -71,48 +37,13 @@ impl CoreDriver {
                 }
             }
         }
-        let committed = self.consensus.commit_index();
-        member.incoming.poll(now, committed, &mut send);
-        self.consensus.keep_after(member.outgoing.oldest());
-    }
-
-    /// When [`CoreDriver::poll_transfers`] is due though nothing happens.
-    pub(crate) fn next_transfer(&self, now: Instant) -> Option<Instant> {
-        let member = &self.member;
-        let both = [
-            member.outgoing.next_poll(now),
-            member.incoming.next_poll(now),
-        ];
-        both.into_iter().flatten().min()
-    }
-
-    /// The consensus puts the snapshot of this point in the place of the log: the log is to do the
-    /// same with the returned file.
-    pub(crate) fn begin_install(
-        &mut self,
-        point: &SnapshotPoint,
-        token: PersistToken,
-    ) -> Result<SnapshotInfo, ServerError> {
-        let member = &mut self.member;
-        // Its message was admitted because it is here.
-        let received = member.incoming.take(point).ok_or(ServerError::Defect)?;
-        let info = received.info.clone();
-        member.installing = Some(Installing {
-            token,
-            received,
-            behind: Vec::new(),
-        });
-        Ok(info)
+        self.consensus.keep_after(self.transfers.oldest());
     }
 
     /// Entries that are committed: they are applied now, or behind the snapshot that is being
     /// installed.
     pub(crate) fn apply_committed(&mut self, entries: Vec<Entry>) -> Result<(), ServerError> {
-        if let Some(installing) = &mut self.member.installing {
-            installing.behind.extend(entries);
-            return Ok(());
-        }
-        for entry in entries {
+        for entry in self.transfers.hold_behind(entries) {
             self.apply(&entry)?;
             self.entry_applied(entry.index, entry.term);
         }
@@ -123,18 +54,17 @@ impl CoreDriver {
     /// tree. Clients of this server are sent away first, since their watches would miss what lies
     /// between (R25).
     pub(crate) fn install_when_durable(&mut self, newest: PersistToken) -> Result<(), ServerError> {
-        let member = &mut self.member;
-        let Some(installing) = member.installing.take_if(|it| it.token <= newest) else {
+        let Some((received, behind)) = self.transfers.take_durable(newest) else {
             return Ok(());
         };
-        let Received { point, tree, .. } = installing.received;
+        let Received { point, tree, .. } = received;
         for conn in self.state.all_connections() {
             conn.close(CloseReason::StateReplaced, &mut self.applier.wake);
         }
         let mut waiting = self.backlog.take_all();
-        waiting.append(&mut member.held);
-        let mut dropped = member.outstanding.clear();
-        dropped.extend(member.members.forget_answers());
+        waiting.append(&mut self.held);
+        let mut dropped = self.outstanding.clear();
+        dropped.extend(self.members.forget_answers());
         self.state.inbox.done(&mut waiting);
         for requested in dropped {
             self.finish(requested);
@@ -168,15 +98,10 @@ impl CoreDriver {
         self.state.last_zxid.store(zxid, Release);
         self.start_clocks();
         self.consensus.applied(point.index)?;
-        self.member.digests.replaced();
+        self.digests.replaced();
         self.members_changed();
         self.entry_applied(point.index, point.term);
-        self.member.incoming.dispose(before);
-        self.apply_committed(installing.behind)
-    }
-
-    /// Ends what depends on this server's being the leader.
-    pub(crate) fn abandon_transfers(&mut self) {
-        self.member.outgoing.abandon();
+        self.transfers.dispose(before);
+        self.apply_committed(behind)
     }
 }

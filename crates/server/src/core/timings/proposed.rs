@@ -22,11 +22,6 @@ pub(crate) struct Proposed {
 }
 
 impl Proposed {
-    /// This server leads no more, or anew.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     pub(crate) fn push(&mut self, index: u64, now: Instant) {
         if self.entries.len() == MOST {
             self.entries.pop_front();
@@ -99,9 +94,6 @@ mod tests {
             .map(|(server, spread)| (server, spread.count, spread.sum))
             .collect();
         assert_eq!(counts, [(2, 3, (12 + 11 + 10) * 1000), (3, 1, 1000)]);
-        proposed.clear();
-        proposed.committed(100, at(99), &stats);
-        assert_eq!(stats.quorum_ack_latency.spread().count, 3);
     }
 
     #[test]

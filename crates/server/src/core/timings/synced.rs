@@ -19,11 +19,6 @@ pub(crate) struct Synced {
 }
 
 impl Synced {
-    /// Another role or leader: the entries behind an index may be others from here on.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Entries up to this index were handed to the log.
     pub(crate) fn written(&mut self, token: PersistToken, last: u64) {
         if self.written.len() == MOST {

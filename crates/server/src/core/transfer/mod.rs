@@ -43,6 +43,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `transfers` | both sides, and the received snapshot that is being installed |
 //! | `outgoing` | the snapshots that this server sends: one to each peer at a time |
 //! | `incoming` | the snapshot that this server receives: one at a time |
 //! | `limits` | sizes and times of both |
@@ -56,13 +57,17 @@ mod outgoing;
 mod pace;
 #[cfg(test)]
 mod tests;
+mod transfers;
 
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use disk_worker::InlineWorker;
 pub(crate) use disk_worker::{DiskWorker, ThreadWorker};
-pub(crate) use incoming::{Incoming, Received};
-pub(crate) use limits::TransferLimits;
-pub(crate) use outgoing::Outgoing;
 #[cfg(test)]
-pub(crate) use outgoing::{Ended, SendFailure};
+pub(crate) use incoming::Incoming;
+pub(crate) use incoming::Received;
+#[cfg(test)]
+pub(crate) use limits::TransferLimits;
+#[cfg(test)]
+pub(crate) use outgoing::{Ended, Outgoing, SendFailure};
 pub(crate) use pace::Pace;
+pub(crate) use transfers::Transfers;
