@@ -12,7 +12,6 @@
 //! | `end` | how a task ends |
 //! | `stream` | TCP, TLS and unix sockets made alike |
 //! | `tls_socket` | a socket with TLS: reading it, and writing to it from two threads |
-//! | `share` | bytes of a connection's requests that wait for the core |
 //! | `turn` | how much a connection does before others get their turn |
 //! | `frames` | where a frame ends; the limit of its length |
 //! | `class` | which part of the server handles an operation |
@@ -26,7 +25,6 @@ mod frames;
 mod handshake;
 pub(crate) mod lag;
 mod read_only;
-mod share;
 pub(crate) mod stream;
 pub(crate) mod tls_handshake;
 mod tls_socket;

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_proto::{OpCode, Request};
 use baton_tree::{Identity, MultiBounds};
 
-use super::{Connection, Need};
+use super::exchange::{Exchange, Need};
 use crate::connections::conn::CloseReason;
 use crate::read::sliced::{SliceOutcome, SliceSource};
 use crate::report::notice::Notice;
 use crate::stats::requests::Tally;
 use crate::watch::access::WatchAccess;
 
-impl Connection {
+impl Exchange {
     /// Does the next slice of the request that is answered in slices. Returns what is needed before
     /// anything else is done: [`Need::Input`] if the request has been answered.
     pub(super) fn next_slice(&mut self, identity: &Identity, tally: &mut Tally) -> Option<Need> {
@@ -21,23 +21,23 @@ impl Connection {
         let state = &self.state;
         let tree = state.tree.read();
         // Events up to the state that the slice shows.
-        let taken = self.conn.take(&mut self.out, usize::MAX);
+        let taken = self.conn.take(self.replies.out(), usize::MAX);
         let source = SliceSource {
             tree: &tree,
             state,
             conn: &self.conn,
             identity,
         };
-        let before = self.out.len();
+        let before = self.replies.len();
         let mut watches = WatchAccess::Lock(&state.watches);
         let (steps, progress) = match taken.closing {
-            None => sliced.slice(&source, &mut watches, &mut self.out),
+            None => sliced.slice(&source, &mut watches, self.replies.out()),
             Some(_) => (0, SliceOutcome::More),
         };
         drop(tree);
         state.stats.steps_under_lock(steps);
-        let bytes = self.out.len() - before;
-        self.answered(taken);
+        let bytes = self.replies.len() - before;
+        self.unanswered.answered(taken);
         if taken.closing.is_some() {
             return Some(Need::Room);
         }

@@ -12,7 +12,7 @@ use baton_proto::{
 use baton_sasl::SaslError;
 use baton_tree::{AuthId, FormatLevel, Identity};
 
-use super::Connection;
+use super::exchange::{Exchange, Phase};
 use crate::audit::line::{Ending, Fields, Operation};
 use crate::audit::record::Who;
 use crate::auth::attempts::{Account, Claim, Judgement};
@@ -25,7 +25,7 @@ use crate::report::shown::Shown;
 /// Why a step proves nothing: the code of the answer, and the cause for the log.
 type Refused = (ErrorCode, String);
 
-impl Connection {
+impl Exchange {
     /// Takes note of whom the session is bound to, once the connection is attached to it. What a
     /// certificate proves was asked for before that; what SASL proves comes after it.
     pub(super) fn learn_binding(&mut self) {
@@ -217,7 +217,7 @@ impl Connection {
     /// Whether the servers have yet to write down to whom the session is bound, now that the client
     /// has proved who it is by SASL. In read-only mode nobody can.
     fn must_be_bound(&self) -> bool {
-        if self.is_read_only {
+        if self.phase == Phase::ReadOnly {
             return false;
         }
         let tree = self.state.tree.read();

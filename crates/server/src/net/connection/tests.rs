@@ -1,14 +1,19 @@
 //! What the task of a connection does on a server of an ensemble. The test is the core.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use baton_proto::{ConnectResponse, OpCode, PASSWORD_BYTES, ReplyHeader, Request, Response, xid};
+use baton_proto::{
+    ConnectResponse, Decoder, OpCode, PASSWORD_BYTES, ReplyHeader, Request, Response, frame, xid,
+};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
+use super::unanswered::READS_BEHIND;
 use super::*;
 use crate::connections::conn::Attached;
+use crate::connections::inbox::{Kind, Work};
 use crate::connections::peer::Peer;
 use crate::connections::touch::Touch;
 use crate::options::{EnsembleOptions, Options};
