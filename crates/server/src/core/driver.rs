@@ -29,7 +29,6 @@ use baton_tree::{BatchBuilder, Command, FormatLevel, Identity};
 use baton_wal::Acknowledged;
 
 use self::expiry::SocketRound;
-use self::membership::Members;
 use self::own_deletions::OwnDeletions;
 use crate::connections::counts::ClientCounts;
 use crate::connections::inbox::{Woken, Work};
@@ -44,6 +43,7 @@ use crate::core::leadership::Leadership;
 use crate::core::links::Links;
 use crate::core::log::Log;
 use crate::core::lost_entries::LostEntries;
+use crate::core::membership::Members;
 use crate::core::peer_states::PeerStates;
 use crate::core::snapshots::{SnapshotLog as _, Snapshots};
 use crate::core::start::starting::Starting;

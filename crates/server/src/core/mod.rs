@@ -10,6 +10,7 @@
 //! | `log` | the writer of the log, which the core runs, or a thread of its own |
 //! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |
 //! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
+//! | `membership/` | changes of the members: which is under way, and its next step |
 //! | `member_changes` | from a list of servers to a change of the members |
 //! | `batches/` | requests of clients, from the inbox to an entry of the log |
 //! | `transfer/` | snapshots between servers: sent, received, verified |
@@ -30,6 +31,7 @@ pub(crate) mod links;
 pub(crate) mod log;
 mod lost_entries;
 mod member_changes;
+mod membership;
 mod peer_states;
 pub(crate) mod snapshots;
 pub(crate) mod start;

@@ -38,6 +38,15 @@ impl PeerStates {
         }
     }
 
+    /// These servers are connected, and were heard of at `now`.
+    #[cfg(test)]
+    pub(crate) fn connected_to(ids: impl IntoIterator<Item = u64>, now: Instant) -> Self {
+        let mut peers = Self::new(Duration::from_millis(25));
+        peers.connected.extend(ids);
+        peers.lead(now);
+        peers
+    }
+
     /// This server is connected to another one, which has said this of itself.
     pub(crate) fn connected(&mut self, id: u64, hello: &Hello) {
         self.connected.insert(id);

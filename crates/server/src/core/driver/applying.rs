@@ -14,8 +14,18 @@ use crate::observers::traces::WriteStep;
 use crate::time::micros;
 
 impl CoreDriver {
+    /// Entries that are committed: they are applied now, or behind the snapshot that is being
+    /// installed.
+    pub(crate) fn apply_committed(&mut self, entries: Vec<Entry>) -> Result<(), ServerError> {
+        for entry in self.transfers.hold_behind(entries) {
+            self.apply(&entry)?;
+            self.entry_applied(entry.index, entry.term);
+        }
+        Ok(())
+    }
+
     /// Applies a committed entry, wherever it came from, and answers those who asked for it.
-    pub(crate) fn apply(&mut self, entry: &Entry) -> Result<(), ServerError> {
+    fn apply(&mut self, entry: &Entry) -> Result<(), ServerError> {
         match entry.kind {
             EntryKind::Noop => {}
             EntryKind::Command => self.apply_payload(entry, &entry.payload, true)?,

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Release;
 use std::time::Instant;
 
-use baton_consensus::{Entry, PersistToken};
+use baton_consensus::PersistToken;
 
 use super::CoreDriver;
 use crate::audit::line::{Ending, Operation};
@@ -40,16 +40,6 @@ impl CoreDriver {
         self.consensus.keep_after(self.transfers.oldest());
     }
 
-    /// Entries that are committed: they are applied now, or behind the snapshot that is being
-    /// installed.
-    pub(crate) fn apply_committed(&mut self, entries: Vec<Entry>) -> Result<(), ServerError> {
-        for entry in self.transfers.hold_behind(entries) {
-            self.apply(&entry)?;
-            self.entry_applied(entry.index, entry.term);
-        }
-        Ok(())
-    }
-
     /// Everything up to these effects is durable: the snapshot among them takes the place of the
     /// tree. Clients of this server are sent away first, since their watches would miss what lies
     /// between (R25).
@@ -64,7 +54,8 @@ impl CoreDriver {
         let mut waiting = self.backlog.take_all();
         waiting.append(&mut self.held);
         let mut dropped = self.outstanding.clear();
-        dropped.extend(self.members.forget_answers());
+        let answers = self.members.take_answers().into_iter();
+        dropped.extend(answers.map(|(requested, ..)| requested));
         self.state.inbox.done(&mut waiting);
         for requested in dropped {
             self.finish(requested);
