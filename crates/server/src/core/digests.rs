@@ -11,7 +11,7 @@ use baton_peers::codec::StateDigest;
 /// up.
 const MOST_KEPT: usize = 4096;
 
-/// How often a server says to the leader what its state is.
+/// Interval at which a server says to the leader what its state is.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a leader knows of the others' states.

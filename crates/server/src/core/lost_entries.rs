@@ -11,7 +11,7 @@ use baton_wal::Acknowledged;
 /// Shortest time between two stores of what the others have acknowledged; each takes two syncs.
 const STORE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is known of lost entries.
+/// Entries that others have acknowledged, and those that are lost here.
 #[derive(Debug)]
 pub(crate) struct LostEntries {
     /// Entries that members have acknowledged, as far as that is stored, and when it may be stored
@@ -20,7 +20,7 @@ pub(crate) struct LostEntries {
     /// The disk has refused the last one.
     is_refused: bool,
     may_store_at: Instant,
-    /// What the log lacks, as operators see it.
+    /// The lack of entries, as operators see it.
     gap: Option<String>,
     count: u64,
 }
@@ -37,8 +37,8 @@ impl LostEntries {
         }
     }
 
-    /// What is to be stored now: at once what this server has lost, and what others have now and
-    /// then, so that a start knows who was rolled back.
+    /// Returns what is to be stored now: at once what this server has lost, and what others have now
+    /// and then, so that a start knows who was rolled back.
     pub(crate) fn take_unstored(
         &mut self,
         newest: Acknowledged,
@@ -73,7 +73,7 @@ impl LostEntries {
         is_new
     }
 
-    /// Why entries are missing, if any are.
+    /// The reason why entries are missing, if any are.
     pub(crate) fn gap(&self) -> Option<&String> {
         self.gap.as_ref()
     }

@@ -10,7 +10,7 @@ use baton_tree::FormatLevel;
 /// After this many ticks without a message of another server it counts as out of reach.
 const SILENT_TICKS: u32 = 28;
 
-/// What is known of each other server.
+/// The states of the other servers.
 #[derive(Debug)]
 pub(crate) struct PeerStates {
     tick: Duration,

@@ -1,4 +1,4 @@
-//! What the server listens on.
+//! Sockets that listen, their certificates, a small HTTP listener.
 //!
 //! | module | owns |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What the server shows to observers of changes and to tracers of writes.
+//! Observers of changes and tracers of writes, and what the server shows them.
 
 pub(crate) mod changes;
 pub(crate) mod traces;

@@ -212,7 +212,7 @@ impl CoreDriver {
         }
     }
 
-    /// Why this client may not open another session, if it may not.
+    /// Returns why this client may not open another session, if it may not.
     fn refusal_of_session(&self, client: PeerGroup) -> Option<CloseReason> {
         let options = &self.state.options;
         let is_full = |count: usize, most: usize| most > 0 && count >= most;

@@ -13,7 +13,7 @@ use crate::core::log::Job;
 use crate::core::lost_entries::acknowledged_by;
 use crate::core::start::join::describe_members;
 
-/// How often the other servers' handshakes are given the newest state.
+/// Interval at which the other servers' handshakes are given the newest state.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl CoreDriver {

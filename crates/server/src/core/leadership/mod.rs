@@ -1,4 +1,4 @@
-//! Who leads, as this server knows it. Owns its role and terms, its ticks, when it campaigns or
+//! The leader, as this server knows it. Owns its role and terms, its ticks, when it campaigns or
 //! hands leadership over, and since when no leader is known. Reads no clock and sends nothing: the
 //! core says what the time is, and does what follows.
 
@@ -17,13 +17,13 @@ use crate::options::stretched;
 const MOST_TICKS: u32 = 2;
 /// Ticks after which an election counts as one that nobody wins.
 const ELECTION_TICKS: u32 = 60;
-/// How many terms in which it led a server keeps in mind: more than have entries on their way.
+/// Terms in which it led that a server keeps in mind: more than have entries on their way.
 const TERMS_KEPT: usize = 16;
-/// How long a server waits before it campaigns once the leader is known to be gone, by its place
+/// Delay before a server campaigns once the leader is known to be gone, by its place
 /// among those that are left.
 const CAMPAIGN_DELAY: Duration = Duration::from_millis(5);
 const CAMPAIGN_STEP: Duration = Duration::from_millis(25);
-/// How long clients are kept while no leader is known, and how often the server looks for silent
+/// Time for which clients are kept while no leader is known; the server looks as often for silent
 /// clients of read-only mode; longer where the steps of elections are.
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 /// Time for which a leader's disk may make nothing durable before leadership moves; the bytes it
@@ -93,7 +93,7 @@ impl Leadership {
         self.next_tick.is_none()
     }
 
-    /// How far ticks are apart.
+    /// The time between two ticks.
     pub(crate) const fn tick(&self) -> Duration {
         self.tick
     }
@@ -235,7 +235,8 @@ impl Leadership {
             .is_some_and(|since| was || now.saturating_duration_since(since) > limit)
     }
 
-    /// Of `idle` ticks that the core may sleep through, those that have passed.
+    /// Makes up for ticks that have passed of the `idle` ones that the core may sleep through, and
+    /// returns their number.
     pub(crate) fn slept_through(&mut self, idle: u32, now: Instant) -> u32 {
         let Some(next_tick) = self.next_tick else {
             return 0;

@@ -1,4 +1,4 @@
-//! What a leader does next about the members: the checks of a change that a client asks for, and
+//! A leader's next step about the members: the checks of a change that a client asks for, and
 //! what makes the members follow the list of servers. Pure: decides by what it is shown.
 
 use std::borrow::Cow;
@@ -14,10 +14,10 @@ use crate::core::peer_states::PeerStates;
 use crate::options::{EnsembleOptions, host_and_port};
 use crate::report::shown::Shown;
 
-/// How long a change waits for a new voter that nobody has met: it may be starting.
+/// Time for which a change waits for a new voter that nobody has met: it may be starting.
 const START_LIMIT: Duration = Duration::from_secs(2);
 
-/// What the leader knows when it decides.
+/// Everything that the leader looks at when it decides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     /// The leader.
@@ -142,7 +142,7 @@ impl View<'_> {
         self.carry_out(change, changes, &next, members)
     }
 
-    /// What is to be done first of a change that nothing forbids.
+    /// Returns what is to be done first of a change that nothing forbids.
     fn carry_out(
         &self,
         change: &mut RunningChange,

@@ -26,16 +26,16 @@ use crate::core::batches::in_flight::Requested;
 /// For how long a server counts as waiting to be admitted after its last attempt to connect; it
 /// makes one each second at least.
 const WAITS_FOR: Duration = Duration::from_secs(5);
-/// How long a new voter may stay where it is while it catches up, and a change may wait for a first
-/// list of servers.
+/// Time for which a new voter may stay where it is while it catches up, and a change may wait for a
+/// first list of servers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the leader compares learners with the list.
+/// Interval at which the leader compares learners with the list.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Changes that may wait for the one that is in the log.
 const MOST_NEXT: usize = 16;
-/// How long a learner that is not listed stays: its change may be asked for again.
+/// Time for which a learner that is not listed stays: its change may be asked for again.
 const UNLISTED_LIMIT: Duration = Duration::from_secs(30);
-/// How often a leader that is to leave asks another server to lead.
+/// Interval at which a leader that is to leave asks another server to lead.
 const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A change that a client has asked for, with what holds the transport's memory.
@@ -44,7 +44,7 @@ type AskedChange = (Origin, Bytes, Option<Held>);
 /// The answer to a change, and since when it waits.
 type KeptAnswer = (Requested, Result<Outcome, Unapplied>, Instant);
 
-/// What a server knows of changes of the members.
+/// Changes of the members, as one server knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     /// Servers that want to connect and are no members, or not with this data folder.
@@ -91,14 +91,14 @@ struct RunningChange {
     is_proposed: bool,
     /// The entry that the new voters have to have, and a majority of those who will vote.
     target: Option<u64>,
-    /// How far those were known to be, all together, and when that changed, or when one of them was
-    /// last receiving a snapshot.
+    /// The entries that those were known to have, all together, and when that changed, or when one
+    /// of them was last receiving a snapshot.
     reached: u64,
     advanced_at: Instant,
     next_hand_over: Option<Instant>,
 }
 
-/// What the leader is to do about the members.
+/// A step that the leader is to take about the members.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Propose this request, which gives the log its first list of servers.
@@ -172,8 +172,8 @@ impl Members {
         self.led_since = Some(now);
     }
 
-    /// As the leader: a client asks for a change. Gives the batch back if it is to be refused, for
-    /// another change is under way.
+    /// Takes on a change that a client asks the leader for. Gives the batch back if it is to be
+    /// refused, for another change is under way.
     pub(crate) fn ask(
         &mut self,
         origin: Origin,
@@ -219,7 +219,7 @@ impl Members {
         lists || acts
     }
 
-    /// As the leader of this term, what is to be done next.
+    /// Decides what the leader of this term is to do next.
     pub(crate) fn next(&mut self, term: u64, view: &View<'_>) -> Vec<Action> {
         if self.running.is_none()
             && let Some((origin, payload, held)) = self.next.pop_front()

@@ -25,12 +25,12 @@ use crate::stats::replication::ReplicationStats;
 pub(crate) struct Timings {
     phases: Phases,
     proposed: Proposed,
-    /// Where writes may have a tracer.
+    /// Kept if writes may have a tracer.
     synced: Option<Synced>,
 }
 
 impl Timings {
-    /// Of a server that starts at `now`, whose writes have a tracer if `is_traced`.
+    /// Times of a server that starts at `now`, whose writes have a tracer if `is_traced`.
     pub(crate) fn new(is_traced: bool, now: Instant, stats: &ReplicationStats) -> Self {
         Self {
             phases: Phases::new(now, stats),
@@ -58,17 +58,17 @@ impl Timings {
         self.phases.caught_up(part, now, stats);
     }
 
-    /// As the leader: an entry has been proposed.
+    /// An entry has been proposed by this leader.
     pub(crate) fn proposed(&mut self, index: u64, now: Instant) {
         self.proposed.push(index, now);
     }
 
-    /// As the leader: everything up to `commit` is committed.
+    /// Everything that this leader has proposed up to `commit` is committed.
     pub(crate) fn committed(&mut self, commit: u64, now: Instant, stats: &ReplicationStats) {
         self.proposed.committed(commit, now, stats);
     }
 
-    /// As the leader: another server says that it has everything up to `index`.
+    /// Another server says to this leader that it has everything up to `index`.
     pub(crate) fn acknowledged(
         &mut self,
         server: u64,

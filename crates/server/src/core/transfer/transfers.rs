@@ -32,7 +32,7 @@ struct Installing {
 }
 
 impl Transfers {
-    /// Of server `id`, with its snapshots.
+    /// Transfers of server `id`, with its snapshots.
     pub(crate) fn new(
         id: u64,
         store: &SnapshotStore,

@@ -31,7 +31,7 @@ const IDLE_BYTES: usize = 4 << 10;
 /// Bytes that a connection without a request in flight may hand in though the queue is full.
 pub(super) const FREE_BYTES: usize = 4 << 10;
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The first four bytes say whether this is a session or a four-letter word.
@@ -46,7 +46,7 @@ pub(super) enum Phase {
     ReadOnly,
 }
 
-/// What [`Exchange::advance`] waits for.
+/// A condition that [`Exchange::advance`] waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// More bytes.
@@ -87,7 +87,7 @@ pub(crate) struct Exchange {
     pub(super) has_turn: bool,
     /// Whether those credentials may be judged now.
     pub(super) judge_now: bool,
-    /// What a SASL exchange waits for.
+    /// The SASL exchange that is under way.
     pub(super) sasl: sasl::Exchange,
     /// The identities that the client has to have proved, because its session is bound to them.
     pub(super) bound_to: Box<[AuthId]>,
@@ -399,7 +399,7 @@ mod tests {
             });
         }
 
-        /// What has been handed to the core since the last call.
+        /// Requests that have been handed to the core since the last call.
         fn handed_in(&self) -> Vec<Kind> {
             let mut work = Work::default();
             self.state.inbox.take(&mut work, Some(Instant::now()));

@@ -16,7 +16,7 @@ use crate::time::micros;
 
 /// The longest first frame: a ConnectRequest has 45 bytes.
 const FIRST_FRAME_BYTES: usize = 4 << 10;
-/// How a TLS handshake begins. As the length of a frame this would be over every limit.
+/// The first bytes of a TLS handshake. As the length of a frame this would be over every limit.
 const TLS_RECORD: [u8; 2] = [0x16, 0x03];
 
 impl Exchange {

@@ -20,7 +20,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// Where further replies are appended.
+    /// The buffer to which further replies are appended.
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -35,7 +35,7 @@ impl Replies {
         (self.written + self.share).saturating_add(1)
     }
 
-    /// How much may wait from here on.
+    /// Sets how much may wait from here on.
     pub(super) fn set_share(&mut self, share: usize) {
         self.share = share;
     }
@@ -73,7 +73,7 @@ impl Replies {
         Poll::Ready(Ok(()))
     }
 
-    /// What is kept for a slow reader is what it has not read, not much more.
+    /// Keeps for a slow reader what it has not read, and not much more.
     fn give_memory_back(&mut self, most: usize) {
         if self.written > most || self.written > (self.bytes.len() / 2).max(WRITTEN_BYTES) {
             self.bytes.drain(..self.written);

@@ -34,7 +34,7 @@ const PROOF_BYTES: usize = 4 << 10;
 /// A request's length, xid and operation.
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
 
-/// What comes behind a request: the next one, or what is needed before.
+/// The step behind a request: the next one, or what is needed before.
 type Step = ControlFlow<Result<Need, End>>;
 
 /// Requests that are taken on in one go.
@@ -428,7 +428,7 @@ impl Exchange {
         self.frame_in_turn(xid, &frame, close, identity)
     }
 
-    /// As [`Self::in_turn`], of a reply that is a frame already.
+    /// Does what [`Self::in_turn`] does, for a reply that is a frame already.
     pub(super) fn frame_in_turn(
         &mut self,
         xid: i32,
