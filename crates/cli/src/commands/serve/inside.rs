@@ -1,4 +1,4 @@
-//! What the pages of a server's HTTP need within its process: a thread, and connections to it.
+//! Thread of a server's pages, and their connections to it within its process.
 
 use std::io;
 use std::path::PathBuf;

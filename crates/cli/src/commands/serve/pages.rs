@@ -1,4 +1,4 @@
-//! What a server's HTTP serves besides its own answers: the console's page, and the locks of `/v1`.
+//! Pages of a server's HTTP besides its own answers: the console, and the locks of `/v1`.
 //!
 //! Their callers are clients of the server, each with the identity that it has shown, over
 //! connections within the process. All that is computed for them is computed on one thread of its
