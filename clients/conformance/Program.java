@@ -88,6 +88,16 @@ final class Program {
         }
     }
 
+    /** Returns the nanoseconds of one check. */
+    private double checks() {
+        Guard guard = guard();
+        long begin = System.nanoTime();
+        for (long count = 0; count < number("count"); count++) {
+            guard.check();
+        }
+        return (System.nanoTime() - begin) / (double) number("count");
+    }
+
     private void act() throws Exception {
         Path log = Path.of(text("log"));
         byte[] line = ("java " + guard().token() + "\n").getBytes(StandardCharsets.UTF_8);
@@ -137,6 +147,7 @@ final class Program {
                 }
             }
             case "cycle" -> cycle();
+            case "checks" -> result = checks();
             case "act" -> act();
             case "many" -> {
                 for (long count = 0; count < number("count"); count++) {

@@ -99,6 +99,18 @@ func cycle(c command) error {
 	return err
 }
 
+// checks returns the nanoseconds of one check.
+func checks(c command) (float64, error) {
+	guard := of[*baton.Guard](c)
+	begin := time.Now()
+	for number := 0; number < c.Count; number++ {
+		if err := guard.Check(); err != nil {
+			return 0, err
+		}
+	}
+	return float64(time.Since(begin).Nanoseconds()) / float64(c.Count), nil
+}
+
 func act(c command) error {
 	file, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_APPEND, 0)
 	for guard := of[*baton.Guard](c); err == nil && guard.Check() == nil; {
@@ -170,6 +182,8 @@ func carryOut(c command) (err error) {
 		})
 	case "cycle":
 		err = cycle(c)
+	case "checks":
+		result, err = checks(c)
 	case "act":
 		err = act(c)
 	case "many":

@@ -32,6 +32,14 @@ async function cycle({ path, count, log }) {
   }
 }
 
+/** Returns the nanoseconds of one check. */
+function checks({ id, count }) {
+  const guard = held.get(id);
+  const begin = process.hrtime.bigint();
+  for (let number = 0; number < count; number++) guard.check();
+  return Number(process.hrtime.bigint() - begin) / count;
+}
+
 async function act({ id, log }) {
   const file = fs.openSync(log, "a");
   for (const guard = held.get(id); isHeld(guard); await setTimeout(5)) {
@@ -76,6 +84,7 @@ const ACTIONS = {
   current: ({ path, token }) => agent.tokenIsCurrent(path, token),
   members,
   cycle,
+  checks,
   act,
   many,
 };

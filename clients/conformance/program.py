@@ -49,6 +49,14 @@ def cycle(path, count, log):
             os.write(file, b"end python %d\n" % guard.token)
 
 
+def checks(found, count):
+    """Returns the nanoseconds of one check."""
+    begin = time.monotonic_ns()
+    for _ in range(count):
+        found.check()
+    return (time.monotonic_ns() - begin) / count
+
+
 def act(found, log):
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
     while is_held(found):
@@ -104,6 +112,8 @@ def carry_out(command):
             views.close()
         elif do == "cycle":
             cycle(path, command["count"], command["log"])
+        elif do == "checks":
+            result = checks(held[id], command["count"])
         elif do == "act":
             act(held[id], command["log"])
         elif do == "many":

@@ -111,6 +111,9 @@ fn a_lock_at_a_servers_http_lives_as_long_as_its_response() {
     let (status, released) = site.ask(&format!("POST /v1/guard/{guard}/release"), "", "");
     assert_eq!((status, &released["event"]), (200, &json!("released")));
     answer.until("released");
+    let (status, document) = site.ask("GET /v1/openapi.json", "", "");
+    assert_eq!(status, 200);
+    assert!(document["paths"]["/v1/lock/{path}"]["post"].is_object());
     let (status, unknown) = site.ask("POST /v1/nothing", "", "");
     assert_eq!((status, &unknown["code"]), (404, &json!("refused")));
 }

@@ -48,8 +48,8 @@ const MAX_LASTING: usize = 4_096;
 const MAX_LASTING_OF_ADDRESS: usize = 1_024;
 /// Duration of an answer that lasts as long as its caller wants.
 const LASTING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Time after which a caller whose machine acknowledges nothing has gone.
-const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+/// Time after which a caller has gone whose machine acknowledges nothing, or takes nothing in.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// Pause before a silent caller's machine is asked for a sign of life, and between two questions.
 const PROBE_PAUSE: Duration = Duration::from_secs(5);
 /// Bytes of an answer that are handed out at a time.
