@@ -21,8 +21,12 @@ const MAX_WAITING: usize = 64;
 /// The agent's end of a response.
 #[derive(Debug)]
 pub(crate) struct Events {
-    sender: mpsc::Sender<Result<Bytes, ApiError>>,
+    sender: mpsc::Sender<Line>,
 }
+
+/// One line, or the refusal that ends the response. Boxed, because a channel has room for 32 of
+/// them.
+type Line = Result<Bytes, Box<ApiError>>;
 
 /// The caller has gone, or does not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Events {
     /// the last line.
     pub(crate) fn refuse(self, error: ApiError) {
         // The caller may have gone.
-        let _ = self.sender.try_send(Err(error));
+        let _ = self.sender.try_send(Err(Box::new(error)));
     }
 
     /// Waits until the caller has gone.
@@ -76,7 +80,7 @@ where
 /// The body of a response.
 struct Lines {
     first: Option<Bytes>,
-    receiver: mpsc::Receiver<Result<Bytes, ApiError>>,
+    receiver: mpsc::Receiver<Line>,
 }
 
 impl HttpBody for Lines {
@@ -113,5 +117,5 @@ impl HttpBody for Lines {
 struct Failed {
     event: &'static str,
     #[serde(flatten)]
-    refusal: ApiError,
+    refusal: Box<ApiError>,
 }

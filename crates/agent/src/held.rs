@@ -96,11 +96,14 @@ pub(crate) fn data_of(text: &str, base64: Option<&str>) -> Result<Vec<u8>, ApiEr
     }
 }
 
-/// Command of a caller about its guard.
+/// Command of a caller about its guard. Small, because a channel has room for 32 of them.
 enum Command {
     Release,
-    Txn(Vec<Write>, oneshot::Sender<Result<(), ApiError>>),
+    Txn(Box<GuardedWrite>),
 }
+
+/// Writes, and where to answer.
+type GuardedWrite = (Vec<Write>, oneshot::Sender<Result<(), ApiError>>);
 
 /// Stage of a guard between its grant and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,7 +244,9 @@ impl HeldTable {
             ApiError::new(Code::Lost, format!("guard {id}"), cause, NEXT_AFTER_LOSS)
         };
         let (sender, answer) = oneshot::channel();
-        let sent = commands.send(Command::Txn(writes, sender)).await;
+        let sent = commands
+            .send(Command::Txn(Box::new((writes, sender))))
+            .await;
         sent.map_err(|_| lost())?;
         answer.await.map_err(|_| lost())?
     }
@@ -309,9 +314,12 @@ pub(crate) async fn hold(
             }
             () = events.gone() => return holding.abandon(),
             command = inbox.recv() => match command {
-                Some(Command::Txn(writes, answer)) => {
+                Some(Command::Txn(write)) => {
+                    let (writes, answer) = *write;
+                    // Boxed, as the release is: what is held is small.
+                    let applied = Box::pin(apply(holding.guard(), writes)).await;
                     // The asker may have gone.
-                    let _ = answer.send(apply(holding.guard(), writes).await);
+                    let _ = answer.send(applied);
                 }
                 Some(Command::Release) | None => break,
             },
@@ -330,7 +338,7 @@ pub(crate) async fn hold(
         }
     }
     stage.send_replace(Stage::Releasing);
-    let released = holding.release().await;
+    let released = Box::pin(holding.release()).await;
     let (now, event) = match released {
         Ok(()) | Err(ReleaseError::SessionEnded { .. }) => {
             (Stage::Released, HeldEvent::Released {})

@@ -96,7 +96,7 @@ pub(crate) async fn post(
             }
         }
         holds.remove(&caller, &held_path, token);
-        let released = guard.release().confirmed().await;
+        let released = Box::pin(guard.release().confirmed()).await;
         if let Some(asker) = asker {
             // The asker may have gone.
             let _ = asker.send(released.is_ok());
