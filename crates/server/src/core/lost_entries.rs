@@ -37,8 +37,8 @@ impl LostEntries {
         }
     }
 
-    /// Returns what is to be stored now: at once what this server has lost, and what others have now
-    /// and then, so that a start knows who was rolled back.
+    /// Returns what is to be stored now: at once what this server has lost, and what others have
+    /// now and then, so that a start knows who was rolled back.
     pub(crate) fn take_unstored(
         &mut self,
         newest: Acknowledged,
