@@ -318,7 +318,7 @@ struct HoldsAt {
     at_ms: Option<i64>,
 }
 
-/// Who held what in the last hour, the latest first.
+/// Holds of the last hour, the latest first.
 async fn holds(State(host): Shared, request: Parts, Query(at): Query<HoldsAt>) -> Response {
     #[derive(Serialize)]
     struct Holds {
@@ -333,11 +333,12 @@ async fn holds(State(host): Shared, request: Parts, Query(at): Query<HoldsAt>) -
     };
     let found = seat.console.with(|surveyor| {
         let now_ms = surveyor.now_ms();
-        let mut query = HoldQuery::default();
-        query.path = at.path.as_deref();
-        query.at_ms = at.at_ms;
-        // Of a lock that is gone: whoever may list its folder could have seen it; so could everybody
-        // where the folder is gone, too, and the node was open to all.
+        let query = HoldQuery {
+            path: at.path.as_deref(),
+            at_ms: at.at_ms,
+        };
+        // Of a lock that is gone: whoever may list its folder could have seen it. Where the folder
+        // is gone, too, the next one above counts, if the node was open to everybody.
         let is_listed = |path: &str, is_open: bool| {
             let mut folder = path::parent(path);
             loop {
