@@ -225,7 +225,7 @@ impl<'g> Stuck<'g> {
         this
     }
 
-    /// What is so of the node now.
+    /// Whether the wait of a node is stuck, and whether its owner has a stuck wait elsewhere.
     fn look_at(&self, node: usize) -> (bool, bool) {
         let Some(vertex) = self.graph.nodes.get(node) else {
             return (false, false);
