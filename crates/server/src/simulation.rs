@@ -42,7 +42,9 @@ pub use crate::net::stream::{MemoryInput, MemoryOutput};
 use crate::options::Options;
 use crate::server::{prepare, state_of};
 use crate::state::ServerState;
-pub use crate::state::simulated::{ChangeCounts, MemberProgress, Mistake, UnappliedCounts};
+pub use crate::state::simulated::{
+    ChangeCounts, CoreObserver, MemberProgress, MemberView, Mistake, UnappliedCounts,
+};
 use crate::time::{Clock, ServerTime};
 
 /// The clocks of a simulated server, which follow the runtime's clock.
@@ -70,7 +72,15 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What surrounds a simulated server of an ensemble: the connections to the others, its disk's
 /// speed, and who observes it. Its calls come from the server's tasks and must not call the server.
-pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
+pub trait Surroundings: CoreObserver {
+    /// A start has found this in its folder. What is changed here is what it goes on with.
+    ///
+    /// Returns up to which entry the members found contain all changes, by mistake; 0 without.
+    fn recovered(&self, found: &mut baton_wal::Recovered) -> u64;
+
+    /// Everything that was handed out so far is on disk.
+    fn stored(&self);
+
     /// Sends a frame to another server, behind those that wait on its lane.
     ///
     /// # Errors
@@ -90,7 +100,7 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     fn run(&self, task: Task) -> Task;
 
     /// The server has made a turn, and is at this point now.
-    fn turned(&self, at: &MemberProgress);
+    fn turned(&self, at: &MemberProgress, view: MemberView);
 
     /// The server has applied the end of a session whose time was over.
     fn expired(&self, session: i64);
@@ -105,11 +115,15 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
 /// What a simulated server of an ensemble is started with.
 #[derive(Debug, Clone)]
 pub struct SimulatedMember {
+    /// Names its folder.
+    pub incarnation: u128,
     /// How its log is kept.
     pub log: WalOptions,
     /// Bytes of applied entries that it keeps in memory for servers that lag, where that is not
     /// the usual number.
     pub window_bytes: Option<u64>,
+    /// Bytes of proposals that may wait to be committed, where that is not the usual number.
+    pub uncommitted_bytes: Option<u64>,
     /// Decides everything that a process draws at its start.
     pub seed: u64,
     /// A mistake that it makes on purpose.
@@ -179,17 +193,22 @@ impl SimulatedServer {
     ) -> Result<Self, StartError> {
         options.check()?;
         let SimulatedMember {
+            incarnation,
             log,
             window_bytes,
+            uncommitted_bytes,
             seed,
             mistake,
             around,
         } = member;
         let time = ServerTime::simulated(clocks.wall_ms, Clock::with_rate(clocks.rate_ppm));
-        let opened = Wal::open(storage, log)?;
+        let mut opened = Wal::open(storage, log)?;
+        let taken_over = around.recovered(&mut opened.1);
         let usual = Config::member(options.server_id.into(), seed);
         let config = Config {
+            incarnation: Some(incarnation),
             window_bytes: window_bytes.unwrap_or(usual.window_bytes),
+            max_uncommitted_bytes: uncommitted_bytes.unwrap_or(usual.max_uncommitted_bytes),
             ..usual
         };
         let begun = recover_member(opened, &config, &Starting::default())?;
@@ -203,6 +222,11 @@ impl SimulatedServer {
             // Set once, here.
             let _ = state.simulated.mistake.set(mistake);
         }
+        let observer: Arc<dyn CoreObserver> = Arc::clone(&around) as _;
+        // Set once, here.
+        let _ = state.simulated.observer.set(observer);
+        let members_taken_over = &state.simulated.members_taken_over;
+        members_taken_over.store(taken_over, std::sync::atomic::Ordering::Relaxed);
         let wire: Arc<dyn Wire> = Arc::new(SimulatedWire(Arc::clone(&around)));
         let events = Arc::new(EventQueue::default());
         let (log, writer) = Log::prepare(begun.wal, &state, &wire);
@@ -290,6 +314,11 @@ impl SimulatedServer {
         self.member.as_ref()?;
         let running = self.running.lock();
         Some(running.as_ref()?.core.membership().clone())
+    }
+
+    /// Has the server's wall clock jump.
+    pub fn step_clock(&self, by_ms: i64) {
+        self.state.time.step_wall(by_ms);
     }
 
     /// Has the server hand leadership over to this one, as an operator asks for it.
@@ -382,7 +411,15 @@ impl Running {
             && log.next_due(state).is_some_and(|due| due <= now)
         {
             log.due = None;
-            log.has_ended = !log.writer.turn(None);
+            while !log.has_ended {
+                log.has_ended = !log.writer.turn(None);
+                if !log.writer.has_jobs() {
+                    break;
+                }
+            }
+            if !log.has_ended {
+                log.around.stored();
+            }
         }
         self.core.turn(work, state.time.now())?;
         if let Some(log) = &mut self.log {
@@ -395,7 +432,7 @@ impl Running {
             for session in state.simulated.take_void() {
                 log.around.expiry_is_void(session);
             }
-            log.around.turned(&self.core.progress());
+            log.around.turned(&self.core.progress(), self.core.view());
         }
         Ok(())
     }

@@ -8,15 +8,14 @@
 //! and by time, nothing left behind, nothing lost or doubled, nobody stuck.
 //! `docs/project/simulation.md` explains how to use it.
 //!
-//! [`ensemble`] plays several nodes of one cluster, each its consensus, log and tree, under
-//! crashes, cuts, and changes of the members.
+//! [`servers`] plays one to seven of the same servers, with such clients, under crashes, cuts,
+//! folders that are rolled back, wrong clocks, and changes of the members.
 //!
 //! This crate is for development only, and must never decide anything that production code decides.
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`servers`] | whole servers that are one, with whole clients, under faults drawn by a seed |
-//! | [`ensemble`] | several nodes of one cluster: consensus, log and tree, without clients |
 //! | `explore` | every plan for a scenario, one after the other; the first failure in full |
 //! | `run` | one run: a scenario under a plan, and what is true of every scenario at its end |
 //! | [`scenario`] | the scenarios: what programs do, and what must hold |
@@ -36,7 +35,6 @@ mod birth;
 mod boundary;
 mod cancel;
 mod cluster;
-pub mod ensemble;
 mod explore;
 mod fault;
 mod frames;

@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use baton_sim::ensemble::{self, Mark, SeededBug, Settings};
 use baton_sim::scenario::Scenario;
-use baton_sim::servers::{self, MARKS, ServerBug, ServersSettings};
+use baton_sim::servers::{self, MARKS, SeededBug, ServersSettings};
 use baton_sim::{Effort, Plan, explore, plans_that_reach, replay, scenario};
 use clap::{Parser, Subcommand};
 
@@ -50,39 +49,16 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Plays several nodes of one cluster, each its consensus, log and tree, without clients.
-    Ensemble(EnsembleArgs),
     /// Plays whole servers that are one, with whole clients, under faults that each seed draws.
     Servers(ServersArgs),
 }
 
 #[derive(Debug, Parser)]
 struct ServersArgs {
-    /// The scenario to play: `history`, which is plain operations, one of the recipes, or `all`.
+    /// The scenario to play: `history`, which is plain operations, `writes`, which strikes logs,
+    /// elections and members, one of the recipes, or `all`.
     #[arg(long, default_value = "history")]
     scenario: String,
-    /// The first seed.
-    #[arg(long, default_value_t = 0)]
-    first_seed: u64,
-    /// How many seeds.
-    #[arg(long, default_value_t = 1)]
-    seeds: u64,
-    /// Makes this known mistake in each run, and stops at the run that finds it.
-    #[arg(long)]
-    bug: Option<ServerBug>,
-    /// Prints how many runs came to each rare situation, and the first seed that did.
-    #[arg(long)]
-    marks: bool,
-    /// Prints a line for each run, with what it did and how often, and goes on behind failures.
-    #[arg(long, conflicts_with = "transcript")]
-    each: bool,
-    /// Prints the transcript of the first seed, whatever comes of it.
-    #[arg(long)]
-    transcript: bool,
-}
-
-#[derive(Debug, Parser)]
-struct EnsembleArgs {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     first_seed: u64,
@@ -95,6 +71,9 @@ struct EnsembleArgs {
     /// Prints how many runs came to each rare situation, and the first seed that did.
     #[arg(long)]
     marks: bool,
+    /// Prints a line for each run, with what it did and how often, and goes on behind failures.
+    #[arg(long, conflicts_with = "transcript")]
+    each: bool,
     /// Prints the transcript of the first seed, whatever comes of it.
     #[arg(long)]
     transcript: bool,
@@ -103,7 +82,6 @@ struct EnsembleArgs {
 fn main() -> ExitCode {
     let args = Args::parse();
     match &args.command {
-        Some(Command::Ensemble(args)) => return play_ensemble(args),
         Some(Command::Servers(args)) => return play_servers(args),
         None => {}
     }
@@ -171,49 +149,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn play_ensemble(args: &EnsembleArgs) -> ExitCode {
-    if args.transcript {
-        let report = ensemble::run(&Settings {
-            seed: args.first_seed,
-            bug: args.bug,
-            is_recording: true,
-        });
-        for line in &report.transcript {
-            println!("{line}");
-        }
-        return match report.violation {
-            None => ExitCode::SUCCESS,
-            Some(_) => ExitCode::FAILURE,
-        };
-    }
-    match ensemble::explore(args.first_seed, args.seeds, args.bug) {
-        Ok(summary) => {
-            println!(
-                "ensemble: {} runs good, {} entries committed, {:.1} h of virtual time",
-                summary.runs,
-                summary.committed,
-                summary.elapsed.as_secs_f64() / 3600.0,
-            );
-            if args.marks {
-                for mark in Mark::ALL {
-                    match summary.marks.get(&mark) {
-                        Some((runs, seed)) => println!("{runs:>8} {mark:?}, first in seed {seed}"),
-                        None => println!("{:>8} {mark:?}", 0),
-                    }
-                }
-            }
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            print!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 fn play_servers(args: &ServersArgs) -> ExitCode {
     let mut chosen = scenario::all();
-    chosen.insert(0, scenario::history());
+    chosen.splice(0..0, [scenario::history(), scenario::writes()]);
     if args.scenario != "all" {
         chosen.retain(|scenario| scenario.name == args.scenario);
     }

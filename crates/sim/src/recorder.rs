@@ -15,6 +15,8 @@ struct State {
     failures: Vec<String>,
     marks: BTreeSet<&'static str>,
     counts: BTreeMap<&'static str, u64>,
+    /// Whether what must not happen counts.
+    judges: bool,
 }
 
 /// Cheap to clone. See the module's page.
@@ -30,6 +32,7 @@ impl Recorder {
             failures: Vec::new(),
             marks: BTreeSet::new(),
             counts: BTreeMap::new(),
+            judges: true,
         })))
     }
 
@@ -57,6 +60,18 @@ impl Recorder {
 
     /// Something that must not happen has happened.
     pub(crate) fn fail(&self, what: &str) {
+        if self.state().judges {
+            self.fail_at_last(what);
+        }
+    }
+
+    /// From here on nothing is wrong, but what [`Recorder::fail_at_last`] says.
+    pub(crate) fn stop_judging(&self) {
+        self.state().judges = false;
+    }
+
+    /// As [`Recorder::fail`], of a run that is not judged any more, too.
+    pub(crate) fn fail_at_last(&self, what: &str) {
         let mut state = self.state();
         let what = state.transcript.without_chance(what);
         state.say(&format!("FAILED: {what}"));

@@ -248,7 +248,11 @@ impl CoreDriver {
         crate::state::simulated::MemberProgress {
             role: self.consensus.status(),
             applied: self.consensus.applied_index(),
+            commit: self.consensus.commit_index(),
+            last: self.consensus.last_index(),
+            lost: self.consensus.lost_acknowledgement(),
             digest: self.state.tree.read().digest(),
+            time_ms: self.state.tree.read().time_ms(),
             members: (!self.transfers.is_installing())
                 .then(|| crate::state::simulated::checksum(&self.consensus.membership().encode())),
             is_read_only: self.state.is_read_only(),
@@ -256,6 +260,17 @@ impl CoreDriver {
             ends_sessions: !self.clocks.follows(),
             unapplied: self.state.simulated.unapplied(),
             changes: self.state.simulated.changes(),
+        }
+    }
+
+    /// The cluster as this server sees it.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn view(&self) -> crate::state::simulated::MemberView {
+        let progress = self.consensus.progress().into_iter();
+        crate::state::simulated::MemberView {
+            membership: self.consensus.membership().clone(),
+            matched: progress.map(|peer| (peer.id, peer.matched)).collect(),
+            shows_gap: self.consensus.log_gap().is_some(),
         }
     }
 

@@ -562,6 +562,11 @@ impl LogWriter {
                 since = Some((since.map_or(now, |(begun, _)| begun), now));
             }
             is_full.store(true, Relaxed);
+            #[cfg(feature = "simulation")]
+            if time.is_simulated() {
+                self.state.simulated.disk_full();
+                continue;
+            }
             if self.is_inline {
                 on_full(&mut self.wal);
                 if self.state.inbox.stops_within(FULL_DISK_PAUSE) {

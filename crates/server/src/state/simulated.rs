@@ -2,11 +2,12 @@
 //! simulator shows that it finds them. Nothing of it is in a server that is built without the
 //! feature `simulation`.
 
-use std::sync::OnceLock;
+use std::fmt::Debug;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
-use baton_consensus::RoleChange;
+use baton_consensus::{Effects, Membership, MessageKind, PeerMessage, Role, RoleChange};
 use baton_tree::Unapplied;
 use parking_lot::Mutex;
 
@@ -29,6 +30,32 @@ pub enum Mistake {
     AnnouncesThatReadsCount,
     /// A deposed leader has the next one end the sessions that it had decided to end.
     ForwardsItsExpiries,
+    /// A follower acknowledges entries before they are synced.
+    AcknowledgesUnsynced,
+    /// Term and vote are not stored.
+    ForgetsVotes,
+    /// The leader counts itself before its own disk has the entry.
+    CountsItselfUnsynced,
+}
+
+/// Observer of a server's turn. Its calls must not call the server.
+pub trait CoreObserver: Debug + Send + Sync + 'static {
+    /// The consensus hands this out, and none of it is stored or sent yet.
+    fn handed_out(&self, effects: &Effects);
+
+    /// The log has found its disk full, and tries again now.
+    fn disk_full(&self);
+}
+
+/// The cluster as the core of one server sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MemberView {
+    /// The members.
+    pub membership: Membership,
+    /// As leader: up to which entry each other member is known to have the log.
+    pub matched: Vec<(u64, u64)>,
+    /// Whether the server shows that its log lacks committed entries.
+    pub shows_gap: bool,
 }
 
 /// Commands of the log that were not applied, by the reason.
@@ -60,8 +87,16 @@ pub struct MemberProgress {
     pub role: RoleChange,
     /// The newest entry that it has applied.
     pub applied: u64,
+    /// The newest entry that it knows to be committed.
+    pub commit: u64,
+    /// The last entry of its log.
+    pub last: u64,
+    /// The newest committed entry that its folder is known to have acknowledged and lost.
+    pub lost: Option<u64>,
     /// The digest of its tree there.
     pub digest: u64,
+    /// The time of the newest entry there, in milliseconds since 1970.
+    pub time_ms: i64,
     /// A checksum of the members there; `None` while it knows those of a later entry already,
     /// because it installs a snapshot.
     pub members: Option<u64>,
@@ -89,6 +124,10 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
 pub(crate) struct Simulated {
     /// The mistake that it makes, if any.
     pub(crate) mistake: OnceLock<Mistake>,
+    /// Sees what the consensus hands out.
+    pub(crate) observer: OnceLock<Arc<dyn CoreObserver>>,
+    /// Changes of the members up to this entry are in the membership of the start already.
+    pub(crate) members_taken_over: AtomicU64,
     moved: AtomicU64,
     duplicates: AtomicU64,
     after_gap: AtomicU64,
@@ -113,6 +152,41 @@ impl Simulated {
         };
         counter.fetch_add(1, Relaxed);
         self.makes(mistake)
+    }
+
+    /// Shows what the consensus hands out, and spoils it by mistake.
+    pub(crate) fn hands_out(&self, effects: &mut Effects) {
+        if let Some(observer) = self.observer.get() {
+            observer.handed_out(effects);
+        }
+        let early: &[MessageKind] = match self.mistake.get() {
+            Some(Mistake::AcknowledgesUnsynced) => &[MessageKind::AppendResponse],
+            Some(Mistake::ForgetsVotes) => {
+                effects.hard_state = None;
+                &[MessageKind::Vote, MessageKind::VoteResponse]
+            }
+            _ => return,
+        };
+        let is_early = |message: &mut PeerMessage| early.contains(&message.kind);
+        let early = effects.send_after_sync.extract_if(.., is_early);
+        effects.send_now.extend(early);
+    }
+
+    /// The log has found its disk full.
+    pub(crate) fn disk_full(&self) {
+        if let Some(observer) = self.observer.get() {
+            observer.disk_full();
+        }
+    }
+
+    /// By mistake: whether the leader counts itself at once.
+    pub(crate) fn counts_itself(&self, role: Role) -> bool {
+        role == Role::Leader && self.makes(Mistake::CountsItselfUnsynced)
+    }
+
+    /// By mistake: whether the change of this entry is in force already.
+    pub(crate) fn has_taken_over(&self, index: u64) -> bool {
+        index <= self.members_taken_over.load(Relaxed)
     }
 
     /// Whether the server makes this mistake.

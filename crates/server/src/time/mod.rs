@@ -2,7 +2,7 @@
 //! expire. Server time leaves out what the process was stopped for. A simulated server has clocks
 //! of its own, which may run faster or slower than those of others.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) mod calendar;
@@ -73,7 +73,7 @@ pub(crate) struct ServerTime {
     start: Instant,
     stalled_ms: AtomicU64,
     /// The wall clock at the start, where it is to follow the monotonic one.
-    simulated_wall_ms: Option<i64>,
+    simulated_wall_ms: Option<AtomicI64>,
 }
 
 impl ServerTime {
@@ -89,6 +89,14 @@ impl ServerTime {
         Self::begun(clock, Some(wall_ms))
     }
 
+    /// Has the wall clock of a simulated server jump.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn step_wall(&self, by_ms: i64) {
+        if let Some(start_ms) = &self.simulated_wall_ms {
+            start_ms.fetch_add(by_ms, Ordering::Relaxed);
+        }
+    }
+
     /// Whether these are the clocks of a simulated server.
     #[cfg(feature = "simulation")]
     pub(crate) const fn is_simulated(&self) -> bool {
@@ -100,7 +108,7 @@ impl ServerTime {
             clock,
             start: clock.now(),
             stalled_ms: AtomicU64::new(0),
-            simulated_wall_ms,
+            simulated_wall_ms: simulated_wall_ms.map(AtomicI64::new),
         }
     }
 
@@ -125,8 +133,11 @@ impl ServerTime {
 
     /// The wall clock, in milliseconds since 1970: what goes into entries as the leader's time.
     pub(crate) fn wall_ms(&self) -> i64 {
-        let (from, since) = match self.simulated_wall_ms {
-            Some(start_ms) => (start_ms, self.now().saturating_duration_since(self.start)),
+        let (from, since) = match &self.simulated_wall_ms {
+            Some(start_ms) => {
+                let since = self.now().saturating_duration_since(self.start);
+                (start_ms.load(Ordering::Relaxed), since)
+            }
             None => (
                 0,
                 SystemTime::now()

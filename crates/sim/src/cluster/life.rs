@@ -6,21 +6,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_consensus::{MessageKind, Role};
+use baton_consensus::{Effects, MessageKind, Role};
 use baton_peers::codec::Frame;
 use baton_peers::handshake::LocalServer;
 use baton_peers::net::SendError;
 use baton_proto::CONFIG_PATH;
 use baton_server::simulation::{
-    MemberProgress, SimulatedClocks, SimulatedMember, SimulatedServer, Surroundings, Task,
+    CoreObserver, MemberProgress, MemberView, SimulatedClocks, SimulatedMember, SimulatedServer,
+    Surroundings, Task,
 };
 use baton_server::{EnsembleOptions, Options, ServerError};
 use baton_tree::{FormatLevel, ServerList, digest_id};
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use tokio::time::Instant;
 
+use super::bug::SeededBug;
 use super::mark;
-use super::state::{CLUSTER_ID, Cluster, Seat, Setup, Shared, State, incarnation, wal_options};
+use super::server_log::ServerLog;
+use super::state::{CLUSTER_ID, Cluster, Setup, Shared, State, incarnation, wal_options};
 use crate::birth::write_birth;
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
@@ -33,6 +36,10 @@ const TICK: Duration = Duration::from_millis(25);
 /// of more than a tick of its sessions' clocks it would leave out of them.
 const STUTTER: Duration = Duration::from_millis(180);
 const BETWEEN_STUTTERS: Duration = Duration::from_millis(20);
+/// How long a server is away that ended in its start.
+const START_PAUSE: Duration = Duration::from_millis(200);
+/// A clock that is off by no more is nearly right.
+const NEARLY_RIGHT_MS: i64 = 5_000;
 /// Whoever may change the members.
 pub(crate) const SUPERUSER: &[u8] = b"super:sim";
 
@@ -59,12 +66,18 @@ impl Cluster {
                 .map(|id| (id, format!("127.0.0.1:{}", 7000 + id)))
                 .collect();
             let Setup {
-                mistake,
+                bug,
                 spares,
                 snapshots,
                 read_only_mode,
+                uncommitted_bytes,
+                start_crash_percent,
                 ..
             } = state.setup;
+            let crashes = start_crash_percent > 0
+                && !state.is_calm
+                && state.rng.u64(..100) < start_crash_percent;
+            let crash_after = if crashes { state.rng.u64(..40) } else { 0 };
             let elapsed = self.0.recorder.start().elapsed().as_millis();
             let Some(seat) = state.seats.get_mut(&id) else {
                 return;
@@ -97,6 +110,11 @@ impl Cluster {
                 return self.connect_to((id, life), all);
             }
             seat.local.cluster = CLUSTER_ID;
+            if crashes {
+                let at = seat.disk.operations() + crash_after;
+                seat.disk.fail_at(at, Fault::Crash);
+                seat.disk_breaks = true;
+            }
             let port = Port {
                 cluster: self.clone(),
                 id,
@@ -124,10 +142,12 @@ impl Cluster {
                 rate_ppm: seat.rate_ppm,
             };
             let member = SimulatedMember {
+                incarnation: seat.incarnation,
                 log: wal_options(),
                 window_bytes: snapshots.map(|it| it.window_bytes),
+                uncommitted_bytes,
                 seed,
-                mistake,
+                mistake: bug.and_then(SeededBug::mistake),
                 around: Arc::new(port),
             };
             (
@@ -149,10 +169,84 @@ impl Cluster {
                 let members = members.into_iter().flatten();
                 self.connect_to((id, life), members.map(|member| member.id).collect());
             }
-            Err(error) => self
-                .0
-                .recorder
-                .fail(&format!("server {id} does not start: {error}")),
+            Err(error) => {
+                let breaks = {
+                    let mut state = self.state();
+                    let seed = state.rng.u64(..);
+                    state.seats.get_mut(&id).is_some_and(|seat| {
+                        seat.disk = seat.disk.crash(Loss::Random(seed));
+                        std::mem::take(&mut seat.disk_breaks)
+                    })
+                };
+                if !breaks {
+                    let what = format!("server {id} does not start: {error}");
+                    return self.0.recorder.fail(&what);
+                }
+                self.0.recorder.mark(mark::CRASH_IN_START);
+                self.0
+                    .recorder
+                    .note(|| format!("s{id} ends in its start: {error}"));
+                self.start_later(id, START_PAUSE);
+            }
+        }
+    }
+
+    /// A server starts after a while, if it does not run by then.
+    pub(crate) fn start_later(&self, id: u64, away: Duration) {
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(away).await;
+            cluster.start(id);
+        });
+    }
+
+    /// The wall clock of a server jumps.
+    pub(crate) fn step_clock(&self, id: u64, by_ms: i64) {
+        self.0.recorder.mark(mark::CLOCK_STEPPED);
+        self.0
+            .recorder
+            .note(|| format!("the wall clock of s{id} jumps by {by_ms} ms"));
+        let server = {
+            let mut state = self.state();
+            let Some(seat) = state.seats.get_mut(&id) else {
+                return;
+            };
+            seat.skew_ms += by_ms;
+            let (is_wrong, server) = (seat.skew_ms.abs() > NEARLY_RIGHT_MS, seat.server.clone());
+            if is_wrong {
+                state.wrong_clocks.insert(id);
+            }
+            server
+        };
+        if let Some(server) = server {
+            server.step_clock(by_ms);
+        }
+    }
+
+    /// The folder of a server is lost, and another one is taken for it, by mistake (B19).
+    pub(crate) fn lose_folder(&self, id: u64) {
+        self.end(id, Power::Stays);
+        let written = {
+            let mut state = self.state();
+            state.emptied += 1;
+            let number = u128::from(state.emptied);
+            let mut first = state.first.clone();
+            let Some(seat) = state.seats.get_mut(&id) else {
+                return;
+            };
+            seat.disk = FaultStorage::new();
+            seat.incarnation = incarnation(id) | number << 64;
+            for member in first.members.iter_mut().filter(|it| it.id == id) {
+                member.incarnation = seat.incarnation;
+            }
+            let former = std::mem::replace(&mut seat.log, ServerLog::born());
+            seat.log.lost = former.lost;
+            seat.log.lost.push(former.image);
+            write_birth(&seat.disk, wal_options(), &first)
+        };
+        if let Err(error) = written {
+            let what = format!("server {id} cannot store the first members: {error}");
+            self.0.recorder.fail(&what);
         }
     }
 
@@ -180,7 +274,7 @@ impl Cluster {
                 Power::Stays if !seat.disk_breaks => seat.disk.kill(),
                 _ => seat.disk.crash(loss),
             };
-            seat.disk_breaks = false;
+            seat.log.ended(std::mem::take(&mut seat.disk_breaks));
             server
         };
         drop(ended);
@@ -207,6 +301,9 @@ impl Cluster {
             };
             seat.waits = false;
             seat.is_empty = false;
+            let lost = std::mem::take(&mut seat.log.lost);
+            seat.log = ServerLog::born();
+            seat.log.lost = lost;
             write_birth(&seat.disk, wal_options(), &first)
         };
         self.0.recorder.mark(mark::ADMITTED);
@@ -230,6 +327,9 @@ impl Cluster {
             let number = u128::from(state.emptied);
             if let Some(seat) = state.seats.get_mut(&id) {
                 seat.disk = FaultStorage::new();
+                let former = std::mem::take(&mut seat.log);
+                seat.log.lost = former.lost;
+                seat.log.lost.push(former.image);
                 seat.incarnation = incarnation(id) | number << 64;
                 seat.is_empty = true;
                 seat.waits = false;
@@ -295,18 +395,27 @@ impl Cluster {
 
     /// The machine of a server stops in the middle of one of the next operations of its disk.
     pub(crate) fn break_disk(&self, id: u64) {
-        self.0
-            .recorder
-            .note(|| format!("the disk of s{id} will fail"));
-        let mut state = self.state();
-        let after = state.rng.u64(..12);
         let kinds = [
             Fault::Crash,
             Fault::CrashAfter,
             Fault::TornWrite,
             Fault::Error,
         ];
-        let fault = state.rng.choice(&kinds).copied().unwrap_or(Fault::Crash);
+        self.strike_disk(id, &kinds);
+    }
+
+    /// One of the next operations of a server's disk reports an error.
+    pub(crate) fn fail_disk(&self, id: u64) {
+        self.strike_disk(id, &[Fault::Error, Fault::PartialWrite, Fault::SyncLost]);
+    }
+
+    fn strike_disk(&self, id: u64, kinds: &[Fault]) {
+        self.0
+            .recorder
+            .note(|| format!("the disk of s{id} will fail"));
+        let mut state = self.state();
+        let after = state.rng.u64(..12);
+        let fault = state.rng.choice(kinds).copied().unwrap_or(Fault::Crash);
         if let Some(seat) = state
             .seats
             .get_mut(&id)
@@ -314,6 +423,25 @@ impl Cluster {
         {
             seat.disk_breaks = true;
             seat.disk.fail_at(seat.disk.operations() + after, fault);
+        }
+    }
+
+    /// The disk of a server is nearly full, until its log has waited for room.
+    pub(crate) fn fill_disk(&self, id: u64) {
+        self.0
+            .recorder
+            .note(|| format!("the disk of s{id} is nearly full"));
+        let mut state = self.state();
+        let spare = state.rng.u64(..3_000);
+        if let Some(seat) = state.seats.get(&id) {
+            seat.disk.set_capacity(Some(seat.disk.used_bytes() + spare));
+        }
+    }
+
+    /// The disk of a server has room.
+    pub(crate) fn make_room(&self, id: u64) {
+        if let Some(seat) = self.state().seats.get(&id) {
+            seat.disk.set_capacity(None);
         }
     }
 
@@ -337,6 +465,7 @@ impl Cluster {
                 seat.stalled_until = Instant::now();
                 seat.ends_when_it_sends = false;
                 seat.disk.clear_fault();
+                seat.disk.set_capacity(None);
             }
             state.cuts.clear();
             state.is_calm = true;
@@ -438,6 +567,18 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
+    /// Ends the process once its present turn is over, and starts another one.
+    fn restart_soon(&self) {
+        self.end_soon(Power::Stays);
+        self.cluster.start_later(self.id, START_PAUSE);
+    }
+
+    fn fail(&self, outcome: Result<(), String>) {
+        if let Err(what) = outcome {
+            self.cluster.0.recorder.fail(&what);
+        }
+    }
+
     /// Ends the process once its present turn is over.
     fn end_soon(&self, power: Power) {
         let (cluster, id, life) = (self.cluster.clone(), self.id, self.life);
@@ -467,7 +608,43 @@ impl Drop for Witness {
     }
 }
 
+impl CoreObserver for Port {
+    fn handed_out(&self, effects: &Effects) {
+        let shared = &self.cluster.0;
+        let mut state = self.cluster.state();
+        let outcome = state.handed_out(self.id, effects, shared);
+        drop(state);
+        self.fail(outcome);
+    }
+
+    fn disk_full(&self) {
+        self.cluster.0.recorder.mark(mark::DISK_FULL);
+        self.cluster.make_room(self.id);
+    }
+}
+
 impl Surroundings for Port {
+    fn recovered(&self, found: &mut baton_wal::Recovered) -> u64 {
+        let mut state = self.cluster.state();
+        let outcome = state.recovered(self.id, found);
+        drop(state);
+        outcome.unwrap_or_else(|what| {
+            self.fail(Err(what));
+            0
+        })
+    }
+
+    fn stored(&self) {
+        let mut state = self.cluster.state();
+        let outcome = state.stored(self.id);
+        drop(state);
+        match outcome {
+            Ok(true) => self.restart_soon(),
+            Ok(false) => {}
+            Err(what) => self.fail(Err(what)),
+        }
+    }
+
     fn send(&self, to: u64, frame: Frame) -> Result<(), SendError> {
         let mut state = self.cluster.state();
         if let Frame::Forward(forward) = &frame {
@@ -476,6 +653,12 @@ impl Surroundings for Port {
                 state.note_forward(self.id);
             } else {
                 self.cluster.0.recorder.mark(mark::BATCH_RESENT);
+            }
+        }
+        if let Frame::Raft(messages) = &frame {
+            for message in messages {
+                let outcome = state.promised(self.id, message);
+                self.fail(outcome);
             }
         }
         let has_entries = match &frame {
@@ -533,12 +716,15 @@ impl Surroundings for Port {
         }))
     }
 
-    fn turned(&self, at: &MemberProgress) {
+    fn turned(&self, at: &MemberProgress, view: MemberView) {
         let shared = &self.cluster.0;
         let mut state = self.cluster.state();
-        if let Err(what) = state.turned(self.id, at, shared) {
-            drop(state);
-            shared.recorder.fail(&what);
+        let outcome = state.turned(self.id, at, view, shared);
+        drop(state);
+        match outcome {
+            Ok(true) => self.restart_soon(),
+            Ok(false) => {}
+            Err(what) => self.fail(Err(what)),
         }
     }
 
@@ -585,14 +771,24 @@ impl Surroundings for Port {
 
 impl State {
     /// A server has made a turn: holds what it is then against what is known of all.
-    fn turned(&mut self, id: u64, at: &MemberProgress, shared: &Shared) -> Result<(), String> {
+    fn turned(
+        &mut self,
+        id: u64,
+        at: &MemberProgress,
+        view: MemberView,
+        shared: &Shared,
+    ) -> Result<bool, String> {
         let recorder = &shared.recorder;
         let Some(seat) = self.seats.get_mut(&id) else {
-            return Ok(());
+            return Ok(false);
         };
         let before = seat.progress.replace(*at);
+        seat.log.shown = seat.log.next_shown;
         if let Some(before) = before {
-            if at.applied < before.applied || at.role.term < before.role.term {
+            if at.applied < before.applied
+                || at.commit < before.commit
+                || at.role.term < before.role.term
+            {
                 return Err(format!("server {id} went back from {before:?} to {at:?}"));
             }
             let (now, then) = (at.unapplied, before.unapplied);
@@ -621,63 +817,52 @@ impl State {
                     recorder.mark(mark);
                 }
             }
-            if *at == before {
-                return Ok(());
-            }
+        }
+        if before == Some(*at) && at.role.role != Role::Leader {
+            seat.log.view = view;
+            return Ok(false);
         }
         if at.ends_sessions != at.acts_as_leader {
             return Err(format!(
                 "server {id} has clocks of another role than its own: {at:?}"
             ));
         }
-        if at.role.role == Role::Leader {
-            self.leads(id, at.role.term, shared)?;
-        }
-        let (digest, first) = *self.digests.entry(at.applied).or_insert((at.digest, id));
-        if digest != at.digest {
+        if at.members.is_some() && !(at.applied <= at.commit && at.commit <= at.last) {
             return Err(format!(
-                "servers {first} and {id} differ at entry {}",
-                at.applied
+                "server {id}: applied, committed and last entry are not in order: {at:?}"
             ));
         }
-        if let Some(members) = at.members {
-            let known = self.memberships.entry(at.applied).or_insert((members, id));
-            if known.0 != members {
-                let first = known.1;
-                return Err(format!(
-                    "servers {first} and {id} have other members at entry {}",
-                    at.applied
-                ));
-            }
+        self.check_time(id, at, recorder)?;
+        if self.is_beyond() {
+            return Ok(false);
         }
-        Ok(())
+        self.oracle.digest(id, at.applied, at.digest)?;
+        let applied = before.map_or(at.applied, |before| before.applied);
+        self.check_log(id, at, view, applied, shared)
     }
 
-    fn leads(&mut self, id: u64, term: u64, shared: &Shared) -> Result<(), String> {
-        let known = *self.leaders.entry(term).or_insert_with(|| {
-            shared
-                .recorder
-                .note(|| format!("s{id} leads in term {term}"));
-            id
+    /// The clocks of less than half of the voters do not set the time of the entries.
+    fn check_time(
+        &mut self,
+        id: u64,
+        at: &MemberProgress,
+        recorder: &Recorder,
+    ) -> Result<(), String> {
+        let wrong = &self.wrong_clocks;
+        let mut memberships = self.seats.values().map(|seat| &seat.log.view.membership);
+        self.time_may_be_wrong |= memberships.any(|membership| {
+            let voters = membership.voters.iter();
+            2 * voters.filter(|id| wrong.contains(id)).count() >= membership.voters.len().max(1)
         });
-        if known != id {
-            return Err(format!("servers {known} and {id} lead in term {term}"));
+        let elapsed = recorder.start().elapsed().as_millis();
+        let elapsed_ms = i64::try_from(elapsed).unwrap_or(i64::MAX);
+        let ahead_ms = at.time_ms - WALL_MS - elapsed_ms;
+        // Clocks may run fast for the whole run, too.
+        match self.time_may_be_wrong || ahead_ms <= 2 * NEARLY_RIGHT_MS + elapsed_ms / 20 {
+            true => Ok(()),
+            false => Err(format!(
+                "server {id} has entries of {ahead_ms} ms ahead of the clocks of most voters"
+            )),
         }
-        if self
-            .leaders
-            .range(..term)
-            .next_back()
-            .is_some_and(|(_, before)| *before != id)
-        {
-            shared.recorder.mark(mark::LEADER_CHANGED);
-        }
-        let leads_too = |(other, seat): (&u64, &Seat)| {
-            let is_leader = seat.progress.is_some_and(|at| at.role.role == Role::Leader);
-            *other != id && seat.server.is_some() && is_leader
-        };
-        if self.seats.iter().any(leads_too) {
-            shared.recorder.mark(mark::TWO_LEADERS);
-        }
-        Ok(())
     }
 }

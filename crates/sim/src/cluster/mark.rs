@@ -22,6 +22,8 @@ pub(crate) const EXPIRED: &str = "a session expires";
 pub(crate) const LEADER_CRASHED: &str = "the leader ends";
 /// The process that leads ends while entries that it has sent are not on its own disk.
 pub(crate) const CRASH_IN_WRITE: &str = "a server ends in the middle of a write of its log";
+pub(crate) const DISK_FULL: &str = "the log finds no room, and goes on later";
+pub(crate) const CRASH_IN_START: &str = "a server ends in its start";
 pub(crate) const GONE: &str = "a server is certainly gone, and another one knows it";
 pub(crate) const SILENT: &str = "a connection between servers ends because nothing arrives";
 pub(crate) const TOO_MUCH_WAITS: &str = "too much waits for a server";
@@ -50,3 +52,19 @@ pub(crate) const MEMBER_MOVED: &str = "a voter changes its address";
 pub(crate) const SEVERAL_CHANGED: &str = "several voters come, or go, with one change";
 /// R16.
 pub(crate) const LEADER_REMOVED: &str = "the leader is removed";
+/// R19.
+pub(crate) const ROLLED_BACK: &str = "a folder is replaced by an older copy";
+pub(crate) const SEVERAL_OLD_COPIES: &str = "several folders are replaced by older copies at once";
+pub(crate) const OLD_COPY_REFUSED: &str = "an older copy is refused";
+pub(crate) const OLD_COPY_HARMLESS: &str = "an older copy lacks nothing";
+pub(crate) const OLD_COPY_FILLED: &str = "an older copy receives what it had lost";
+/// Nobody there could know.
+pub(crate) const OLD_COPY_LET_IN: &str = "older copies elect a leader without a committed entry";
+pub(crate) const UNDECIDABLE: &str = "too few folders have what they had acknowledged";
+pub(crate) const CLOCK_STEPPED: &str = "a wall clock jumps";
+pub(crate) const OLDER_TERM_REPLACED: &str = "an entry of an older term is replaced";
+/// R03.
+pub(crate) const OLDER_TERM_COMMITTED: &str = "a newer leader commits an entry of an older term";
+pub(crate) const FIGURE_EIGHT: &str =
+    "a majority has an entry of an older term, and its leader has committed none of its own";
+pub(crate) const HANDED_OVER: &str = "a leader is asked to hand over";

@@ -9,14 +9,17 @@ use std::ops::Range;
 use std::time::Duration;
 
 use baton_consensus::Role;
-use baton_peers::codec::{CloseReason, Frame, Hello, Lane, Refusal};
+use baton_peers::codec::{CloseReason, Frame, Hello, Lane, LogProof, Refusal};
+use baton_peers::handshake::LocalServer;
 use baton_peers::net::{Direction, EndCause, Held, Link, PeerEvent, RefusedBy, SendError};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::bug::SeededBug;
 use super::life::Power;
 use super::mark;
-use super::state::{Cluster, Presence, State, Way};
+use super::server_log::Shown;
+use super::state::{Cluster, Presence, Seat, State, Way};
 
 /// A connection on which nothing arrives for this long ends.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
@@ -162,11 +165,14 @@ impl Cluster {
         if theirs.process.stands_still() {
             return Dialled::Silence;
         }
-        let hello = ours.local.hello(to, lane, state.generations, 0);
-        let answer = theirs.local.hello(from, lane, state.generations, 0);
-        let refusal = theirs.local.check(&hello).err();
+        let (our, their) = (ours.shown(state.setup.bug), theirs.shown(state.setup.bug));
+        let hello = our.hello(to, lane, state.generations, 0);
+        let answer = their.hello(from, lane, state.generations, 0);
+        let refusal = their.check(&hello).err();
         let refusal = refusal.map(|refusal| (to, refusal));
-        let refusal = refusal.or_else(|| Some((from, ours.local.check(&answer).err()?)));
+        let refusal = refusal.or_else(|| Some((from, our.check(&answer).err()?)));
+        // By mistake, another folder than the member's is taken for it.
+        let refusal = refusal.filter(|_| state.setup.bug != Some(SeededBug::B19));
         let admitted = [(ours.waits, from), (theirs.waits, to)];
         let admitted = admitted.into_iter().find(|(waits, _)| *waits);
         if let Some((by, refusal)) = refusal {
@@ -180,6 +186,7 @@ impl Cluster {
             return Dialled::Refused;
         }
         let lives = (ours.life, theirs.life);
+        let shown = (Shown::by(&ours.local), Shown::by(&theirs.local));
         let offset_ms = theirs.skew_ms - ours.skew_ms;
         state.generations += 1;
         let generation = state.generations;
@@ -209,6 +216,8 @@ impl Cluster {
             ended,
         };
         state.ways.insert(generation, way);
+        state.shown_by(from, shown.1);
+        state.shown_by(to, shown.0);
         for pair in [(from, to), (to, from)] {
             let presence = state.presence.entry(pair).or_default();
             *presence = Presence {
@@ -248,7 +257,16 @@ impl Cluster {
         self.0
             .recorder
             .note(|| format!("s{by} refuses the connection of s{from} to s{to}: {refusal}"));
-        let state = self.state();
+        let mut state = self.state();
+        if let Refusal::OlderCopy {
+            id, acknowledged, ..
+        } = *refusal
+        {
+            self.0.recorder.mark(mark::OLD_COPY_REFUSED);
+            if let Err(what) = state.refused_as_older_copy(id, acknowledged) {
+                self.0.recorder.fail(&what);
+            }
+        }
         for (id, peer, said) in [(from, to, answer), (to, from, hello)] {
             let life = state.seats.get(&id).map_or(0, |seat| seat.life);
             let event = PeerEvent::Refused {
@@ -507,6 +525,21 @@ impl Cluster {
                 state.close_from(generation, EndCause::Silent);
             }
         }
+    }
+}
+
+impl Seat {
+    /// What the server says of itself and knows of the members, without proofs by mistake.
+    fn shown(&self, bug: Option<SeededBug>) -> LocalServer {
+        let mut local = self.local.clone();
+        if bug == Some(SeededBug::B21) {
+            local.proof = LogProof::default();
+            local.term = 0;
+            for member in &mut local.members {
+                member.acknowledged_index = 0;
+            }
+        }
+        local
     }
 }
 

@@ -4,16 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use baton_consensus::{Member, Membership, Role};
+use baton_consensus::{Member, Membership, Position, Role};
 use baton_peers::codec::{Frame, Hello, Lane};
 use baton_peers::handshake::LocalServer;
-use baton_server::simulation::{MemberProgress, Mistake, SimulatedServer};
+use baton_server::simulation::{MemberProgress, SimulatedServer};
 use baton_wal::testing::FaultStorage;
 use baton_wal::{WalError, WalOptions};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+use super::bug::SeededBug;
 use super::lives::Lives;
+use super::oracle::ClusterOracle;
+use super::server_log::{CastVote, Kept, ServerLog};
 use crate::birth::write_birth;
 use crate::frames::Proof;
 use crate::recorder::Recorder;
@@ -38,8 +41,12 @@ pub(crate) struct Setup {
     pub(crate) drift_ppm: u32,
     /// By how much they may differ at first.
     pub(crate) skew_ms: i64,
-    /// What all servers do wrong.
-    pub(crate) mistake: Option<Mistake>,
+    /// What the servers do wrong.
+    pub(crate) bug: Option<SeededBug>,
+    /// Bytes of proposals that may wait to be committed, where that is not the usual number.
+    pub(crate) uncommitted_bytes: Option<u64>,
+    /// How many of a hundred starts are cut off by a loss of power.
+    pub(crate) start_crash_percent: u64,
     /// Servers whose folders are empty at first. Their ids follow on those of the others, and an
     /// operator can add them.
     pub(crate) spares: u64,
@@ -81,6 +88,8 @@ pub(super) struct Seat {
     pub(super) process: Standstill,
     pub(super) rate_ppm: u32,
     pub(super) skew_ms: i64,
+    /// What its log must keep.
+    pub(super) log: ServerLog,
     pub(super) stalled_until: Instant,
     pub(super) progress: Option<MemberProgress>,
     /// Whether the process was killed while its machine runs on, which refuses connections.
@@ -128,12 +137,16 @@ pub(super) struct State {
     pub(super) cuts: BTreeMap<(u64, u64), u32>,
     /// By who knows, and of whom.
     pub(super) presence: BTreeMap<(u64, u64), Presence>,
-    /// The digest at each applied entry, and the first server that was there.
-    pub(super) digests: BTreeMap<u64, (u64, u64)>,
-    /// The same of the members.
-    pub(super) memberships: BTreeMap<u64, (u64, u64)>,
-    /// Who leads in each term.
-    pub(super) leaders: BTreeMap<u64, u64>,
+    /// What is known of all servers.
+    pub(super) oracle: ClusterOracle,
+    /// Servers whose wall clocks have jumped far.
+    pub(super) wrong_clocks: BTreeSet<u64>,
+    /// Whether those were ever half of the voters.
+    pub(super) time_may_be_wrong: bool,
+    /// Votes by term and candidate.
+    pub(super) votes: BTreeMap<(u64, u64), Vec<CastVote>>,
+    /// What the servers had committed when rolled-back folders elected a leader without it.
+    pub(super) kept: Option<Vec<Kept>>,
     /// Batches that were sent to a leader.
     pub(super) forwarded: BTreeSet<(u64, u64, u64)>,
     /// When each server has sent its two newest batches for the first time.
@@ -156,6 +169,8 @@ pub(super) struct Shared {
     pub(super) recorder: Recorder,
     /// Notified at each end of a cut. Wakes in the order of waiting, which a `watch` does not.
     pub(super) cut_changes: Notify,
+    /// Notified when rolled-back folders have elected a leader, and nobody there could know.
+    pub(super) beyond: Notify,
     /// Servers that have ended, for those who know of their clients.
     pub(super) ends: mpsc::UnboundedSender<u64>,
 }
@@ -219,6 +234,10 @@ impl Cluster {
                 process: Standstill::default(),
                 rate_ppm,
                 skew_ms: rng.i64(-2_000..=2_000).clamp(-setup.skew_ms, setup.skew_ms),
+                log: match is_empty {
+                    true => ServerLog::default(),
+                    false => ServerLog::born(),
+                },
                 stalled_until: Instant::now(),
                 progress: None,
                 refuses: false,
@@ -238,9 +257,11 @@ impl Cluster {
                 generations: 0,
                 cuts: BTreeMap::new(),
                 presence: BTreeMap::new(),
-                digests: BTreeMap::new(),
-                memberships: BTreeMap::new(),
-                leaders: BTreeMap::new(),
+                oracle: ClusterOracle::default(),
+                wrong_clocks: BTreeSet::new(),
+                time_may_be_wrong: false,
+                votes: BTreeMap::new(),
+                kept: None,
                 forwarded: BTreeSet::new(),
                 streams: BTreeMap::new(),
                 ignored: BTreeMap::new(),
@@ -252,6 +273,7 @@ impl Cluster {
             }),
             recorder,
             cut_changes: Notify::new(),
+            beyond: Notify::new(),
             ends,
         };
         Ok((Self(Arc::new(shared)), ended))
@@ -305,7 +327,10 @@ impl Cluster {
 
     /// The server that leads in the newest term, as the servers themselves see it.
     pub(crate) fn leader(&self) -> Option<u64> {
-        let state = self.state();
+        self.leader_of(&self.state())
+    }
+
+    pub(super) fn leader_of(&self, state: &State) -> Option<u64> {
         let leads = |(id, seat): (&u64, &Seat)| {
             let at = seat.progress.filter(|_| seat.server.is_some())?;
             (at.role.leader == Some(*id)).then_some((at.role.term, *id))
@@ -319,6 +344,51 @@ impl Cluster {
         let seat = state.seats.get(&id).filter(|seat| seat.server.is_some());
         seat.and_then(|seat| seat.progress)
             .is_some_and(|at| at.role.role == Role::Leader)
+    }
+
+    /// Whether this server believes that it leads, in a term after this one.
+    pub(crate) fn leads_after(&self, id: u64, term: u64) -> bool {
+        let state = self.state();
+        let at = state.seats.get(&id).and_then(|seat| seat.progress);
+        at.is_some_and(|at| at.role.role == Role::Leader && at.role.term > term)
+    }
+
+    /// The leader, if every server has the same log, all of it durable and committed.
+    pub(crate) fn leader_of_one_log(&self) -> Option<u64> {
+        let state = self.state();
+        let mut ends = state.seats.values().map(|seat| {
+            let at = seat.progress.filter(|_| seat.server.is_some())?;
+            let stored = seat.log.image.last();
+            (at.commit == at.last && at.applied == at.last && stored == at.last).then_some(at.last)
+        });
+        let first = ends.next().flatten()?;
+        let same = ends.all(|end| end == Some(first));
+        self.leader_of(&state).filter(|_| same)
+    }
+
+    /// The first entry of a server's log that is on its disk and not committed.
+    pub(crate) fn stored_alone(&self, id: u64) -> Option<Position> {
+        let state = self.state();
+        let seat = state.seats.get(&id)?;
+        let index = seat.progress?.commit + 1;
+        let term = seat.log.image.term_at(index)?;
+        Some(Position { index, term })
+    }
+
+    /// Whether a leader knows that another server has its log up to this entry.
+    pub(crate) fn has_matched(&self, leader: u64, id: u64, index: u64) -> Option<()> {
+        let state = self.state();
+        let mut matched = state.seats.get(&leader)?.log.view.matched.iter();
+        matched
+            .any(|(peer, at)| *peer == id && *at >= index)
+            .then_some(())
+    }
+
+    /// Whether a server knows this entry to be committed.
+    pub(crate) fn has_committed(&self, id: u64, index: u64) -> bool {
+        let state = self.state();
+        let at = state.seats.get(&id).and_then(|seat| seat.progress);
+        at.is_some_and(|at| at.commit >= index)
     }
 
     /// A server has granted a session this timeout.
@@ -348,9 +418,7 @@ impl Cluster {
 
     /// The newest entry that any server has applied.
     pub(crate) fn applied(&self) -> u64 {
-        let state = self.state();
-        let applied = state.digests.keys().next_back();
-        applied.copied().unwrap_or(0)
+        self.state().oracle.applied()
     }
 }
 

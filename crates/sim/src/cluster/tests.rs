@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use baton_client::{CreateMode, MembershipChange, State};
 use baton_consensus::Role;
-use baton_wal::testing::Loss;
 
 use super::life::WALL_MS;
 use super::{Cluster, Power, Setup};
@@ -24,7 +23,9 @@ fn three() -> Setup {
         lane_bytes: 1 << 20,
         drift_ppm: 0,
         skew_ms: 2_000,
-        mistake: None,
+        bug: None,
+        uncommitted_bytes: None,
+        start_crash_percent: 0,
         spares: 0,
         snapshots: None,
         read_only_mode: false,
@@ -247,10 +248,9 @@ async fn rolled_back(folders: &[u64], run_on: bool) -> (Cluster, Stage) {
     start_all(&cluster).await;
     stage.ensure(0, "/before").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let copies: Vec<_> = folders
-        .iter()
-        .map(|id| (*id, cluster.state().seats[id].disk.crash(Loss::Nothing)))
-        .collect();
+    for id in folders {
+        cluster.copy_folder(*id);
+    }
     for number in 0..4 {
         stage.ensure(0, &format!("/after-{number}")).await;
     }
@@ -263,8 +263,8 @@ async fn rolled_back(folders: &[u64], run_on: bool) -> (Cluster, Stage) {
     for id in &ended {
         cluster.end(*id, Power::Stays);
     }
-    for (id, copy) in copies {
-        cluster.state().seats.get_mut(&id).unwrap().disk = copy;
+    for id in folders {
+        cluster.state().put_copy_back(*id, &cluster.0);
     }
     for id in ended {
         cluster.start(id);

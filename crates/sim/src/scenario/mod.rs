@@ -9,6 +9,7 @@
 //! | `work_fates` | every way in which a claim ends |
 //! | `work_visibility` | visibility time-outs |
 //! | `history` | plain operations, for servers that are one |
+//! | `writes` | writes, for runs that strike logs, elections and members |
 //! | `records` | what must be true of such a history |
 //! | `hold` | a lock that is held for a while, and checked |
 //! | `ledger` | which items were put, taken and settled |
@@ -36,8 +37,10 @@ mod value;
 mod work_fates;
 mod work_queue;
 mod work_visibility;
+mod writes;
 
 pub use self::history::history;
+pub use self::writes::writes;
 pub use crate::boundary::Boundary;
 
 /// One scenario.
@@ -51,6 +54,9 @@ pub struct Scenario {
     pub timeouts_ms: &'static [u64],
     /// Whether its promises hold only where the clocks of several servers agree.
     pub clocks_agree: bool,
+    /// Whether what strikes logs, elections and members comes on several servers, in place of what
+    /// is aimed at clients.
+    pub strikes_logs: bool,
     /// Plays it, to the end of all its actors.
     pub play: fn(Stage) -> BoxFuture<()>,
     /// Which nodes may stay while the sessions live and nobody does anything.
@@ -71,6 +77,7 @@ impl Scenario {
             clients,
             timeouts_ms: &[4_000],
             clocks_agree: false,
+            strikes_logs: false,
             play,
             keeps: nothing,
             watches: nothing,

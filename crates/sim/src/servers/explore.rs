@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::bug::ServerBug;
 use super::run::{ServersReport, ServersSettings, run};
+use crate::cluster::bug::SeededBug;
 use crate::scenario::Scenario;
 
 /// What was tried, all of it good.
@@ -29,7 +29,7 @@ pub struct ServersFailure {
     /// The seed.
     pub seed: u64,
     /// The mistake that was made on purpose.
-    pub bug: Option<ServerBug>,
+    pub bug: Option<SeededBug>,
     /// Runs until it was found.
     pub runs: u64,
     /// What came of it, with its transcript.
@@ -75,7 +75,7 @@ pub fn explore(
     scenario: &Scenario,
     first_seed: u64,
     seeds: u64,
-    bug: Option<ServerBug>,
+    bug: Option<SeededBug>,
 ) -> Result<ServersSummary, Box<ServersFailure>> {
     let mut summary = ServersSummary::default();
     for seed in first_seed..first_seed.saturating_add(seeds) {

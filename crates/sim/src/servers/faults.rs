@@ -25,6 +25,9 @@ const STREAM_LIMIT: Duration = Duration::from_millis(1_500);
 /// A leader that is alone and makes few ticks leads no more after this long.
 const STUTTER_LIMIT: Duration = Duration::from_millis(4_000);
 
+/// By how much clocks jump: a correction, an hour, two hours of a time zone, ten years.
+const STEPS_MS: [i64; 4] = [1_500, 3_600_000, 7_200_000, 315_360_000_000];
+
 /// What faults strike.
 #[derive(Clone)]
 struct Target {
@@ -145,16 +148,8 @@ impl Target {
     /// A server ends, and starts again after `away`.
     fn end(&self, id: u64, power: Power, away: Duration) {
         if self.cluster.end(id, power) {
-            self.start_later(id, away);
+            self.cluster.start_later(id, away);
         }
-    }
-
-    fn start_later(&self, id: u64, away: Duration) {
-        let cluster = self.cluster.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(away).await;
-            cluster.start(id);
-        });
     }
 
     fn strike(&self, kind: ServerFault, rng: &mut Rng) {
@@ -198,7 +193,7 @@ impl Target {
             ServerFault::LeaderEnds => {
                 let id = self.leader(rng);
                 cluster.end_when_it_sends(id);
-                self.start_later(id, length(rng, 1_000, 5_000));
+                self.cluster.start_later(id, length(rng, 1_000, 5_000));
             }
             ServerFault::AllLosePower => {
                 for id in cluster.ids() {
@@ -209,7 +204,40 @@ impl Target {
             ServerFault::BreakDisk => {
                 let id = self.any(rng);
                 cluster.break_disk(id);
-                self.start_later(id, length(rng, 1_000, 5_000));
+                self.cluster.start_later(id, length(rng, 1_000, 5_000));
+            }
+            ServerFault::FailDisk => {
+                let id = self.any(rng);
+                cluster.fail_disk(id);
+                cluster.start_later(id, length(rng, 300, 3_000));
+            }
+            ServerFault::FullDisk => {
+                let id = self.any(rng);
+                cluster.fill_disk(id);
+                self.later(length(rng, 200, 2_000), move |target| {
+                    target.cluster.make_room(id);
+                });
+            }
+            ServerFault::Copy => cluster.copy_folder(self.any(rng)),
+            ServerFault::OldCopy => {
+                for id in cluster.put_copies_back() {
+                    cluster.start_later(id, length(rng, 20, 1_500));
+                }
+            }
+            ServerFault::HandOver => {
+                let to = self.any(rng);
+                self.network.mark(mark::HANDED_OVER);
+                cluster.hand_over(self.leader(rng), to);
+            }
+            ServerFault::StepClock => {
+                let by_ms = rng.choice(STEPS_MS).unwrap_or(1_500);
+                let sign = rng.choice([1, -1]).unwrap_or(1);
+                cluster.step_clock(self.any(rng), by_ms * sign);
+            }
+            ServerFault::LostFolder => {
+                let id = self.any(rng);
+                cluster.lose_folder(id);
+                cluster.start_later(id, length(rng, 20, 600));
             }
             ServerFault::ClientReset | ServerFault::ClientHole | ServerFault::ClientLate => {
                 let client = self.client(rng);

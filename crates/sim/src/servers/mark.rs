@@ -5,7 +5,7 @@ use crate::cluster::mark;
 use crate::network;
 
 /// Every such situation.
-pub const MARKS: [&str; 31] = [
+pub const MARKS: [&str; 45] = [
     mark::TWO_LEADERS,
     mark::LEADER_CHANGED,
     mark::LEADER_CRASHED,
@@ -37,4 +37,18 @@ pub const MARKS: [&str; 31] = [
     mark::MEMBER_MOVED,
     mark::SEVERAL_CHANGED,
     mark::LEADER_REMOVED,
+    mark::CRASH_IN_START,
+    mark::DISK_FULL,
+    mark::ROLLED_BACK,
+    mark::SEVERAL_OLD_COPIES,
+    mark::OLD_COPY_REFUSED,
+    mark::OLD_COPY_HARMLESS,
+    mark::OLD_COPY_FILLED,
+    mark::OLD_COPY_LET_IN,
+    mark::UNDECIDABLE,
+    mark::CLOCK_STEPPED,
+    mark::OLDER_TERM_REPLACED,
+    mark::OLDER_TERM_COMMITTED,
+    mark::FIGURE_EIGHT,
+    mark::HANDED_OVER,
 ];

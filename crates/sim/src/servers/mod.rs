@@ -10,22 +10,22 @@
 //! | `explore` | many seeds, and the first failure in full |
 //! | `run` | one seed, from the first start to the result |
 //! | `faults` | what goes wrong, and when |
+//! | `figure_eight` | figure 8 of the Raft paper, on purpose |
 //! | `operator` | who changes the members |
 //! | `reader` | a client that reads in read-only mode |
 //! | `swarm` | what a seed draws |
 //! | `mark` | rare situations that runs must come to |
-//! | `bug` | known mistakes, made on purpose |
 
-mod bug;
 mod explore;
 mod faults;
+mod figure_eight;
 mod mark;
 mod operator;
 mod reader;
 mod run;
 mod swarm;
 
-pub use bug::ServerBug;
+pub use crate::cluster::bug::SeededBug;
 pub use explore::{ServersFailure, ServersSummary, explore};
 pub use mark::MARKS;
 pub use run::{ServersReport, ServersSettings, run};

@@ -8,10 +8,10 @@ use baton_client::{CreateMode, Error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::bug::ServerBug;
 use super::swarm::Swarm;
-use super::{faults, operator, reader};
+use super::{faults, figure_eight, operator, reader};
 use crate::cluster::Cluster;
+use crate::cluster::bug::SeededBug;
 use crate::network::Network;
 use crate::recorder::Recorder;
 use crate::run::{close, judge_closed, judge_open};
@@ -25,6 +25,10 @@ const LIST_LIMIT: Duration = Duration::from_secs(45);
 const BESIDE_LIMIT: Duration = Duration::from_secs(40);
 /// How long a write and a sync may take then.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// How long servers go on once rolled-back folders have elected a leader.
+const FORKED: Duration = Duration::from_secs(10);
+/// How long servers that are whole may take to have a leader.
+const UNDECIDABLE_AFTER: Duration = Duration::from_secs(4);
 /// A run that has not ended then will not end.
 const LIMIT: Duration = Duration::from_secs(7_200);
 
@@ -36,7 +40,7 @@ pub struct ServersSettings {
     /// Everything that happens follows from it.
     pub seed: u64,
     /// A mistake that the servers make on purpose.
-    pub bug: Option<ServerBug>,
+    pub bug: Option<SeededBug>,
     /// Whether the transcript is kept.
     pub is_recording: bool,
 }
@@ -89,10 +93,7 @@ fn broken(why: &dyn std::fmt::Display) -> ServersReport {
 async fn play(settings: &ServersSettings) -> ServersReport {
     let ServersSettings { scenario, seed, .. } = settings;
     let start = Instant::now();
-    let mut swarm = Swarm::draw(*seed, scenario.timeouts_ms, settings.bug);
-    if scenario.clocks_agree {
-        (swarm.setup.skew_ms, swarm.setup.drift_ppm) = (0, 0);
-    }
+    let swarm = Swarm::draw(*seed, scenario, settings.bug);
     let timeout = swarm.session_timeout;
     // Long enough for every session that no connection owns to expire.
     let quiet = 2 * timeout + Duration::from_secs(1);
@@ -122,7 +123,17 @@ async fn play(settings: &ServersSettings) -> ServersReport {
         let (network, cluster, swarm) = (network.clone(), cluster.clone(), swarm.clone());
         let clients = scenario.clients;
         around.spawn(async move {
-            faults::strike(network.clone(), cluster, clients, &swarm).await;
+            let scenes = async {
+                match swarm.plays_figure_eight {
+                    true => figure_eight::play(cluster.clone()).await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = faults::strike(network.clone(), cluster.clone(), clients, &swarm) => {}
+                () = scenes => {}
+            }
             network.heal();
         });
     }
@@ -165,6 +176,12 @@ async fn play(settings: &ServersSettings) -> ServersReport {
     };
     tokio::select! {
         biased;
+        () = cluster.beyond() => {
+            network.heal();
+            tokio::time::sleep(FORKED).await;
+            cluster.check_fork();
+        }
+        () = undecidable(&cluster, &network) => {}
         () = whole => {}
         () = network.endless() => stage.fail("it does not end: clients and servers do not stop sending"),
         () = tokio::time::sleep(LIMIT) => stage.fail("it does not end: hours have passed"),
@@ -180,6 +197,20 @@ async fn play(settings: &ServersSettings) -> ServersReport {
     };
     network.shut();
     report
+}
+
+/// Ends when nothing goes wrong any more, and too few folders have what they had acknowledged for
+/// anything to be decided.
+async fn undecidable(cluster: &Cluster, network: &Network) {
+    loop {
+        tokio::time::sleep(UNDECIDABLE_AFTER).await;
+        if !network.is_open() {
+            tokio::time::sleep(UNDECIDABLE_AFTER).await;
+            if cluster.is_undecidable() {
+                return;
+            }
+        }
+    }
 }
 
 /// Everything is whole again: one server leads, all are at one entry, the members are those that

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::bug::ServerBug;
+use crate::cluster::bug::SeededBug;
 use crate::cluster::{Setup, SmallSnapshots};
+use crate::scenario::Scenario;
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +69,20 @@ pub(crate) enum ServerFault {
     FollowerAway,
     /// One server is left alone.
     MajorityGone,
+    /// A disk reports an error.
+    FailDisk,
+    /// A disk is full for some time.
+    FullDisk,
+    /// A folder is copied, for later.
+    Copy,
+    /// Folders are replaced by their copies.
+    OldCopy,
+    /// A leader is asked to hand over.
+    HandOver,
+    /// A wall clock jumps.
+    StepClock,
+    /// A folder is lost, and another one is taken for it (B19).
+    LostFolder,
 }
 
 /// What comes by itself, at any time.
@@ -93,6 +108,40 @@ const PLAIN: [ServerFault; 19] = [
     ServerFault::ClientPause,
 ];
 
+/// What strikes logs and elections.
+const OF_LOGS: [ServerFault; 20] = [
+    ServerFault::CutBoth,
+    ServerFault::CutOneWay,
+    ServerFault::Isolate,
+    ServerFault::IsolateLeader,
+    ServerFault::Partition,
+    ServerFault::Reset,
+    ServerFault::Pause,
+    ServerFault::Kill,
+    ServerFault::PowerLoss,
+    ServerFault::LeaderEnds,
+    ServerFault::AllLosePower,
+    ServerFault::Stall,
+    ServerFault::BreakDisk,
+    ServerFault::FailDisk,
+    ServerFault::FullDisk,
+    ServerFault::LeaderHearsNobody,
+    ServerFault::Copy,
+    ServerFault::OldCopy,
+    ServerFault::HandOver,
+    ServerFault::StepClock,
+];
+
+/// What may come beside folders that are rolled back: what would keep servers from having a leader
+/// comes rarely.
+const BESIDE_ROLLBACKS: [ServerFault; 5] = [
+    ServerFault::Isolate,
+    ServerFault::Reset,
+    ServerFault::Pause,
+    ServerFault::PowerLoss,
+    ServerFault::HandOver,
+];
+
 /// What is aimed at a promise.
 const AIMED: [ServerFault; 7] = [
     ServerFault::LeaderHearsNobody,
@@ -115,10 +164,124 @@ pub(crate) struct Swarm {
     pub(crate) active: Duration,
     /// Each kind that comes, and the mean time between two of it.
     pub(crate) faults: Vec<(ServerFault, Duration)>,
+    /// Whether figure 8 of the Raft paper is played in place of faults that come by chance.
+    pub(crate) plays_figure_eight: bool,
 }
 
 impl Swarm {
-    pub(crate) fn draw(seed: u64, timeouts_ms: &[u64], bug: Option<ServerBug>) -> Swarm {
+    pub(crate) fn draw(seed: u64, scenario: &Scenario, bug: Option<SeededBug>) -> Swarm {
+        if scenario.strikes_logs {
+            return Self::draw_of_logs(seed, scenario.timeouts_ms, bug);
+        }
+        let mut swarm = Self::draw_of_clients(seed, scenario.timeouts_ms, bug);
+        let mut rng = Rng::with_seed(seed ^ 0x0a11_bac4);
+        if rng.u8(..8) == 0 && !swarm.setup.read_only_mode {
+            swarm.add_rollbacks(&mut rng);
+        }
+        if rng.u8(..4) == 0 {
+            let mean = Duration::from_millis(rng.u64(800..4_000));
+            swarm.faults.push((ServerFault::StepClock, mean));
+        }
+        if scenario.clocks_agree {
+            (swarm.setup.skew_ms, swarm.setup.drift_ppm) = (0, 0);
+            swarm
+                .faults
+                .retain(|(kind, _)| *kind != ServerFault::StepClock);
+        }
+        swarm
+    }
+
+    /// For a scenario whose runs strike logs, elections and members.
+    fn draw_of_logs(seed: u64, timeouts_ms: &[u64], bug: Option<SeededBug>) -> Swarm {
+        let mut rng = Rng::with_seed(seed ^ 0x1065);
+        let mut choose = |of: &[(u64, u64)]| rng.choice(of).copied().unwrap_or((1, 2));
+        let latency_ms = choose(&[(1, 1), (1, 5), (1, 30)]);
+        let sync_ms = choose(&[(1, 1), (1, 8), (1, 60)]);
+        let snapshots = SmallSnapshots {
+            every_entries: rng.u64(8..40),
+            window_bytes: rng.choice([0, 600, 4_000]).unwrap_or(0),
+        };
+        let wanted = rng.u64(20..70);
+        let mut faults = Vec::new();
+        for kind in OF_LOGS {
+            if rng.u64(..100) < wanted {
+                faults.push((kind, mean(&mut rng, kind)));
+            }
+        }
+        let operates = rng.u64(..100) < 60;
+        let mut swarm = Swarm {
+            setup: Setup {
+                seed,
+                servers: rng.choice([1, 2, 3, 3, 3, 3, 4, 5]).unwrap_or(3),
+                latency_ms,
+                sync_ms,
+                lane_bytes: 8 << 20,
+                drift_ppm: 20_000,
+                skew_ms: 2_000,
+                bug,
+                uncommitted_bytes: rng.choice([Some(400), Some(4_000), None]).flatten(),
+                start_crash_percent: 10,
+                spares: if operates { rng.u64(0..=2) } else { 0 },
+                snapshots: Some(snapshots),
+                read_only_mode: false,
+            },
+            session_timeout: Duration::from_millis(timeouts_ms.first().copied().unwrap_or(1_000)),
+            quiet: Duration::ZERO,
+            active: Duration::from_millis(rng.u64(3_000..9_000)),
+            faults,
+            plays_figure_eight: false,
+        };
+        let kind = rng.u8(..60);
+        if kind < 12 || bug == Some(SeededBug::B21) {
+            swarm
+                .faults
+                .retain(|(kind, _)| BESIDE_ROLLBACKS.contains(kind));
+            swarm.setup.servers = swarm.setup.servers.max(3);
+            swarm.setup.start_crash_percent = 0;
+            swarm.add_rollbacks(&mut rng);
+        } else if kind < 22 {
+            swarm.suit_figure_eight();
+        }
+        match bug {
+            Some(SeededBug::B17 | SeededBug::B18) => {
+                swarm.setup.servers = swarm.setup.servers.max(3);
+                swarm.setup.spares = 2;
+            }
+            Some(SeededBug::B19) => {
+                swarm.setup.servers = swarm.setup.servers.max(3);
+                let mean = Duration::from_millis(1_500);
+                swarm.faults.push((ServerFault::LostFolder, mean));
+            }
+            _ => {}
+        }
+        swarm
+    }
+
+    /// Copies of folders come back at any moment: of a start, a hand-over, an installation or a
+    /// change of the members.
+    fn add_rollbacks(&mut self, rng: &mut Rng) {
+        let copies = rng.choice([150, 400, 1_200]).unwrap_or(400);
+        let returns = rng.choice([900, 1_800, 3_500]).unwrap_or(1_800);
+        self.faults
+            .retain(|(kind, _)| !matches!(kind, ServerFault::Copy | ServerFault::OldCopy));
+        for (kind, mean_ms) in [(ServerFault::Copy, copies), (ServerFault::OldCopy, returns)] {
+            self.faults.push((kind, Duration::from_millis(mean_ms)));
+        }
+    }
+
+    /// The scene needs servers that come to rest between its steps.
+    fn suit_figure_eight(&mut self) {
+        self.plays_figure_eight = true;
+        self.faults.clear();
+        (self.setup.servers, self.setup.spares) = (3, 0);
+        (self.setup.latency_ms, self.setup.sync_ms) = ((2, 3), (1, 4));
+        self.setup.start_crash_percent = 0;
+        // A message holds one large entry, and not the one behind it.
+        self.setup.uncommitted_bytes = Some(400);
+        self.active = Duration::from_secs(9);
+    }
+
+    fn draw_of_clients(seed: u64, timeouts_ms: &[u64], bug: Option<SeededBug>) -> Swarm {
         let mut rng = Rng::with_seed(seed ^ 0x05_3a12);
         let timeout_ms = rng.choice(timeouts_ms).copied().unwrap_or(4_000);
         let mut choose = |of: &[(u64, u64)]| rng.choice(of).copied().unwrap_or((1, 2));
@@ -146,7 +309,9 @@ impl Swarm {
                 },
                 drift_ppm: if rng.bool() { 20_000 } else { 0 },
                 skew_ms: 2_000,
-                mistake: bug.map(ServerBug::mistake),
+                bug,
+                uncommitted_bytes: None,
+                start_crash_percent: 0,
                 spares: 0,
                 snapshots: None,
                 read_only_mode: false,
@@ -158,6 +323,7 @@ impl Swarm {
             },
             active: Duration::from_millis(rng.u64(5_000..18_000)),
             faults,
+            plays_figure_eight: false,
         };
         swarm.draw_features(&mut Rng::with_seed(seed ^ 0x00fe_a7e5));
         swarm

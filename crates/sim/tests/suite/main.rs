@@ -8,6 +8,5 @@
 )]
 
 mod determinism;
-mod ensemble;
 mod recipes;
 mod servers;

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use baton_sim::scenario;
-use baton_sim::servers::{MARKS, ServerBug, ServersSettings, explore, run};
+use baton_sim::servers::{MARKS, SeededBug, ServersSettings, explore, run};
 
 /// Seeds of the short form.
 const SEEDS: u64 = 18;
+/// The same of runs that strike logs, elections and members.
+const WRITES_SEEDS: u64 = 24;
 /// Seeds behind those that came to the other marks when this was written. Others are tried behind
 /// them, so a change that moves the marks costs time and no edit.
 const LIKELY: [u64; 2] = [20, 42];
@@ -17,26 +19,30 @@ const CALLED_BACK: &str = "a server calls back one that it does not know yet";
 
 #[test]
 fn a_history_makes_sense_whatever_befalls_the_servers() {
-    let explored = |first_seed, seeds| match explore(&scenario::history(), first_seed, seeds, None)
-    {
+    let explored = |scenario, first_seed, seeds| match explore(scenario, first_seed, seeds, None) {
         Ok(summary) => summary,
         Err(failure) => panic!("{failure}"),
     };
-    let summary = explored(0, SEEDS);
-    assert_eq!(summary.runs, SEEDS);
-    assert!(
-        summary.entries > 100 * SEEDS,
-        "runs come to nothing: {summary:?}"
-    );
-    // From here on coverage alone is judged.
+    let (history, writes) = (scenario::history(), scenario::writes());
     let mut missed = BTreeSet::from(MARKS);
-    missed.retain(|mark| !summary.marks.contains_key(mark));
-    for seed in LIKELY.into_iter().chain(SEEDS..SEARCHED) {
-        if missed.is_empty() {
-            return;
-        }
-        let summary = explored(seed, 1);
+    for (scenario, seeds, least) in [(&history, SEEDS, 100), (&writes, WRITES_SEEDS, 50)] {
+        let summary = explored(scenario, 0, seeds);
+        assert_eq!(summary.runs, seeds);
+        assert!(
+            summary.entries > least * seeds,
+            "runs come to nothing: {summary:?}"
+        );
         missed.retain(|mark| !summary.marks.contains_key(mark));
+    }
+    // From here on coverage alone is judged.
+    for seed in LIKELY.into_iter().chain(WRITES_SEEDS..SEARCHED) {
+        for scenario in [&writes, &history] {
+            if missed.is_empty() {
+                return;
+            }
+            let summary = explored(scenario, seed, 1);
+            missed.retain(|mark| !summary.marks.contains_key(mark));
+        }
     }
     panic!("coverage: no run of {SEARCHED} comes to {missed:?}");
 }
@@ -81,27 +87,43 @@ fn runs_are_judged_by_what_the_members_agree_on() {
 fn seeded_bugs_are_found() {
     // The others take longer than a test can wait for, see docs/project/simulation.md. With each
     // the seed to begin with that finds it soon.
+    let (history, writes) = (scenario::history(), scenario::writes());
     let wanted = [
-        (ServerBug::B07, 0),
-        (ServerBug::B09, 0),
-        (ServerBug::B11, 7),
-        (ServerBug::B12, 42),
-        (ServerBug::B13, 10),
+        (history, SeededBug::B07, 0),
+        (history, SeededBug::B09, 0),
+        (history, SeededBug::B11, 7),
+        (history, SeededBug::B12, 42),
+        (history, SeededBug::B13, 10),
+        (writes, SeededBug::B01, 0),
+        (writes, SeededBug::B02, 0),
+        (writes, SeededBug::B03, 0),
+        (writes, SeededBug::B04, 0),
+        (writes, SeededBug::B17, 0),
+        (writes, SeededBug::B18, 0),
+        (writes, SeededBug::B19, 0),
+        (writes, SeededBug::B21, 0),
     ];
-    for (bug, likely) in wanted {
+    for (scenario, bug, likely) in wanted {
         let is_found = [(likely, 40), (0, SEARCHED)]
             .into_iter()
-            .any(|(first, seeds)| explore(&scenario::history(), first, seeds, Some(bug)).is_err());
+            .any(|(first, seeds)| explore(&scenario, first, seeds, Some(bug)).is_err());
         assert!(is_found, "coverage: no run of {SEARCHED} finds {bug:?}");
     }
 }
 
 #[test]
 fn a_seed_gives_the_same_run_each_time() {
-    // With small snapshots, members that change, and read-only mode.
-    for seed in [0, 3, 14] {
+    let (history, writes) = (scenario::history(), scenario::writes());
+    // With small snapshots, members that change, read-only mode; figure 8, older copies.
+    for (scenario, seed) in [
+        (history, 0),
+        (history, 3),
+        (history, 14),
+        (writes, 2),
+        (writes, 7),
+    ] {
         let settings = ServersSettings {
-            scenario: scenario::history(),
+            scenario,
             seed,
             bug: None,
             is_recording: true,

@@ -208,6 +208,8 @@ impl CoreDriver {
             self.keep_answer(&change.context, outcome);
             is_done
         };
+        #[cfg(feature = "simulation")]
+        let is_accepted = is_accepted && !self.state.simulated.has_taken_over(entry.index);
         if is_accepted {
             self.await_return(&change);
         }

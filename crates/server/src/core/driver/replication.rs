@@ -169,6 +169,8 @@ impl CoreDriver {
     }
 
     pub(crate) fn handle_effects(&mut self, mut effects: Effects) -> Result<(), ServerError> {
+        #[cfg(feature = "simulation")]
+        self.state.simulated.hands_out(&mut effects);
         if let Some(role) = effects.role {
             self.role_changed(role);
         }
@@ -228,6 +230,14 @@ impl CoreDriver {
                 },
                 self.state.time.now(),
             );
+            #[cfg(feature = "simulation")]
+            if self
+                .state
+                .simulated
+                .counts_itself(self.leadership.role().role)
+            {
+                self.consensus.persisted(effects.token);
+            }
             self.send_raft(effects.send_now);
         } else {
             // Nothing has to become durable first.

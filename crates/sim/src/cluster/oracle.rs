@@ -1,4 +1,5 @@
-//! What must hold of all nodes after each event. Knows everything: also what no node can know.
+//! What must hold of all servers after each turn of one. Knows everything: also what no server can
+//! know.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use crate::birth::BORN_INDEX;
 
 /// What is known of the whole cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Truth {
+pub(crate) struct ClusterOracle {
     /// Node that led each term, and the life of it that did.
     leaders: BTreeMap<u64, (u64, u64)>,
     /// Content of the entry at an index in a term, and the term of the entry before it.
@@ -25,12 +26,12 @@ pub(crate) struct Truth {
 
 type Holds = Result<(), String>;
 
-impl Truth {
-    /// A node leads; whether that is new.
+impl ClusterOracle {
+    /// A server leads; whether that is new.
     pub(crate) fn leads(&mut self, term: u64, id: u64, life: u64) -> Result<bool, String> {
         match self.leaders.get(&term) {
             Some((known, of)) if (*known, *of) != (id, life) => Err(format!(
-                "two leaders in term {term}: node {known} and node {id}, in lives {of} and {life}"
+                "two leaders in term {term}: server {known} and server {id}, in lives {of} and {life}"
             )),
             Some(_) => Ok(false),
             None => {
@@ -38,6 +39,12 @@ impl Truth {
                 Ok(true)
             }
         }
+    }
+
+    /// Who led in the newest term before this one.
+    pub(crate) fn leader_before(&self, term: u64) -> Option<u64> {
+        let before = self.leaders.range(..term).next_back();
+        before.map(|(_, (id, _))| *id)
     }
 
     /// Log matching: an entry of one index and term is one entry, and has one before it.
@@ -54,14 +61,14 @@ impl Truth {
             .or_insert((content, before));
         if before > term {
             return Err(format!(
-                "node {id} has entry {index} of term {term} behind one of term {before}"
+                "server {id} has entry {index} of term {term} behind one of term {before}"
             ));
         }
         if *known == (content, before) {
             Ok(())
         } else {
             Err(format!(
-                "node {id} has another entry {index} of term {term} than other nodes, or another one before it: content and \
+                "server {id} has another entry {index} of term {term} than other servers, or another one before it: content and \
                  term before are {:?}, of others {known:?}",
                 (content, before)
             ))
@@ -96,7 +103,7 @@ impl Truth {
     pub(crate) fn agrees(&self, id: u64, index: u64, entry: (u64, u32)) -> Holds {
         match self.committed(index) {
             Some(known) if known != entry => Err(format!(
-                "node {id} has entry {index} of term {} as committed, which was committed of term {}{}",
+                "server {id} has entry {index} of term {} as committed, which was committed of term {}{}",
                 entry.0,
                 known.0,
                 if known.0 == entry.0 {
@@ -116,7 +123,7 @@ impl Truth {
             Ok(())
         } else {
             Err(format!(
-                "node {id} has another tree at entry {index} than other nodes"
+                "server {id} has another tree at entry {index} than other servers"
             ))
         }
     }
@@ -128,26 +135,22 @@ impl Truth {
             Ok(())
         } else {
             Err(format!(
-                "node {id} has the members {now:?} at entry {index}, others {known:?}"
+                "server {id} has the members {now:?} at entry {index}, others {known:?}"
             ))
         }
     }
 
-    /// The membership at an index, and each one after it.
-    pub(crate) fn memberships_from(&self, index: u64) -> impl Iterator<Item = &Membership> {
-        let at = self.memberships.range(..=index).next_back();
-        let first = at.map_or(index, |(from, _)| *from);
-        self.memberships.range(first..).map(|(_, known)| known)
+    /// The memberships that are known of these entries.
+    pub(crate) fn memberships(
+        &self,
+        entries: std::ops::RangeInclusive<u64>,
+    ) -> impl DoubleEndedIterator<Item = &Membership> {
+        self.memberships.range(entries).map(|(_, known)| known)
     }
 
-    /// As [`Truth::membership`], of an index at which it need not have changed.
-    pub(crate) fn membership_at(&self, id: u64, index: u64, now: &Membership) -> Holds {
-        match self.memberships.range(..=index).next_back() {
-            Some((_, known)) if known != now => Err(format!(
-                "node {id} has a snapshot of entry {index} with the members {now:?}, but they were {known:?}"
-            )),
-            _ => Ok(()),
-        }
+    /// The newest index at which a tree is known.
+    pub(crate) fn applied(&self) -> u64 {
+        self.digests.keys().next_back().copied().unwrap_or(0)
     }
 }
 
@@ -157,32 +160,30 @@ mod tests {
 
     #[test]
     fn each_rule_is_broken_by_what_breaks_it() {
-        let mut truth = Truth::default();
+        let mut oracle = ClusterOracle::default();
         assert_eq!(
-            (truth.leads(3, 1, 1), truth.leads(3, 1, 1)),
+            (oracle.leads(3, 1, 1), oracle.leads(3, 1, 1)),
             (Ok(true), Ok(false))
         );
-        assert!(truth.leads(3, 2, 1).is_err() && truth.leads(4, 2, 1).is_ok());
-        assert!(truth.leads(3, 1, 2).is_err());
-        truth.appended(1, (2, 3), 7, 1).unwrap();
-        truth.appended(2, (2, 3), 7, 1).unwrap();
-        assert!(truth.appended(2, (2, 3), 8, 1).is_err());
-        assert!(truth.appended(2, (2, 3), 7, 2).is_err());
-        assert!(truth.appended(2, (5, 3), 7, 4).is_err());
-        truth.commit_next((3, 7), 4);
-        assert_eq!((truth.owed_to(2, 4), truth.owed_to(2, 5)), (None, Some(3)));
-        assert_eq!((truth.commit(), truth.committed(2)), (2, Some((3, 7))));
-        assert!(truth.agrees(1, 2, (3, 7)).is_ok() && truth.agrees(1, 2, (3, 8)).is_err());
-        truth.digest(1, 2, 5).unwrap();
-        assert!(truth.digest(2, 2, 6).is_err());
-        let members = Membership::sole_voter(1);
-        truth.membership(1, 2, &members).unwrap();
-        assert!(truth.membership(2, 2, &Membership::sole_voter(2)).is_err());
-        assert!(
-            truth
-                .membership_at(2, 9, &Membership::sole_voter(2))
-                .is_err()
+        assert!(oracle.leads(3, 2, 1).is_err() && oracle.leads(4, 2, 1).is_ok());
+        assert!(oracle.leads(3, 1, 2).is_err());
+        oracle.appended(1, (2, 3), 7, 1).unwrap();
+        oracle.appended(2, (2, 3), 7, 1).unwrap();
+        assert!(oracle.appended(2, (2, 3), 8, 1).is_err());
+        assert!(oracle.appended(2, (2, 3), 7, 2).is_err());
+        assert!(oracle.appended(2, (5, 3), 7, 4).is_err());
+        oracle.commit_next((3, 7), 4);
+        assert_eq!(
+            (oracle.owed_to(2, 4), oracle.owed_to(2, 5)),
+            (None, Some(3))
         );
-        assert!(truth.membership_at(2, 9, &members).is_ok());
+        assert_eq!((oracle.commit(), oracle.committed(2)), (2, Some((3, 7))));
+        assert!(oracle.agrees(1, 2, (3, 7)).is_ok() && oracle.agrees(1, 2, (3, 8)).is_err());
+        oracle.digest(1, 2, 5).unwrap();
+        assert!(oracle.digest(2, 2, 6).is_err());
+        let members = Membership::sole_voter(1);
+        oracle.membership(1, 2, &members).unwrap();
+        assert!(oracle.membership(2, 2, &Membership::sole_voter(2)).is_err());
+        assert_eq!(oracle.memberships(1..=9).count(), 1);
     }
 }

@@ -1,21 +1,23 @@
 //! What a log must give back: terms and contents of its entries, its term and vote. Kept twice for
-//! each node: as it is on the disk, and as it will be once all that waits is synced.
+//! each server: as it is on the disk, and as it will be once all that waits is synced.
 
-use baton_consensus::Entry;
+use baton_consensus::Effects;
+use baton_wal::Entry;
 
 /// A checksum of an entry's kind and payload.
-pub(crate) fn content_of(entry: &Entry) -> u32 {
-    let mut bytes = entry.payload.to_vec();
-    bytes.push(entry.kind.as_byte());
+pub(super) fn content_of(kind: u8, payload: &[u8]) -> u32 {
     // FNV-1a: a few lines; nothing here is an adversary.
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    payload
+        .iter()
+        .chain([&kind])
+        .fold(0x811c_9dc5, |hash, byte| {
+            (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+        })
 }
 
 /// One change of a log.
 #[derive(Clone, Debug)]
-pub(crate) enum Written {
+pub(super) enum Written {
     /// An entry, which replaces the one at its index and all after it.
     Entry { index: u64, term: u64, content: u32 },
     /// An entry and all after it go.
@@ -28,17 +30,49 @@ pub(crate) enum Written {
 
 /// A log, as far as it has to be compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogImage {
-    pub(crate) base: u64,
-    pub(crate) base_term: u64,
+pub(super) struct LogImage {
+    pub(super) base: u64,
+    pub(super) base_term: u64,
     /// Term and content of each entry after `base`.
     entries: Vec<(u64, u32)>,
-    pub(crate) term: u64,
-    pub(crate) vote: u64,
+    pub(super) term: u64,
+    pub(super) vote: u64,
 }
 
 impl LogImage {
-    pub(crate) fn write(&mut self, written: &Written) {
+    /// The steps in which a log that is like this one stores what the consensus hands out.
+    pub(super) fn steps(&self, effects: &Effects) -> Vec<Written> {
+        let mut steps = Vec::new();
+        if let Some(state) = effects.hard_state {
+            let (term, vote) = (state.term, state.vote);
+            steps.push(Written::HardState { term, vote });
+        }
+        let mut last = self.last();
+        if let Some(point) = &effects.snapshot {
+            let (index, term) = (point.index, point.term);
+            if last >= index {
+                steps.push(Written::Truncated { from: index });
+            }
+            steps.push(Written::Installed { index, term });
+            last = index;
+        }
+        for entry in &effects.append {
+            let (index, term) = (entry.index, entry.term);
+            if index <= last {
+                steps.push(Written::Truncated { from: index });
+            }
+            last = index;
+            let content = content_of(entry.kind.as_byte(), &entry.payload);
+            steps.push(Written::Entry {
+                index,
+                term,
+                content,
+            });
+        }
+        steps
+    }
+
+    pub(super) fn write(&mut self, written: &Written) {
         match *written {
             Written::Entry {
                 index,
@@ -62,22 +96,22 @@ impl LogImage {
         self.entries.truncate(usize::try_from(keep).unwrap_or(0));
     }
 
-    pub(crate) fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.base + self.entries.len() as u64
     }
 
     /// Term and index of the last entry.
-    pub(crate) fn position(&self) -> (u64, u64) {
+    pub(super) fn position(&self) -> (u64, u64) {
         (self.term_at(self.last()).unwrap_or(0), self.last())
     }
 
     /// Term and content of an entry that is held as one.
-    pub(crate) fn entry(&self, index: u64) -> Option<(u64, u32)> {
+    pub(super) fn entry(&self, index: u64) -> Option<(u64, u32)> {
         let at = index.checked_sub(self.base + 1)?;
         self.entries.get(usize::try_from(at).ok()?).copied()
     }
 
-    pub(crate) fn term_at(&self, index: u64) -> Option<u64> {
+    pub(super) fn term_at(&self, index: u64) -> Option<u64> {
         if index == self.base {
             return Some(self.base_term);
         }
@@ -85,14 +119,14 @@ impl LogImage {
     }
 
     /// Whether an entry is here, as one or as part of a snapshot.
-    pub(crate) fn has(&self, index: u64, term: u64) -> bool {
+    pub(super) fn has(&self, index: u64, term: u64) -> bool {
         index <= self.base || self.term_at(index) == Some(term)
     }
 
     /// Whether a start that found `found` after a snapshot at `base`, an index and its term, has
     /// found this log. By the index alone a log before a snapshot was installed can be mistaken for
     /// the one after it.
-    pub(crate) fn is_found(
+    pub(super) fn is_found(
         &self,
         (base, base_term): (u64, u64),
         found: &[Entry],
@@ -103,9 +137,10 @@ impl LogImage {
             && base >= self.base
             && self.term_at(base) == Some(base_term)
             && last == self.last()
-            && found
-                .iter()
-                .all(|entry| self.entry(entry.index) == Some((entry.term, content_of(entry))))
+            && found.iter().all(|entry| {
+                let content = content_of(entry.kind, &entry.payload);
+                self.entry(entry.index) == Some((entry.term, content))
+            })
     }
 }
 

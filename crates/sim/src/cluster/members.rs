@@ -1,10 +1,10 @@
-//! The effect of a membership change, computed beside the engine: what the nodes come to is held
-//! against it, and seeded bugs use it to go around the engine.
+//! The effect of a membership change, computed beside the engine, which seeded bugs go around; who
+//! can decide.
 
 use baton_consensus::{Change, Membership, MembershipChange};
 
 /// The membership after a change that was accepted.
-pub(crate) fn after(before: &Membership, change: &MembershipChange) -> Membership {
+pub(super) fn after(before: &Membership, change: &MembershipChange) -> Membership {
     let mut now = before.clone();
     if change.changes.is_empty() {
         now.outgoing.clear();
@@ -42,16 +42,6 @@ pub(crate) fn after(before: &Membership, change: &MembershipChange) -> Membershi
     now
 }
 
-/// The membership with these voters at once, as no sound change makes it.
-pub(crate) fn with_voters(before: &Membership, voters: Vec<u64>) -> Membership {
-    let mut now = before.clone();
-    now.learners.retain(|id| !voters.contains(id));
-    now.voters = voters;
-    now.outgoing.clear();
-    tidy(&mut now);
-    now
-}
-
 fn tidy(membership: &mut Membership) {
     membership.voters.sort_unstable();
     membership.learners.sort_unstable();
@@ -63,7 +53,7 @@ fn tidy(membership: &mut Membership) {
 }
 
 /// Whether those for which `has` says yes can decide alone.
-pub(crate) fn is_quorum(membership: &Membership, has: impl Fn(u64) -> bool) -> bool {
+pub(super) fn is_quorum(membership: &Membership, has: impl Fn(u64) -> bool) -> bool {
     let majority = |voters: &[u64]| {
         let count = voters.iter().filter(|id| has(**id)).count();
         voters.is_empty() || 2 * count > voters.len()
