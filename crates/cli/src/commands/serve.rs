@@ -120,7 +120,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let traces = Traces::of_server(&context.output);
     let tracer = traces.as_ref().and_then(Traces::write_tracer);
-    let (builder, mut places, past) = prepare(settings.target())?;
+    let target = settings.target();
+    let has_http = !target.options.http.is_empty() || !target.options.https.is_empty();
+    let past = has_http.then(|| Arc::new(RecipeMetrics::new(target.metrics.clone())));
+    let (builder, mut places) = prepare(target, past.clone())?;
     let builder = builder.with(|all| {
         all.tracer = tracer;
         all.commit = BUILD.commit.map(str::to_owned);
@@ -243,11 +246,13 @@ fn end_with(parent: i32) -> Result<(), Failure> {
     )))
 }
 
-/// Makes the data folder and enters it; a builder with all settings, the unix sockets for people to
-/// see, and what is counted of recipes, where there is HTTP.
-fn prepare(target: &Target) -> Result<(Builder, Vec<String>, Option<Arc<RecipeMetrics>>), Failure> {
+/// Makes the data folder and enters it; a builder with all settings, and the unix sockets for
+/// people to see.
+fn prepare(
+    target: &Target,
+    observer: Option<Arc<RecipeMetrics>>,
+) -> Result<(Builder, Vec<String>), Failure> {
     let mut places = Vec::new();
-    let mut past = None;
     let mut options = target.options.clone();
     for path in &mut options.unix_sockets {
         // The working folder is about to change.
@@ -273,11 +278,7 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>, Option<Arc<RecipeMe
     if let AuditTo::File(path) = &mut options.audit.to {
         *path = absolute(path)?;
     }
-    if !options.http.is_empty() || !options.https.is_empty() {
-        let metrics = Arc::new(RecipeMetrics::new(target.metrics.clone()));
-        options.observer = Some(Arc::clone(&metrics) as Arc<_>);
-        past = Some(metrics);
-    }
+    options.observer = observer.map(|observer| observer as Arc<_>);
     let mut builder = Server::builder();
     if let Some(folder) = target.folder() {
         local::make_folder(folder)?;
@@ -293,7 +294,7 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>, Option<Arc<RecipeMe
         places.insert(0, format!("unix:{}", folder.join(local::SOCKET).display()));
     }
     builder = builder.with(|all| *all = options);
-    Ok((builder, places, past))
+    Ok((builder, places))
 }
 
 /// Whether this is the server that commands of this user use by default, or one that only they can
