@@ -75,7 +75,7 @@ fn the_flag_outweighs_the_variable_and_this_one_the_file() {
 #[test]
 fn a_filter_shows_one_part_of_the_server_only() {
     let home = Home::new();
-    let filter = "off,baton_server::start_line=info";
+    let filter = "off,baton_server::server::start_line=info";
     let served = Served::start(home.baton(&SERVE), &["--log", filter]);
     let ended = served.stop();
     assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
