@@ -1,5 +1,6 @@
 //! One server asked by a four-letter word: whether it answers, and what it says of itself.
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -173,17 +174,16 @@ pub(crate) fn running(running: usize, all: usize) -> String {
 /// Says that too few servers of this list run, and which do not; `None`: there is one server, or
 /// enough of them run.
 pub(crate) async fn missing_majority(list: &str, tls: Option<&ClientTls>) -> Option<String> {
-    let places: Vec<&str> = list.split(',').collect();
-    let addresses = places.iter().map(|place| {
-        let address = place.strip_prefix("tls://").unwrap_or(place);
-        (!address.starts_with("unix:")).then(|| address.to_owned())
-    });
-    let probes = probe_all(&addresses.collect::<Vec<_>>(), tls).await;
+    let mut places = addresses(list);
+    let mut named = HashSet::new();
+    places.retain(|place| named.insert(place.clone()));
+    let asked: Vec<_> = places.iter().cloned().map(Some).collect();
+    let probes = probe_all(&asked, tls).await;
     let silent: Vec<&str> = probes
         .iter()
         .zip(&places)
         .filter(|(probe, _)| matches!(probe, None | Some(Probe::Unreachable(_))))
-        .map(|(_, place)| *place)
+        .map(|(_, place)| place.as_str())
         .collect();
     let (count, all) = (places.len() - silent.len(), places.len());
     let is_majority = all < 2 || count * 2 > all;

@@ -193,6 +193,22 @@ fn servers_that_cannot_be_reached_are_named() {
         125,
         &[&unused, "refused", "check that one is running"],
     );
+    let other = baton_testkit::free_addr().unwrap().to_string();
+    let list = format!("{unused},{other}/app");
+    let silent = format!("nothing listens at {unused}, {other};");
+    refused(
+        &home,
+        &[
+            "get",
+            "/x",
+            "--servers",
+            &list,
+            "--connect-timeout",
+            "300ms",
+        ],
+        125,
+        &["0 of 2 servers run, no majority", &silent],
+    );
     refused(
         &home,
         &["get", "/x", "--servers", "host:port"],

@@ -190,7 +190,7 @@ fn without_a_command_the_first_line_is_the_record_and_a_signal_ends_it() {
     );
     let shown = home.run(&["lock", "show", "/x"]);
     assert!(
-        shown.out.starts_with("holds") && shown.out.contains("(me)"),
+        shown.out.contains("\nholds ") && shown.out.contains("(me)"),
         "{shown:?}"
     );
     holder.signal("TERM");

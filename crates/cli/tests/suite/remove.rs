@@ -281,7 +281,7 @@ async fn a_node_that_may_not_be_read_hides_no_other_and_is_named() {
 
     let locks = served.run(&["lock", "ls", "/app"]);
     assert_eq!(locks.code, 1, "{locks:?}");
-    assert!(locks.out.starts_with("/app/z/lock  token "), "{locks:?}");
+    assert!(locks.out.contains("\n/app/z/lock "), "{locks:?}");
     assert!(locks.complaint().contains("/app/secret: passed over: "));
     let json = served.run(&["lock", "ls", "/app", "--json"]);
     assert!(
@@ -306,7 +306,7 @@ async fn a_node_that_may_not_be_read_hides_no_other_and_is_named() {
     hide(&session, &format!("/app/z/lock/{}", names[1])).await;
     let shown = served.run(&["lock", "show", "/app/z/lock"]);
     assert_eq!(shown.code, 1, "{shown:?}");
-    assert!(shown.out.starts_with("unknown  token "), "{shown:?}");
+    assert!(shown.out.contains("\nunknown "), "{shown:?}");
     assert!(shown.complaint().contains(&names[1]), "{shown:?}");
     drop(waiter);
 }
@@ -324,7 +324,7 @@ async fn a_member_that_may_not_be_read_is_named_and_a_group_that_may_not_is_refu
     hide(&session, "/group/a").await;
     let listed = served.run(&["member", "ls", "/group"]);
     assert_eq!(listed.code, 1, "{listed:?}");
-    assert!(listed.out.starts_with("b\t"), "{listed:?}");
+    assert!(listed.out.contains("\nb "), "{listed:?}");
     assert!(listed.complaint().contains("/group/a: passed over"));
     let mut watch = served.spawn(&["member", "watch", "/group"]);
     assert_eq!(
