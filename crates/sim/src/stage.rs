@@ -31,6 +31,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How much longer a write may take on several servers, whose networks and disks are slower.
 const PACE_OF_SEVERAL: u64 = 40;
 
+/// The session timeout of a client of one server: a session whose opening was not answered ends
+/// before a run is judged.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The session timeout of a client that changes the members.
 const OPERATOR_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -125,7 +128,7 @@ impl Stage {
     pub(crate) fn client_of(&self, server: u64) -> Result<Client, baton_client::ConfigError> {
         let place = usize::try_from(server).unwrap_or(usize::MAX);
         let config = self.config_beside(&format!("s{server}:1"), place)?;
-        Ok(Client::lazy(config))
+        Ok(Client::lazy(config.session_timeout(PROBE_TIMEOUT)))
     }
 
     /// A client that connects to these servers only, in this order at first.

@@ -289,18 +289,20 @@ impl Cluster {
             tokio::time::sleep_until(due).await;
             loop {
                 let changed = self.0.cut_changes.notified();
-                let is_cut = {
+                let (is_open, is_cut) = {
                     let state = self.state();
-                    let way = state.ways.get(&generation);
-                    let Some(way) = way.filter(|way| way.to_open) else {
+                    let Some(way) = state.ways.get(&generation) else {
                         return;
                     };
-                    state.is_cut(way.from, way.to)
+                    let back = !way.to_open && state.is_cut(way.to, way.from);
+                    (way.to_open, back || state.is_cut(way.from, way.to))
                 };
-                if !is_cut {
-                    break;
+                match (is_cut, is_open) {
+                    (true, _) => changed.await,
+                    (false, true) => break,
+                    // Whoever sends to a closed end finds out.
+                    (false, false) => return self.state().close_from(generation, EndCause::Reset),
                 }
-                changed.await;
             }
             self.state().deliver(generation, frame);
         }

@@ -121,9 +121,11 @@ impl ServerLog {
         !self.candidates.is_empty()
     }
 
-    /// Whether an entry is, or was before a folder was lost, durable here.
+    /// Whether an entry is durable here, was so before a folder was lost, or may be so where a write
+    /// was cut off: what follows from a sync leaves before the end of the log is marked.
     pub(super) fn is_durable(&self, index: u64, term: u64) -> bool {
-        let mut images = std::iter::once(&self.image).chain(&self.lost);
+        let images = std::iter::once(&self.image).chain(&self.lost);
+        let mut images = images.chain(&self.candidates);
         images.any(|image| image.has(index, term))
     }
 

@@ -5,7 +5,7 @@ use crate::cluster::mark;
 use crate::network;
 
 /// Every such situation.
-pub const MARKS: [&str; 45] = [
+pub const MARKS: [&str; 44] = [
     mark::TWO_LEADERS,
     mark::LEADER_CHANGED,
     mark::LEADER_CRASHED,
@@ -45,7 +45,6 @@ pub const MARKS: [&str; 45] = [
     mark::OLD_COPY_HARMLESS,
     mark::OLD_COPY_FILLED,
     mark::OLD_COPY_LET_IN,
-    mark::UNDECIDABLE,
     mark::CLOCK_STEPPED,
     mark::OLDER_TERM_REPLACED,
     mark::OLDER_TERM_COMMITTED,
