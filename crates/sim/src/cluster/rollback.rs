@@ -6,7 +6,7 @@ use baton_consensus::{Membership, MessageKind, PeerMessage};
 use baton_wal::testing::Loss;
 
 use super::life::Power;
-use super::server_log::{FolderCopy, Kept, Shown};
+use super::server_log::{FolderCopy, KeptCommit, Shown};
 use super::state::{Cluster, Shared, State};
 use super::{mark, members};
 
@@ -94,7 +94,7 @@ impl Cluster {
     pub(crate) fn check_fork(&self) {
         let lost = {
             let state = self.state();
-            let has_lost = |kept: &&Kept| {
+            let has_lost = |kept: &&KeptCommit| {
                 state.seats.get(&kept.id).is_some_and(|seat| {
                     let at = seat.progress.filter(|_| seat.server.is_some());
                     let at = at.filter(|_| seat.life == kept.life);
@@ -232,7 +232,7 @@ impl State {
             shared.recorder.stop_judging();
             let kept = self.seats.iter().filter_map(|(id, seat)| {
                 let at = seat.progress.filter(|_| seat.server.is_some())?;
-                Some(Kept {
+                Some(KeptCommit {
                     id: *id,
                     life: seat.life,
                     index: at.commit,

@@ -46,7 +46,7 @@ pub(super) struct CastVote {
 }
 
 /// What a server had committed when rolled-back folders elected a leader without that.
-pub(super) struct Kept {
+pub(super) struct KeptCommit {
     pub(super) id: u64,
     pub(super) life: u64,
     pub(super) index: u64,
@@ -121,8 +121,8 @@ impl ServerLog {
         !self.candidates.is_empty()
     }
 
-    /// Whether an entry is durable here, was so before a folder was lost, or may be so where a write
-    /// was cut off: what follows from a sync leaves before the end of the log is marked.
+    /// Whether an entry is durable here, was so before a folder was lost, or may be so where a
+    /// write was cut off: what follows from a sync leaves before the end of the log is marked.
     pub(super) fn is_durable(&self, index: u64, term: u64) -> bool {
         let images = std::iter::once(&self.image).chain(&self.lost);
         let mut images = images.chain(&self.candidates);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::bug::SeededBug;
 use super::lives::Lives;
 use super::oracle::ClusterOracle;
-use super::server_log::{CastVote, Kept, ServerLog};
+use super::server_log::{CastVote, KeptCommit, ServerLog};
 use crate::birth::write_birth;
 use crate::frames::Proof;
 use crate::recorder::Recorder;
@@ -146,7 +146,7 @@ pub(super) struct State {
     /// Votes by term and candidate.
     pub(super) votes: BTreeMap<(u64, u64), Vec<CastVote>>,
     /// What the servers had committed when rolled-back folders elected a leader without it.
-    pub(super) kept: Option<Vec<Kept>>,
+    pub(super) kept: Option<Vec<KeptCommit>>,
     /// Batches that were sent to a leader.
     pub(super) forwarded: BTreeSet<(u64, u64, u64)>,
     /// When each server has sent its two newest batches for the first time.
