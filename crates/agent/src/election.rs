@@ -11,7 +11,7 @@ use crate::body::ZnodeRequest;
 use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::events::respond;
-use crate::held::{Holding, data_of, hold};
+use crate::held::{Holding, data_of};
 use crate::openapi::{Field, Kind};
 use crate::state::Shared;
 use crate::waiting::{waiting, within};
@@ -67,28 +67,14 @@ pub(crate) async fn post(
         let Some(elected) = waiting(campaign, request.wait_ms, &progress, &events).await else {
             return;
         };
+        let not_acquired = || {
+            let (cause, next) = ("somebody else leads", "wait with wait_ms");
+            ApiError::new(Code::NotAcquired, path.clone(), cause, next)
+        };
         let elected = elected.map_err(|error| ApiError::of(&path, &error));
         shared.sessions.note(elected.as_ref().err());
-        match elected {
-            Ok(Some(leadership)) => {
-                let holding = Holding::Term(leadership);
-                hold(
-                    shared.held,
-                    caller.owner(),
-                    &shared.boot_id,
-                    &path,
-                    holding,
-                    events,
-                )
-                .await;
-            }
-            Ok(None) => {
-                let next = "wait with wait_ms";
-                let cause = "somebody else leads";
-                events.refuse(ApiError::new(Code::NotAcquired, path, cause, next));
-            }
-            Err(error) => events.refuse(error),
-        }
+        let granted = elected.and_then(|term| term.map(Holding::Term).ok_or_else(not_acquired));
+        shared.hold(&caller, &path, granted, events).await;
     })
     .await)
 }

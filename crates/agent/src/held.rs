@@ -3,7 +3,6 @@
 //! guard of another owner.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -255,7 +254,7 @@ impl HeldTable {
 /// Holds `holding` for its owner until it is released or lost or the caller goes, with an event for
 /// each step.
 pub(crate) async fn hold(
-    table: Arc<HeldTable>,
+    table: &HeldTable,
     owner: Owner,
     boot_id: &str,
     path: &str,
@@ -279,7 +278,7 @@ pub(crate) async fn hold(
         return events.refuse(error);
     }
     let _entry = EntryGuard {
-        table: &table,
+        table,
         owner,
         id: &id,
     };

@@ -14,7 +14,7 @@ use crate::body::ZnodeRequest;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::respond;
-use crate::held::{Holding, hold};
+use crate::held::Holding;
 use crate::openapi::{Field, Kind};
 use crate::state::Shared;
 use crate::waiting::{waiting, within};
@@ -79,21 +79,8 @@ pub(crate) async fn post(
             return;
         };
         shared.sessions.note(granted.as_ref().err());
-        match granted {
-            Ok(guard) => {
-                let holding = Holding::Lock(guard);
-                hold(
-                    shared.held,
-                    caller.owner(),
-                    &shared.boot_id,
-                    &path,
-                    holding,
-                    events,
-                )
-                .await;
-            }
-            Err(error) => events.refuse(error),
-        }
+        let granted = granted.map(Holding::Lock);
+        shared.hold(&caller, &path, granted, events).await;
     })
     .await)
 }

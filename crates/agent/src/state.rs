@@ -6,8 +6,11 @@ use std::time::Duration;
 use baton::Config;
 
 use crate::boot_clock;
+use crate::caller::Caller;
 use crate::claims::ClaimTable;
-use crate::held::HeldTable;
+use crate::error::ApiError;
+use crate::events::Events;
+use crate::held::{self, HeldTable, Holding};
 use crate::hold_table::HoldTable;
 use crate::sessions::Sessions;
 
@@ -29,6 +32,23 @@ impl Shared {
             held: Arc::default(),
             claims: Arc::default(),
             holds: Arc::default(),
+        }
+    }
+
+    /// Holds what a caller was granted until its end, or refuses it.
+    pub(crate) async fn hold(
+        &self,
+        caller: &Caller,
+        path: &str,
+        granted: Result<Holding, ApiError>,
+        events: Events,
+    ) {
+        match granted {
+            Ok(holding) => {
+                let owner = caller.owner();
+                held::hold(&self.held, owner, &self.boot_id, path, holding, events).await;
+            }
+            Err(error) => events.refuse(error),
         }
     }
 }

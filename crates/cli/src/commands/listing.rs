@@ -10,6 +10,7 @@ use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::output::table::known;
 use crate::znode::on_connection;
 
 /// Reads the whole tree once, within the bounds of a survey.
@@ -158,9 +159,7 @@ pub(crate) async fn queues(context: &Context) -> Result<u8, Failure> {
                 usize::try_from(queue.depth).unwrap_or(usize::MAX),
                 queue.capacity,
             ),
-            queue
-                .oldest_since_ms
-                .map_or("-".to_owned(), duration::show_since),
+            known(queue.oldest_since_ms.map(duration::show_since)),
             queue.claims.len().to_string(),
             queue.dead.to_string(),
             queue.consumers.to_string(),
@@ -214,8 +213,4 @@ pub(crate) fn first(holders: &[LockNode]) -> String {
         [one] => one.to_string(),
         [one, others @ ..] => format!("{one} +{}", others.len()),
     }
-}
-
-fn known(number: Option<impl std::fmt::Display>) -> String {
-    number.map_or("-".to_owned(), |number| number.to_string())
 }

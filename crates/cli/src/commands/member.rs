@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::bytes::{self, Shown};
+use crate::output::table::known;
 use crate::paths;
 use crate::run::supervise::{Command, OnLost, SessionTicket};
 use crate::run::tenure::{self, Tenure};
@@ -307,19 +308,13 @@ async fn list(group: &Membership, context: &Context) -> Result<u8, Failure> {
     let members = &update.members;
     let rows = members.iter().map(|member| {
         let line = One::of(member);
-        let process = member
-            .record
-            .as_ref()
-            .map_or("-".to_owned(), ToString::to_string);
+        let process = known(member.record.as_ref());
         let data = bytes::beginning(&member.data);
         let cells = [line.id.to_owned(), process, line.session.clone(), data];
         (line, None, cells)
     });
-    if !members.is_empty() {
-        context
-            .output
-            .table(["ID", "PROCESS", "SESSION", "DATA"], rows);
-    }
+    let titles = ["ID", "PROCESS", "SESSION", "DATA"];
+    context.output.table(titles, rows);
     for node in &update.unreadable {
         context.output.passed_over(node, UNREADABLE);
     }

@@ -272,7 +272,8 @@ impl Output {
         format!("{}{text}\x1b[0m", tone.sequence())
     }
 
-    /// Writes a table of results, each with its record for JSON and the tone of its line.
+    /// Writes a table of results, each with its record for JSON and the tone of its line. Writes
+    /// nothing where there are none.
     pub(crate) fn table<T: Serialize, const N: usize>(
         &self,
         titles: [&str; N],
@@ -287,7 +288,7 @@ impl Output {
             tones.push(tone);
             cells.push(row.map(|cell| OneLine(&cell).to_string()));
         }
-        if self.json {
+        if self.json || cells.is_empty() {
             return;
         }
         let mut text = String::new();

@@ -32,6 +32,11 @@ pub(super) fn lines<const N: usize>(
     std::iter::once(first).chain(rest).collect()
 }
 
+/// The text of a cell: a dash where there is nothing to show.
+pub(crate) fn known(shown: Option<impl std::fmt::Display>) -> String {
+    shown.map_or("-".to_owned(), |shown| shown.to_string())
+}
+
 /// Takes from the widest columns until all fit, or none can be narrower.
 pub(crate) fn fit(widths: &mut [usize], titles: &[&str], room: usize) {
     loop {

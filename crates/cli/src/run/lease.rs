@@ -23,7 +23,7 @@ pub(crate) enum Mode {
 /// None is needed: the defaults are sound on every ensemble.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// What proves that the session lives [default: ping on Baton's server, else strict].
+    /// Proof that the session lives [default: ping on Baton's server, else strict].
     ///
     /// A ZooKeeper server answers pings while it is cut off from its leader, so they prove less
     /// there than a write.

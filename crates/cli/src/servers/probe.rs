@@ -162,10 +162,15 @@ pub(crate) async fn probe_all(
     probed.await
 }
 
+/// Returns whether the servers that run are enough of all to have a leader.
+pub(crate) const fn is_majority(running: usize, all: usize) -> bool {
+    running * 2 > all
+}
+
 /// Says how many of several servers run, and whether they are a majority.
 pub(crate) fn running(running: usize, all: usize) -> String {
     let verb = if running == 1 { "runs" } else { "run" };
-    match running * 2 > all {
+    match is_majority(running, all) {
         true => format!("{running} of {all} servers {verb}"),
         false => format!("{running} of {all} servers {verb}, no majority"),
     }
@@ -186,8 +191,7 @@ pub(crate) async fn missing_majority(list: &str, tls: Option<&ClientTls>) -> Opt
         .map(|(_, place)| place.as_str())
         .collect();
     let (count, all) = (places.len() - silent.len(), places.len());
-    let is_majority = all < 2 || count * 2 > all;
-    (!is_majority).then(|| {
+    (all > 1 && !is_majority(count, all)).then(|| {
         let silent = silent.join(", ");
         format!(
             "{}: nothing listens at {silent}; start the servers there",

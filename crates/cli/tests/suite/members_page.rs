@@ -43,9 +43,9 @@ fn hosts(text: &str) -> Vec<String> {
 /// The machines of the page.
 struct Machines {
     home: Home,
-    /// What stands for a port of a host.
+    /// The port that stands for one of a host.
     ports: BTreeMap<(String, String), u16>,
-    /// Where each member is.
+    /// The host of each member.
     at: BTreeMap<u8, String>,
     running: BTreeMap<String, Running>,
     /// Verbs of `baton server` that were run.
@@ -173,7 +173,7 @@ impl Machines {
         Ran::from(baton.output().unwrap())
     }
 
-    /// What the page says in words before a command: a server to be added waits with an empty
+    /// Does what the page says in words before a command: a server to be added waits with an empty
     /// folder, and one that is replaced has lost its data.
     fn prepare(&mut self, args: &[String]) {
         let servers = args.iter().filter_map(|arg| {

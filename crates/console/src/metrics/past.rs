@@ -124,11 +124,8 @@ impl PastHolds {
         is_visible: impl Fn(&str, bool) -> bool,
     ) -> Vec<PastHold> {
         let fits = |hold: &&Hold| {
-            let is_held = |at_ms| {
-                let until = hold.end.map_or(i64::MAX, |(until_ms, _)| until_ms);
-                hold.granted_ms <= at_ms && at_ms <= until
-            };
             let until = hold.end.map_or(i64::MAX, |(until_ms, _)| until_ms);
+            let is_held = |at_ms| hold.granted_ms <= at_ms && at_ms <= until;
             query.path.is_none_or(|path| path == &*hold.path)
                 && query.at_ms.is_none_or(is_held)
                 && until >= now_ms.saturating_sub(KEPT_MS)

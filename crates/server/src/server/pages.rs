@@ -22,7 +22,7 @@ use crate::connections::peer::Peer;
 use crate::net::accept::{self, Accepted};
 use crate::net::stream::Stream;
 use crate::operator::http::Site;
-use crate::operator::http::access::{Caller, Wish};
+use crate::operator::http::access::{Caller, RequestKind};
 use crate::server::Server;
 use crate::state::ServerState;
 
@@ -86,7 +86,7 @@ impl Visitors {
     /// # Errors
     /// [`Refusal`]: the visitor may not look at the tree at all.
     pub async fn admit(&self, request: &Parts) -> Result<Visitor, Refusal> {
-        self.admit_to(Wish::Read, request).await
+        self.admit_to(RequestKind::Read, request).await
     }
 
     /// Admits the sender of a request that may change something, as [`Visitors::admit`] does.
@@ -97,10 +97,10 @@ impl Visitors {
     /// # Errors
     /// [`Refusal`]: the sender may not be a client of the server.
     pub async fn admit_client(&self, request: &Parts) -> Result<Visitor, Refusal> {
-        self.admit_to(Wish::Use, request).await
+        self.admit_to(RequestKind::Use, request).await
     }
 
-    async fn admit_to(&self, wish: Wish, request: &Parts) -> Result<Visitor, Refusal> {
+    async fn admit_to(&self, kind: RequestKind, request: &Parts) -> Result<Visitor, Refusal> {
         let Some(site) = self.site.upgrade() else {
             return Err(Refusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
@@ -108,7 +108,7 @@ impl Visitors {
             });
         };
         let caller = Caller::of(&request.headers, &request.extensions);
-        match site.visit(caller, wish).await {
+        match site.visit(caller, kind).await {
             Ok((state, visit)) => Ok(Visitor {
                 state: Arc::downgrade(&state),
                 sockets: self.sockets.clone(),

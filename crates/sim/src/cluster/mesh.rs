@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::bug::SeededBug;
 use super::life::Power;
 use super::mark;
-use super::server_log::Shown;
+use super::server_log::ShownPosition;
 use super::state::{Cluster, Presence, Seat, State, Way};
 
 /// A connection on which nothing arrives for this long ends.
@@ -186,7 +186,10 @@ impl Cluster {
             return Dialled::Refused;
         }
         let lives = (ours.life, theirs.life);
-        let shown = (Shown::by(&ours.local), Shown::by(&theirs.local));
+        let shown = (
+            ShownPosition::by(&ours.local),
+            ShownPosition::by(&theirs.local),
+        );
         let offset_ms = theirs.skew_ms - ours.skew_ms;
         state.generations += 1;
         let generation = state.generations;

@@ -6,7 +6,7 @@ use baton_consensus::{Membership, MessageKind, PeerMessage};
 use baton_wal::testing::Loss;
 
 use super::life::Power;
-use super::server_log::{FolderCopy, KeptCommit, Shown};
+use super::server_log::{FolderCopy, KeptCommit, ShownPosition};
 use super::state::{Cluster, Shared, State};
 use super::{mark, members};
 
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// A handshake has shown a server this, which it finds out by its next turn.
-    pub(super) fn shown_by(&mut self, id: u64, by: Shown) {
+    pub(super) fn shown_by(&mut self, id: u64, by: ShownPosition) {
         if let Some(seat) = self.seats.get_mut(&id) {
             let shown = &mut seat.log.next_shown;
             shown.index = shown.index.max(by.index);

@@ -22,12 +22,12 @@ pub(super) struct FolderCopy {
 
 /// The newest committed entry, and the newest term, that handshakes have shown to a process.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct ShownPosition {
     pub(super) index: u64,
     pub(super) term: u64,
 }
 
-impl Shown {
+impl ShownPosition {
     /// What a server shows that says this of itself, whether or not it does by mistake.
     pub(super) fn by(local: &LocalServer) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Shown {
 /// A vote, for the judgement of what it elects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CastVote {
-    pub(super) shown: Shown,
+    pub(super) shown: ShownPosition,
     /// Whether the voter's folder lacked entries or votes of before.
     pub(super) is_forgetful: bool,
 }
@@ -88,8 +88,8 @@ pub(super) struct ServerLog {
     /// Of the process: up to where committed entries were compared.
     pub(super) compared: u64,
     /// Of the process: what others have shown it, and what it finds out by its next turn.
-    pub(super) shown: Shown,
-    pub(super) next_shown: Shown,
+    pub(super) shown: ShownPosition,
+    pub(super) next_shown: ShownPosition,
     /// As of the newest turn.
     pub(super) view: MemberView,
 }

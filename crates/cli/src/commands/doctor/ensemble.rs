@@ -36,7 +36,7 @@ pub(super) fn judge(servers: &[Server]) -> Vec<Finding> {
     findings
 }
 
-/// How many of the servers run, and who leads: the first line of the report.
+/// The first line of the report: how many of the servers run, and which one leads.
 pub(super) fn headline(servers: &[Server]) -> String {
     let running = probe::running(reached(servers), servers.len());
     match with_mode(servers, "leader").as_slice() {
@@ -88,7 +88,7 @@ fn leader(servers: &[Server]) -> Option<Finding> {
         ([], []) if servers.len() < 2 && others == 0 => None,
         ([], []) => {
             let running = reached(servers);
-            let (severity, finding, cause) = if running * 2 <= servers.len() {
+            let (severity, finding, cause) = if !probe::is_majority(running, servers.len()) {
                 (
                     Severity::Error,
                     probe::running(running, servers.len()),

@@ -426,18 +426,16 @@ fn report(output: &Output, findings: &[Finding], all: bool) -> u8 {
         .filter(|finding| all || output.json() || finding.severity != Severity::Ok)
         .collect();
     shown.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    if !shown.is_empty() {
-        let rows = shown.iter().map(|finding| {
-            let cells = [
-                finding.severity.word(),
-                finding.check,
-                &finding.place,
-                &finding.finding,
-            ];
-            (*finding, tone(finding.severity), cells.map(str::to_owned))
-        });
-        output.table(["", "CHECK", "WHERE", "FINDING"], rows);
-    }
+    let rows = shown.iter().map(|finding| {
+        let cells = [
+            finding.severity.word(),
+            finding.check,
+            &finding.place,
+            &finding.finding,
+        ];
+        (*finding, tone(finding.severity), cells.map(str::to_owned))
+    });
+    output.table(["", "CHECK", "WHERE", "FINDING"], rows);
     let sum = Sum::of(findings);
     if output.json() {
         output.result(&sum, "");

@@ -81,10 +81,8 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
                 (below, folder.is_part_of_lock)
             }));
         }
-        if !rows.is_empty() {
-            let titles = ["PATH", "HOLDER", "HELD", "WAITING", "TOKEN"];
-            context.output.table(titles, rows);
-        }
+        let titles = ["PATH", "HOLDER", "HELD", "WAITING", "TOKEN"];
+        context.output.table(titles, rows);
         Ok(passed_over.exit_code())
     })
     .await

@@ -30,7 +30,7 @@ const SESSION_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(super) struct Page {
     visitors: Visitors,
-    own: Own,
+    own: OwnServer,
     /// Names the server in what is said of a session that cannot be opened.
     config: Config,
     consoles: Consoles<VisitorIdentity>,
@@ -39,7 +39,7 @@ pub(super) struct Page {
 
 /// The server that shows the page.
 #[derive(Debug, Clone)]
-pub(super) struct Own {
+pub(super) struct OwnServer {
     pub(super) id: u64,
     pub(super) address: String,
 }
@@ -48,7 +48,7 @@ impl Page {
     /// The page of this server, whose sessions have these settings.
     pub(super) fn new(
         server: &Server,
-        own: Own,
+        own: OwnServer,
         config: Config,
         past: Option<Arc<RecipeMetrics>>,
     ) -> Self {
@@ -120,7 +120,7 @@ impl Host for Page {
 struct OwnWords {
     client: Client,
     visitor: Visitor,
-    own: Own,
+    own: OwnServer,
     /// The other servers, as they were read last.
     known: Mutex<Vec<EnsembleMember>>,
 }

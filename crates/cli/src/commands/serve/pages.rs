@@ -16,7 +16,7 @@ use baton_server::Server;
 
 use super::inside::Thread;
 use super::locks::Locks;
-use super::page::{Own, Page};
+use super::page::{OwnServer, Page};
 use crate::exit::Failure;
 
 /// The pages of one server, with the sessions of their callers.
@@ -52,7 +52,7 @@ impl Pages {
             ))
         })?;
         let config = thread.runs(config);
-        let page = Page::new(server, Own { id, address }, config.clone(), past);
+        let page = Page::new(server, OwnServer { id, address }, config.clone(), past);
         let locks = Arc::new(Locks::new(server, config));
         let thread = Arc::new(thread);
         let of_pages = Arc::clone(&thread);

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Ensemble;
 use crate::exit::{self, Failure};
 use crate::output::Tone;
+use crate::output::table::known;
 use crate::servers::probe::{self, Probe, Summary};
 
 /// One server.
@@ -76,27 +77,26 @@ impl Shown {
 
     /// The columns of the table.
     fn cells(&self) -> [String; 8] {
-        let or_none = |text: Option<&str>| text.unwrap_or("-").to_owned();
         let silent = if self.answers {
             "not serving"
         } else {
             "no answer"
         };
         [
-            self.id.map_or("-".to_owned(), |id| id.to_string()),
-            or_none(self.role),
+            known(self.id),
+            known(self.role),
             match self.lost_entries {
                 Some(1..) => "rolled back".to_owned(),
                 _ => self.mode.as_deref().unwrap_or(silent).to_owned(),
             },
-            or_none(self.zxid.as_deref()),
-            or_none(self.version.as_deref()),
+            known(self.zxid.as_deref()),
+            known(self.version.as_deref()),
             match (self.format_level, self.newest_format_level) {
                 (Some(level), Some(newest)) => format!("{level} of {newest}"),
                 _ => "-".to_owned(),
             },
-            or_none(self.address.as_deref()),
-            or_none(self.client.as_deref()),
+            known(self.address.as_deref()),
+            known(self.client.as_deref()),
         ]
     }
 }

@@ -9,6 +9,7 @@ use baton_peers::codec::{Forward, Frame};
 use baton_peers::net::Held;
 use baton_proto::OpCode;
 use baton_tree::{Batch, BatchBuilder, Command, Origin};
+use bytes::Bytes;
 
 use super::CoreDriver;
 use crate::connections::conn::CloseReason;
@@ -92,14 +93,7 @@ impl CoreDriver {
                 self.take_reconfigure(payload, None);
                 break;
             }
-            let frame = Frame::Forward(Forward {
-                run: self.links.run,
-                first: number,
-                count: 1,
-                body: payload,
-            });
-            if self.links.wire.send(leader, frame).is_err() {
-                // Tried again with the next turn.
+            if !self.forward(leader, number, payload) {
                 self.outstanding.not_sent(number);
                 return;
             }
@@ -109,20 +103,22 @@ impl CoreDriver {
             let is_own = leader == self.links.id;
             if is_own {
                 self.proposals.push(leader, payload, None);
-            } else {
-                let frame = Frame::Forward(Forward {
-                    run: self.links.run,
-                    first: number,
-                    count: 1,
-                    body: payload,
-                });
-                if self.links.wire.send(leader, frame).is_err() {
-                    // Tried again with the next turn.
-                    return;
-                }
+            } else if !self.forward(leader, number, payload) {
+                return;
             }
             self.outstanding.mark_sent(now.filter(|_| !is_own));
         }
+    }
+
+    /// Sends a batch to the leader; whether it has left. It is tried again with the next turn.
+    fn forward(&self, leader: u64, number: u64, body: Bytes) -> bool {
+        let frame = Frame::Forward(Forward {
+            run: self.links.run,
+            first: number,
+            count: 1,
+            body,
+        });
+        self.links.wire.send(leader, frame).is_ok()
     }
 
     /// By mistake: has the leader end the sessions that this server had decided to end when it led.
@@ -148,14 +144,8 @@ impl CoreDriver {
         if leader == self.links.id {
             self.proposals.push_own(body);
         } else {
-            let frame = Frame::Forward(Forward {
-                run,
-                first: number,
-                count: 1,
-                body,
-            });
             // Lost where there is no connection.
-            let _ = self.links.wire.send(leader, frame);
+            let _ = self.forward(leader, number, body);
         }
     }
 

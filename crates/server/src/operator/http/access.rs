@@ -30,9 +30,9 @@ pub(crate) enum Readers {
     Known,
 }
 
-/// Request of a caller: to read or to change.
+/// The kind of a request: what the caller wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RequestKind {
     Read,
     /// To be a client of the server: the ACLs say what it may change.
     Use,
@@ -147,10 +147,10 @@ impl Caller {
         self: &Arc<Self>,
         state: &Arc<ServerState>,
         tokens: Option<&Arc<Tokens>>,
-        wish: Wish,
+        kind: RequestKind,
         what: &str,
     ) -> Result<(), Refused> {
-        let is_free = wish == Wish::Read && self.may_read_freely();
+        let is_free = kind == RequestKind::Read && self.may_read_freely();
         if is_free && self.is_by_own_name {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Caller {
             state.notice(Notice::BadCredentials, Some(&peer), line);
             return Err(refused);
         }
-        self.prove(state, tokens, wish, what).await
+        self.prove(state, tokens, kind, what).await
     }
 
     /// Whether the caller may read without showing anything, under a name of this machine.
@@ -174,7 +174,7 @@ impl Caller {
         self: &Arc<Self>,
         state: &Arc<ServerState>,
         tokens: Option<&Arc<Tokens>>,
-        wish: Wish,
+        kind: RequestKind,
         what: &str,
     ) -> Result<(), Refused> {
         let claim = self.claim(state);
@@ -185,7 +185,7 @@ impl Caller {
         let shared = Arc::clone(state);
         // It may read the file of tokens.
         let judged =
-            tokio::task::spawn_blocking(move || caller.judge(&shared, tokens.as_deref(), wish));
+            tokio::task::spawn_blocking(move || caller.judge(&shared, tokens.as_deref(), kind));
         let judged = judged.await.unwrap_or_else(|_| {
             let text = "the server failed at it; report this".to_owned();
             Err((StatusCode::INTERNAL_SERVER_ERROR, text))
@@ -230,8 +230,8 @@ impl Caller {
     ///
     /// Such a page opens nothing that the ports of clients do not: who shows nothing is let in
     /// where a client that shows nothing is, and who shows something where it could read over
-    /// HTTP, too. To [`Wish::Use`] the server, a certificate that the ACL of `/` does not name is
-    /// not enough, nor is one that a browser has added for a page.
+    /// HTTP, too. To [`RequestKind::Use`] the server, a certificate that the ACL of `/` does not
+    /// name is not enough, nor is one that a browser has added for a page.
     ///
     /// # Errors
     /// Why it may not look. Wrong credentials are counted, logged and recorded, and delay later
@@ -240,14 +240,14 @@ impl Caller {
         self: &Arc<Self>,
         state: &Arc<ServerState>,
         tokens: Option<&Arc<Tokens>>,
-        wish: Wish,
+        kind: RequestKind,
     ) -> Result<Visit, Refused> {
         let options = &state.options;
         let is_local = self.peer.ip().is_loopback();
         let is_free = self.may_read_freely() && options.serves_strangers(is_local);
         let is_open = is_free && self.is_by_own_name;
         let presented = Presented::of(self.authorization.as_deref());
-        if wish == Wish::Use && presented == Presented::Nothing && self.is_by_page {
+        if kind == RequestKind::Use && presented == Presented::Nothing && self.is_by_page {
             return Err((StatusCode::FORBIDDEN, BY_PAGE.to_owned()));
         }
         if presented == Presented::Nothing && self.subject.is_none() && is_free && !is_open {
@@ -265,11 +265,11 @@ impl Caller {
         };
         let is_proven = could_be_guess || !is_open;
         if is_proven {
-            let what = match wish {
-                Wish::Read => "the console",
-                Wish::Use | Wish::Change => "the locks of /v1",
+            let what = match kind {
+                RequestKind::Read => "the console",
+                RequestKind::Use | RequestKind::Change => "the locks of /v1",
             };
-            let proved = self.prove(state, tokens, wish, what).await;
+            let proved = self.prove(state, tokens, kind, what).await;
             if let Err((_, why)) = &proved {
                 let who = || Who::at(&Peer::Tcp(self.peer), None);
                 state.record(Operation::Login, Ending::Failure, who, |fields| {
@@ -340,20 +340,20 @@ impl Caller {
         &self,
         state: &ServerState,
         tokens: Option<&Tokens>,
-        wish: Wish,
+        kind: RequestKind,
     ) -> Result<(), Refused> {
         let presented = Presented::of(self.authorization.as_deref());
         let identity = match presented {
             Presented::Nothing => {
                 // A browser shows its certificate unasked, so a change asks for the header, too.
-                return match (wish, &self.subject) {
-                    (Wish::Read, Some(_)) => Ok(()),
-                    _ => Err((StatusCode::UNAUTHORIZED, needs(wish).to_owned())),
+                return match (kind, &self.subject) {
+                    (RequestKind::Read, Some(_)) => Ok(()),
+                    _ => Err((StatusCode::UNAUTHORIZED, needs(kind).to_owned())),
                 };
             }
             Presented::Token(token) => {
                 let is_known = tokens.is_some_and(|tokens| tokens.admits(token));
-                return if is_known { Ok(()) } else { not_enough(wish) };
+                return if is_known { Ok(()) } else { not_enough(kind) };
             }
             Presented::Certificate | Presented::Digest(_) | Presented::Unknown => {
                 self.added_to(&Identity::anonymous(), state)
@@ -361,21 +361,21 @@ impl Caller {
         };
         let suffices = identity.is_some_and(|identity| {
             let shows_certificate = presented == Presented::Certificate;
-            wish == Wish::Read && shows_certificate || is_named(state, &identity, wish)
+            kind == RequestKind::Read && shows_certificate || is_named(state, &identity, kind)
         });
-        if suffices { Ok(()) } else { not_enough(wish) }
+        if suffices { Ok(()) } else { not_enough(kind) }
     }
 }
 
 /// Whether the identity is more than a claim: the superuser's, or one that the ACL of `/` names
-/// with every permission that the wish needs. What everybody may do there is no matter.
-fn is_named(state: &ServerState, identity: &Identity, wish: Wish) -> bool {
+/// with every permission that the request needs. What everybody may do there is no matter.
+fn is_named(state: &ServerState, identity: &Identity, kind: RequestKind) -> bool {
     if identity.is_super() {
         return true;
     }
-    let wanted = match wish {
-        Wish::Read | Wish::Use => Perms::READ,
-        Wish::Change => Perms::ALL,
+    let wanted = match kind {
+        RequestKind::Read | RequestKind::Use => Perms::READ,
+        RequestKind::Change => Perms::ALL,
     };
     let tree = state.tree.read();
     tree.peek("/").is_some_and(|(_, acl)| {
@@ -402,29 +402,29 @@ const BY_PAGE: &str = "the header Origin says that a browser sends this for a pa
 const WHO_ARE_YOU: &str = "show who you are: USER:PASSWORD of the superuser or of a user whom the ACL of / names with READ, \
      a token of http_token_file, or a client certificate (https)";
 
-fn needs(wish: Wish) -> &'static str {
-    match wish {
-        Wish::Read => {
+fn needs(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Read => {
             "callers from other machines have to show who they are: send 'Authorization: Bearer TOKEN' with a token of \
              http_token_file, 'Authorization: digest USER:PASSWORD', or a client certificate (https)"
         }
-        Wish::Use => {
+        RequestKind::Use => {
             "send 'Authorization: digest USER:PASSWORD' of the superuser or of a user whom the ACL of / names with READ, \
              'Authorization: Bearer TOKEN' with a token of http_token_file, or 'Authorization: x509' with a client certificate \
              (https) that this ACL names"
         }
-        Wish::Change => {
+        RequestKind::Change => {
             "this command changes something; send 'Authorization: digest USER:PASSWORD', 'Authorization: Bearer TOKEN' \
              with a token of http_token_file, or 'Authorization: x509' with a client certificate (https)"
         }
     }
 }
 
-fn not_enough(wish: Wish) -> Result<(), Refused> {
-    let needed = match wish {
-        Wish::Read => "READ, or any valid certificate",
-        Wish::Use => "READ",
-        Wish::Change => "all permissions",
+fn not_enough(kind: RequestKind) -> Result<(), Refused> {
+    let needed = match kind {
+        RequestKind::Read => "READ, or any valid certificate",
+        RequestKind::Use => "READ",
+        RequestKind::Change => "all permissions",
     };
     let text = format!(
         "these credentials are not enough: take a token of http_token_file, the superuser's, or those of a user whom the ACL \
@@ -489,7 +489,7 @@ mod tests {
     /// The status with which a caller is refused, or 200.
     async fn status(
         state: &Arc<ServerState>,
-        wish: Wish,
+        kind: RequestKind,
         from: &str,
         subject: Option<&str>,
         authorization: Option<&str>,
@@ -508,7 +508,7 @@ mod tests {
             authorization: authorization.map(|text| text.as_bytes().to_vec()),
             is_by_page: false,
         });
-        let checked = caller.check(state, Some(&tokens), wish, "it").await;
+        let checked = caller.check(state, Some(&tokens), kind, "it").await;
         checked.map_or_else(|(status, _)| status.as_u16(), |()| 200)
     }
 
@@ -537,7 +537,7 @@ mod tests {
                 authorization: authorization.map(|text: &str| text.as_bytes().to_vec()),
                 is_by_page,
             });
-            let visit = caller.visit(&state, None, Wish::Use).await;
+            let visit = caller.visit(&state, None, RequestKind::Use).await;
             let status = visit.map_or_else(|(status, _)| status.as_u16(), |_| 200);
             assert_eq!(
                 status, wanted,
@@ -566,17 +566,17 @@ mod tests {
             (Some("CN=bob"), Some("x509"), 200, 403),
             (Some("CN=bob"), Some("digest super:guess"), 403, 403),
         ] {
-            for (wish, from, wanted) in [
-                (Wish::Read, ELSEWHERE, read),
-                (Wish::Change, ELSEWHERE, change),
-                (Wish::Change, HERE, change),
-                (Wish::Read, HERE, 200),
-                (Wish::Read, "[::1]:9", 200),
+            for (kind, from, wanted) in [
+                (RequestKind::Read, ELSEWHERE, read),
+                (RequestKind::Change, ELSEWHERE, change),
+                (RequestKind::Change, HERE, change),
+                (RequestKind::Read, HERE, 200),
+                (RequestKind::Read, "[::1]:9", 200),
             ] {
-                let status = status(&state, wish, from, subject, authorization).await;
+                let status = status(&state, kind, from, subject, authorization).await;
                 assert_eq!(
                     status, wanted,
-                    "{wish:?} {from} {subject:?} {authorization:?}"
+                    "{kind:?} {from} {subject:?} {authorization:?}"
                 );
             }
         }
@@ -591,9 +591,9 @@ mod tests {
             let shared = Arc::clone(state);
             all.spawn(async move {
                 let guess = format!("digest super:guess-{n}");
-                status(&shared, Wish::Read, ELSEWHERE, None, Some(&guess)).await
+                status(&shared, RequestKind::Read, ELSEWHERE, None, Some(&guess)).await
             });
-            let right = status(state, Wish::Read, ELSEWHERE, None, Some(other)).await;
+            let right = status(state, RequestKind::Read, ELSEWHERE, None, Some(other)).await;
             assert_eq!(right, 200);
         }
         assert_eq!(all.join_all().await, vec![403; guesses]);
@@ -609,7 +609,10 @@ mod tests {
         let begun = tokio::time::Instant::now();
         let root = Some("digest super:secret");
         for _ in 0..9 {
-            assert_eq!(status(&state, Wish::Read, ELSEWHERE, None, root).await, 200);
+            assert_eq!(
+                status(&state, RequestKind::Read, ELSEWHERE, None, root).await,
+                200
+            );
         }
         assert!(begun.elapsed() <= Duration::from_secs(2));
     }
@@ -624,9 +627,9 @@ mod tests {
                 99 => "Bearer 0123456789abcdef",
                 _ => "Bearer fedcba9876543210",
             };
-            all.spawn(
-                async move { status(&state, Wish::Read, ELSEWHERE, None, Some(token)).await },
-            );
+            all.spawn(async move {
+                status(&state, RequestKind::Read, ELSEWHERE, None, Some(token)).await
+            });
         }
         let mut answers = all.join_all().await;
         answers.sort_unstable();
@@ -660,11 +663,11 @@ mod tests {
                 ("evil.example:80", Some("digest super:secret"), 200),
             ] {
                 let caller = caller(host, from, readers, shown);
-                let read = caller.check(&state, None, Wish::Read, "it").await;
+                let read = caller.check(&state, None, RequestKind::Read, "it").await;
                 let read = read.map_or_else(|(status, _)| status.as_u16(), |()| 200);
                 assert_eq!(read, wanted, "{from} {host} {shown:?}");
                 if from == HERE {
-                    let seen = caller.visit(&state, None, Wish::Read).await;
+                    let seen = caller.visit(&state, None, RequestKind::Read).await;
                     let seen = seen.map_or_else(|(status, _)| status.as_u16(), |_| 200);
                     assert_eq!(seen, wanted, "a page: {host} {shown:?}");
                 }

@@ -13,7 +13,7 @@ use baton_tree::FormatLevel;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::access::{Caller, Wish};
+use super::access::{Caller, RequestKind};
 use super::json as answered;
 use super::streams::{self, Stream};
 use crate::audit::line::{Ending, Operation};
@@ -304,14 +304,14 @@ pub(super) async fn run(
     let known = COMMANDS
         .iter()
         .find(|command| command.names.contains(&asked.name.as_str()));
-    let wish = match known.map(|command| command.access) {
-        None | Some(Access::Anyone) => Wish::Read,
-        Some(Access::Trusted | Access::TrustedPost) => Wish::Change,
+    let kind = match known.map(|command| command.access) {
+        None | Some(Access::Anyone) => RequestKind::Read,
+        Some(Access::Trusted | Access::TrustedPost) => RequestKind::Change,
     };
     let what = known.and_then(|command| command.names.first());
     let what = what.copied().unwrap_or("a command");
-    if let Err((status, why)) = caller.check(state, tokens, wish, what).await {
-        if wish == Wish::Change {
+    if let Err((status, why)) = caller.check(state, tokens, kind, what).await {
+        if kind == RequestKind::Change {
             record(state, what, caller, Ending::Failure);
         }
         return answered(status, text_of(&failure(&asked.name, &why)));

@@ -24,7 +24,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
-use self::access::{Caller, Readers, Refused, Visit, Wish};
+use self::access::{Caller, Readers, Refused, RequestKind, Visit};
 use self::commands::Asked;
 use crate::auth::tokens::Tokens;
 use crate::core::start::starting::Starting;
@@ -72,12 +72,12 @@ impl Site {
     pub(crate) async fn visit(
         &self,
         caller: Option<Caller>,
-        wish: Wish,
+        kind: RequestKind,
     ) -> Result<(Arc<ServerState>, Visit), Refused> {
         let starts = |stage| (StatusCode::SERVICE_UNAVAILABLE, stage);
         let state = self.state().map_err(starts)?;
         let caller = Arc::new(caller.ok_or_else(unknown_caller)?);
-        let visit = caller.visit(&state, self.tokens.as_ref(), wish).await?;
+        let visit = caller.visit(&state, self.tokens.as_ref(), kind).await?;
         Ok((state, visit))
     }
 
@@ -95,7 +95,7 @@ impl Site {
         };
         let caller = Arc::new(caller.ok_or_else(unknown_caller)?);
         let tokens = self.tokens.as_ref();
-        caller.check(&state, tokens, Wish::Read, what).await
+        caller.check(&state, tokens, RequestKind::Read, what).await
     }
 }
 

@@ -11,6 +11,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::bytes;
 use crate::output::confirm::{self, Answer};
+use crate::output::table::known;
 use crate::paths;
 
 /// Dead letters that one call shows or replays.
@@ -146,15 +147,13 @@ async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
         oldest_ms: depth.oldest.map(|age| age.as_millis()),
         capacity: depth.capacity,
     };
-    let oldest = depth.oldest.map_or("-".to_owned(), duration::show);
     let text = format!(
-        "items {}  delayed {}  dead {}  oldest {oldest}  capacity {}",
+        "items {}  delayed {}  dead {}  oldest {}  capacity {}",
         depth.items,
         depth.delayed,
         depth.dead,
-        depth
-            .capacity
-            .map_or("-".to_owned(), |items| items.to_string())
+        known(depth.oldest.map(duration::show)),
+        known(depth.capacity)
     );
     context.output.result(&shown, text);
     Ok(exit::OK)
@@ -259,14 +258,12 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
             claim.id.clone(),
             claim.attempt.to_string(),
             claim.token.to_string(),
-            record.map_or("-".to_owned(), ToString::to_string),
+            known(record),
         ];
         (shown, None, cells)
     });
-    if rows.len() > 0 {
-        let titles = ["ITEM", "ATTEMPT", "TOKEN", "PROCESS"];
-        context.output.table(titles, rows);
-    }
+    let titles = ["ITEM", "ATTEMPT", "TOKEN", "PROCESS"];
+    context.output.table(titles, rows);
     for node in &seen.unreadable {
         context
             .output
@@ -313,9 +310,7 @@ async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
         ];
         (shown, None, cells)
     });
-    if rows.len() > 0 {
-        let titles = ["NAME", "ATTEMPTS", "ERROR", "PAYLOAD"];
-        context.output.table(titles, rows);
-    }
+    let titles = ["NAME", "ATTEMPTS", "ERROR", "PAYLOAD"];
+    context.output.table(titles, rows);
     Ok(exit::OK)
 }
