@@ -128,6 +128,16 @@ fn packages() -> BTreeMap<String, Package> {
         .collect()
 }
 
+/// The command in a title that has `…` for a test's name, up to that.
+fn command_of(title: &str) -> Option<&str> {
+    Some(title.split_once("`cargo test ")?.1.split_once('…')?.0)
+}
+
+/// The name that a table's row begins with.
+fn test_of(row: &str) -> Option<&str> {
+    row.strip_prefix("| `")?.split('`').next()
+}
+
 #[test]
 fn test_commands_of_pages_and_comments_select_tests() {
     let packages = packages();
@@ -145,7 +155,18 @@ fn test_commands_of_pages_and_comments_select_tests() {
         let Ok(text) = fs::read_to_string(&path) else {
             continue;
         };
+        let mut heading = None;
         for (number, line) in text.lines().enumerate() {
+            if line.starts_with("## ") {
+                heading = command_of(line);
+            }
+            if let Some(command) = heading.zip(test_of(line)).map(|(a, b)| a.to_owned() + b) {
+                commands += 1;
+                if let Some(what) = wrong(&command, &packages) {
+                    let name = path.strip_prefix(root()).unwrap().display();
+                    problems.push(format!("{name}:{}: {what}", number + 1));
+                }
+            }
             for (at, start) in line.match_indices("cargo test ") {
                 commands += 1;
                 if let Some(what) = wrong(&line[at + start.len()..], &packages) {
@@ -167,6 +188,16 @@ fn a_command_that_selects_nothing_is_found() {
     assert_eq!(wrong("-p xtask --test tidy a_command_that"), None);
     assert_eq!(wrong("-p xtask --test tidy commands::` and so on"), None);
     assert_eq!(wrong("<the test's name>"), None);
+    let title = command_of("## `cargo test -p xtask --test tidy …`").unwrap();
+    for (row, is_right) in [
+        ("| `a_command_that` | is there |", true),
+        ("| `a_test_that_nobody_has_written` | is not |", false),
+    ] {
+        let command = title.to_owned() + test_of(row).unwrap();
+        assert_eq!(wrong(&command).is_none(), is_right, "{command}");
+    }
+    assert_eq!(command_of("## Other commands"), None);
+    assert_eq!(test_of("| test | what |"), None);
     for command in [
         "-p baton",
         "-p xtask --test neat",
