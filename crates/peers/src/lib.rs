@@ -16,8 +16,8 @@
 //!    an outbound connection, mean that the peer has lost messages:
 //!    `Consensus::report_unreachable`, or `report_snapshot` where it was a snapshot.
 //!    [`net::PeerEvent::Gone`] of the leader means `Consensus::forget_leader`.
-//! 4. A frame's [`net::Held`] is dropped when the frame has been handled, not before: it bounds
-//!    what the server holds.
+//! 4. A frame's [`net::FramePermit`] is dropped when the frame has been handled, not before: it
+//!    bounds what the server holds.
 //! 5. With each membership that is applied, and each sync, [`net::Peers::update_local`]: the
 //!    handshake decides by it who is a member, and whose data folder is an older copy.
 //!

@@ -1,4 +1,4 @@
-//! Why a server does not start or had to stop: one line each, which names the thing and the remedy.
+//! Errors of a server's start and run: one line each, which names the thing and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use baton_tls::TlsError;
 use baton_tree::{BatchError, RestoreError};
 use baton_wal::{FolderError, WalError};
 
-/// Why a server could not be started. Nothing is left running or locked.
+/// Reasons for which a server cannot be started. Nothing is left running or locked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -143,7 +143,7 @@ fn listen_remedy(source: &io::Error) -> &'static str {
     }
 }
 
-/// Why a running server had to stop. What it acknowledged is on its disk.
+/// Reasons for which a running server had to stop. What it acknowledged is on its disk.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {

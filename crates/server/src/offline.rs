@@ -26,7 +26,7 @@ const MEMBER_FILE: &str = "MEMBER";
 /// The first entry: the one with which the only voter begins its first term.
 const FIRST: u64 = 1;
 
-/// Why a data folder was not made or read.
+/// Reasons for which a data folder was not made or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfflineError {

@@ -1,6 +1,6 @@
-//! What becomes of a state from the past before a server serves it (`docs/internals/backup.md`):
-//! its sessions end, and zxids go on beyond every one that can have been given since. The caller
-//! says what the time is.
+//! Turns a restored state into one that a server can serve (`docs/internals/backup.md`): its
+//! sessions end, and zxids go on beyond every one that can have been given since. The caller passes
+//! the time.
 
 use baton_tree::{
     BatchBuilder, CloseReason, Command, Identity, Restore, RestoreError, Tree, Znode,
@@ -19,12 +19,12 @@ const LEAP: i64 = 1 << 32;
 /// The highest zxid beyond which a restored server may go on: half of all are left for what
 /// follows.
 const HIGHEST: i64 = i64::MAX / 2;
-/// By how much this machine's clock may be behind the time in a backup.
+/// Tolerance for a clock of this machine that is behind the time in a backup.
 const CLOCK_TOLERANCE_MS: i64 = 5 * 60 * 1000;
 
 /// Outcome of making a state from the past one that can be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Anew {
+pub struct RestoredState {
     /// The zxid of the newest change in the backup.
     pub backup_zxid: i64,
     /// The zxid beyond which the restored server goes on.
@@ -44,7 +44,7 @@ pub enum UnreadableBackup {
     /// The file is damaged, foreign, of another version, or cannot be read.
     #[error(transparent)]
     File(#[from] WalError),
-    /// What its chunks contain is not a state that this version can read.
+    /// The content of the chunks is not a state that this version can read.
     #[error("{0}; use another backup")]
     Content(RestoreError),
 }
@@ -86,7 +86,7 @@ pub enum RestoringError {
          --clock-is-right gives these changes the present time"
     )]
     ClockBehind {
-        /// By how much.
+        /// Difference of the clocks.
         seconds: i64,
     },
     /// Zxids would run out.
@@ -127,7 +127,7 @@ pub fn begin_anew(
     now_ms: i64,
     above: i64,
     trust: ClockTrust,
-) -> Result<Anew, RestoringError> {
+) -> Result<RestoredState, RestoringError> {
     let backup_zxid = tree.zxid();
     let newest = newest_change(tree);
     // Before sessions end, each of which takes a zxid: none is left behind the highest.
@@ -182,7 +182,7 @@ pub fn begin_anew(
         return Err(RestoringError::ZxidTooHigh { beyond });
     }
     tree.begin_anew(beyond);
-    Ok(Anew {
+    Ok(RestoredState {
         backup_zxid,
         zxid: tree.zxid(),
         sessions: open.len(),

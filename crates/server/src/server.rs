@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::{Audit, Who};
+use crate::audit::record::{Audit, Principal};
 use crate::auth::attempts::Attempts;
 use crate::auth::tokens::Tokens;
 use crate::connections::conn::{CloseReason, Conn};
@@ -57,15 +57,15 @@ mod folder_watch;
 pub mod pages;
 mod start_line;
 
-/// How long a graceful stop waits for clients to fetch their last replies.
+/// Time for which a graceful stop waits for clients to fetch their last replies.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a restored folder may wait for its first start: zxids begin beyond all that were given
-/// until it was made (R42).
+/// Longest time between a restore and the folder's first start: zxids begin beyond all that were
+/// given until it was made (R42).
 const RESTORED_AT_MOST_MS: i64 = 3_600_000;
 
-/// How the core ended.
-type Ended = Option<Result<(), ServerError>>;
+/// Result of the core; `None` while it runs.
+type CoreResult = Option<Result<(), ServerError>>;
 
 /// A server that listens. Dropping it stops it at once, as a crash would: what was acknowledged is
 /// on disk, what was not may be lost. [`Server::shutdown`] stops it gracefully.
@@ -79,7 +79,7 @@ pub struct Server {
     unix_sockets: Vec<PathBuf>,
     accepting: Mutex<JoinSet<()>>,
     core: Mutex<Option<JoinHandle<()>>>,
-    ended: watch::Receiver<Ended>,
+    ended: watch::Receiver<CoreResult>,
 }
 
 impl fmt::Debug for Server {
@@ -114,8 +114,8 @@ impl Server {
         Server::start_with(options, storage).await
     }
 
-    /// As [`Server::start`], with this storage in place of what the options name: for tests that
-    /// break it.
+    /// Starts a server like [`Server::start`], with this storage in place of the one that the
+    /// options name: for tests that break it.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -130,7 +130,7 @@ impl Server {
         if let (Err(error), Some(audit)) = (&started, &audit) {
             let now_ms = ServerTime::new().wall_ms();
             let (start, failure) = (Operation::ServerStart, Ending::Failure);
-            audit.add(now_ms, &Who::server(), start, failure, |fields| {
+            audit.add(now_ms, &Principal::server(), start, failure, |fields| {
                 fields.sentence("reason", &error.to_string());
             });
             end_record(audit).await;
@@ -265,7 +265,9 @@ impl Server {
             listeners.push((listener, None));
         }
         let (start, success) = (Operation::ServerStart, Ending::Success);
-        server.state.record(start, success, Who::server, |_| {});
+        server
+            .state
+            .record(start, success, Principal::server, |_| {});
         for (listener, tls) in listeners {
             let accepted = accept::accept(Arc::clone(&server.state), listener, tls);
             server.accepting.get_mut().spawn(accepted);
@@ -363,7 +365,7 @@ impl Server {
         self.state.open_connections()
     }
 
-    /// How long the server has had neither a session nor a connection; zero while it has one.
+    /// Time for which the server has had neither a session nor a connection; zero while it has one.
     #[must_use]
     pub fn idle(&self) -> Duration {
         self.state.idle()
@@ -419,7 +421,7 @@ impl Server {
     /// [`ServerError`] if the server had failed, or fails while it finishes.
     pub async fn shutdown(self) -> Result<(), ServerError> {
         let (stop, invoked) = (Operation::ServerStop, Ending::Invoked);
-        self.state.record(stop, invoked, Who::server, |_| {});
+        self.state.record(stop, invoked, Principal::server, |_| {});
         // Waited for, so that the addresses are free when this returns.
         let mut accepting = std::mem::take(&mut *self.accepting.lock());
         accepting.shutdown().await;
@@ -547,7 +549,7 @@ impl Drop for StopWhenCancelled {
 fn core_thread(
     begun: Result<(Arc<ServerState>, CoreDriver), StartError>,
     started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
-    end: &watch::Sender<Ended>,
+    end: &watch::Sender<CoreResult>,
 ) {
     let mut core = match begun {
         Ok((state, core)) => {
@@ -567,7 +569,7 @@ fn core_thread(
     if let Err(error) = &outcome {
         tracing::error!("{error}");
         let (stop, failure) = (Operation::ServerStop, Ending::Failure);
-        state.record(stop, failure, Who::server, |fields| {
+        state.record(stop, failure, Principal::server, |fields| {
             fields.sentence("reason", &error.to_string());
         });
     }
@@ -584,7 +586,7 @@ fn member_thread(
     starting: &Starting,
     stop: &AtomicBool,
     started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
-    end: &watch::Sender<Ended>,
+    end: &watch::Sender<CoreResult>,
 ) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -692,8 +694,8 @@ fn prepare_member(
     Ok((state, core, peers))
 }
 
-/// What the core and the sockets of a server share, with this tree. `snapshot` is the zxid of the
-/// newest one and the wall clock when it was begun.
+/// State that the core and the sockets of a server share, with this tree. `snapshot` is the zxid of
+/// the newest snapshot and the wall clock when it was begun.
 pub(crate) fn state_of(
     options: Options,
     audit: Option<Arc<Audit>>,

@@ -50,9 +50,9 @@ use crate::time::{Clock, ServerTime};
 /// The clocks of a simulated server, which follow the runtime's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulatedClocks {
-    /// What the wall clock reads at the start, in milliseconds since 1970.
+    /// Wall clock at the start, in milliseconds since 1970.
     pub wall_ms: i64,
-    /// How fast the clocks run, in parts per million of the runtime's clock.
+    /// Drift of the clocks, in parts per million of the runtime's clock.
     pub rate_ppm: u32,
 }
 
@@ -70,8 +70,8 @@ impl SimulatedClocks {
 /// A task of a simulated server.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What surrounds a simulated server of an ensemble: the connections to the others, its disk's
-/// speed, and who observes it. Its calls come from the server's tasks and must not call the server.
+/// Environment of a simulated server of an ensemble: the connections to the others, its disk's
+/// speed, and its observer. The server's tasks call it; it must not call the server.
 pub trait Surroundings: CoreObserver {
     /// A start has found this in its folder. What is changed here is what it goes on with.
     ///
@@ -93,7 +93,7 @@ pub trait Surroundings: CoreObserver {
     /// The servers to connect to. Connections to others end.
     fn set_peers(&self, ids: &[u64]);
 
-    /// How long the log's next write with its sync takes.
+    /// Time that the log's next write takes with its sync.
     fn sync_time(&self) -> Duration;
 
     /// The task as this server runs it: it may stand still for some time.
@@ -112,12 +112,12 @@ pub trait Surroundings: CoreObserver {
     fn failed(&self, error: &ServerError);
 }
 
-/// What a simulated server of an ensemble is started with.
+/// Parameters with which a simulated server of an ensemble is started.
 #[derive(Debug, Clone)]
 pub struct SimulatedMember {
     /// Names its folder.
     pub incarnation: u128,
-    /// How its log is kept.
+    /// Options of its log.
     pub log: WalOptions,
     /// Bytes of applied entries that it keeps in memory for servers that lag, where that is not
     /// the usual number.
@@ -128,7 +128,7 @@ pub struct SimulatedMember {
     pub seed: u64,
     /// A mistake that it makes on purpose.
     pub mistake: Option<Mistake>,
-    /// What surrounds it.
+    /// Its environment.
     pub around: Arc<dyn Surroundings>,
 }
 
@@ -136,13 +136,13 @@ pub struct SimulatedMember {
 /// break, what was acknowledged stays in the storage for the next one.
 pub struct SimulatedServer {
     state: Arc<ServerState>,
-    running: Arc<Mutex<Option<Running>>>,
+    running: Arc<Mutex<Option<RunningServer>>>,
     tasks: Mutex<JoinSet<()>>,
     member: Option<(Arc<EventQueue>, Arc<dyn Surroundings>)>,
 }
 
 /// The core, and what writes its log where it does not itself.
-struct Running {
+struct RunningServer {
     core: CoreDriver,
     log: Option<SimulatedLog>,
 }
@@ -177,11 +177,11 @@ impl SimulatedServer {
         options.check()?;
         let time = ServerTime::simulated(clocks.wall_ms, Clock::with_rate(clocks.rate_ppm));
         let (state, core) = prepare(options, None, storage, time, &Starting::default())?;
-        Ok(Self::run(state, Running { core, log: None }, None))
+        Ok(Self::run(state, RunningServer { core, log: None }, None))
     }
 
-    /// As [`SimulatedServer::start`], of a server that is one of several. Its storage has the
-    /// snapshot that the cluster was born with, or what an earlier start has left.
+    /// Starts a server like [`SimulatedServer::start`], as one of several. Its storage has the
+    /// snapshot that the cluster was born with, or the state that an earlier start has left.
     ///
     /// # Errors
     /// As [`SimulatedServer::start`].
@@ -252,7 +252,7 @@ impl SimulatedServer {
             due: None,
             has_ended: false,
         };
-        let running = Running {
+        let running = RunningServer {
             core,
             log: Some(log),
         };
@@ -261,7 +261,7 @@ impl SimulatedServer {
 
     fn run(
         state: Arc<ServerState>,
-        running: Running,
+        running: RunningServer,
         member: Option<(Arc<EventQueue>, Arc<dyn Surroundings>)>,
     ) -> Self {
         let server = Self {
@@ -299,7 +299,7 @@ impl SimulatedServer {
         }
     }
 
-    /// How far a server of an ensemble is; `None` where it stands alone, or has stopped.
+    /// Progress of a server of an ensemble; `None` where it is alone, or has stopped.
     #[must_use]
     pub fn progress(&self) -> Option<MemberProgress> {
         self.member.as_ref()?;
@@ -396,7 +396,7 @@ impl Drop for SimulatedServer {
     }
 }
 
-impl Running {
+impl RunningServer {
     /// When there is something to do even if nothing comes in.
     fn due(&self, state: &ServerState) -> Option<Instant> {
         let core = self.core.deadline().map(|due| state.time.timer_at(due));
@@ -452,7 +452,7 @@ impl SimulatedLog {
 /// The core as a task: what [`CoreDriver::run`] does on its thread.
 async fn drive(
     state: Arc<ServerState>,
-    running: Arc<Mutex<Option<Running>>>,
+    running: Arc<Mutex<Option<RunningServer>>>,
     around: Option<Arc<dyn Surroundings>>,
 ) {
     let mut work = Work::default();

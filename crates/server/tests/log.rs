@@ -1,5 +1,5 @@
-//! What the log says of bad input: one line for each case, with the peer and the cause, and of a
-//! flood no flood.
+//! Log lines about bad input: one for each case, with the peer and the cause, and of a flood no
+//! flood.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! What supervisors ask: answered whatever else is asked, and true while the disk hangs or is full.
+//! Supervisors' questions: answered whatever else is asked, and truly while the disk hangs or is
+//! full.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +25,7 @@ use support::http::get;
 use support::log::{LOG, lines};
 use support::{PATIENCE, Wire, create, in_memory, no_session, word};
 
-/// Until the condition holds.
+/// Waits until the condition holds.
 async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
     let wait = async {
         while !condition().await {

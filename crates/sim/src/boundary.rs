@@ -1,4 +1,4 @@
-//! Where a promise is at stake: what a scenario marks there, and plans that lead to it.
+//! Moments at which a promise is at stake: the marks of a scenario, and plans that lead to them.
 //!
 //! Plans that are thinned out evenly rarely come to such a place. These are played each time,
 //! before all others, and each must come to its mark: where a change to a recipe moves the frames,
@@ -9,7 +9,7 @@
 pub struct Boundary {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// What it marks.
+    /// Name of the mark.
     pub mark: &'static str,
     /// A plan that comes to the mark, as a word.
     pub plan: &'static str,

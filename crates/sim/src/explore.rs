@@ -7,12 +7,12 @@ use crate::fault::{CancelAt, Direction, Edge, Fault, FaultKind, Plan};
 use crate::run::{Report, SESSION_TIMEOUT, run};
 use crate::scenario::{Boundary, Scenario};
 
-/// How much is tried.
+/// Amount of work of an exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// The first seed. Seed 0 has no jitter.
     pub first_seed: u64,
-    /// How many seeds.
+    /// Number of seeds.
     pub seeds: u64,
     /// Runs per seed, at most; what goes beyond is thinned out evenly, differently for each seed.
     pub runs: usize,
@@ -21,7 +21,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What fits into a test: one seed, a bounded number of runs.
+    /// Effort that fits into a test: one seed, a bounded number of runs.
     #[must_use]
     pub const fn quick(runs: usize) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Effort {
     }
 }
 
-/// What was tried, all of it good.
+/// Counts of the runs that were tried, all of them good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Runs.
@@ -64,11 +64,11 @@ pub struct Summary {
 pub struct Failure {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// What went wrong in it by plan.
+    /// Plan of its faults.
     pub plan: Plan,
     /// Runs until it was found.
     pub runs: usize,
-    /// What came of it.
+    /// Report of the run.
     pub report: Report,
 }
 

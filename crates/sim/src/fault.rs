@@ -1,11 +1,11 @@
-//! What goes wrong in a run, as values that print to and parse from one word, so that a failure
-//! names what reproduces it.
+//! Faults of a run, as values that print to and parse from one word, so that a failure names what
+//! reproduces it.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Which way a frame goes.
+/// Direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// From a client to the server: requests.
@@ -23,7 +23,7 @@ pub enum Edge {
     After,
 }
 
-/// What happens.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultKind {
     /// The connection breaks for both ends at once.
@@ -32,9 +32,9 @@ pub enum FaultKind {
     Finish,
     /// The connection stays open and delivers nothing any more, either way.
     Hole,
-    /// As `Hole`, for what the client sends.
+    /// Like `Hole`, for the frames that the client sends.
     HoleUp,
-    /// As `Hole`, for what the server sends.
+    /// Like `Hole`, for the frames that the server sends.
     HoleDown,
     /// The frame and what follows it in its direction comes this much later.
     Delay(Duration),
@@ -42,10 +42,10 @@ pub enum FaultKind {
     /// only after the client's next connection has had its first answer (or two seconds later
     /// without one).
     Late,
-    /// As `Hole`, and new connections of this client get nowhere either, for two and a half session
-    /// timeouts.
+    /// Like `Hole`, and new connections of this client get nowhere either, for two and a half
+    /// session timeouts.
     Partition,
-    /// As `Reset`, and new connections of this client are refused for two and a half session
+    /// Like `Reset`, and new connections of this client are refused for two and a half session
     /// timeouts.
     Exile,
     /// The client's process is paused for this long: it does nothing, and its clock runs on. A
@@ -98,16 +98,16 @@ impl FaultKind {
 /// One fault: where it strikes, and what happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fault {
-    /// Which client's connection.
+    /// Client whose connection is struck.
     pub client: usize,
-    /// Which way the frame goes.
+    /// Direction of the frame.
     pub direction: Direction,
     /// The how-manieth frame of that client in that direction, from 0, over all its connections;
     /// handshakes count.
     pub frame: usize,
     /// On which side of it.
     pub edge: Edge,
-    /// What happens.
+    /// Kind of the fault.
     pub kind: FaultKind,
 }
 
@@ -264,12 +264,12 @@ impl FromStr for Plan {
     }
 }
 
-/// Where a future is dropped.
+/// Poll at which a future is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CancelAt {
-    /// Which of the scenario's cancellable calls, in the order in which they were made, from 0.
+    /// Number of the scenario's cancellable call, in the order in which they were made, from 0.
     pub call: usize,
-    /// Which of its polls, from 0.
+    /// Number of its poll, from 0.
     pub poll: usize,
     /// In place of that poll, or right after it if it left the future pending.
     pub edge: Edge,

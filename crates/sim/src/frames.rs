@@ -1,4 +1,4 @@
-//! What a frame is, in words for the transcript, and what of it the simulator counts. Never changes
+//! Text of a frame for the transcript, and the counts that the simulator takes of it. Never changes
 //! a byte.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,7 +10,7 @@ use baton_proto::{
 };
 use tokio::time::Instant;
 
-/// What the two ends of one connection have said so far, as far as it explains the next frame.
+/// Messages of the two ends of one connection so far, as far as they explain the next frame.
 #[derive(Debug, Default)]
 pub(crate) struct Dialogue {
     greeted_up: bool,
@@ -162,7 +162,8 @@ impl Dialogue {
         }
     }
 
-    /// What the answer with this header proves. Answers to reads and refusals prove nothing.
+    /// Returns what the answer with this header proves. Answers to reads and refusals prove
+    /// nothing.
     fn proof(&mut self, header: &ReplyHeader) -> Option<Proof> {
         let waiting = self.sent.get_mut(&header.xid)?;
         let sent = waiting.pop_front()?;

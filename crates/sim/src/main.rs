@@ -7,7 +7,7 @@ use baton_sim::servers::{self, MARKS, SeededBug, ServersSettings};
 use baton_sim::{Effort, Plan, explore, plans_that_reach, replay, scenario};
 use clap::{Parser, Subcommand};
 
-/// How many plans `--find` prints.
+/// Number of plans that `--find` prints.
 const FOUND: usize = 10;
 
 /// Plays recipes under simulated faults; the same arguments give the same runs.
@@ -33,7 +33,7 @@ struct Args {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     first_seed: u64,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
     /// The most runs per seed with one fault each.
@@ -62,7 +62,7 @@ struct ServersArgs {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     first_seed: u64,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
     /// Makes this known mistake in each run, and stops at the run that finds it.

@@ -1,6 +1,6 @@
-//! Who holds what, and whether too many do at once. Asks every guard itself, at the instant at
-//! which another one appears: two intervals of validity overlap if and only if the earlier is still
-//! valid when the later begins.
+//! Exclusion check: the holders of a thing, and whether too many hold it at once. Asks every guard
+//! itself, at the instant at which another one appears: two intervals of validity overlap if and
+//! only if the earlier is still valid when the later begins.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -95,7 +95,7 @@ impl Occupancy {
         });
     }
 
-    /// How much of the capacity is held at this instant.
+    /// Returns the part of the capacity that is held at this instant.
     #[must_use]
     pub fn held(&self) -> usize {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ impl Occupancy {
         state.holders.iter().map(|holder| holder.weight).sum()
     }
 
-    /// How many grants there were.
+    /// Returns the number of grants.
     #[must_use]
     pub fn grants(&self) -> usize {
         self.state

@@ -1,5 +1,4 @@
-//! What came of a run so far: its transcript, what must not have happened, the rare situations that
-//! it came to.
+//! Record of a run so far: its transcript, its failures, the rare situations that it came to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,7 +69,7 @@ impl Recorder {
         self.state().judges = false;
     }
 
-    /// As [`Recorder::fail`], of a run that is not judged any more, too.
+    /// Records a failure like [`Recorder::fail`], also of a run that is not judged any more.
     pub(crate) fn fail_at_last(&self, what: &str) {
         let mut state = self.state();
         let what = state.transcript.without_chance(what);
@@ -96,7 +95,7 @@ impl Recorder {
         *self.state().counts.entry(what).or_default() += 1;
     }
 
-    /// How often each mark and each other thing that is counted came.
+    /// Returns the count of each mark and of each other thing that is counted.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.state().counts.clone()
     }

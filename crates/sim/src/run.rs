@@ -19,10 +19,10 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// A run that has not ended then will not end: ten times what the longest one takes.
 const LIMIT: Duration = Duration::from_secs(7_200);
 
-/// What one run came to.
+/// Outcome of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What must not have happened; empty for a good run.
+    /// Broken promises; empty for a good run.
     pub failures: Vec<String>,
     /// Frames of each client, up and down.
     pub frames: Vec<[usize; 2]>,
@@ -30,11 +30,11 @@ pub struct Report {
     pub polls: Vec<usize>,
     /// Creates that clients sent.
     pub creates: usize,
-    /// What the scenario has marked, see [`Boundary`](crate::scenario::Boundary).
+    /// Marks of the scenario, see [`Boundary`](crate::scenario::Boundary).
     pub marks: BTreeSet<&'static str>,
     /// Virtual time that passed.
     pub elapsed: Duration,
-    /// What happened, if it was asked for.
+    /// Lines of the transcript, if it was asked for.
     pub transcript: Vec<String>,
 }
 

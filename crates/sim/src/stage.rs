@@ -1,5 +1,5 @@
-//! What a scenario plays on: clients, actors, calls that may be cancelled, and the words with which
-//! it judges.
+//! Stage of a scenario: clients, actors, calls that may be cancelled, and the words with which it
+//! judges.
 
 use std::fmt;
 use std::future::Future;
@@ -22,13 +22,13 @@ use crate::occupancy::Occupancy;
 /// Actors that are not done by then are stuck: longer than all faults of a plan can take.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How long what clients have sent may still be on its way once nothing goes wrong any more.
+/// Time for which frames of clients may still be on their way once nothing goes wrong any more.
 const AFTERMATH: Duration = Duration::from_secs(5);
 /// Servers that have no leader or no common state this long after that never will.
 const REST_LIMIT: Duration = Duration::from_secs(10);
-/// How often they are looked at.
+/// Pause between two looks at them.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// How much longer a write may take on several servers, whose networks and disks are slower.
+/// Factor by which a write may take longer on several servers, whose networks and disks are slower.
 const PACE_OF_SEVERAL: u64 = 40;
 
 /// The session timeout of a client of one server: a session whose opening was not answered ends
@@ -208,7 +208,7 @@ impl Stage {
         }
     }
 
-    /// As [`Stage::together`], for `count` actors that do the same, each in the process of the
+    /// Runs `count` actors that do the same like [`Stage::together`], each in the process of the
     /// client of its number.
     pub async fn crew<A>(&self, count: usize, act: impl Fn(Self, usize) -> A)
     where
@@ -297,7 +297,7 @@ impl Stage {
         }
     }
 
-    /// Until then things may go wrong.
+    /// Whether the time in which things may go wrong is over.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         !self.network().is_open()
@@ -337,8 +337,9 @@ impl Stage {
         }
     }
 
-    /// What a run is judged by: the state of a server that runs; of several, the one that all
-    /// members have applied. Those are made whole for that, and nothing goes wrong from here on.
+    /// Returns the state that a run is judged by: of one server, its own; of several, the one that
+    /// all members have applied. Those are made whole for that, and nothing goes wrong from here
+    /// on.
     ///
     /// Fails the run and returns `None` where there is no such state: no judge may take that for a
     /// tree without nodes.
@@ -362,7 +363,7 @@ impl Stage {
     }
 }
 
-/// What the servers of a run have agreed on, see [`Stage::final_state`].
+/// State on which the servers of a run have agreed, see [`Stage::final_state`].
 #[derive(Debug)]
 pub struct FinalState(Arc<SimulatedServer>);
 

@@ -93,8 +93,8 @@ impl Standstill {
     }
 
     /// `future`, as this process runs it.
-    pub(crate) fn run<F: Future>(&self, future: F) -> Stopped<F> {
-        Stopped {
+    pub(crate) fn run<F: Future>(&self, future: F) -> PausedFuture<F> {
+        PausedFuture {
             still: self.clone(),
             future: Box::pin(future),
         }
@@ -110,12 +110,12 @@ impl Standstill {
 }
 
 /// A future that is not polled while its process is paused.
-pub(crate) struct Stopped<F> {
+pub(crate) struct PausedFuture<F> {
     still: Standstill,
     future: Pin<Box<F>>,
 }
 
-impl<F: Future> Future for Stopped<F> {
+impl<F: Future> Future for PausedFuture<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {

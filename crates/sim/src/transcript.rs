@@ -1,5 +1,5 @@
-//! What happened in a run, line by line, in words that are the same at every run of one plan:
-//! random markers in names are replaced by numbers in the order of their first appearance.
+//! Transcript of a run, line by line, in words that are the same at every run of one plan: random
+//! markers in names are replaced by numbers in the order of their first appearance.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -86,9 +86,7 @@ const ALLOWED: &[(&str, usize, usize)] = &[
     ("agent", 0, 4),
     ("cli", 44, 55),
     ("console", 7, 11),
-    ("peers", 1, 0),
-    ("server", 22, 222),
-    ("sim", 9, 194),
+    ("server", 1, 0),
 ];
 
 /// The type that a line declares.

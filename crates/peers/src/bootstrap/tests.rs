@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::codec::Hello;
 use crate::handshake::LocalServer;
-use crate::net::Held;
+use crate::net::FramePermit;
 
 const SERVERS: [u64; 3] = [1, 2, 3];
 /// Clusters from this id on are born within the model.
@@ -622,7 +622,7 @@ fn frame_of(peer: u64, frame: Frame) -> PeerEvent {
     PeerEvent::Frame {
         link,
         frame,
-        held: Held::nothing(),
+        held: FramePermit::nothing(),
     }
 }
 

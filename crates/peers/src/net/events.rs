@@ -38,15 +38,15 @@ pub struct Link {
 /// Counts received bytes against the limit of what the owner may hold; drop it when the frame has
 /// been handled.
 #[derive(Debug)]
-pub struct Held {
+pub struct FramePermit {
     /// Held for its drop.
     pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Held {
+impl FramePermit {
     /// Counts nothing: of a frame that no transport has received, as in a simulation.
-    pub const fn nothing() -> Held {
-        Held { _permit: None }
+    pub const fn nothing() -> FramePermit {
+        FramePermit { _permit: None }
     }
 }
 
@@ -140,7 +140,7 @@ pub enum PeerEvent {
         /// The frame; never one of the handshake, a sign of life or a bye.
         frame: Frame,
         /// To be dropped when the frame has been handled.
-        held: Held,
+        held: FramePermit,
     },
     /// A connection has ended. Of an outbound one, the consensus wants to know that the peer may
     /// have lost messages.

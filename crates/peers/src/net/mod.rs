@@ -52,7 +52,7 @@ mod writer;
 mod writer_handle;
 
 pub use counters::{PeerCounters, TransportCounters};
-pub use events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents, RefusedBy};
+pub use events::{Direction, EndCause, FramePermit, Link, PeerEvent, PeerEvents, RefusedBy};
 pub use options::{Limits, Options, Timing, WallClock};
 pub use outbound::SendError;
 pub use plain::{BindError, Exposure, TcpAcceptor, TcpConnector};

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::codec::{CloseReason, Frame, Hello, Lane, Refusal};
 use crate::net::counters::{PeerCounters, add};
-use crate::net::events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents};
+use crate::net::events::{Direction, EndCause, FramePermit, Link, PeerEvent, PeerEvents};
 use crate::net::options::Limits;
 use crate::net::outbound::{Outbound, SendError};
 use crate::net::presence::Presence;
@@ -55,11 +55,11 @@ impl Inbound {
         }
     }
 
-    async fn hold(&self, bytes: usize) -> Held {
+    async fn hold(&self, bytes: usize) -> FramePermit {
         let units = u32::try_from(bytes.div_ceil(INBOUND_UNIT_BYTES)).unwrap_or(u32::MAX);
         let semaphore = Arc::clone(&self.semaphore);
         let permit = semaphore.acquire_many_owned(units.min(self.units)).await;
-        Held {
+        FramePermit {
             _permit: permit.ok(),
         }
     }
@@ -227,7 +227,7 @@ impl Peer {
 
     /// Gives a frame to the owner; `false`: the connection is no longer the one, and the frame is
     /// dropped (R11).
-    pub(crate) fn deliver(&self, link: Link, frame: Frame, held: Held) -> bool {
+    pub(crate) fn deliver(&self, link: Link, frame: Frame, held: FramePermit) -> bool {
         let slots = self.slots.lock();
         if !slots.current.iter().any(|slot| slot.link == link) {
             add(&self.counters.stale, 1);
@@ -326,7 +326,7 @@ impl Peer {
 
     /// Waits until the owner may hold this many bytes more. Small frames do not wait for large
     /// ones.
-    pub(crate) async fn hold(&self, lane: Lane, bytes: usize) -> Held {
+    pub(crate) async fn hold(&self, lane: Lane, bytes: usize) -> FramePermit {
         match lane {
             Lane::Urgent => self.inbound_urgent.hold(bytes).await,
             Lane::Log | Lane::Snapshot => self.inbound_bulk.hold(bytes).await,

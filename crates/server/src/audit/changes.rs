@@ -15,14 +15,14 @@ use hashbrown::HashMap;
 
 use super::line::{Ending, Fields, Operation, Prefix, Stamp, write_line};
 use super::queue::Page;
-use super::record::{Audit, Who};
+use super::record::{Audit, Principal};
 use crate::connections::conn::Conn;
 use crate::connections::inbox::Group;
 
 /// Bytes of lines that are handed over at once.
 const PAGE_BYTES: usize = 64 << 10;
 
-/// Whatever is in the log has kept the bound on requests.
+/// Limits that every entry of the log has passed already.
 const LIMITS: Limits = Limits::with_max_frame_bytes(i32::MAX as usize);
 
 /// A command that was applied.
@@ -48,7 +48,7 @@ pub(crate) struct Changes {
     actor: Option<Actor>,
     prefix: Prefix,
     /// Origins of the sessions of this server's clients.
-    homes: HashMap<i64, Home, RandomState>,
+    homes: HashMap<i64, ClientOrigin, RandomState>,
 }
 
 /// Actor of the command before.
@@ -61,12 +61,12 @@ struct Actor {
 
 /// Origin of a client: what it shows of itself when it connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Home {
+struct ClientOrigin {
     address: Option<IpAddr>,
     subject: Option<String>,
 }
 
-impl Home {
+impl ClientOrigin {
     fn of(conn: &Conn, identity: &Identity) -> Self {
         let mut ids = identity.ids();
         let subject = ids.find(|id| id.scheme == "x509");
@@ -142,7 +142,7 @@ impl Changes {
             }
             Command::OpenSession { session_id, .. } => {
                 if let Some(client) = client.filter(|_| outcome.result.is_ok()) {
-                    let home = Home::of(&client.conn, &client.identity);
+                    let home = ClientOrigin::of(&client.conn, &client.identity);
                     self.homes.insert(session_id, home);
                 }
             }
@@ -171,7 +171,7 @@ impl Changes {
         let error = outcome.result.as_ref().err().copied();
         let mut before = None;
         if error.is_none() {
-            let home = Home::of(&client.conn, &client.identity);
+            let home = ClientOrigin::of(&client.conn, &client.identity);
             before = self.homes.insert(session, home.clone());
             if before.as_ref() == Some(&home) {
                 return;
@@ -313,7 +313,7 @@ impl Changes {
         if self.actor.as_ref().is_some_and(is_same) {
             return;
         }
-        let who = Who::of(&client.conn)
+        let who = Principal::of(&client.conn)
             .known_as(&client.identity)
             .in_session(session);
         self.prefix
@@ -328,8 +328,8 @@ impl Changes {
     /// The lines that follow are about the server itself, which has ended this session.
     fn by_server(&mut self, session: Option<i64>) {
         let who = match session {
-            Some(session) => Who::server().in_session(session),
-            None => Who::server(),
+            Some(session) => Principal::server().in_session(session),
+            None => Principal::server(),
         };
         self.prefix
             .set(self.audit.format(), |fields| who.write(fields));

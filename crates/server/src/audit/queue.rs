@@ -21,7 +21,7 @@ pub(crate) struct Page {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedLines {
     page: Page,
     /// Lines that found no room and were not reported yet.
     lost: u64,
@@ -33,7 +33,7 @@ struct Waiting {
 
 /// Lines that [`Queue::take`] returned.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct TakenLines {
     /// Lines that found no room, behind those that were taken.
     pub(super) lost: u64,
     /// Nothing comes after this.
@@ -43,7 +43,7 @@ pub(super) struct Taken {
 /// The queue between those who record and the writer.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedLines>,
     arrived: Condvar,
     ending: Condvar,
     ended: Condvar,
@@ -78,7 +78,7 @@ impl Queue {
     }
 
     /// Waits for lines, and takes all that there are in place of what `page` has.
-    pub(super) fn take(&self, page: &mut Page) -> Taken {
+    pub(super) fn take(&self, page: &mut Page) -> TakenLines {
         page.bytes.clear();
         page.bytes.shrink_to(KEEP_BYTES);
         page.lines = 0;
@@ -89,7 +89,7 @@ impl Queue {
         }
         waiting.is_writer_idle = false;
         std::mem::swap(&mut waiting.page, page);
-        Taken {
+        TakenLines {
             lost: std::mem::take(&mut waiting.lost),
             is_last: waiting.is_ending,
         }
@@ -170,7 +170,7 @@ mod tests {
         let first = queue.take(&mut taken);
         assert_eq!(
             first,
-            Taken {
+            TakenLines {
                 lost: 3,
                 is_last: false
             }
@@ -191,7 +191,7 @@ mod tests {
         let mut taken = Page::default();
         assert_eq!(
             queue.take(&mut taken),
-            Taken {
+            TakenLines {
                 lost: 1,
                 is_last: true
             }

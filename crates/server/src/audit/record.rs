@@ -18,14 +18,14 @@ use crate::options::audit::{AuditFormat, AuditOptions, AuditTo};
 
 /// Actor of an operation.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Who {
+pub(crate) struct Principal {
     session: Option<i64>,
     identity: Option<Arc<Identity>>,
     /// `Some(None)`: over a unix socket.
     address: Option<Option<IpAddr>>,
 }
 
-impl Who {
+impl Principal {
     /// The server itself.
     pub(crate) fn server() -> Self {
         Self::default()
@@ -125,7 +125,7 @@ impl Audit {
     pub(crate) fn add(
         &self,
         unix_ms: i64,
-        who: &Who,
+        who: &Principal,
         operation: Operation,
         ending: Ending,
         more: impl FnOnce(&mut Fields<'_>),

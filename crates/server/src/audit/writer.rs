@@ -68,7 +68,7 @@ impl<S: Sink> Writer<S> {
     pub(super) fn run(self) {
         // However the thread ends, and after the sink is dropped: the next server of this process
         // may open the file then.
-        let _ended = Ended(Arc::clone(&self.queue));
+        let _ended = EndSignal(Arc::clone(&self.queue));
         let mut writer = self;
         let mut page = Page::default();
         loop {
@@ -132,9 +132,9 @@ impl<S: Sink> Writer<S> {
 }
 
 /// Says that the writer has ended.
-struct Ended(Arc<Queue>);
+struct EndSignal(Arc<Queue>);
 
-impl Drop for Ended {
+impl Drop for EndSignal {
     fn drop(&mut self) {
         self.0.ended();
     }

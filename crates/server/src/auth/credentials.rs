@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 64;
 /// Bytes of all that one connection has proved to be.
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
-/// Why credentials are refused. The answer is `AuthFailed`.
+/// Reasons for which credentials are refused. The answer is `AuthFailed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("clients are known by ip, digest and x509 only")]

@@ -28,7 +28,7 @@ use crate::connections::peer::Peer;
 use crate::connections::touch::Touch;
 use crate::stats::counters::ConnStats;
 
-/// Why the core wants a connection closed.
+/// Reasons for which the core closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// The client closed its session.
@@ -255,7 +255,7 @@ struct Outbox {
 
 /// Outcome of [`Conn::take`].
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct TakenOutput {
     pub(crate) answered: u32,
     /// Pings among those that are answered.
     pub(crate) pongs: u32,
@@ -308,10 +308,10 @@ impl Outbox {
 
     /// Moves what waits to the end of `out`, all of it if `out` stays below `room` bytes until the
     /// last piece. What is left is taken later.
-    fn take(&mut self, out: &mut Vec<u8>, room: usize) -> Taken {
+    fn take(&mut self, out: &mut Vec<u8>, room: usize) -> TakenOutput {
         while let Some(first) = self.before.front_mut() {
             if out.len() >= room {
-                return Taken::default();
+                return TakenOutput::default();
             }
             let before = out.len();
             let is_whole = match first {
@@ -336,7 +336,7 @@ impl Outbox {
         } else {
             out.append(&mut self.bytes);
         }
-        Taken {
+        TakenOutput {
             answered: std::mem::take(&mut self.answered),
             pongs: std::mem::take(&mut self.pongs),
             closing: self.closing,
@@ -689,12 +689,12 @@ impl Conn {
 
     /// Moves what waits to the end of `out`, as far as `out` stays below `room` bytes: the rest
     /// waits here, where its bound is. What waits for a connection that ends is moved whole.
-    pub(crate) fn take(&self, out: &mut Vec<u8>, room: usize) -> Taken {
+    pub(crate) fn take(&self, out: &mut Vec<u8>, room: usize) -> TakenOutput {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
         let room = match outbox.closing {
             Some(_) => usize::MAX,
-            None if out.len() >= room => return Taken::default(),
+            None if out.len() >= room => return TakenOutput::default(),
             None => room,
         };
         let taken = outbox.take(out, room);
@@ -709,7 +709,7 @@ impl Conn {
         &self,
         out: &mut Vec<u8>,
         zxid: impl FnOnce() -> i64,
-    ) -> Option<(Taken, i64)> {
+    ) -> Option<(TakenOutput, i64)> {
         let mut outbox = self.outbox.lock();
         if outbox.listings > 0 && outbox.closing.is_none() {
             return None;

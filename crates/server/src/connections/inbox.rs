@@ -260,7 +260,7 @@ struct State {
     closed: bool,
     stop: bool,
     abort: bool,
-    /// Why the core is to stop at once.
+    /// Failure for which the core stops at once.
     failure: Option<ServerError>,
     /// Whether the core is to wake though there is no work.
     nudged: bool,
@@ -288,7 +288,7 @@ pub(crate) struct Inbox {
     queued_requests: AtomicUsize,
 }
 
-/// Why [`Inbox::take`] returned.
+/// Reasons for which [`Inbox::take`] returned.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// There is work, or the deadline has passed.

@@ -22,7 +22,7 @@ pub(crate) struct Connections {
     stopping: bool,
 }
 
-/// Why a connection was refused.
+/// Limits for which a connection was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMany {
     #[error(

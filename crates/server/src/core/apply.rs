@@ -25,10 +25,10 @@ use crate::core::batches::in_flight::Requested;
 use crate::observers::changes::{ChangeObserver, ChangedBy, ObservedChange};
 use crate::observers::traces::TracedWrite;
 use crate::progress::Progress;
-use crate::read::answer::{self, Asked, Flow};
+use crate::read::answer::{self, Flow, ReadRequest};
 use crate::read::sliced::{SliceOutcome, SliceSource};
+use crate::report::escaped::EscapedText;
 use crate::report::notice::Notice;
-use crate::report::shown::Shown;
 use crate::session::clocks::SessionClocks;
 use crate::state::ServerState;
 use crate::stats::counters::Stats;
@@ -65,7 +65,7 @@ const READ_BYTES_PER_LOCK: usize = 256 << 10;
 /// next entry.
 const DIRECT_CONNECTIONS: usize = 4;
 
-/// Who is shown the changes of one command.
+/// Observers of the changes of one command.
 struct Observing<'a> {
     observer: &'a dyn ChangeObserver,
     by: ChangedBy,
@@ -92,7 +92,7 @@ impl Observing<'_> {
     }
 }
 
-/// Who makes the changes of this command.
+/// Returns the author of this command's changes.
 const fn changed_by(item: &BatchItem<'_>) -> ChangedBy {
     match item.command {
         Command::Write { .. } => ChangedBy::Client(item.session),
@@ -183,7 +183,7 @@ impl Effects for Deliver<'_> {
             self.by.map(|conn| &conn.peer),
             format_args!(
                 "{what}: {} would have {} {of}, its quota is {}; raise the quota or delete something",
-                Shown(over.path),
+                EscapedText(over.path),
                 over.amount,
                 over.limit,
             ),
@@ -216,10 +216,10 @@ pub(crate) struct Applier {
     origin: Option<u64>,
     /// Whether this server has proposed the entry.
     pub(crate) is_own: bool,
-    /// What the audit record gets; `None`: there is none.
+    /// Changes for the audit record; `None` where there is none.
     audit: Option<Box<Changes>>,
     deleted: Vec<String>,
-    /// How the change of the servers ended that the last entry had.
+    /// Result of the membership change in the last entry.
     pub(crate) reconfigured: Option<Result<Outcome, Unapplied>>,
     /// The tree's format level after the last entry.
     pub(crate) level: FormatLevel,
@@ -752,7 +752,7 @@ impl Applier {
             .conn
             .push_answer(&mut self.wake, |out| match asked.request.kind {
                 Kind::Read(op) => {
-                    let read = Asked {
+                    let read = ReadRequest {
                         conn: asked.conn,
                         identity: asked.identity,
                         op,

@@ -14,7 +14,7 @@ const MOST_KEPT: usize = 4096;
 /// Interval at which a server says to the leader what its state is.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a leader knows of the others' states.
+/// A leader's knowledge of the others' states.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     /// Nobody has another state.
@@ -33,7 +33,7 @@ pub(crate) struct Digests {
     /// When this server says next what its state is.
     next: Instant,
     own: VecDeque<StateDigest>,
-    /// By server: the leader's state where it differs; `None` where it is the same.
+    /// The leader's state by server where it differs; `None` where it is the same.
     compared: BTreeMap<u64, Option<StateDigest>>,
 }
 
@@ -80,7 +80,7 @@ impl Digests {
             .is_some_and(|own| own.digest != other.digest)
     }
 
-    /// As the leader: another server's state.
+    /// On the leader: takes the state of another server.
     pub(crate) fn reported(&mut self, from: u64, state: StateDigest) {
         if let Some(own) = self.at(state.index) {
             let differs = own.digest != state.digest;
@@ -96,7 +96,7 @@ impl Digests {
         self.own.get(place).copied()
     }
 
-    /// As the leader `id` of these voters: who has another state.
+    /// On the leader `id` of these voters: returns which servers have another state.
     pub(crate) fn judge(&self, id: u64, voters: &[u64]) -> Judgement {
         let differ: Vec<(u64, StateDigest)> = self
             .compared

@@ -73,8 +73,8 @@ mod status;
 mod touches;
 mod transfers;
 
-/// How long a server that stops gracefully waits for another leader and for the last answers, and
-/// how often it looks.
+/// Time for which a server that stops gracefully waits for another leader and for the last answers,
+/// and the pause between two looks.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 const STOP_STEP: Duration = Duration::from_millis(1);
 
@@ -110,7 +110,7 @@ pub(crate) struct CoreDriver {
     backlog: Backlog,
     /// Batches of this server's clients.
     outstanding: Outstanding,
-    /// What connections asked for behind a `reconfig` that is not applied.
+    /// Work that connections sent behind a `reconfig` that is not applied.
     held: Work,
     /// Batches that this leader is about to propose.
     proposals: Proposals,
@@ -242,7 +242,7 @@ impl CoreDriver {
         }
     }
 
-    /// How far this server is.
+    /// Returns the progress of this server.
     #[cfg(feature = "simulation")]
     pub(crate) fn progress(&self) -> crate::state::simulated::MemberProgress {
         crate::state::simulated::MemberProgress {

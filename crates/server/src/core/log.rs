@@ -24,18 +24,18 @@ use crate::time::micros;
 
 /// A sync that takes longer is counted, as ZooKeeper does.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
-/// How often a write to a full disk is retried, and how often the log says that the disk is full.
+/// Pause between two writes to a full disk, and between two lines of the log about it.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
-/// How long what was synced may go without an end mark. The mark costs a sync of its own, so it
-/// waits for a moment of rest, or for the next of these moments where there is none.
+/// Longest time for which synced entries go without an end mark. The mark costs a sync of its own,
+/// so it waits for a moment of rest, or for the next of these moments where there is none.
 const END_MARK_PAUSE: Duration = Duration::from_millis(500);
 /// Jobs that are done together, at most.
 const MOST_JOBS: usize = 1024;
 /// Bytes of entries that share one sync. The last job may exceed them.
 const SYNC_BYTES: usize = 1 << 20;
 
-/// What the log is to do.
+/// Jobs of the log.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Appends the records of some effects of the consensus.
@@ -75,9 +75,9 @@ impl Job {
     }
 }
 
-/// What the log has done.
+/// Completed jobs of the log.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum CompletedJob {
     /// The effects of this token are durable, by a sync that took this long.
     Persisted(PersistToken, Duration),
     /// The disk has refused to store what members have acknowledged.
@@ -102,7 +102,7 @@ enum Executor {
 pub(crate) struct Log {
     executor: Executor,
     jobs: Option<Sender<Job>>,
-    done: Receiver<Done>,
+    done: Receiver<CompletedJob>,
     /// When each write was handed in that is not durable yet, and its bytes; oldest first.
     pending: VecDeque<(Instant, usize)>,
     pending_bytes: usize,
@@ -141,7 +141,7 @@ impl Log {
         Ok(log)
     }
 
-    /// As [`Log::threaded`], without the thread: whoever has the writer runs it.
+    /// Prepares a log like [`Log::threaded`], without the thread: the owner of the writer runs it.
     pub(crate) fn prepare(
         wal: Wal,
         state: &Arc<ServerState>,
@@ -256,9 +256,9 @@ impl Log {
     }
 
     /// The next thing that was done, as of `now`; does not wait.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Done> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<CompletedJob> {
         let done = self.done.try_recv().ok()?;
-        if let Done::Persisted(..) = done {
+        if let CompletedJob::Persisted(..) = done {
             let written = self.pending.pop_front();
             self.pending_bytes -= written.map_or(0, |(_, bytes)| bytes);
             self.progressed_at = Some(now);
@@ -284,8 +284,8 @@ impl Log {
         while self.work(&mut |_| {}) {}
         loop {
             match self.done.recv() {
-                Ok(Done::Failed(error)) => return Err(error),
-                Ok(Done::Closed) | Err(_) => return Ok(()),
+                Ok(CompletedJob::Failed(error)) => return Err(error),
+                Ok(CompletedJob::Closed) | Err(_) => return Ok(()),
                 Ok(_) => {}
             }
         }
@@ -321,7 +321,7 @@ pub(crate) struct LogWriter {
     state: Arc<ServerState>,
     wire: Arc<dyn Wire>,
     jobs: Receiver<Job>,
-    done: Sender<Done>,
+    done: Sender<CompletedJob>,
     stops: Arc<AtomicBool>,
     mark_due: Option<Instant>,
     /// Whether the core stands still meanwhile, and needs no nudge.
@@ -358,7 +358,7 @@ impl LogWriter {
         !self.jobs.is_empty()
     }
 
-    /// As [`LogWriter::work`], and marks the end where that is due.
+    /// Runs [`LogWriter::work`], and marks the end where that is due.
     pub(crate) fn turn(&mut self, first: Option<Job>) -> bool {
         self.work(first, &mut |_| {})
             && match self.mark_end() {
@@ -441,7 +441,7 @@ impl LogWriter {
             Job::Acknowledged(acknowledged) => {
                 if let Err(error) = self.wal.store_acknowledged(&acknowledged) {
                     tracing::warn!(%error, "what other servers have acknowledged is not stored");
-                    self.report(Done::AcknowledgedRefused);
+                    self.report(CompletedJob::AcknowledgedRefused);
                 }
             }
             Job::SnapshotSaved(info) => SnapshotLog::snapshot_saved(&mut self.wal, &info),
@@ -452,7 +452,7 @@ impl LogWriter {
                     }
                     closed => closed?,
                 }
-                self.report(Done::Closed);
+                self.report(CompletedJob::Closed);
                 return Ok(true);
             }
             Job::Write { .. } => {}
@@ -485,7 +485,7 @@ impl LogWriter {
         let mut messages = Vec::new();
         for (token, then) in written.drain(..) {
             messages.extend(then);
-            let _ = self.done.send(Done::Persisted(token, took));
+            let _ = self.done.send(CompletedJob::Persisted(token, took));
         }
         if !messages.is_empty() {
             // An answer that is lost with its connection: the leader asks again.
@@ -495,7 +495,7 @@ impl LogWriter {
         Ok(())
     }
 
-    fn report(&self, done: Done) {
+    fn report(&self, done: CompletedJob) {
         // Refused only where the core has gone.
         let _ = self.done.send(done);
         self.nudge();
@@ -503,7 +503,7 @@ impl LogWriter {
 
     /// Reports that the log cannot go on.
     fn fail(&self, error: WalError) -> bool {
-        self.report(Done::Failed(error));
+        self.report(CompletedJob::Failed(error));
         false
     }
 
@@ -715,7 +715,7 @@ mod tests {
             token
         }
 
-        fn take(&mut self) -> Option<Done> {
+        fn take(&mut self) -> Option<CompletedJob> {
             self.log.take(Instant::now())
         }
 
@@ -733,7 +733,7 @@ mod tests {
         assert!(stage.worker.turn(None));
         // The leader's first entry and the proposed one.
         assert_eq!(stage.durable(), [2]);
-        assert!(matches!(stage.take(), Some(Done::Persisted(token, _)) if token == first));
+        assert!(matches!(stage.take(), Some(CompletedJob::Persisted(token, _)) if token == first));
         assert!(!stage.log.is_busy() && stage.take().is_none());
     }
 
@@ -787,7 +787,7 @@ mod tests {
         stage.write(b"entry");
         stage.disk.fail_at(stage.disk.operations(), Fault::Error);
         assert!(!stage.worker.turn(None), "the log cannot go on");
-        assert!(matches!(stage.take(), Some(Done::Failed(_))));
+        assert!(matches!(stage.take(), Some(CompletedJob::Failed(_))));
         assert_eq!(stage.durable().len(), sent);
         assert!(stage.log.is_busy(), "the write is not durable");
     }
@@ -814,7 +814,7 @@ mod tests {
         assert!(working.join().unwrap());
         assert!(matches!(
             log.take(Instant::now()),
-            Some(Done::Persisted(..))
+            Some(CompletedJob::Persisted(..))
         ));
         assert!(!state.stats.disk_full.load(Relaxed));
     }
@@ -830,10 +830,13 @@ mod tests {
         };
         assert!(store(&mut stage).is_none());
         stage.disk.set_capacity(Some(stage.disk.used_bytes()));
-        assert!(matches!(store(&mut stage), Some(Done::AcknowledgedRefused)));
+        assert!(matches!(
+            store(&mut stage),
+            Some(CompletedJob::AcknowledgedRefused)
+        ));
     }
 
-    /// As [`Stage::new`], without a thread.
+    /// Makes a stage like [`Stage::new`], without a thread.
     fn inline() -> (FaultStorage, Log, Consensus) {
         let disk = FaultStorage::new();
         let witness: Arc<dyn Wire> = Arc::new(Witness {
@@ -882,7 +885,7 @@ mod tests {
         let refused = std::iter::from_fn(|| log.take(Instant::now())).last();
         assert!(matches!(
             refused,
-            Some(Done::Failed(WalError::NoSpace { .. }))
+            Some(CompletedJob::Failed(WalError::NoSpace { .. }))
         ));
         log.wait_for_room();
         log.submit(job(&mut consensus, &[7; 1 << 20]), Instant::now());
@@ -893,6 +896,6 @@ mod tests {
         });
         assert_eq!(asked, 1);
         let done = std::iter::from_fn(|| log.take(Instant::now())).last();
-        assert!(matches!(done, Some(Done::Persisted(..))));
+        assert!(matches!(done, Some(CompletedJob::Persisted(..))));
     }
 }

@@ -11,7 +11,7 @@ const MAX_VOTERS: usize = 7;
 /// The highest id of a server.
 const MAX_ID: u64 = 127;
 
-/// What makes the members follow a list.
+/// Driver of the members towards a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct MemberChanges {
     /// Voters of the list that this cluster does not know, and that have not asked to join.

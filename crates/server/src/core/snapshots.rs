@@ -26,8 +26,7 @@ const SLICE_BYTES: usize = 64 << 10;
 const SLICES_WAITING: usize = 8;
 /// The kind of our chunks in the snapshot's file.
 const CHUNK_KIND: u8 = 0;
-/// How long after a failure a snapshot is tried again. Each further failure doubles it, up to the
-/// longest.
+/// Pause after the first failure of a snapshot. Each further failure doubles it, up to the longest.
 const FIRST_RETRY: Duration = Duration::from_secs(60);
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
@@ -71,7 +70,7 @@ impl SnapshotLog for Wal {
     }
 }
 
-/// What writes the slices.
+/// Writers of the slices.
 enum Writer {
     Thread(JoinHandle<()>),
     /// The core does, in a simulation, once it has all slices.
@@ -109,12 +108,12 @@ struct Writing {
     point: SnapshotPoint,
     zxid: i64,
     begun: Instant,
-    /// Who has asked for it.
-    asked: Asked,
+    /// Requester of the snapshot.
+    asked: SnapshotWaiters,
 }
 
 /// Operators who wait for a snapshot.
-type Asked = Vec<oneshot::Sender<backups::Outcome>>;
+type SnapshotWaiters = Vec<oneshot::Sender<backups::Outcome>>;
 
 impl Writing {
     /// Whether nothing of it waits any more.
@@ -272,7 +271,7 @@ impl Snapshots {
     }
 
     /// Says why there is no snapshot, also to those who have asked, and sets the next attempt.
-    fn failed(&mut self, now: Instant, why: &str, asked: Asked) {
+    fn failed(&mut self, now: Instant, why: &str, asked: SnapshotWaiters) {
         backups::answer(asked, &Err(why.to_owned()));
         let pause = self
             .retry

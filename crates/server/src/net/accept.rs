@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
 use crate::connections::registry::TooMany;
@@ -22,7 +22,7 @@ use crate::net::tls_handshake::PortTls;
 use crate::report::notice::Notice;
 use crate::state::{ServerState, WATCHES_PER_LOCK};
 
-/// How long to wait when the system has no file descriptor left for a connection.
+/// Pause when the system has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go
@@ -51,7 +51,7 @@ pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener, tls: Opt
                 let stats = &state.stats;
                 stats.connections_accepted.fetch_add(1, Relaxed);
                 stats.auth_failed.fetch_add(1, Relaxed);
-                let who = || Who::at(&Peer::Local, None);
+                let who = || Principal::at(&Peer::Local, None);
                 state.record(Operation::Connect, Ending::Failure, who, |fields| {
                     fields.sentence("reason", &why);
                 });
@@ -112,7 +112,7 @@ pub(crate) fn take_on(
     let state = Arc::clone(state);
     Some(async move {
         // Removes the connection however the task ends.
-        let registered = Registered {
+        let registered = RegisteredConnection {
             state: Arc::clone(&state),
             conn: Arc::clone(&conn),
         };
@@ -161,7 +161,7 @@ pub(crate) fn take_on(
             }
             End::Refused(notice, what) => {
                 if matches!(notice, Notice::Tls | Notice::BadCredentials) {
-                    let who = || Who::at(&peer, None);
+                    let who = || Principal::at(&peer, None);
                     state.record(Operation::Connect, Ending::Failure, who, |fields| {
                         fields.sentence("reason", &what);
                     });
@@ -178,12 +178,12 @@ pub(crate) fn take_on(
     })
 }
 
-struct Registered {
+struct RegisteredConnection {
     state: Arc<ServerState>,
     conn: Arc<Conn>,
 }
 
-impl Registered {
+impl RegisteredConnection {
     /// Removes the watches of a connection whose client is gone. Others get their turn in between.
     async fn forget_watches(&self) {
         // It sets none from now on.
@@ -195,7 +195,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.state.forget(&self.conn);
     }

@@ -1,4 +1,4 @@
-//! Which part of the server handles an operation.
+//! Classes of operations by the part of the server that handles them.
 
 use baton_proto::{ErrorCode, Limits, OpCode, Request};
 

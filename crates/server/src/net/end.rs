@@ -1,4 +1,4 @@
-//! How the task of a connection ends.
+//! End of a connection's task.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::report::notice::Notice;
 
-/// How long a closed connection's last bytes may take to be fetched.
+/// Time for the client to fetch a closed connection's last bytes.
 pub(crate) const LINGER: Duration = Duration::from_millis(250);
 
-/// Why a connection ended.
+/// Reasons for which a connection ended.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The client closed it, or it broke.

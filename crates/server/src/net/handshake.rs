@@ -11,7 +11,7 @@ use crate::connections::inbox::{Kind, Work};
 use crate::net::read_only;
 use crate::state::ServerState;
 
-/// What the first frame leads to.
+/// Result of the first frame.
 #[derive(Debug)]
 pub(crate) enum Opening {
     /// The core has to open or to re-attach the session.

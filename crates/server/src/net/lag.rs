@@ -1,6 +1,6 @@
-//! How late the socket tasks get their turn: measured by a task beside them, shown as a metric, and
-//! not counted against any session. Makes the rounds that the core asks for. Never ends a session,
-//! and never blocks.
+//! Lag of the socket tasks: measured by a task beside them, shown as a metric, and not counted
+//! against any session. Makes the rounds that the core asks for. Never ends a session, and never
+//! blocks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::time::micros;
 /// to read its first frame, one for the tasks that these have woken.
 const TURNS: usize = 3;
 
-/// How often the lag is measured: several times in the shortest session timeout, and at each tick
-/// of the session clock.
+/// Returns the interval of the measurement: several times in the shortest session timeout, and at
+/// each tick of the session clock.
 fn interval(options: &Options) -> Duration {
     let shortest = options.min_session_timeout / 8;
     options.tick.min(shortest).max(Duration::from_millis(1))

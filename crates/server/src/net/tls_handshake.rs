@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::auth::credentials;
 use crate::connections::conn::Conn;
 use crate::net::end::{End, closed};
@@ -178,7 +178,7 @@ impl PortTls {
         state.record(
             login,
             success,
-            || Who::of(conn),
+            || Principal::of(conn),
             |fields| {
                 fields.word("scheme", "x509");
             },

@@ -30,7 +30,7 @@ pub(crate) struct TlsInput {
     half: tcp::OwnedReadHalf,
     /// Encrypted bytes that have arrived.
     encrypted: Vec<u8>,
-    /// How many of them the session has taken.
+    /// Number of them that the session has taken.
     taken: usize,
     has_ended: bool,
     /// Bytes that the session has taken since it gave any: of a record that is not whole.
@@ -212,7 +212,7 @@ impl TlsInput {
     }
 }
 
-/// What the session had decrypted.
+/// Plaintext that the session had decrypted.
 enum Plain {
     /// No more than was taken.
     None,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const BYTES: usize = 256 << 10;
 const TIME: Duration = Duration::from_millis(2);
 
-/// How much of its turn a task has used.
+/// Used part of a task's turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     bytes: usize,

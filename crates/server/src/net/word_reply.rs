@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::net::end::{End, LINGER, closed};
 use crate::net::stream::{Input, Output};
@@ -21,8 +21,8 @@ use crate::state::ServerState;
 
 /// Bytes that are written before other connections of the same thread get their turn.
 const PART_BYTES: usize = 64 << 10;
-/// How long a client gets to take a part, at least: where sessions have to be named sooner, answers
-/// may still take their time.
+/// Least time for a client to take a part: where sessions have to be named sooner, answers may
+/// still take their time.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers `word` and closes the connection.
@@ -39,7 +39,7 @@ pub(crate) async fn send(
             true => Ending::Success,
             false => Ending::Failure,
         };
-        let who = || Who::of(conn);
+        let who = || Principal::of(conn);
         state.record(Operation::Command, ending, who, |fields| {
             fields.word("command", name);
             fields.word("via", "word");
@@ -76,7 +76,7 @@ pub(crate) async fn send(
     end
 }
 
-/// How much of the answer has been written.
+/// Progress of an answer.
 #[derive(Debug, Default)]
 struct Progress {
     bytes: usize,

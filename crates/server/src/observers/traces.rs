@@ -1,6 +1,6 @@
-//! What a server has to say of a write whose client traces it: when the write reached which step.
-//! Owns the steps, and what a tracer is shown. The server makes no trace by itself, and knows none
-//! but those that clients name (protocol.md §10).
+//! Spans of a write whose client traces it: when the write reached which step. Owns the steps, and
+//! the record that a tracer is shown. The server makes no trace by itself, and knows only those
+//! that clients name (protocol.md §10).
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct TracedWrite {
     pub xid: i32,
     /// The zxid of the answer.
     pub zxid: i64,
-    /// How it ended.
+    /// Result of the write.
     pub code: ErrorCode,
     /// When its last byte was read.
     pub received: Instant,
@@ -75,7 +75,7 @@ pub struct TracedWrite {
     pub answered: Instant,
 }
 
-/// What has become of a tracer's spans so far.
+/// Counts of a tracer's spans so far, by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TracerCounts {
     /// A collector has taken them.
@@ -94,7 +94,7 @@ pub trait WriteTracer: fmt::Debug + Send + Sync {
     /// A write was answered.
     fn answered(&self, write: TracedWrite);
 
-    /// What has become of the spans so far, for the server's metrics.
+    /// Returns the counts of the spans so far, for the server's metrics.
     fn counts(&self) -> TracerCounts;
 }
 
@@ -137,7 +137,7 @@ impl WriteOnItsWay {
         }
     }
 
-    /// What a tracer is shown of it, now that it was answered.
+    /// Returns the record for a tracer, now that the write was answered.
     pub(crate) fn answered(
         &self,
         (session, xid): (i64, i32),

@@ -16,15 +16,15 @@ use crate::connections::conn::Conn;
 use crate::connections::listing_reply::ListingReply;
 use crate::read::baton_node::{self, Counted};
 use crate::read::sliced::SlicedRead;
+use crate::report::escaped::EscapedText;
 use crate::report::notice::Notice;
-use crate::report::shown::Shown;
 use crate::state::ServerState;
 #[cfg(feature = "simulation")]
 use crate::state::simulated::Mistake;
 use crate::watch::access::WatchAccess;
 use crate::watch::table::Kinds;
 
-/// How the connection goes on.
+/// The connection's next step.
 #[derive(Debug)]
 pub(crate) enum Flow {
     Continue,
@@ -37,7 +37,7 @@ pub(crate) enum Flow {
 }
 
 /// A read.
-pub(crate) struct Asked<'a> {
+pub(crate) struct ReadRequest<'a> {
     pub(crate) conn: &'a Arc<Conn>,
     pub(crate) identity: &'a Identity,
     pub(crate) op: OpCode,
@@ -50,7 +50,7 @@ pub(crate) fn answer_read(
     tree: &Tree,
     state: &ServerState,
     mut watches: WatchAccess<'_>,
-    asked: &Asked<'_>,
+    asked: &ReadRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Flow {
     let zxid = tree.zxid();
@@ -203,7 +203,7 @@ pub(crate) fn answer_read(
     Flow::Continue
 }
 
-/// Which answers to this client mean that the leader has counted the request.
+/// Returns which answers to this client mean that the leader has counted the request.
 fn counted(state: &ServerState, conn: &Conn) -> Counted {
     #[cfg(feature = "simulation")]
     if state.simulated.makes(Mistake::AnnouncesThatReadsCount) {
@@ -222,14 +222,14 @@ fn counted(state: &ServerState, conn: &Conn) -> Counted {
 fn set_watch(
     state: &ServerState,
     watches: &mut WatchAccess<'_>,
-    asked: &Asked<'_>,
+    asked: &ReadRequest<'_>,
     path: &str,
     kinds: Kinds,
 ) -> bool {
     let outcome = watches.with(|table| table.add(asked.conn, path, kinds));
     if let Err(why) = outcome {
         state.stats.watches_refused.fetch_add(1, Relaxed);
-        let what = format_args!("refused a watch on {}: {why}", Shown(path));
+        let what = format_args!("refused a watch on {}: {why}", EscapedText(path));
         state.notice(Notice::Watches, Some(&asked.conn.peer), what);
     }
     outcome.is_ok()

@@ -27,7 +27,7 @@ const TRACED_IN_ENSEMBLE: &str = data!("\"ping_lease\":false,\"lease\":\"ping\",
 /// In read-only mode: no answer counts, since no leader knows of the request.
 const DATA_WITHOUT_LEADER: &str = data!("\"ping_lease\":false}");
 
-/// Which answers mean that the leader has counted the request.
+/// Answers that mean that the leader has counted the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// All: the server stands alone.

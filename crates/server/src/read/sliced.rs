@@ -30,7 +30,7 @@ const BYTES: usize = 256 << 10;
 /// Bytes of a path that are copied in one step.
 const BYTES_PER_STEP: usize = 64;
 
-/// What a slice looks at. The tree is locked.
+/// Data that a slice reads. The tree is locked.
 pub(crate) struct SliceSource<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) state: &'a ServerState,
@@ -38,7 +38,7 @@ pub(crate) struct SliceSource<'a> {
     pub(crate) identity: &'a Identity,
 }
 
-/// How far the answer is.
+/// Progress of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SliceOutcome {
     /// More slices follow.
@@ -49,7 +49,7 @@ pub(crate) enum SliceOutcome {
     Close,
 }
 
-/// What is done with a path.
+/// Work on a path.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     ReadData,
@@ -64,7 +64,7 @@ enum Part {
 #[derive(Debug, Default)]
 struct Parts {
     text: String,
-    /// Where each path ends, and what is done with it.
+    /// End of each path, and the work on it.
     ends: Vec<(usize, Part)>,
     next: usize,
 }
@@ -93,7 +93,7 @@ impl Parts {
 
 /// The work that is left.
 #[derive(Debug)]
-enum Left {
+enum RemainingWork {
     Reads {
         parts: Parts,
         /// The rest of the children of the last part.
@@ -110,7 +110,7 @@ enum Left {
     },
 }
 
-/// Why an answer ends before its end.
+/// Reasons for which an answer ends before its end.
 enum Refusal {
     /// It has more bytes than an answer may have.
     TooLong,
@@ -125,7 +125,7 @@ pub(crate) struct SlicedRead {
     reply: Vec<u8>,
     /// Bytes of data and names in it.
     bytes: usize,
-    left: Left,
+    left: RemainingWork,
 }
 
 /// Place of the count before the paths of ephemerals.
@@ -175,16 +175,16 @@ impl SlicedRead {
             _ => put_count(&mut reply, 0),
         }
         let left = match request {
-            Request::MultiRead(_) => Left::Reads {
+            Request::MultiRead(_) => RemainingWork::Reads {
                 parts,
                 listing: None,
             },
-            Request::GetEphemerals { prefix } => Left::Ephemerals {
+            Request::GetEphemerals { prefix } => RemainingWork::Ephemerals {
                 prefix: (*prefix).to_owned(),
                 cursor: EphemeralCursor::default(),
                 found: 0,
             },
-            _ => Left::Watches {
+            _ => RemainingWork::Watches {
                 parts,
                 relative_zxid: relative,
             },
@@ -216,13 +216,13 @@ impl SlicedRead {
             max_bytes,
         };
         let outcome = match &mut self.left {
-            Left::Reads { parts, listing } => slice.reads(parts, listing),
-            Left::Ephemerals {
+            RemainingWork::Reads { parts, listing } => slice.reads(parts, listing),
+            RemainingWork::Ephemerals {
                 prefix,
                 cursor,
                 found,
             } => slice.ephemerals(prefix, cursor, found),
-            Left::Watches {
+            RemainingWork::Watches {
                 parts,
                 relative_zxid,
             } => watches.with(|table| slice.watches(parts, *relative_zxid, table, out)),
@@ -259,7 +259,7 @@ impl SlicedRead {
             head.put_i32(length);
             header.encode(&mut head);
         }
-        if let Left::Ephemerals { found, .. } = &self.left
+        if let RemainingWork::Ephemerals { found, .. } = &self.left
             && let Some(mut count) = self.reply.get_mut(COUNT_AT..)
         {
             put_count(&mut count, *found);
@@ -277,7 +277,7 @@ impl SlicedRead {
             Refusal::TooLong => {
                 stats.large_answers_refused.fetch_add(1, Relaxed);
                 let what = match self.left {
-                    Left::Reads { .. } => "multiRead",
+                    RemainingWork::Reads { .. } => "multiRead",
                     _ => "getEphemerals",
                 };
                 let what = format_args!(

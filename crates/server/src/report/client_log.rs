@@ -11,9 +11,9 @@ use baton_proto::ErrorCode;
 use parking_lot::Mutex;
 
 use crate::connections::peer::{Peer, PeerGroup};
+use crate::report::escaped::OfPath;
 use crate::report::notice::Notice;
 use crate::report::rate_limit::RateLimit;
-use crate::report::shown::OfPath;
 
 /// Writes rate-limited lines about clients into the log.
 #[derive(Debug)]

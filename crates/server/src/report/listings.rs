@@ -48,7 +48,7 @@ pub(crate) enum ListingName {
     Metrics,
 }
 
-/// Why there is no listing. Follows "… is not executed because".
+/// Reasons for which there is no listing. Follows "… is not executed because".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error(
@@ -107,7 +107,7 @@ pub(crate) type Listed = Result<Listing, Refusal>;
 type Make = Box<dyn FnOnce() -> Result<String, Refusal> + Send>;
 
 /// A listing that has not begun.
-struct Waiting {
+struct WaitingListing {
     name: ListingName,
     make: Make,
     askers: Vec<oneshot::Sender<Listed>>,
@@ -115,7 +115,7 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingListing>,
     /// Whether a thread makes listings of this source.
     busy: bool,
 }
@@ -178,7 +178,7 @@ impl Listings {
                 }
                 waiting.askers.push(asker);
             }
-            None => queue.waiting.push_back(Waiting {
+            None => queue.waiting.push_back(WaitingListing {
                 name,
                 make: make(),
                 askers: vec![asker],
@@ -241,7 +241,7 @@ impl Worker {
     }
 
     /// The next listing to make; `None` ends the thread.
-    fn next(&mut self) -> Option<Waiting> {
+    fn next(&mut self) -> Option<WaitingListing> {
         let mut queue = self.listings.source(self.source).lock();
         let next = queue.waiting.pop_front();
         if next.is_none() {

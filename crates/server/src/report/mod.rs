@@ -6,10 +6,10 @@
 //! | `client_log` | log lines about one client, within its limit |
 //! | `rate_limit` | how many lines of the log each client may cause |
 //! | `notice` | what a log line about a client says |
-//! | `shown` | text of a client, made safe for the log |
+//! | `escaped` | text of a client, made safe for the log |
 
 pub(crate) mod client_log;
+pub(crate) mod escaped;
 pub(crate) mod listings;
 pub(crate) mod notice;
 pub(crate) mod rate_limit;
-pub(crate) mod shown;

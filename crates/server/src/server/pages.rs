@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::connections::peer::Peer;
 use crate::net::accept::{self, Accepted};
 use crate::net::stream::Stream;
@@ -26,7 +26,7 @@ use crate::operator::http::access::{Caller, RequestKind};
 use crate::server::Server;
 use crate::state::ServerState;
 
-/// Why a visitor is not let in.
+/// Reason for which a visitor is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The status of the answer.
@@ -152,7 +152,7 @@ impl Visitor {
         let stream = self.open(&state, Arc::clone(&self.identity))?;
         let schemes = self.identity.ids().map(|id| id.scheme.as_str());
         for scheme in schemes.filter(|scheme| !matches!(*scheme, "ip" | "super")) {
-            let who = || Who::at(&Peer::Tcp(self.peer), None).known_as(&self.identity);
+            let who = || Principal::at(&Peer::Tcp(self.peer), None).known_as(&self.identity);
             state.record(Operation::Login, Ending::Success, who, |fields| {
                 fields.text("scheme", scheme);
             });

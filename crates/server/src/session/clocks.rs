@@ -26,7 +26,7 @@ pub(crate) struct Clocked {
     /// The connection that owns the session; a write from any other is refused (protocol.md
     /// §2, session move).
     pub(crate) conn: Option<Arc<Conn>>,
-    /// Who opened the session at this server, or came back with it here.
+    /// Address of the client that opened the session at this server, or came back with it here.
     client: PeerGroup,
     /// The bucket that counts; its places in others are skipped when those come due.
     bucket: u64,
@@ -47,7 +47,7 @@ impl Clocked {
         }
     }
 
-    /// Whom limits take the client for.
+    /// Returns the group of addresses under which limits count the client.
     pub(crate) fn group(&self) -> PeerGroup {
         match &self.conn {
             Some(conn) => PeerGroup::of(Some(&conn.peer)),
@@ -75,7 +75,7 @@ impl Clocked {
 pub(crate) struct Due {
     /// Sessions that are to be ended.
     pub(crate) ended: Vec<i64>,
-    /// How many sessions were spared because bytes of theirs wait.
+    /// Number of sessions that were spared because bytes of theirs wait.
     pub(crate) put_off: u64,
 }
 
@@ -116,7 +116,7 @@ impl SessionClocks {
         }
     }
 
-    /// How long a bucket is.
+    /// Returns the length of a bucket.
     pub(crate) fn tick_ms(&self) -> u64 {
         self.tick_ms
     }
@@ -178,7 +178,7 @@ impl SessionClocks {
         Some(ended)
     }
 
-    /// How many sessions of this client are open, with a connection or without.
+    /// Returns the number of open sessions of this client, with a connection or without.
     pub(crate) fn of_client(&self, client: PeerGroup) -> usize {
         self.counts.of(client)
     }
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(clocks.due(160, |_| true).ended, [7]);
     }
 
-    /// What a follower reports at each of these instants.
+    /// Returns the reports of a follower at each of these instants.
     fn reported(clocks: &mut SessionClocks, instants: std::ops::Range<u64>) -> Vec<(u64, i64)> {
         let mut all = Vec::new();
         for now in instants {

@@ -51,7 +51,7 @@ pub(crate) struct TouchRounds<R = ReadId> {
     pings: Pings,
     outstanding: Option<Outstanding>,
     next_batch: u64,
-    /// As the leader: the batch of each server, until it is answered.
+    /// On the leader: the batch of each server, until it is answered.
     received: BTreeMap<u64, Received<R>>,
 }
 
@@ -77,7 +77,7 @@ struct Received<R> {
     stage: Stage<R>,
 }
 
-/// How far a received batch is.
+/// Progress of a received batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
 enum Stage<R> {
@@ -306,7 +306,7 @@ impl<R: Copy + Eq> TouchRounds<R> {
         self.received.clear();
     }
 
-    /// How many pings are with a leader that has not answered them.
+    /// Returns the number of pings that the leader has not answered.
     #[cfg(feature = "simulation")]
     pub(crate) fn pings_on_their_way(&self) -> u64 {
         let sent = self.outstanding.iter();

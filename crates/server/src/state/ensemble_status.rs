@@ -47,7 +47,7 @@ pub(crate) struct EnsembleStatus {
     pub(crate) levels: BTreeMap<u64, u32>,
     /// Committed entries that its log lacks, or that of a leader which it does not follow.
     pub(crate) log_gap: Option<String>,
-    /// How many committed entries its folder has lost that it had acknowledged.
+    /// Number of committed entries that its folder has lost and that it had acknowledged.
     pub(crate) lost_entries: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What the core and the sockets share: the tree and the watches under their locks, the inbox, the
-//! clocks, the connections. Locks are taken in one order: tree, watches, a connection's outbox.
-//! Owns what takes several of these parts; each part by itself is in a module of its own.
+//! State that the core and the sockets share: the tree and the watches under their locks, the
+//! inbox, the clocks, the connections. Locks are taken in one order: tree, watches, a connection's
+//! outbox. Owns what takes several of these parts; each part by itself is in a module of its own.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,7 +13,7 @@ use baton_tree::Tree;
 use parking_lot::{Mutex, RwLock};
 
 use crate::audit::line::{Ending, Fields, Operation};
-use crate::audit::record::{Audit, Who};
+use crate::audit::record::{Audit, Principal};
 use crate::auth::attempts::{Attempts, Claim};
 use crate::auth::credentials;
 use crate::connections::conn::{CloseReason, Conn};
@@ -96,8 +96,8 @@ impl ServerState {
         self.last_zxid.load(Ordering::Acquire)
     }
 
-    /// How long no session may be opened or taken on yet, since leases of before a restore may
-    /// still count; `None`: sessions are served.
+    /// Returns the time for which no session may be opened or taken on yet, since leases of before
+    /// a restore may still count; `None`: sessions are served.
     pub(crate) fn held_for(&self) -> Option<Duration> {
         let until_ms = self.held_until_ms.load(Ordering::Relaxed);
         let left_ms = until_ms.checked_sub(self.time.uptime_ms())?;
@@ -216,7 +216,7 @@ impl ServerState {
         }
     }
 
-    /// How long neither a session nor a connection has been open; zero while one is.
+    /// Returns the time without a session and without a connection; zero while one is open.
     pub(crate) fn idle(&self) -> Duration {
         if self.sessions.load(Ordering::Relaxed) > 0 || self.open_connections() > 0 {
             return Duration::ZERO;
@@ -252,7 +252,7 @@ impl ServerState {
         &self,
         operation: Operation,
         ending: Ending,
-        who: impl FnOnce() -> Who,
+        who: impl FnOnce() -> Principal,
         more: impl FnOnce(&mut Fields<'_>),
     ) {
         if let Some(audit) = &self.audit {
@@ -301,24 +301,24 @@ impl ServerState {
             self.stats.auth_failed.fetch_add(1, Ordering::Relaxed);
             let what = format_args!("a wrong password for the superuser");
             self.notice(Notice::BadCredentials, Some(peer), what);
-            let who = || Who::at(peer, None);
+            let who = || Principal::at(peer, None);
             self.record(Operation::Login, Ending::Failure, who, |fields| {
                 fields.word("scheme", "super");
             });
         }
     }
 
-    /// How long the core has been at its present step; zero if it waits for work.
+    /// Returns the time that the core has spent at its present step; zero if it waits for work.
     pub(crate) fn core_busy(&self) -> Duration {
         self.progress.busy(self.time.uptime_ms())
     }
 
-    /// How long the core has been stuck at one step, if it is.
+    /// Returns the time for which the core has been stuck at one step, if it is.
     pub(crate) fn core_stuck(&self) -> Option<Duration> {
         Some(self.core_busy()).filter(|busy| *busy > STUCK_AFTER)
     }
 
-    /// Why writes take long, and what to do about it.
+    /// Returns the reason for which writes take long, and the remedy.
     pub(crate) fn why_writes_wait(&self) -> String {
         if self.stats.disk_full.load(Ordering::Relaxed) {
             return "the disk is full; make room on it".to_owned();

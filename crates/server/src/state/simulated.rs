@@ -1,6 +1,6 @@
-//! What a simulation has a server do wrong, and what it counts there: known mistakes, by which the
-//! simulator shows that it finds them. Nothing of it is in a server that is built without the
-//! feature `simulation`.
+//! Seeded bugs of a simulated server, by which the simulator shows that it finds them, and the
+//! counts of what they did. Nothing of it is in a server that is built without the feature
+//! `simulation`.
 
 use std::fmt::Debug;
 use std::sync::atomic::AtomicU64;
@@ -52,7 +52,7 @@ pub trait CoreObserver: Debug + Send + Sync + 'static {
 pub struct MemberView {
     /// The members.
     pub membership: Membership,
-    /// As leader: up to which entry each other member is known to have the log.
+    /// On the leader: the last entry up to which each other member is known to have the log.
     pub matched: Vec<(u64, u64)>,
     /// Whether the server shows that its log lacks committed entries.
     pub shows_gap: bool,
@@ -69,7 +69,7 @@ pub struct UnappliedCounts {
     pub after_gap: u64,
 }
 
-/// What changes of the leader have met.
+/// Counts of what changes of the leader have met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeCounts {
     /// Sessions that a leader had decided to end, and did not end because it led no more.
@@ -80,7 +80,7 @@ pub struct ChangeCounts {
     pub installed_snapshots: u64,
 }
 
-/// How far a server of an ensemble is.
+/// Progress of a server of an ensemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberProgress {
     /// Role, term and leader, as it knows them.
@@ -108,7 +108,7 @@ pub struct MemberProgress {
     pub ends_sessions: bool,
     /// Commands that it has not applied, since it started.
     pub unapplied: UnappliedCounts,
-    /// What changes of the leader have met, since it started.
+    /// Counts of what changes of the leader have met, since it started.
     pub changes: ChangeCounts,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct Simulated {
     expired: Mutex<Vec<i64>>,
     /// Sessions whose decided end has become void, until the simulation asks.
     void: Mutex<Vec<i64>>,
-    /// By mistake: sessions for the next leader to end.
+    /// Seeded bug: sessions for the next leader to end.
     forwarded: Mutex<Vec<i64>>,
 }
 
@@ -179,12 +179,12 @@ impl Simulated {
         }
     }
 
-    /// By mistake: whether the leader counts itself at once.
+    /// Seeded bug: whether the leader counts itself at once.
     pub(crate) fn counts_itself(&self, role: Role) -> bool {
         role == Role::Leader && self.makes(Mistake::CountsItselfUnsynced)
     }
 
-    /// By mistake: whether the change of this entry is in force already.
+    /// Seeded bug: whether the change of this entry is in force already.
     pub(crate) fn has_taken_over(&self, index: u64) -> bool {
         index <= self.members_taken_over.load(Relaxed)
     }
@@ -205,7 +205,7 @@ impl Simulated {
         }
     }
 
-    /// By mistake: sessions for the leader to end.
+    /// Seeded bug: takes the sessions for the leader to end.
     pub(crate) fn take_forwarded(&self) -> Vec<i64> {
         std::mem::take(&mut *self.forwarded.lock())
     }

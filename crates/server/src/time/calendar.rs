@@ -6,7 +6,7 @@ pub(crate) struct Moment {
     /// From 1.
     pub(crate) month: i64,
     pub(crate) day: i64,
-    /// Of the day.
+    /// Second of the day.
     pub(crate) second: i64,
     /// Days since 1970-01-01, a Thursday.
     pub(crate) days: i64,

@@ -68,7 +68,7 @@ fn cost(path: &str) -> usize {
     path.len() + PATH_COST
 }
 
-/// How many watches there may be, and what they may cost.
+/// Bounds on the number of watches and on their cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WatchBounds {
     each: Amount,
@@ -113,7 +113,7 @@ impl Amount {
     }
 }
 
-/// Why a watch was not set.
+/// Reasons for which a watch was not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooManyWatches {
     #[error("its connection has {0} watches; set fewer or raise max_watches")]
@@ -230,7 +230,7 @@ pub(crate) struct WatchCounts {
     pub(crate) connections: usize,
     pub(crate) paths: usize,
     pub(crate) watches: usize,
-    /// What they cost, as the bounds count it.
+    /// Their cost, as the bounds count it.
     pub(crate) bytes: usize,
 }
 

@@ -455,7 +455,8 @@ async fn a15_a_hostile_client_makes_no_lines_of_its_own() {
     );
 }
 
-/// What lines about identities are: the operation, who, on what, and how it ended.
+/// Returns the parts of lines about identities: the operation, its author, its object, and its
+/// result.
 fn acts(lines: &[String]) -> Vec<String> {
     let acts = between(lines).iter().map(|line| {
         let fields = fields(line);

@@ -275,7 +275,7 @@ async fn r42_a_restored_folder_that_has_lain_for_long_is_refused() {
     );
 }
 
-/// Who holds a lock by a lease of before does not know yet that the state was replaced.
+/// A client that holds a lock by an earlier lease does not know yet that the state was replaced.
 #[tokio::test]
 async fn r43_a_restored_server_serves_no_session_before_every_lease_of_before_has_ended() {
     let disk = FaultStorage::new();

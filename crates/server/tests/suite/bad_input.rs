@@ -1,4 +1,4 @@
-//! What a client may send that it should not: each is refused by itself, and nobody else is harmed.
+//! Bad input of clients: each is refused by itself, and no other client is harmed.
 
 use std::time::Duration;
 

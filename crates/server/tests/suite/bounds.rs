@@ -21,8 +21,8 @@ use crate::support::{PATIENCE, Wire, create, get, in_memory, no_session, set, wa
 const DOCS: &str = include_str!("../../../../docs/operate/limits.md");
 const SETTINGS: &str = include_str!("../../../../docs/operate/configure.md");
 
-/// What is left after an attack: what the hostile clients hold, and the server. Dropped in this
-/// order: a server that is dropped waits for its disk, which an attack may have shut.
+/// State after an attack: the hostile clients' connections, and the server. Dropped in this order:
+/// a server that is dropped waits for its disk, which an attack may have shut.
 struct Attacked {
     _held: Box<dyn Any + Send>,
     server: Server,

@@ -1,4 +1,4 @@
-//! What was acknowledged is there after any fault, or the server refuses to start and says why.
+//! Acknowledged writes are there after any fault, or the server refuses to start and says why.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -425,8 +425,8 @@ fn content(disk: &FaultStorage) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(content).collect()
 }
 
-/// Whoever starts the wrong version again and again loses nothing, and `wal verify` says before
-/// that it would be refused.
+/// An operator who starts the wrong version again and again loses nothing, and `wal verify` says
+/// before that it would be refused.
 #[tokio::test]
 async fn a_start_that_is_refused_for_what_the_log_contains_writes_nothing() {
     let disk = FaultStorage::new();

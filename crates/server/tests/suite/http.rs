@@ -1,5 +1,5 @@
-//! What HTTP shows an operator: ZooKeeper's admin commands, metrics for Prometheus, health; and
-//! what it refuses.
+//! An operator's HTTP: ZooKeeper's admin commands, metrics for Prometheus, health; and its
+//! refusals.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -364,7 +364,7 @@ fn own_address() -> Option<std::net::IpAddr> {
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
-/// Where this machine has no other address, the tests in `admin/http/access.rs` remain.
+/// Skipped on a machine without another address; the tests in `operator/http/access.rs` remain.
 #[tokio::test]
 async fn a18_callers_from_elsewhere_show_who_they_are_and_supervisors_need_not() {
     let Some(own) = own_address() else {

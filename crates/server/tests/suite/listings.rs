@@ -156,7 +156,7 @@ async fn a_hundred_and_fifty_askers_of_every_watch_end_no_session() {
     assert_eq!(paths.as_array().unwrap().len(), WATCHES);
 }
 
-/// As long as a kernel's buffers do not take it whole, the answer has to wait for its reader.
+/// The answer has to wait for its reader, because the kernel's buffers do not take it whole.
 #[tokio::test]
 async fn an_answer_of_many_megabytes_is_read_whole_however_late() {
     let server = with_words().start().await.unwrap();

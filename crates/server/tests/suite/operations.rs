@@ -1,4 +1,4 @@
-//! What an operator meets: four-letter words, unix sockets, containers that go by themselves, the
+//! An operator's view: four-letter words, unix sockets, containers that go by themselves, the
 //! server's own znode.
 
 use std::os::unix::fs::PermissionsExt;

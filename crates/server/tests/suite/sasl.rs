@@ -24,7 +24,7 @@ async fn with_users() -> Server {
         .unwrap()
 }
 
-/// What a step of the exchange is answered with.
+/// Sends a step of the exchange and returns its answer.
 async fn step(wire: &mut Wire, token: &[u8]) -> Result<Vec<u8>, ErrorCode> {
     match wire.call(Request::Sasl { token: Some(token) }).await? {
         Response::Sasl(token) => Ok(token.unwrap_or_default().to_vec()),

@@ -1,5 +1,5 @@
-//! What an ACL closes stays closed, whatever a client without the permission asks for and wherever
-//! it listens: operations, watches, four-letter words, HTTP.
+//! Data that an ACL closes stays closed, whatever a client without the permission asks for and
+//! wherever it listens: operations, watches, four-letter words, HTTP.
 
 use baton_proto::{
     Acl, AddWatchMode, AuthPacket, Create, CreateMode, ErrorCode, MultiOp, Perms, Request,

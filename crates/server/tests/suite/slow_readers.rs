@@ -9,8 +9,8 @@ use crate::support::{Frame, PATIENCE, Wire, get, in_memory, set, word};
 
 /// The smallest bound that is allowed with the default for one connection.
 const IN_ALL: usize = 16 << 20;
-/// What the threads of the sockets may add before they see that there is too much: a share and an
-/// answer each.
+/// Bytes that the threads of the sockets may add before they see that there is too much: a share
+/// and an answer each.
 const ADDED: usize = 8 << 20;
 
 /// A server on a unix socket, whose buffers in the kernel are small, and what connects to it.

@@ -359,7 +359,7 @@ async fn a19_the_session_of_a_certificate_obeys_nobody_else_at_any_server_or_aft
     }
 }
 
-/// Of a client that has no session.
+/// Answer to a client that has no session.
 fn no_response() -> ConnectResponse {
     ConnectResponse {
         protocol_version: 0,

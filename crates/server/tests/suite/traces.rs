@@ -1,4 +1,4 @@
-//! What a server shows of the writes whose clients trace them, and what clients cannot do with it.
+//! Traced writes: what a server shows of them, and what clients cannot do with it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -32,7 +32,7 @@ impl WriteTracer for Recorder {
 }
 
 impl Recorder {
-    /// What it was shown, at least this many: the answer to a client may come first.
+    /// Returns at least this many traced writes: the answer to a client may come first.
     fn take(&self, count: usize) -> Vec<TracedWrite> {
         let shown = self.shown.lock().unwrap();
         let waits = |shown: &mut Vec<TracedWrite>| shown.len() < count;

@@ -46,7 +46,7 @@ pub enum SeededBug {
 }
 
 impl SeededBug {
-    /// What the servers do wrong by themselves.
+    /// Returns the bug that the servers themselves have, if it is one of theirs.
     pub(crate) fn mistake(self) -> Option<Mistake> {
         Some(match self {
             Self::B01 => Mistake::AcknowledgesUnsynced,

@@ -1,5 +1,5 @@
-//! What a log must give back: terms and contents of its entries, its term and vote. Kept twice for
-//! each server: as it is on the disk, and as it will be once all that waits is synced.
+//! Image of a log: terms and contents of its entries, its term and vote. Kept twice for each
+//! server: as it is on the disk, and as it will be once all that waits is synced.
 
 use baton_consensus::Effects;
 use baton_wal::Entry;

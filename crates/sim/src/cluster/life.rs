@@ -28,22 +28,22 @@ use crate::birth::write_birth;
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
 
-/// What the wall clock reads when a run begins: 2030.
+/// Wall clock at the beginning of a run: 2030.
 pub(super) const WALL_MS: i64 = 1_893_456_000_000;
 /// One tick of the consensus.
 const TICK: Duration = Duration::from_millis(25);
-/// How long a server that stutters stands still each time, and goes on between two times. A pause
-/// of more than a tick of its sessions' clocks it would leave out of them.
+/// Length of each pause of a server that stutters, and of the time between two pauses. A pause of
+/// more than a tick would be left out of its sessions' clocks.
 const STUTTER: Duration = Duration::from_millis(180);
 const BETWEEN_STUTTERS: Duration = Duration::from_millis(20);
-/// How long a server is away that ended in its start.
+/// Time for which a server is away whose start was cut off.
 const START_PAUSE: Duration = Duration::from_millis(200);
 /// A clock that is off by no more is nearly right.
 const NEARLY_RIGHT_MS: i64 = 5_000;
-/// Whoever may change the members.
+/// Credentials of the user that may change the members.
 pub(crate) const SUPERUSER: &[u8] = b"super:sim";
 
-/// What ends a server.
+/// Causes of a server's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Power {
     /// The process ends, and the machine runs on: it refuses connections.
@@ -348,7 +348,7 @@ impl Cluster {
         }
     }
 
-    /// Until `end`, a server stands still again and again, each time too shortly to notice that it
+    /// Pauses a server again and again until `end`, each time too shortly to notice that it
     /// did. Its consensus then makes few ticks, and its sessions' clocks run on.
     pub(crate) async fn stutter(&self, id: u64, end: impl Future<Output = ()>) {
         let process = self.state().seats.get(&id).map(|seat| seat.process.clone());
@@ -478,7 +478,7 @@ impl Cluster {
         }
     }
 
-    /// Why the servers are not at rest yet; `None`: one leads, and all are at one entry.
+    /// Returns why the servers are not at rest yet; `None`: one leads, and all are at one entry.
     pub(crate) fn unrest(&self) -> Option<String> {
         let Some(membership) = self.membership() else {
             return Some("no server runs".to_owned());
@@ -518,8 +518,9 @@ impl Cluster {
         leader.ok_or_else(|| "no leader runs".to_owned())
     }
 
-    /// Which members are not those of `/zookeeper/config`; `None`: they are, or there is no list.
-    /// A server whose change was not applied is a member for some time, and leaves by itself.
+    /// Returns the members that are not those of `/zookeeper/config`; `None`: they are, or there is
+    /// no list. A server whose change was not applied is a member for some time, and leaves by
+    /// itself.
     pub(crate) fn half_done(&self) -> Option<String> {
         let server = match self.agreed() {
             Ok(server) => server,
@@ -550,7 +551,7 @@ impl Cluster {
     }
 }
 
-/// What surrounds one process of a server.
+/// Environment of one process of a server.
 struct Port {
     cluster: Cluster,
     id: u64,

@@ -1,5 +1,5 @@
-//! How long sessions live: what servers have promised by their answers, and when sessions expire
-//! (R33, R35, R36).
+//! Lives of sessions: promises that servers have made by their answers, and expirations (R33, R35,
+//! R36).
 //!
 //! Owns the rule that the answer to a ping, a sync or a write means that the session does not
 //! expire before its timeout has passed since the client *sent* the request, by the fastest clock
@@ -19,7 +19,7 @@ use crate::frames::Proof;
 const ROUNDING: Duration = Duration::from_millis(2);
 
 /// Whether a client has a lease on a session at this instant.
-type Believes = Box<dyn Fn() -> bool + Send>;
+type LeaseCheck = Box<dyn Fn() -> bool + Send>;
 
 #[derive(Default)]
 struct Life {
@@ -27,16 +27,16 @@ struct Life {
     /// The newest request that was answered.
     proof: Option<Proof>,
     expired: Option<Instant>,
-    believers: Vec<(String, Believes)>,
+    believers: Vec<(String, LeaseCheck)>,
 }
 
 /// All sessions of a run.
 #[derive(Default)]
 pub(super) struct Lives {
     sessions: BTreeMap<i64, Life>,
-    /// By how much a server's clock may run fast, in parts per million.
+    /// Largest drift of a server's clock, in parts per million.
     drift_ppm: u32,
-    /// How many sessions have expired.
+    /// Number of expired sessions.
     expired: u64,
 }
 
@@ -73,7 +73,7 @@ impl Lives {
     }
 
     /// `believes` says whether `who` has a lease on the session.
-    pub(super) fn is_believed(&mut self, session: i64, who: String, believes: Believes) {
+    pub(super) fn is_believed(&mut self, session: i64, who: String, believes: LeaseCheck) {
         let life = self.sessions.entry(session).or_default();
         life.believers.push((who, believes));
     }
@@ -111,7 +111,7 @@ impl Lives {
         })
     }
 
-    /// How many sessions have expired.
+    /// Returns the number of expired sessions.
     pub(super) fn expirations(&self) -> u64 {
         self.expired
     }

@@ -1,5 +1,5 @@
-//! What each server's log must keep: what its core has handed out, what its disk has, what it has
-//! promised to others. Held against what is known of the whole cluster.
+//! Duties of each server's log: entries that its core has handed out, entries on its disk, promises
+//! to others. Compared with what is known of the whole cluster.
 
 use baton_consensus::{
     Effects, EntryKind, Membership, MembershipChange, MessageKind, PeerMessage, Role,
@@ -351,7 +351,7 @@ impl State {
         Ok(())
     }
 
-    /// What a server votes by.
+    /// Returns the vote of a server in a term.
     pub(super) fn vote_of(&self, id: u64, term: u64) -> Option<CastVote> {
         let log = &self.seats.get(&id)?.log;
         Some(CastVote {

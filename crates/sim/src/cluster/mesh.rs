@@ -11,7 +11,7 @@ use std::time::Duration;
 use baton_consensus::Role;
 use baton_peers::codec::{CloseReason, Frame, Hello, Lane, LogProof, Refusal};
 use baton_peers::handshake::LocalServer;
-use baton_peers::net::{Direction, EndCause, Held, Link, PeerEvent, RefusedBy, SendError};
+use baton_peers::net::{Direction, EndCause, FramePermit, Link, PeerEvent, RefusedBy, SendError};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ use super::state::{Cluster, Presence, Seat, State, Way};
 
 /// A connection on which nothing arrives for this long ends.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
-/// How long an attempt to connect may take, and the pauses between attempts.
+/// Limit of an attempt to connect, and the pauses between attempts.
 const DIAL_TIMEOUT: Duration = Duration::from_millis(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const JUST_NOW: Duration = Duration::from_millis(8);
 
 /// Outcome of an attempt to connect.
 enum Dialled {
-    /// Until this says so.
+    /// Connected when this says so.
     Connected(watch::Receiver<bool>),
     /// The machine is there, and no process.
     NoProcess,
@@ -68,7 +68,7 @@ impl Cluster {
         self.dial_listed((id, life));
     }
 
-    /// What this process knows of the members has changed.
+    /// Takes a change in this process's knowledge of the members.
     pub(super) fn members_changed(&self, (id, life): (u64, u64)) {
         let state = self.state();
         let has_unknown = state
@@ -461,7 +461,7 @@ impl Cluster {
         found.map(|(id, _)| *id)
     }
 
-    /// How many batches of this server have come to one that did not lead.
+    /// Returns the number of batches of this server that have come to one that did not lead.
     pub(crate) fn ignored_batches(&self, id: u64) -> u64 {
         self.state().ignored.get(&id).copied().unwrap_or(0)
     }
@@ -534,7 +534,8 @@ impl Cluster {
 }
 
 impl Seat {
-    /// What the server says of itself and knows of the members, without proofs by mistake.
+    /// Returns the server's description of itself and of the members, without proofs where that is
+    /// the seeded bug.
     fn shown(&self, bug: Option<SeededBug>) -> LocalServer {
         let mut local = self.local.clone();
         if bug == Some(SeededBug::B21) {
@@ -625,7 +626,7 @@ impl State {
                 *self.ignored.entry(from).or_insert(0) += 1;
             }
         }
-        let held = Held::nothing();
+        let held = FramePermit::nothing();
         self.notify(to, life, PeerEvent::Frame { link, frame, held });
     }
 

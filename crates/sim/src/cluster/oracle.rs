@@ -1,5 +1,5 @@
-//! What must hold of all servers after each turn of one. Knows everything: also what no server can
-//! know.
+//! Oracle: promises that must hold of all servers after each turn of one. Knows everything, also
+//! what no server can know.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use baton_consensus::Membership;
 
 use crate::birth::BORN_INDEX;
 
-/// What is known of the whole cluster.
+/// Knowledge of the whole cluster.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterOracle {
     /// Node that led each term, and the life of it that did.
@@ -41,7 +41,7 @@ impl ClusterOracle {
         }
     }
 
-    /// Who led in the newest term before this one.
+    /// Returns the leader of the newest term before this one.
     pub(crate) fn leader_before(&self, term: u64) -> Option<u64> {
         let before = self.leaders.range(..term).next_back();
         before.map(|(_, (id, _))| *id)

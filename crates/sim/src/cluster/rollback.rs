@@ -89,8 +89,8 @@ impl Cluster {
         true
     }
 
-    /// Whoever had committed an entry when rolled-back folders elected a leader without it keeps
-    /// it.
+    /// Checks that a server keeps every entry that it had committed when rolled-back folders
+    /// elected a leader without it.
     pub(crate) fn check_fork(&self) {
         let lost = {
             let state = self.state();

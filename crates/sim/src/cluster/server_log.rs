@@ -1,5 +1,5 @@
-//! What is known of one server's log: what its disk must give back, what it has promised to others,
-//! what its folder has lost.
+//! Knowledge of one server's log: entries that its disk must give back, promises to others, entries
+//! that its folder has lost.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct ShownPosition {
 }
 
 impl ShownPosition {
-    /// What a server shows that says this of itself, whether or not it does by mistake.
+    /// Position of a server that describes itself so, whether or not it does by a seeded bug.
     pub(super) fn by(local: &LocalServer) -> Self {
         Self {
             index: local.proof.commit_index,
@@ -45,7 +45,7 @@ pub(super) struct CastVote {
     pub(super) is_forgetful: bool,
 }
 
-/// What a server had committed when rolled-back folders elected a leader without that.
+/// Entries that a server had committed when rolled-back folders elected a leader without them.
 pub(super) struct KeptCommit {
     pub(super) id: u64,
     pub(super) life: u64,
@@ -56,11 +56,11 @@ pub(super) struct KeptCommit {
 /// The log of one server. What is not said to be of its process outlives that.
 #[derive(Default)]
 pub(super) struct ServerLog {
-    /// What the disk must give back.
+    /// Image that the disk must give back.
     pub(super) image: LogImage,
     /// Other states that it may give back, if the process ended within a write.
     pub(super) candidates: Vec<LogImage>,
-    /// What this server had on disks that are gone.
+    /// Images of this server on disks that are gone.
     pub(super) lost: Vec<LogImage>,
     /// Entries that it has acknowledged to others: index and term.
     pub(super) acknowledged: BTreeMap<u64, u64>,
@@ -79,18 +79,18 @@ pub(super) struct ServerLog {
     /// The membership that a restart takes over, and the entry up to which it contains all changes
     /// (B17, B18).
     pub(super) belief: Option<(Membership, u64)>,
-    /// Of the process: the newest change of the members that it was handed (B17).
+    /// Newest change of the members that the process was handed (B17).
     pub(super) news: u64,
-    /// Of the process: the log as it will be once everything handed out is stored, and the steps to
+    /// Log of the process as it will be once everything handed out is stored, and the steps to
     /// there.
     pub(super) log: LogImage,
     pub(super) pending: Vec<Written>,
-    /// Of the process: up to where committed entries were compared.
+    /// Last committed entry of the process that was compared.
     pub(super) compared: u64,
-    /// Of the process: what others have shown it, and what it finds out by its next turn.
+    /// Positions that others have shown to the process, and what it finds out by its next turn.
     pub(super) shown: ShownPosition,
     pub(super) next_shown: ShownPosition,
-    /// As of the newest turn.
+    /// View of the newest turn.
     pub(super) view: MemberView,
 }
 

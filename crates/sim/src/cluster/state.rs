@@ -1,4 +1,4 @@
-//! What the tasks of a cluster share: its servers, the connections between them, the cuts.
+//! State that the tasks of a cluster share: its servers, the connections between them, the cuts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use crate::standstill::Standstill;
 /// The cluster of all folders.
 pub(crate) const CLUSTER_ID: u64 = 7;
 
-/// How a cluster is made.
+/// Parameters of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) seed: u64,
@@ -37,15 +37,15 @@ pub(crate) struct Setup {
     pub(crate) sync_ms: (u64, u64),
     /// The most bytes that wait for one lane of one server.
     pub(crate) lane_bytes: usize,
-    /// By how much clocks may run fast or slow, in parts per million.
+    /// Largest drift of clocks, fast or slow, in parts per million.
     pub(crate) drift_ppm: u32,
-    /// By how much they may differ at first.
+    /// Largest difference of the clocks at first.
     pub(crate) skew_ms: i64,
-    /// What the servers do wrong.
+    /// Seeded bug of the servers.
     pub(crate) bug: Option<SeededBug>,
     /// Bytes of proposals that may wait to be committed, where that is not the usual number.
     pub(crate) uncommitted_bytes: Option<u64>,
-    /// How many of a hundred starts are cut off by a loss of power.
+    /// Share of starts that a loss of power cuts off, in percent.
     pub(crate) start_crash_percent: u64,
     /// Servers whose folders are empty at first. Their ids follow on those of the others, and an
     /// operator can add them.
@@ -78,7 +78,7 @@ pub(super) struct Seat {
     /// The servers that the process connects to: those that it names, and those to call back.
     pub(super) peers: BTreeSet<u64>,
     pub(super) named: BTreeSet<u64>,
-    /// What servers have said that it does not know yet.
+    /// Hellos of servers that it does not know yet.
     pub(super) unknown: BTreeMap<u64, Hello>,
     /// Those for which a task of it does that, by lane.
     pub(super) dialled: BTreeSet<(u64, Lane)>,
@@ -88,7 +88,7 @@ pub(super) struct Seat {
     pub(super) process: Standstill,
     pub(super) rate_ppm: u32,
     pub(super) skew_ms: i64,
-    /// What its log must keep.
+    /// Duties of its log.
     pub(super) log: ServerLog,
     pub(super) stalled_until: Instant,
     pub(super) progress: Option<MemberProgress>,
@@ -107,7 +107,7 @@ pub(super) struct Way {
     pub(super) lane: Lane,
     /// Lives of both ends.
     pub(super) lives: (u64, u64),
-    /// What both ends have said.
+    /// Hellos of both ends.
     pub(super) hellos: (Hello, Hello),
     /// Whether the end that sends still believes in it, and the one that receives.
     pub(super) from_open: bool,
@@ -119,7 +119,7 @@ pub(super) struct Way {
     pub(super) ended: watch::Sender<bool>,
 }
 
-/// What one server knows of another one's process.
+/// One server's knowledge of another one's process.
 #[derive(Default)]
 pub(super) struct Presence {
     pub(super) was_open: bool,
@@ -130,14 +130,14 @@ pub(super) struct State {
     pub(super) setup: Setup,
     pub(super) rng: fastrand::Rng,
     pub(super) seats: BTreeMap<u64, Seat>,
-    /// By generation.
+    /// Ways by generation.
     pub(super) ways: BTreeMap<u64, Way>,
     pub(super) generations: u64,
     /// Ways that carry nothing, with the number of cuts that cover each.
     pub(super) cuts: BTreeMap<(u64, u64), u32>,
-    /// By who knows, and of whom.
+    /// Presence by observer and observed server.
     pub(super) presence: BTreeMap<(u64, u64), Presence>,
-    /// What is known of all servers.
+    /// Knowledge of all servers.
     pub(super) oracle: ClusterOracle,
     /// Servers whose wall clocks have jumped far.
     pub(super) wrong_clocks: BTreeSet<u64>,
@@ -145,13 +145,14 @@ pub(super) struct State {
     pub(super) time_may_be_wrong: bool,
     /// Votes by term and candidate.
     pub(super) votes: BTreeMap<(u64, u64), Vec<CastVote>>,
-    /// What the servers had committed when rolled-back folders elected a leader without it.
+    /// Entries that the servers had committed when rolled-back folders elected a leader without
+    /// them.
     pub(super) kept: Option<Vec<KeptCommit>>,
     /// Batches that were sent to a leader.
     pub(super) forwarded: BTreeSet<(u64, u64, u64)>,
     /// When each server has sent its two newest batches for the first time.
     pub(super) streams: BTreeMap<u64, (Instant, Instant)>,
-    /// How many batches of each server have come to one that did not lead.
+    /// Number of batches of each server that have come to one that did not lead.
     pub(super) ignored: BTreeMap<u64, u64>,
     /// The members that the cluster was born with.
     pub(super) first: Membership,
@@ -179,7 +180,7 @@ pub(super) struct Shared {
 #[derive(Clone)]
 pub(crate) struct Cluster(pub(super) Arc<Shared>);
 
-/// How every log here is kept: small segments.
+/// Options of every log here: small segments.
 pub(super) fn wal_options() -> WalOptions {
     WalOptions {
         cluster_id: Some(CLUSTER_ID),

@@ -111,8 +111,8 @@ async fn led(setup: Setup) -> (Stage, Cluster, u64) {
     (stage, cluster, leader)
 }
 
-/// What waits while leadership is handed over goes on when that fails: writes of clients of each
-/// server, a handshake, and the reads behind them.
+/// A failed hand-over lets everything go on that waits meanwhile: writes of clients of each server,
+/// a handshake, and the reads behind them.
 #[tokio::test(start_paused = true)]
 async fn r27_a_hand_over_that_fails_leaves_no_request_unanswered() {
     let (stage, cluster, leader) = led(three()).await;

@@ -25,40 +25,40 @@ use crate::frames::{AnswerText, Dialogue};
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
 
-/// How long a frame is on its way, at least.
+/// Least time of a frame on its way.
 const LATENCY: Duration = Duration::from_millis(1);
-/// What may come on top, by the seed.
+/// Largest delay that the seed may add.
 const JITTER_MS: u64 = 3;
-/// How long `late` frames wait for a connection that does not come.
+/// Time for which `late` frames wait for a connection that does not come.
 const LATE_LIMIT: Duration = Duration::from_secs(2);
-/// What the wall clock reads when a run begins: 2030.
+/// Wall clock at the beginning of a run: 2030.
 const WALL_MS: i64 = 1_893_456_000_000;
 /// Frames of a run that does not end: a hundred times what the longest one takes.
 const ENDLESS: u64 = 200_000;
 /// Turns given to the server between a frame and the crash after it.
 const TURNS_BEFORE_CRASH: usize = 16;
-/// How long a server of several is away after such a crash.
+/// Time for which a server of several is away after such a crash.
 const AWAY: Duration = Duration::from_millis(400);
 
-/// What runs of several servers count.
+/// Name of the count in runs of several servers.
 const OPERATIONS: &str = "operations acknowledged";
 const PINGS: &str = "pings answered";
 
 /// A session goes on at another server than before.
 pub(crate) const SESSION_MOVED: &str = "a session moves to another server";
 
-/// What clients connect to.
-enum Home {
+/// Servers that clients connect to.
+enum ServerTarget {
     /// A server that stands alone.
-    One {
+    Alone {
         storage: MemoryStorage,
         server: Option<Arc<SimulatedServer>>,
     },
     /// Servers that are one.
-    Several(Cluster),
+    Ensemble(Cluster),
 }
 
-/// What clients know of a session.
+/// Clients' knowledge of a session.
 struct SessionSeen {
     /// The newest connection that was attached to it, and that connection's server.
     conn: usize,
@@ -85,7 +85,7 @@ struct Conn {
     dialogue: Dialogue,
     /// Nothing is delivered any more, up or down.
     lost: [bool; 2],
-    /// What the client sends is held back.
+    /// Whether the frames of the client are held back.
     late: bool,
 }
 
@@ -94,11 +94,11 @@ struct Conn {
 struct Link {
     frames: [usize; 2],
     creates: usize,
-    /// Until when new connections get nowhere, and whether they are refused.
+    /// End of the time in which new connections get nowhere, and whether they are refused.
     blocked: Option<(Instant, bool)>,
-    /// Until when it reaches this one server only.
+    /// End of the time in which it reaches this one server only.
     confined: Option<(Instant, u64)>,
-    /// Until when each of its frames takes this much longer, both ways.
+    /// End of the time in which each of its frames takes this much longer, both ways.
     slow: Option<(Instant, Duration)>,
     /// The newest connection that has had an answer.
     answered: watch::Sender<usize>,
@@ -114,9 +114,9 @@ struct State {
     jitter: bool,
     links: Vec<Link>,
     conns: Vec<Conn>,
-    home: Home,
+    home: ServerTarget,
     sessions: BTreeMap<i64, SessionSeen>,
-    /// By connection, the data of the nodes that its client has asked the servers to create.
+    /// Data of the nodes that a client has asked the servers to create, by connection.
     sent: BTreeMap<usize, Vec<String>>,
     recorder: Recorder,
     arrived: u64,
@@ -127,7 +127,7 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct Network(Arc<Mutex<State>>);
 
-/// What becomes of a frame that arrives.
+/// Fates of a frame that arrives.
 enum FrameFate {
     Deliver,
     Drop,
@@ -170,7 +170,7 @@ impl Network {
             Arc::new(storage.clone()),
             SimulatedClocks::at(WALL_MS),
         )?;
-        let home = Home::One {
+        let home = ServerTarget::Alone {
             storage,
             server: Some(Arc::new(server)),
         };
@@ -195,7 +195,7 @@ impl Network {
         let recorder = cluster.recorder().clone();
         // Beside the scenario's own, one for each server, and two of the run.
         let links = clients + cluster.all_ids().len() + 3;
-        let home = Home::Several(cluster);
+        let home = ServerTarget::Ensemble(cluster);
         Self::of(seed, Vec::new(), links, session_timeout, home, recorder)
     }
 
@@ -204,7 +204,7 @@ impl Network {
         faults: Vec<Fault>,
         clients: usize,
         session_timeout: Duration,
-        home: Home,
+        home: ServerTarget,
         recorder: Recorder,
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -232,38 +232,38 @@ impl Network {
     /// none.
     pub(crate) fn agreed(&self) -> Result<Arc<SimulatedServer>, String> {
         let cluster = match &self.state().home {
-            Home::One { server, .. } => {
+            ServerTarget::Alone { server, .. } => {
                 return server
                     .clone()
                     .ok_or_else(|| "the server does not run".to_owned());
             }
-            Home::Several(cluster) => cluster.clone(),
+            ServerTarget::Ensemble(cluster) => cluster.clone(),
         };
         cluster.agreed()
     }
 
     /// Whether several servers are one.
     pub(crate) fn has_several(&self) -> bool {
-        matches!(self.state().home, Home::Several(_))
+        matches!(self.state().home, ServerTarget::Ensemble(_))
     }
 
     /// The members of several, or the one.
     pub(crate) fn servers(&self) -> Vec<Arc<SimulatedServer>> {
         let state = self.state();
         match &state.home {
-            Home::One { server, .. } => server.iter().cloned().collect(),
-            Home::Several(cluster) => {
+            ServerTarget::Alone { server, .. } => server.iter().cloned().collect(),
+            ServerTarget::Ensemble(cluster) => {
                 let servers = cluster.members().into_iter();
                 servers.filter_map(|id| cluster.server(id)).collect()
             }
         }
     }
 
-    /// What clients connect to, as they are configured.
+    /// Returns the connect string of the clients.
     pub(crate) fn connect_string(&self) -> String {
         match &self.state().home {
-            Home::One { .. } => "simulated:1".to_owned(),
-            Home::Several(cluster) => {
+            ServerTarget::Alone { .. } => "simulated:1".to_owned(),
+            ServerTarget::Ensemble(cluster) => {
                 let hosts = cluster.all_ids().into_iter().map(|id| format!("s{id}:1"));
                 hosts.collect::<Vec<_>>().join(",")
             }
@@ -273,8 +273,8 @@ impl Network {
     /// The servers of several, by id.
     pub(crate) fn ids(&self) -> Vec<u64> {
         match &self.state().home {
-            Home::One { .. } => Vec::new(),
-            Home::Several(cluster) => cluster.all_ids(),
+            ServerTarget::Alone { .. } => Vec::new(),
+            ServerTarget::Ensemble(cluster) => cluster.all_ids(),
         }
     }
 
@@ -321,8 +321,8 @@ impl Network {
         let (server, cluster, conns) = {
             let mut state = self.state();
             let (server, cluster) = match &mut state.home {
-                Home::One { server, .. } => (server.take(), None),
-                Home::Several(cluster) => (None, Some(cluster.clone())),
+                ServerTarget::Alone { server, .. } => (server.take(), None),
+                ServerTarget::Ensemble(cluster) => (None, Some(cluster.clone())),
             };
             (server, cluster, std::mem::take(&mut state.conns))
         };
@@ -398,7 +398,7 @@ impl Network {
         believes: impl Fn() -> bool + Send + 'static,
     ) {
         let state = self.state();
-        if let Home::Several(cluster) = &state.home {
+        if let ServerTarget::Ensemble(cluster) = &state.home {
             cluster.is_believed(session, format!("client {client}"), believes);
         }
     }
@@ -415,8 +415,8 @@ impl Network {
         }
         state.say("the network is whole again");
         let cluster = match &state.home {
-            Home::One { .. } => None,
-            Home::Several(cluster) => Some(cluster.clone()),
+            ServerTarget::Alone { .. } => None,
+            ServerTarget::Ensemble(cluster) => Some(cluster.clone()),
         };
         drop(state);
         if let Some(cluster) = cluster {
@@ -424,7 +424,7 @@ impl Network {
         }
     }
 
-    /// By connection, the data of the nodes that its client has asked for, in order.
+    /// Returns the data of the nodes that a client has asked for, in order, by connection.
     pub(crate) fn sent(&self) -> BTreeMap<usize, Vec<String>> {
         self.state().sent.clone()
     }
@@ -451,7 +451,7 @@ impl Network {
         link.map(|link| link.process.clone()).unwrap_or_default()
     }
 
-    /// What `client` connects with.
+    /// Returns the transport of `client`.
     pub(crate) fn transport(&self, client: usize) -> Arc<dyn Transport> {
         Arc::new(ClientTransport {
             network: self.clone(),
@@ -480,8 +480,8 @@ impl Network {
         }
         let mut state = self.state();
         let (server, id_of_server) = match &state.home {
-            Home::One { server, .. } => (server.clone(), 0),
-            Home::Several(cluster) => (cluster.server(named), named),
+            ServerTarget::Alone { server, .. } => (server.clone(), 0),
+            ServerTarget::Ensemble(cluster) => (cluster.server(named), named),
         };
         let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
         let (to_client, to_server) = (Mailbox::default(), Mailbox::default());
@@ -600,8 +600,8 @@ impl Network {
             let at = state.conns.get(conn).map_or(0, |conn| conn.server);
             let start = state.recorder.start();
             let (server, storage) = match &mut state.home {
-                Home::One { server, storage } => (server.take(), storage.clone()),
-                Home::Several(cluster) => {
+                ServerTarget::Alone { server, storage } => (server.take(), storage.clone()),
+                ServerTarget::Ensemble(cluster) => {
                     let cluster = cluster.clone();
                     drop(state);
                     cluster.end(at, Power::Fails);
@@ -626,7 +626,7 @@ impl Network {
             SimulatedClocks::at(wall_ms),
         ) {
             Ok(started) => {
-                if let Home::One { server, .. } = &mut self.state().home {
+                if let ServerTarget::Alone { server, .. } = &mut self.state().home {
                     *server = Some(Arc::new(started));
                 }
             }
@@ -657,7 +657,7 @@ impl State {
         }
     }
 
-    /// How long a frame from or to this client is on its way.
+    /// Returns the time of a frame from or to this client on its way.
     fn latency_of(&mut self, client: usize) -> Duration {
         let link = self.links.get(client);
         let slow = link.and_then(|link| link.slow);
@@ -717,7 +717,7 @@ impl State {
         let (text, creates) = match direction {
             Direction::Up => {
                 let frame = conn.dialogue.up(body, written, words);
-                if let (Home::Several(_), Some(data)) = (&self.home, frame.created)
+                if let (ServerTarget::Ensemble(_), Some(data)) = (&self.home, frame.created)
                     && !data.is_empty()
                 {
                     self.sent.entry(id).or_default().push(data);
@@ -777,7 +777,7 @@ impl State {
         attached: bool,
         answer: &AnswerText,
     ) {
-        let Home::Several(cluster) = &self.home else {
+        let ServerTarget::Ensemble(cluster) = &self.home else {
             return;
         };
         if attached {
@@ -849,7 +849,7 @@ impl State {
         }
     }
 
-    /// What the client sends from now on comes late, and nothing comes back.
+    /// Delays every frame that the client sends from now on; nothing comes back.
     fn delay(&mut self, conn: usize) {
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.late = true;

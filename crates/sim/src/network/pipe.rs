@@ -24,7 +24,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// What one end has yet to read.
+/// Bytes that one end has yet to read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mailbox(Arc<Mutex<State>>);
 
@@ -90,7 +90,7 @@ impl AsyncRead for Mailbox {
     }
 }
 
-/// What one end writes to.
+/// Writing end of a connection.
 pub(crate) struct Outgoing {
     /// Data from the other direction shows whether the connection is broken.
     incoming: Mailbox,

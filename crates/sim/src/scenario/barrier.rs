@@ -34,7 +34,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Whoever waits at a closed gate goes on only once its opening has begun.
+/// A gate: clients that wait at it go on only once its opening has begun.
 async fn gate(stage: Stage) {
     let opening = Arc::new(AtomicUsize::new(0));
     let closed = Arc::new(Notify::new());

@@ -11,7 +11,7 @@ use super::Scenario;
 use super::records::{EPHEMERALS, JOURNAL, Kind, Outcome, REGISTERS, Records, register};
 use crate::stage::Stage;
 
-/// How many clients there are, and the most that each does.
+/// Number of clients, and the most operations of each.
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 150;
 /// Short sessions end while a leader is alone; long ones outlive most faults.
@@ -35,7 +35,7 @@ pub fn history() -> Scenario {
     }
 }
 
-/// What a client mostly does.
+/// Prevalent operations of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Habit {
     /// A bit of everything, without long pauses.
@@ -60,7 +60,7 @@ impl Habit {
     }
 }
 
-/// What one client remembers.
+/// Memory of one client.
 struct Actor {
     stage: Stage,
     number: usize,
@@ -124,7 +124,7 @@ async fn play(stage: Stage) {
     records.judge(&stage, &state);
 }
 
-/// What became of an operation.
+/// Returns the outcome of an operation.
 fn outcome<T>(result: &Result<T, Error>, applied: impl FnOnce(&T) -> (i64, i32)) -> Outcome {
     match result {
         Ok(value) => {

@@ -13,7 +13,7 @@ use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
 /// A guard of any kind.
-pub(super) trait Held: Send + Sync + 'static {
+pub(super) trait HeldGuard: Send + Sync + 'static {
     fn valid(&self) -> bool;
     fn number(&self) -> u64;
     fn give_back(self) -> impl Future<Output = Result<(), ReleaseError>> + Send;
@@ -22,7 +22,7 @@ pub(super) trait Held: Send + Sync + 'static {
 /// A kind of guard by its token and its release.
 macro_rules! held {
     ($guard:ty, $number:expr, $give_back:expr) => {
-        impl Held for $guard {
+        impl HeldGuard for $guard {
             fn valid(&self) -> bool {
                 self.check().is_ok()
             }
@@ -52,7 +52,8 @@ held!(
     Leadership::resign
 );
 
-/// What an acquire has come to, which may have been cancelled. An error is a failure of the run.
+/// Returns the guard of an acquire, which may have been cancelled. An error is a failure of the
+/// run.
 pub(super) fn granted<G>(
     stage: &Stage,
     who: &str,
@@ -68,27 +69,27 @@ pub(super) fn granted<G>(
 }
 
 /// Holds alone for a while, asks the guard before each step, and releases.
-pub(super) async fn hold(stage: &Stage, who: &str, room: &Occupancy, guard: impl Held) {
+pub(super) async fn hold(stage: &Stage, who: &str, room: &Occupancy, guard: impl HeldGuard) {
     let token = guard.number();
     hold_in(stage, who, &[(room, 1, token)], guard).await;
 }
 
-/// As [`hold`], of several things, each with the weight and the token that the guard has there.
+/// Holds several things like [`hold`], each with the weight and the token that the guard has there.
 pub(super) async fn hold_in(
     stage: &Stage,
     who: &str,
     rooms: &[(&Occupancy, usize, u64)],
-    guard: impl Held,
+    guard: impl HeldGuard,
 ) {
     hold_for(stage, who, rooms, guard, 15).await;
 }
 
-/// As [`hold_in`], for a limited time: a guard that is not lost is given back then.
+/// Holds like [`hold_in`] for a limited time: a guard that is not lost is given back then.
 pub(super) async fn hold_for(
     stage: &Stage,
     who: &str,
     rooms: &[(&Occupancy, usize, u64)],
-    guard: impl Held,
+    guard: impl HeldGuard,
     millis: u64,
 ) {
     let Some(guard) = stay(stage, who, rooms, guard, millis).await else {
@@ -101,7 +102,7 @@ pub(super) async fn hold_for(
 }
 
 /// Holds for a limited time, asks the guard before each step, and hands it back.
-pub(super) async fn stay<G: Held>(
+pub(super) async fn stay<G: HeldGuard>(
     stage: &Stage,
     who: &str,
     rooms: &[(&Occupancy, usize, u64)],

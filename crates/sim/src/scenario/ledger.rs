@@ -1,4 +1,4 @@
-//! What became of each item of a queue.
+//! Fate of each item of a queue.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,7 +66,7 @@ impl Ledger {
         *self.state().perhaps.entry(text(item)).or_default() += 1;
     }
 
-    /// What a take came to without an item.
+    /// Takes the outcome of a take without an item.
     pub(super) fn failed(&self, stage: &Stage, error: &QueueError) {
         stage.note(|| format!("not taken: {error}"));
         match error {
@@ -101,7 +101,8 @@ impl Ledger {
         }
     }
 
-    /// As [`Ledger::judge`], where a removal whose outcome its caller did not receive is no loss.
+    /// Judges like [`Ledger::judge`], where a removal whose outcome its caller did not receive is
+    /// no loss.
     pub(super) fn judge_at_most_once(&self, stage: &Stage, left: &[Vec<u8>]) {
         stage.expect(left.is_empty(), || {
             format!("{} items were left", left.len())

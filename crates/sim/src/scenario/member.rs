@@ -1,5 +1,5 @@
-//! Who is there: members that stay registered through whatever happens, and a cache that ends up
-//! with what is in the tree.
+//! Membership: members that stay registered through whatever happens, and a cache that ends up with
+//! the content of the tree.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::stage::Stage;
 
 const GROUP: &str = "/groups/one";
 const TREE: &str = "/trees/one";
-/// Whatever has happened, every session that was lost has been replaced by then.
+/// Time by which every lost session has been replaced, whatever has happened.
 const SETTLED_MS: u64 = 25_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {

@@ -1,5 +1,5 @@
-//! What is played: one file per recipe. A scenario is a few clients that use a recipe, and what
-//! must hold however they were disturbed.
+//! Scenarios, one file per recipe. A scenario is a few clients that use a recipe, and the promises
+//! that must hold however they were disturbed.
 //!
 //! | module | owns |
 //! |---|---|
@@ -48,7 +48,7 @@ pub use crate::boundary::Boundary;
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// How many clients it has.
+    /// Number of clients.
     pub clients: usize,
     /// Session timeouts on several servers: each run draws one.
     pub timeouts_ms: &'static [u64],
@@ -59,9 +59,9 @@ pub struct Scenario {
     pub strikes_logs: bool,
     /// Plays it, to the end of all its actors.
     pub play: fn(Stage) -> BoxFuture<()>,
-    /// Which nodes may stay while the sessions live and nobody does anything.
+    /// Whether a node may stay while the sessions live and nobody does anything.
     pub keeps: fn(&str) -> bool,
-    /// Which watches may stay so.
+    /// Whether a watch may stay so.
     pub watches: fn(&str) -> bool,
     /// Judges what is there then.
     pub afterwards: Option<fn(&Stage, &FinalState)>,
@@ -86,7 +86,7 @@ impl Scenario {
         }
     }
 
-    /// Where its promises are at stake.
+    /// Moments at which its promises are at stake.
     pub fn boundaries(&self) -> impl Iterator<Item = &'static Boundary> {
         crate::boundary::of(self.name)
     }

@@ -17,7 +17,7 @@ use crate::stage::Stage;
 const PATH: &str = "/locks/one";
 /// Three session timeouts.
 const STAY_MS: u64 = 12_000;
-/// How often each has the lock that goes round.
+/// Number of times that each client has the lock that goes round.
 const TURNS: usize = 3;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -114,7 +114,7 @@ fn simple(client: &Client) -> Result<SimpleMutex, LockError> {
     SimpleMutex::new(client, PATH)
 }
 
-/// What can be acquired, in whichever way it keeps the others out.
+/// A lock that can be acquired, however it keeps the others out.
 trait Lock: Clone + Send + Sync + 'static {
     fn acquire(&self) -> impl Future<Output = Result<Guard, LockError>> + Send;
 }

@@ -17,7 +17,7 @@ const PATH: &str = "/shards";
 const ITEMS: [&str; 3] = ["a", "b", "c"];
 /// From then on nothing goes wrong.
 const DISTURBED: Duration = Duration::from_millis(60);
-/// Whatever has happened, all members are there and all items assigned by then.
+/// Time by which all members are there and all items assigned, whatever has happened.
 const SETTLED: Duration = Duration::from_secs(30);
 
 pub(super) fn scenarios() -> Vec<Scenario> {

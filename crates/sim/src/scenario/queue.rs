@@ -13,7 +13,7 @@ use crate::stage::Stage;
 
 const PATH: &str = "/queues/one";
 const ITEMS: usize = 3;
-/// Until what a cancelled call had begun has come to its end.
+/// Time by which the background work of a cancelled call has come to its end.
 const BACKGROUND_MS: u64 = 15_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {

@@ -1,6 +1,6 @@
-//! What clients have asked for and what came of it, and what must be true of that: writes have one
-//! order, which agrees with time and with each session's own; none is lost, applied twice or passed
-//! over; reads go forward, and behind a sync they show what was complete before.
+//! Requests of clients with their outcomes, and the promises about them: writes have one order,
+//! which agrees with time and with each session's own; none is lost, applied twice or passed over;
+//! reads go forward, and behind a sync they show what was complete before.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) fn register(number: usize) -> String {
     format!("/h/r{number}")
 }
 
-/// What was asked for.
+/// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A sequential node below the journal.
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     SyncedRead(usize),
 }
 
-/// What came of it.
+/// Outcomes of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It was answered. Of an append the node's birth, of a register the last change and the
@@ -46,7 +46,7 @@ pub(super) enum Outcome {
 }
 
 /// Client, session, kind, tag and time of an operation.
-pub(super) type Asked = (usize, i64, Kind, String, Instant);
+pub(super) type RequestRow = (usize, i64, Kind, String, Instant);
 
 /// One operation.
 #[derive(Clone, Debug)]
@@ -54,12 +54,12 @@ struct Record {
     client: usize,
     session: i64,
     kind: Kind,
-    /// What a write writes. Each tag is used once.
+    /// Tag that a write writes. Each is used once.
     tag: String,
     asked: Instant,
     answered: Option<Instant>,
     outcome: Outcome,
-    /// What a read has shown.
+    /// Tag that a read has shown.
     seen: Option<String>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Records(Vec<Record>);
 
 impl Records {
     /// An operation is asked for. Returns its number.
-    pub(super) fn begin(&mut self, (client, session, kind, tag, asked): Asked) -> usize {
+    pub(super) fn begin(&mut self, (client, session, kind, tag, asked): RequestRow) -> usize {
         self.0.push(Record {
             client,
             session,
@@ -141,7 +141,7 @@ impl Records {
         self.judge_gaps(stage, &births);
     }
 
-    /// Of what one connection has sent, nothing is there behind something that is not.
+    /// Judges that nothing which one connection has sent is there behind something that is not.
     fn judge_gaps(&self, stage: &Stage, births: &BTreeMap<String, i64>) {
         for (conn, tags) in stage.network().sent() {
             let mut missing = None;
@@ -202,8 +202,8 @@ impl Records {
         self.judge_sessions(stage, number);
     }
 
-    /// What a read behind a sync must show: everything that was complete when the sync was asked
-    /// for.
+    /// Judges a read behind a sync: it must show everything that was complete when the sync was
+    /// asked for.
     fn judge_read(&self, stage: &Stage, number: usize, read: &Record) {
         let Outcome::Applied { version, .. } = read.outcome else {
             return;

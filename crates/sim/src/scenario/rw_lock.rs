@@ -68,7 +68,7 @@ async fn turns(stage: Stage, dialect: RwDialect) {
     stage.crew(3, act).await;
 }
 
-/// Who becomes a reader has been the last writer until then.
+/// Downgrades: a client that becomes a reader has been the last writer until then.
 async fn downgrades(stage: Stage) {
     let room = stage.occupancy("the lock", WHOLE);
     let newest = Arc::new(AtomicU64::new(0));

@@ -30,7 +30,7 @@ fn no_waiter_node(stage: &Stage, state: &FinalState) {
     }
 }
 
-/// How often a token may be in the log: at least, at most.
+/// Least and greatest number of times that a token may be in the log.
 type Expected = Arc<StdMutex<BTreeMap<u64, (usize, usize)>>>;
 
 async fn write(stage: Stage) {

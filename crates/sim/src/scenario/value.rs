@@ -22,7 +22,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// How many increments are certain, and how many may have happened beside them.
+/// Number of increments that are certain, and of those that may have happened beside them.
 #[derive(Clone, Default)]
 struct Tally {
     certain: Arc<AtomicI64>,

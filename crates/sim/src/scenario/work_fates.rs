@@ -19,7 +19,7 @@ const DELAY: Duration = Duration::from_millis(30);
 const DOOMED: &str = "doomed";
 const ATTEMPTS: u32 = 2;
 const TWICE: &str = "twice";
-/// As in the plain scenario.
+/// Same time as in the plain scenario.
 const BACKGROUND_MS: u64 = 20_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -29,9 +29,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// What is known of the items of one payload.
+/// Knowledge of the items of one payload.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct ItemRecord {
     /// Puts that were confirmed, and all that may have happened.
     put: usize,
     may_be_put: usize,
@@ -43,18 +43,18 @@ struct Known {
 }
 
 #[derive(Clone, Default)]
-struct Book(Arc<Mutex<BTreeMap<String, Known>>>);
+struct ItemTable(Arc<Mutex<BTreeMap<String, ItemRecord>>>);
 
-impl Book {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+impl ItemTable {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, ItemRecord>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, item: &str, change: impl FnOnce(&mut Known)) {
+    fn note(&self, item: &str, change: impl FnOnce(&mut ItemRecord)) {
         change(self.all().entry(item.to_owned()).or_default());
     }
 
-    fn of(&self, item: &str) -> Known {
+    fn of(&self, item: &str) -> ItemRecord {
         self.all().get(item).copied().unwrap_or_default()
     }
 }
@@ -64,7 +64,7 @@ fn queue(client: &Client) -> Result<WorkQueue, WorkError> {
     Ok(WorkQueue::new(client, PATH)?.backoff(first, first * 4))
 }
 
-async fn put(stage: &Stage, queue: &WorkQueue, book: &Book, name: &str, item: WorkItem) {
+async fn put(stage: &Stage, queue: &WorkQueue, book: &ItemTable, name: &str, item: WorkItem) {
     let before = book.of(name);
     let outcome = stage.cancellable(queue.offer(item)).await;
     stage.note(|| format!("{name} put: {outcome:?}"));
@@ -84,7 +84,7 @@ async fn put(stage: &Stage, queue: &WorkQueue, book: &Book, name: &str, item: Wo
     });
 }
 
-async fn consume(stage: &Stage, queue: &WorkQueue, book: &Book, due: Instant) -> bool {
+async fn consume(stage: &Stage, queue: &WorkQueue, book: &ItemTable, due: Instant) -> bool {
     let claim = match stage.cancellable(queue.poll()).await {
         Some(Ok(Some(claim))) => claim,
         Some(Ok(None)) | None => return false,
@@ -116,7 +116,7 @@ async fn consume(stage: &Stage, queue: &WorkQueue, book: &Book, due: Instant) ->
 }
 
 async fn work(stage: Stage) {
-    let book = Book::default();
+    let book = ItemTable::default();
     let due = Instant::now() + DELAY;
     let act = |stage: Stage, number: usize| {
         let book = book.clone();
@@ -161,7 +161,7 @@ async fn work(stage: Stage) {
     judge(&stage, &queue, &book).await;
 }
 
-async fn judge(stage: &Stage, queue: &WorkQueue, book: &Book) {
+async fn judge(stage: &Stage, queue: &WorkQueue, book: &ItemTable) {
     for item in [DELAYED, TWICE] {
         let known = book.of(item);
         stage.expect(known.done <= known.may_be_put, || {

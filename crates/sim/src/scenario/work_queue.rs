@@ -13,7 +13,8 @@ use crate::stage::Stage;
 
 const PATH: &str = "/jobs/one";
 const ITEMS: usize = 3;
-/// Until every claim of a lost session has come back, and what cancelled calls had begun is over.
+/// Time by which every claim of a lost session has come back, and the work of cancelled calls is
+/// over.
 const BACKGROUND_MS: u64 = 20_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -23,9 +24,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// What is known of each item.
+/// Knowledge of each item.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct ItemRecord {
     /// The put was confirmed.
     certain: bool,
     /// Acknowledged for certain, how often.
@@ -36,10 +37,10 @@ struct Known {
 }
 
 #[derive(Clone, Default)]
-struct Book(Arc<Mutex<BTreeMap<String, Known>>>);
+struct ItemTable(Arc<Mutex<BTreeMap<String, ItemRecord>>>);
 
-impl Book {
-    fn note(&self, item: &[u8], change: impl FnOnce(&mut Known)) {
+impl ItemTable {
+    fn note(&self, item: &[u8], change: impl FnOnce(&mut ItemRecord)) {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(
             book.entry(String::from_utf8_lossy(item).into_owned())
@@ -48,7 +49,7 @@ impl Book {
     }
 }
 
-async fn consume(stage: &Stage, queue: &WorkQueue, book: &Book) -> bool {
+async fn consume(stage: &Stage, queue: &WorkQueue, book: &ItemTable) -> bool {
     let claim = match stage.cancellable(queue.poll()).await {
         Some(Ok(Some(claim))) => claim,
         Some(Ok(None)) | None => return false,
@@ -78,7 +79,7 @@ async fn consume(stage: &Stage, queue: &WorkQueue, book: &Book) -> bool {
 }
 
 async fn work(stage: Stage) {
-    let book = Book::default();
+    let book = ItemTable::default();
     let act = |stage: Stage, number: usize| {
         let book = book.clone();
         async move {

@@ -21,7 +21,7 @@ const VISIBILITY_MS: u64 = 40;
 /// More than the claims that can be handed out here: a claim that is over before anybody has it
 /// uses no attempt, so that no item becomes a dead letter, which nobody would take.
 const ATTEMPTS: u32 = 40;
-/// As in the plain scenario.
+/// Same time as in the plain scenario.
 const BACKGROUND_MS: u64 = 20_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -40,7 +40,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 /// The tokens of an item's claims: the newest, those that were acknowledged, and whether one may
 /// have been.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct ItemRecord {
     put: bool,
     newest: u64,
     acked: Vec<u64>,
@@ -48,13 +48,13 @@ struct Known {
 }
 
 #[derive(Clone)]
-struct Book {
+struct ItemTable {
     rooms: BTreeMap<&'static str, Occupancy>,
-    known: Arc<Mutex<BTreeMap<String, Known>>>,
+    known: Arc<Mutex<BTreeMap<String, ItemRecord>>>,
 }
 
-impl Book {
-    fn note(&self, item: &str, change: impl FnOnce(&mut Known)) {
+impl ItemTable {
+    fn note(&self, item: &str, change: impl FnOnce(&mut ItemRecord)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(known.entry(item.to_owned()).or_default());
     }
@@ -69,7 +69,13 @@ fn queue(stage: &Stage, client: usize) -> Result<WorkQueue, WorkError> {
     Ok(queue.visibility(visibility(stage)).max_attempts(ATTEMPTS))
 }
 
-async fn consume(stage: &Stage, who: &str, queue: &WorkQueue, book: &Book, millis: u64) -> bool {
+async fn consume(
+    stage: &Stage,
+    who: &str,
+    queue: &WorkQueue,
+    book: &ItemTable,
+    millis: u64,
+) -> bool {
     let asked = Instant::now();
     let taken = stage.cancellable(queue.poll()).await;
     if asked.elapsed() > visibility(stage) && matches!(taken, Some(Ok(_))) {
@@ -114,7 +120,7 @@ async fn consume(stage: &Stage, who: &str, queue: &WorkQueue, book: &Book, milli
 }
 
 async fn work(stage: Stage) {
-    let book = Book {
+    let book = ItemTable {
         rooms: ITEMS
             .iter()
             .map(|item| (*item, stage.occupancy(item, 1)))

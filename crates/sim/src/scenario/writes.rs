@@ -36,7 +36,7 @@ async fn play(stage: Stage) {
     stage.crew(CLIENTS, act).await;
 }
 
-/// Whatever comes of it.
+/// Writes once; the outcome does not matter.
 async fn write(stage: &Stage, session: &Session) {
     let large = stage.below(2) == 0;
     let mut data = stage.below(u64::MAX).to_be_bytes().to_vec();

@@ -8,7 +8,7 @@ use super::run::{ServersReport, ServersSettings, run};
 use crate::cluster::bug::SeededBug;
 use crate::scenario::Scenario;
 
-/// What was tried, all of it good.
+/// Counts of the runs that were tried, all of them good.
 #[derive(Clone, Debug, Default)]
 pub struct ServersSummary {
     /// Runs.
@@ -17,7 +17,7 @@ pub struct ServersSummary {
     pub entries: u64,
     /// Virtual time of all runs.
     pub elapsed: Duration,
-    /// How many runs came to each mark, and the seed of the first.
+    /// Number of runs that came to each mark, and the seed of the first.
     pub marks: BTreeMap<&'static str, (u64, u64)>,
 }
 
@@ -32,7 +32,7 @@ pub struct ServersFailure {
     pub bug: Option<SeededBug>,
     /// Runs until it was found.
     pub runs: u64,
-    /// What came of it, with its transcript.
+    /// Report of the run, with its transcript.
     pub report: ServersReport,
 }
 

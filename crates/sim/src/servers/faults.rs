@@ -1,4 +1,4 @@
-//! What goes wrong with the servers and their connections, and when: as the seed has drawn it.
+//! Faults of the servers and of their connections, with their moments, as the seed has drawn them.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::network::Network;
 /// A leader that hears nobody leads no more after this long.
 const DEPOSED_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long a server that hears nobody goes on sending to the leader that it knows.
+/// Time for which a server that hears nobody goes on sending to the leader that it knows.
 const UNNOTICED: Duration = Duration::from_millis(430);
-/// How long a hand-over may take.
+/// Limit of a hand-over.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(200);
-/// How long the next batch of a stream is waited for.
+/// Limit of the wait for the next batch of a stream.
 const LOST_LIMIT: Duration = Duration::from_millis(120);
-/// How long a stream of writes is waited for.
+/// Limit of the wait for a stream of writes.
 const STREAM_LIMIT: Duration = Duration::from_millis(1_500);
 /// A leader that is alone and makes few ticks leads no more after this long.
 const STUTTER_LIMIT: Duration = Duration::from_millis(4_000);
 
-/// By how much clocks jump: a correction, an hour, two hours of a time zone, ten years.
+/// Jumps of clocks: a correction, an hour, two hours of a time zone, ten years.
 const STEPS_MS: [i64; 4] = [1_500, 3_600_000, 7_200_000, 315_360_000_000];
 
-/// What faults strike.
+/// Targets of faults.
 #[derive(Clone)]
 struct Target {
     network: Network,

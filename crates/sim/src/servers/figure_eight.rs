@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::cluster::{Cluster, mark};
 
-/// What a step may take. Elections take a second where candidates meet servers that trust a leader.
+/// Limit of a step. Elections take a second where candidates meet servers that trust a leader.
 const STEP_LIMIT: Duration = Duration::from_secs(4);
 /// The pause between two scenes, and between two looks at the servers.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -66,8 +66,8 @@ async fn until<T>(found: impl Fn() -> Option<T>) -> Option<T> {
     tokio::time::timeout(STEP_LIMIT, look).await.ok()
 }
 
-/// Until the result is dropped, this server and the others do not hear each other, and nothing of
-/// what is on its way arrives.
+/// Separates this server from the others until the result is dropped: they do not hear each other,
+/// and nothing of what is on its way arrives.
 fn separate(cluster: &Cluster, alone: u64) -> oneshot::Sender<()> {
     let others = cluster.ids().into_iter().filter(|id| *id != alone);
     let others: Vec<u64> = others.collect();

@@ -1,6 +1,6 @@
-//! Who changes the members while the servers run: adds servers, with and without a vote, promotes
-//! and demotes them, swaps them, moves them, removes them, one or several at once. A client like
-//! any other asks for it.
+//! Operator that changes the members while the servers run: adds servers, with and without a vote,
+//! promotes and demotes them, swaps them, moves them, removes them, one or several at once. A
+//! client like any other asks for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::stage::Stage;
 
 /// Voters below which none is removed.
 const LEAST_VOTERS: usize = 3;
-/// How long the members may take to be read, and a change to be answered.
+/// Limit of a read of the members, and of the answer to a change.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 const CHANGE_LIMIT: Duration = Duration::from_secs(15);
-/// How long a change may take to be in force once it is answered.
+/// Limit of the time until a change is in force once it is answered.
 const FORCE_LIMIT: Duration = Duration::from_secs(5);
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Servers remember for less than this that a server has asked to be admitted, and with which
 /// folder.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(6);
 
-/// Who joins, and who leaves.
-type Wanted = (Vec<EnsembleMember>, Vec<u64>);
+/// Members that join, and members that leave.
+type MemberChange = (Vec<EnsembleMember>, Vec<u64>);
 
 struct Operator {
     stage: Stage,
@@ -79,7 +79,7 @@ impl Operator {
     }
 
     /// A change that an operator could want.
-    fn draw(&mut self, before: &EnsembleConfig) -> Wanted {
+    fn draw(&mut self, before: &EnsembleConfig) -> MemberChange {
         let of = |role| {
             let members = before.members.iter().filter(|member| member.role == role);
             members.map(|member| member.id).collect::<Vec<u64>>()
@@ -140,7 +140,7 @@ impl Operator {
         &mut self,
         session: &Session,
         before: &EnsembleConfig,
-        (joining, leaving): Wanted,
+        (joining, leaving): MemberChange,
     ) {
         let leader = self.cluster.leader();
         let change = MembershipChange::Incremental {

@@ -19,7 +19,7 @@ use crate::network::Network;
 
 /// Its session timeout.
 const TIMEOUT_MS: i32 = 2_000;
-/// How long a visit may take: a server that is cut off answers nothing.
+/// Limit of a visit: a server that is cut off answers nothing.
 const VISIT_LIMIT: Duration = Duration::from_secs(3);
 /// Reads of one visit.
 const READS: i32 = 6;

@@ -18,24 +18,24 @@ use crate::run::{close, judge_closed, judge_open};
 use crate::scenario::Scenario;
 use crate::stage::Stage;
 
-/// How long the members may differ from `/zookeeper/config` once everything is whole again. A
+/// Time for which the members may differ from `/zookeeper/config` once everything is whole again. A
 /// server that was added by a change that was not applied leaves after 30 s.
 const LIST_LIMIT: Duration = Duration::from_secs(45);
-/// How long who is beside the scenario's clients may take to end then.
+/// Time for the tasks beside the scenario's clients to end then.
 const BESIDE_LIMIT: Duration = Duration::from_secs(40);
-/// How long a write and a sync may take then.
+/// Limit of a write and a sync then.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
-/// How long servers go on once rolled-back folders have elected a leader.
+/// Time for which servers go on once rolled-back folders have elected a leader.
 const FORKED: Duration = Duration::from_secs(10);
-/// How long servers that are whole may take to have a leader.
+/// Time for servers that are whole to have a leader.
 const UNDECIDABLE_AFTER: Duration = Duration::from_secs(4);
 /// A run that has not ended then will not end.
 const LIMIT: Duration = Duration::from_secs(7_200);
 
-/// What a run is to do.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ServersSettings {
-    /// What clients do.
+    /// Scenario of the clients.
     pub scenario: Scenario,
     /// Everything that happens follows from it.
     pub seed: u64,
@@ -45,16 +45,16 @@ pub struct ServersSettings {
     pub is_recording: bool,
 }
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct ServersReport {
-    /// What must not have happened; empty for a good run.
+    /// Broken promises; empty for a good run.
     pub failures: Vec<String>,
     /// Rare situations that it came to.
     pub marks: BTreeSet<&'static str>,
-    /// What the run did, with how often.
+    /// Counts of what the run did.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What happened, line by line; empty unless it was to be kept.
+    /// Lines of the transcript; empty unless it was to be kept.
     pub transcript: Vec<String>,
     /// Entries of the log.
     pub entries: u64,

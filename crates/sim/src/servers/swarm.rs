@@ -1,5 +1,5 @@
-//! Which faults a seed draws, and how often they come. A run with some kinds of faults only finds
-//! what a run with all of them drowns.
+//! Choice of the faults that a seed draws, and of their frequency. A run with some kinds of faults
+//! only finds what a run with all of them drowns.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) enum ServerFault {
     ClientReset,
     /// A client's connection delivers nothing any more.
     ClientHole,
-    /// What a client has sent arrives after its next connection is attached.
+    /// Frames of a client arrive after its next connection is attached.
     ClientLate,
     /// A client's connections become slow.
     ClientSlow,
@@ -85,7 +85,7 @@ pub(crate) enum ServerFault {
     LostFolder,
 }
 
-/// What comes by itself, at any time.
+/// Faults that come by themselves, at any time.
 const PLAIN: [ServerFault; 19] = [
     ServerFault::CutBoth,
     ServerFault::CutOneWay,
@@ -108,7 +108,7 @@ const PLAIN: [ServerFault; 19] = [
     ServerFault::ClientPause,
 ];
 
-/// What strikes logs and elections.
+/// Faults that strike logs and elections.
 const OF_LOGS: [ServerFault; 20] = [
     ServerFault::CutBoth,
     ServerFault::CutOneWay,
@@ -132,8 +132,8 @@ const OF_LOGS: [ServerFault; 20] = [
     ServerFault::StepClock,
 ];
 
-/// What may come beside folders that are rolled back: what would keep servers from having a leader
-/// comes rarely.
+/// Faults that may come beside rolled-back folders: those that would keep servers from having a
+/// leader come rarely.
 const BESIDE_ROLLBACKS: [ServerFault; 5] = [
     ServerFault::Isolate,
     ServerFault::Reset,
@@ -142,7 +142,7 @@ const BESIDE_ROLLBACKS: [ServerFault; 5] = [
     ServerFault::HandOver,
 ];
 
-/// What is aimed at a promise.
+/// Faults that are aimed at a promise.
 const AIMED: [ServerFault; 7] = [
     ServerFault::LeaderHearsNobody,
     ServerFault::LeaderReturnsUnnoticed,
@@ -153,7 +153,7 @@ const AIMED: [ServerFault; 7] = [
     ServerFault::ClientsNearEnd,
 ];
 
-/// What one seed has drawn.
+/// Choices of one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
     pub(crate) setup: Setup,
@@ -329,7 +329,7 @@ impl Swarm {
         swarm
     }
 
-    /// What the servers do besides serving, with faults that lead there.
+    /// Draws the features of the servers besides serving, with faults that lead there.
     fn draw_features(&mut self, rng: &mut Rng) {
         let kind = rng.u8(..9);
         if matches!(kind, 0 | 1 | 5) {

@@ -1,4 +1,4 @@
-//! What waits for a client: its order, its bounds, and who writes it.
+//! Outbox of a connection: its order, its bounds, and its writers.
 
 use super::*;
 use crate::options::Options;

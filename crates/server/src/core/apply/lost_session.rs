@@ -5,15 +5,15 @@
 use baton_tree::Tree;
 use tracing::field::display;
 
+use crate::report::escaped::EscapedText;
 use crate::report::notice::Notice;
-use crate::report::shown::Shown;
 use crate::session::clocks::Clocked;
 use crate::state::ServerState;
 
 /// Paths of ephemerals that get into the line.
 const SHOWN_PATHS: usize = 3;
 
-/// What a session holds that is about to expire.
+/// Holdings of a session that is about to expire.
 #[derive(Debug)]
 pub(crate) struct LostSession {
     session: i64,
@@ -81,7 +81,7 @@ impl LostSession {
         let shown: Vec<_> = self
             .paths
             .iter()
-            .map(|path| Shown(path).to_string())
+            .map(|path| EscapedText(path).to_string())
             .collect();
         let more = if self.ephemerals > shown.len() {
             ",…"

@@ -23,7 +23,7 @@ pub(crate) struct CloseRequest {
 struct Ending {
     reason: CloseReason,
     request: Option<CloseRequest>,
-    /// Who is notified besides the client.
+    /// Receivers that are notified besides the client.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -81,8 +81,8 @@ impl SessionEnds {
         request.map(|request| &request.group)
     }
 
-    /// Why the session has ended. After a restart this is not known of a session whose end began
-    /// before.
+    /// Returns the reason for which the session has ended. After a restart this is unknown for a
+    /// session whose end began before.
     pub(crate) fn reason(&self, session: i64) -> CloseReason {
         let ending = self.ending.get(&session);
         ending.map_or(CloseReason::Expired, |ending| ending.reason)

@@ -63,7 +63,7 @@ pub(crate) struct GroupCommit {
     writers: Writers,
 }
 
-/// How many of the notified connections write next: of a lock's wait queue, the client that
+/// Share of the notified connections that write next: of a lock's wait queue, the client that
 /// released and the one that holds now, but not the one that has just joined the queue.
 #[derive(Debug, Default)]
 struct Writers {
@@ -74,7 +74,7 @@ struct Writers {
 }
 
 impl Writers {
-    /// How many of `notified` connections to expect.
+    /// Returns the number of `notified` connections to expect.
     fn expected(&mut self, notified: usize) -> usize {
         self.age += 1;
         if self.age > FORGET {
@@ -100,7 +100,7 @@ impl GroupCommit {
         self.may_spin = true;
     }
 
-    /// Until when to spin for the first reaction, if at all.
+    /// Returns the end of the spin for the first reaction, if there is one.
     pub(crate) fn spin_until(&mut self) -> Option<Instant> {
         let (since, sync) = self.last?;
         let may_spin = std::mem::take(&mut self.may_spin);

@@ -83,7 +83,8 @@ impl InFlight {
         self.steps.pop().unwrap_or_default()
     }
 
-    /// What an entry of `commands` commands answers that nobody here asked for.
+    /// Returns the placeholder for the answers to an entry of `commands` commands that no client
+    /// here sent.
     pub(crate) fn unasked(&mut self, commands: usize) -> Requested {
         let mut steps = self.steps();
         steps.resize(commands, Step::UNASKED);

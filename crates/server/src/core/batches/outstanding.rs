@@ -1,6 +1,6 @@
-//! What clients of this server have asked for and the cluster has not applied yet, in order. Owns
-//! which of it has been sent to the leader, and what is sent again after a leader or a connection
-//! was lost (R27).
+//! Requests of this server's clients that the cluster has not applied yet, in order. Owns which of
+//! them have been sent to the leader, and which are sent again after a leader or a connection was
+//! lost (R27).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const MOST_BATCHES: usize = 4;
 const LARGE_BATCHES: usize = 2;
 const SMALL_BYTES: usize = ENTRY_BYTES / 4;
 
-/// What a batch has in it.
+/// Content of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Openings and re-attachments of sessions. They are not sent twice: the second one would take
@@ -67,12 +67,12 @@ pub(crate) struct Outstanding {
     bytes: usize,
     next_number: u64,
     /// Those that nothing waits for.
-    apart: Vec<Apart>,
+    apart: Vec<DetachedBatch>,
 }
 
 /// A batch that nothing waits for.
 #[derive(Debug)]
-struct Apart {
+struct DetachedBatch {
     number: u64,
     payload: Bytes,
     requested: Requested,
@@ -100,7 +100,7 @@ impl Outstanding {
         self.next_number
     }
 
-    /// How many batches are not applied.
+    /// Returns the number of batches that are not applied.
     pub(crate) fn batches(&self) -> usize {
         self.batches
     }
@@ -113,7 +113,7 @@ impl Outstanding {
     /// Adds a batch, which has the next number.
     pub(crate) fn push(&mut self, payload: Bytes, content: Content, requested: Requested) {
         if content == Content::Reconfigure {
-            self.apart.push(Apart {
+            self.apart.push(DetachedBatch {
                 number: self.next_number,
                 payload,
                 requested,
@@ -221,7 +221,7 @@ impl Outstanding {
     /// Takes out those that nothing waits for and that were not applied within `limit`. Whether
     /// they will be is not known.
     pub(crate) fn take_overdue(&mut self, limit: Duration, now: Instant) -> Vec<Requested> {
-        let is_overdue = |it: &mut Apart| {
+        let is_overdue = |it: &mut DetachedBatch| {
             let since = *it.since.get_or_insert(now);
             now.saturating_duration_since(since) >= limit
         };

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use baton_peers::net::Held;
+use baton_peers::net::FramePermit;
 use bytes::Bytes;
 
 use crate::core::batches::backlog::ENTRY_BYTES;
@@ -16,7 +16,7 @@ use crate::core::batches::backlog::ENTRY_BYTES;
 const LARGE_BATCHES: usize = 2;
 
 /// Batches of one server, oldest first, with what they hold of the transport's memory.
-type Batches = VecDeque<(Bytes, Option<Held>)>;
+type Batches = VecDeque<(Bytes, Option<FramePermit>)>;
 
 /// Batches that this leader is about to propose.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Proposals {
     }
 
     /// Adds a batch of clients of `server`.
-    pub(crate) fn push(&mut self, server: u64, payload: Bytes, held: Option<Held>) {
+    pub(crate) fn push(&mut self, server: u64, payload: Bytes, held: Option<FramePermit>) {
         let batches = self.of_servers.entry(server).or_default();
         batches.push_back((payload, held));
     }

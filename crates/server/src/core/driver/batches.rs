@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use baton_consensus::ProposeError;
 use baton_peers::codec::{Forward, Frame};
-use baton_peers::net::Held;
+use baton_peers::net::FramePermit;
 use baton_proto::OpCode;
 use baton_tree::{Batch, BatchBuilder, Command, Origin};
 use bytes::Bytes;
@@ -121,7 +121,7 @@ impl CoreDriver {
         self.links.wire.send(leader, frame).is_ok()
     }
 
-    /// By mistake: has the leader end the sessions that this server had decided to end when it led.
+    /// Seeded bug: has the leader end the sessions that this server had decided to end when it led.
     #[cfg(feature = "simulation")]
     fn forward_expiries(&mut self, leader: u64) {
         let sessions = self.state.simulated.take_forwarded();
@@ -151,7 +151,7 @@ impl CoreDriver {
 
     /// A batch of another server's clients, for the log. Where this server does not lead, the other
     /// one sends it again once it knows who does.
-    pub(crate) fn take_forwarded(&mut self, from: u64, forward: &Forward, held: Held) {
+    pub(crate) fn take_forwarded(&mut self, from: u64, forward: &Forward, held: FramePermit) {
         if !self.leadership.leads() {
             return;
         }
@@ -190,8 +190,8 @@ impl CoreDriver {
         }
     }
 
-    /// What was sent to the leader may not be in its log: it is sent again, but for handshakes,
-    /// whose clients connect again.
+    /// Sends again what may not have reached the leader's log. Handshakes are not sent again,
+    /// because their clients connect again.
     pub(crate) fn sent_is_lost(&mut self) {
         for (requested, connections) in self.outstanding.lost() {
             for conn in connections {

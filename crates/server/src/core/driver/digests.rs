@@ -28,7 +28,7 @@ impl CoreDriver {
         }
     }
 
-    /// As the leader: another server has said what its state is.
+    /// On the leader: compares the state of another server.
     pub(crate) fn compare_digest(
         &mut self,
         from: u64,

@@ -10,7 +10,7 @@ use crate::connections::conn::CloseReason;
 use crate::error::ServerError;
 use crate::session::rounds::Round;
 
-/// How far the reading of all sockets is, which comes before any session expires.
+/// Progress of the reading of all sockets, which comes before any session expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketRound {
     /// No session is due to expire.

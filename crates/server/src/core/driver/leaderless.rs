@@ -1,4 +1,4 @@
-//! What the clients of a member get while no leader is known. First their requests wait; then their
+//! Service to clients of a member while no leader is known. First their requests wait; then their
 //! connections are closed, so that they look for another server (R08). From then on, where the
 //! settings allow it, the server is in read-only mode: sockets open sessions that can read and
 //! nothing else ([`net::read_only`](crate::net)). The core has no part in such a session but to

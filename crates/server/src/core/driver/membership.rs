@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use baton_consensus::{Change, ChangeError, Entry, MembershipChange};
 use baton_peers::codec::Refusal;
-use baton_peers::net::Held;
+use baton_peers::net::FramePermit;
 use baton_proto::ErrorCode;
 use baton_tree::{Batch, Command, FormatLevel, Origin, Outcome, Unapplied};
 use bytes::Bytes;
@@ -43,8 +43,8 @@ impl CoreDriver {
         }
     }
 
-    /// As the leader, a `reconfig` of a client of the server that made this batch.
-    pub(crate) fn take_reconfigure(&mut self, payload: Bytes, held: Option<Held>) {
+    /// On the leader: takes a `reconfig` of a client of the server that made this batch.
+    pub(crate) fn take_reconfigure(&mut self, payload: Bytes, held: Option<FramePermit>) {
         let Some(origin) = Batch::decode(&payload).ok().and_then(|it| it.origin()) else {
             return;
         };
@@ -58,7 +58,7 @@ impl CoreDriver {
         }
     }
 
-    /// As the leader, takes the next step in changing the members.
+    /// On the leader: takes the next step in changing the members.
     pub(crate) fn change_members(&mut self, now: Instant) {
         let (term, level) = (self.leadership.term(), self.applier.level);
         // A follower may have applied this leader's first entry, and sent a change, before this

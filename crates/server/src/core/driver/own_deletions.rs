@@ -1,5 +1,5 @@
-//! What the leader deletes by itself: what ended sessions have left, and the containers and TTL
-//! znodes that have become due (protocol.md §1.11). Each entry deletes a bounded number of znodes,
+//! Deletions that the leader makes by itself: the ephemerals of ended sessions, and the containers
+//! and TTL znodes that are due (protocol.md §1.11). Each entry deletes a bounded number of znodes,
 //! and the next one is made when it is applied, so that the writes of clients come in between.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use super::CoreDriver;
 use crate::error::ServerError;
 use crate::state::ServerState;
 
-/// How far the leader has come.
+/// Progress of the leader's own deletions.
 #[derive(Debug)]
 pub(crate) struct OwnDeletions {
     /// When to look for containers and TTL znodes. `None`: never.

@@ -1,4 +1,4 @@
-//! What the other servers send, on its way through the core of a member.
+//! Events from the other servers, on their way through the core of a member.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::CoreDriver;
 use crate::error::ServerError;
 
 impl CoreDriver {
-    /// What the other servers have sent.
+    /// Takes the events of the other servers.
     pub(crate) fn take_peer_events(&mut self, now: Instant) -> Result<(), ServerError> {
         for event in self.links.events.take() {
             self.peer_event(event, now)?;

@@ -9,7 +9,7 @@ use baton_wal::{Record, Wal};
 
 use super::CoreDriver;
 use crate::core::leadership::lateness::{CAUTION, Caution};
-use crate::core::log::{Done, Job};
+use crate::core::log::{CompletedJob, Job};
 use crate::core::member_changes::successor;
 use crate::core::timings::phases::Part;
 use crate::error::ServerError;
@@ -58,13 +58,13 @@ impl CoreDriver {
         let now = self.state.time.now();
         while let Some(done) = self.log.take(now) {
             match done {
-                Done::Persisted(token, took) => {
+                CompletedJob::Persisted(token, took) => {
                     newest = Some(token);
                     self.last_sync = took;
                 }
-                Done::AcknowledgedRefused => self.lost_entries.refused(),
-                Done::Failed(error) => return Err(error.into()),
-                Done::Closed => {}
+                CompletedJob::AcknowledgedRefused => self.lost_entries.refused(),
+                CompletedJob::Failed(error) => return Err(error.into()),
+                CompletedJob::Closed => {}
             }
         }
         let Some(newest) = newest else {

@@ -304,8 +304,8 @@ fn a_session_has_its_full_timeout_after_a_restart() {
     stage.stop();
 }
 
-/// Whoever holds a connection's outbox, as its task does to learn which zxid a ping's answer may
-/// carry, keeps the core from going on behind the next push to it.
+/// Runs `act` while a thread holds the outbox of a connection, as its task does to learn which zxid
+/// a ping's answer may carry: the core waits at the next push to it.
 fn while_held<T>(stage: &Stage, conn: &Conn, act: impl FnOnce() -> T) -> (Vec<u8>, T) {
     // It has woken every connection that the entry before answered or notified.
     stage.until_core_sleeps();
@@ -544,7 +544,7 @@ fn opened(state: &ServerState, core: &mut CoreDriver) -> Arc<Conn> {
     conn
 }
 
-/// What waits for the connection's client, and why the connection ends.
+/// Returns the bytes that wait for the connection's client, and the reason of its end.
 fn taken(conn: &Conn) -> (Vec<u8>, Option<CloseReason>) {
     let mut bytes = Vec::new();
     let closing = conn.take(&mut bytes, usize::MAX).closing;

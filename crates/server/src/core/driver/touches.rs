@@ -1,5 +1,5 @@
-//! Which clients are alive: what a server notifies the leader of, and the pings that it answers
-//! once a quorum stands behind that.
+//! Touches: the leader is notified of the clients that are alive, and pings are answered once a
+//! quorum stands behind that.
 
 use baton_peers::codec::{Counted, Frame, Touch};
 
@@ -57,7 +57,7 @@ impl CoreDriver {
         }
     }
 
-    /// As the leader, touches of clients of `from`.
+    /// On the leader: takes touches of clients of `from`.
     pub(crate) fn take_touches(&mut self, from: u64, touch: Touch) {
         if self.leadership.leads() {
             let now_ms = self.state.time.now_ms();
@@ -69,7 +69,7 @@ impl CoreDriver {
         }
     }
 
-    /// As the leader, answers the touches for which a quorum has answered.
+    /// On the leader: answers the touches for which a quorum has answered.
     pub(crate) fn answer_touches(&mut self) {
         let applied = self.consensus.applied_index();
         let clocks = &self.clocks;

@@ -8,7 +8,7 @@ use baton_consensus::PersistToken;
 
 use super::CoreDriver;
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::connections::conn::CloseReason;
 use crate::core::transfer::Received;
 use crate::error::ServerError;
@@ -82,10 +82,11 @@ impl CoreDriver {
         let before = std::mem::replace(&mut *self.state.tree.write(), tree);
         self.state.show_restored();
         let (installed, done) = (Operation::SnapshotInstalled, Ending::Success);
-        self.state.record(installed, done, Who::server, |fields| {
-            fields.hex("before", before.zxid());
-            fields.hex("zxid", zxid);
-        });
+        self.state
+            .record(installed, done, Principal::server, |fields| {
+                fields.hex("before", before.zxid());
+                fields.hex("zxid", zxid);
+            });
         self.state.last_zxid.store(zxid, Release);
         self.start_clocks();
         self.consensus.applied(point.index)?;

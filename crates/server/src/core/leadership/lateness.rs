@@ -1,6 +1,6 @@
-//! How late the core makes its ticks. Where it was late several times, messages of the leader wait
-//! for the core as well, so this server would take a leader for silent that is not: for a while it
-//! waits longer before it campaigns. Pure: the caller says the time.
+//! Lateness of the core's ticks. Where it was late several times, messages of the leader wait for
+//! the core as well, so this server would take a leader for silent that is not: for a while it
+//! waits longer before it campaigns. Pure: the caller passes the time.
 //!
 //! Nothing rests on the longer wait but when this server campaigns. How long it votes for nobody
 //! while it hears of a leader, and how soon it steps down as a leader whom no majority answers,
@@ -26,7 +26,7 @@ pub(crate) struct Lateness {
     cautious_until: Option<Instant>,
 }
 
-/// What a tick changes.
+/// Effect of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caution {
     Begins,

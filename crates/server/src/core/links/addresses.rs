@@ -1,5 +1,5 @@
-//! Where the other servers are reached: where the membership says, unless the settings of this
-//! server name another address of a first member.
+//! Addresses of the other servers: those of the membership, unless the settings of this server name
+//! another address of a first member.
 
 use std::collections::BTreeMap;
 

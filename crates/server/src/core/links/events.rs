@@ -39,7 +39,7 @@ impl EventQueue {
         std::mem::take(&mut *events)
     }
 
-    /// As [`take`](Self::take), but waits for something until `deadline`.
+    /// Like [`take`](Self::take), but waits for something until `deadline`.
     pub(crate) fn take_blocking(&self, deadline: Instant) -> Vec<PeerEvent> {
         let mut events = self.events.lock();
         while events.is_empty() {
@@ -104,7 +104,7 @@ mod tests {
 
     use baton_consensus::PeerMessage;
     use baton_peers::codec::Lane;
-    use baton_peers::net::{Direction, Held, Link};
+    use baton_peers::net::{Direction, FramePermit, Link};
     use bytes::Bytes;
 
     use super::*;
@@ -167,7 +167,7 @@ mod tests {
                     generation: 1,
                 },
                 frame: Frame::Raft(vec![message]),
-                held: Held::nothing(),
+                held: FramePermit::nothing(),
             }
         };
         queue.event(answer(b""));

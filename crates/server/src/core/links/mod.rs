@@ -22,7 +22,7 @@ pub(crate) mod events;
 pub(crate) mod peer_log;
 pub(crate) mod wire;
 
-/// How a server reaches the others.
+/// Connections to the other servers.
 #[derive(Debug)]
 pub(crate) struct Links {
     /// This server's id among them.
@@ -31,7 +31,7 @@ pub(crate) struct Links {
     pub(crate) events: Arc<EventQueue>,
     /// Has the first membership, for a server that missed it; `None` in a simulation.
     pub(crate) bootstrap: Option<Bootstrap>,
-    /// Where the other servers are reached.
+    /// Addresses of the other servers.
     pub(crate) addresses: PeerAddresses,
     /// Limits the lines about other servers.
     pub(crate) peer_log: PeerLog,

@@ -1,5 +1,5 @@
-//! What the log says of other servers: who is connected, and why somebody is not. The number of
-//! lines is limited, so that nobody who sends garbage to the port fills the disk with them.
+//! Log lines about other servers: connected, or not and why. The number of lines is limited, so
+//! that a peer that sends garbage to the port does not fill the disk with them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl PeerLog {
     }
 }
 
-/// What distinguishes the line about an event from others; `None` without a line.
+/// Returns the text that distinguishes an event's line from others; `None` without a line.
 fn line_of(event: &PeerEvent) -> Option<String> {
     match event {
         PeerEvent::Connected { link, .. } => {

@@ -1,4 +1,4 @@
-//! What the core needs of the connections to the other servers. A server has
+//! Interface of the core to the connections of the other servers. A server has
 //! [`Peers`](baton_peers::net::Peers), a simulation has links of its own.
 
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ use super::{Members, PATIENCE, RunningChange};
 use crate::core::member_changes::{MemberChanges, member_changes, successor, voters};
 use crate::core::peer_states::PeerStates;
 use crate::options::{EnsembleOptions, host_and_port};
-use crate::report::shown::Shown;
+use crate::report::escaped::EscapedText;
 
 /// Time for which a change waits for a new voter that nobody has met: it may be starting.
 const START_LIMIT: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ impl View<'_> {
                 let asked = tree.list_change(body).ok();
                 let bad = asked.as_ref().and_then(ListChange::unreadable_line);
                 let why = match bad {
-                    Some((line, error)) => format!("the line '{}': {error}", Shown(line)).into(),
+                    Some((line, error)) => format!("the line '{}': {error}", EscapedText(line)).into(),
                     None => "it is for another version of the list, or the list would have no voter, or two servers \
                              with one id or address"
                         .into(),

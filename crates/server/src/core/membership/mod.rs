@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use baton_consensus::{Change, Member as ClusterMember};
 use baton_peers::codec::Hello;
-use baton_peers::net::Held;
+use baton_peers::net::FramePermit;
 use baton_proto::ErrorCode;
 use baton_tree::{FormatLevel, Origin, Outcome, Unapplied};
 use bytes::Bytes;
@@ -39,7 +39,7 @@ const UNLISTED_LIMIT: Duration = Duration::from_secs(30);
 const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A change that a client has asked for, with what holds the transport's memory.
-type AskedChange = (Origin, Bytes, Option<Held>);
+type AskedChange = (Origin, Bytes, Option<FramePermit>);
 
 /// The answer to a change, and since when it waits.
 type KeptAnswer = (Requested, Result<Outcome, Unapplied>, Instant);
@@ -48,7 +48,7 @@ type KeptAnswer = (Requested, Result<Outcome, Unapplied>, Instant);
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     /// Servers that want to connect and are no members, or not with this data folder.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingServer>,
     /// Members whose processes have certainly ended.
     gone: BTreeSet<u64>,
     /// When this server or another one became the leader.
@@ -72,7 +72,7 @@ pub(crate) struct Members {
 
 /// A server that has said this when it tried to connect.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct WaitingServer {
     incarnation: u128,
     level: u32,
     at: Instant,
@@ -85,7 +85,7 @@ struct RunningChange {
     /// The batch with the request, as its server made it.
     payload: Bytes,
     /// Counts the payload against the transport's bounds.
-    _held: Option<Held>,
+    _held: Option<FramePermit>,
     since: Instant,
     /// Whether the entry with the change is in the log.
     is_proposed: bool,
@@ -125,7 +125,7 @@ impl Members {
 
     /// This server may be admitted with that data folder: it has asked for that, or is about to.
     pub(crate) fn await_return(&mut self, id: u64, incarnation: u128, level: u32, at: Instant) {
-        let waiting = Waiting {
+        let waiting = WaitingServer {
             incarnation,
             level,
             at,
@@ -178,7 +178,7 @@ impl Members {
         &mut self,
         origin: Origin,
         payload: Bytes,
-        held: Option<Held>,
+        held: Option<FramePermit>,
         now: Instant,
     ) -> Option<Bytes> {
         match &self.running {

@@ -40,7 +40,7 @@ use crate::options::{EnsembleOptions, Options, StorageChoice, stretched};
 use crate::progress::Progress;
 use crate::time::ServerTime;
 
-/// How soon a start that waits notices that it is to stop.
+/// Pause between two looks at whether a start that waits is to stop.
 const POLL: Duration = Duration::from_millis(50);
 /// The log entry that the first membership stands for.
 const FIRST_INDEX: u64 = 1;
@@ -58,7 +58,7 @@ pub(crate) struct Joined {
     /// Has the first membership. Give it each event, and send what it returns: a server that missed
     /// the membership receives it from any member.
     pub(crate) bootstrap: Bootstrap,
-    /// Where the other servers are reached.
+    /// Addresses of the other servers.
     pub(crate) addresses: PeerAddresses,
     /// Limits the lines about other servers.
     pub(crate) peer_log: PeerLog,
@@ -122,7 +122,7 @@ pub(crate) fn join(
     }
 }
 
-/// What this server says and knows by this membership. What a member has acknowledged stays known.
+/// Describes this server by this membership. What a member has acknowledged stays known.
 pub(crate) fn describe_members(local: &mut LocalServer, membership: &Membership) {
     let acknowledged = |id, incarnation| {
         let same = |known: &&KnownMember| known.id == id && known.incarnation == incarnation;
@@ -400,7 +400,7 @@ impl Start<'_> {
         })
     }
 
-    /// Where the members are reached.
+    /// Returns the addresses of the members.
     fn addresses(&self, identity: &Identity) -> Result<PeerAddresses, StartError> {
         let first = Membership::decode(&identity.birth).map_err(ServerError::from)?;
         Ok(PeerAddresses::new(&first, &self.ensemble.servers))
@@ -436,7 +436,7 @@ impl Start<'_> {
     }
 }
 
-/// What a member says of itself.
+/// Sets what a member says of itself.
 pub(crate) fn describe(local: &mut LocalServer, cluster: u64, begun: &Begun) {
     local.cluster = cluster;
     local.term = begun.consensus.status().term;

@@ -33,7 +33,7 @@ pub(crate) struct Begun {
 
 /// Content of a data folder.
 pub(crate) struct Restored {
-    /// As of the newest snapshot.
+    /// Tree of the newest snapshot.
     pub(crate) tree: Tree,
     /// Every entry after it.
     pub(crate) entries: Vec<Entry>,
@@ -57,7 +57,7 @@ pub(crate) fn recover(
     begin(restored, &Config::sole_voter(NODE_ID))
 }
 
-/// As [`recover`], of a member's log that is open.
+/// Does the work of [`recover`] on a member's log that is open.
 pub(crate) fn recover_member(
     opened: (Wal, WalRecovered),
     config: &Config,
@@ -96,7 +96,7 @@ pub(crate) fn restore(
     restore_opened(Wal::open(storage, options)?, starting)
 }
 
-/// As [`restore`], of a log that is open.
+/// Does the work of [`restore`] on a log that is open.
 pub(crate) fn restore_opened(
     (wal, mut recovered): (Wal, WalRecovered),
     starting: &Starting,

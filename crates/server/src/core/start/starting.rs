@@ -38,14 +38,14 @@ impl Stage {
 pub(crate) struct Starting {
     stage: AtomicU8,
     progress: Arc<Progress>,
-    /// What a server of several waits for before it may read a log.
+    /// Event for which a server of several waits before it may read a log.
     waits: Mutex<Option<String>>,
     /// The certificates of TLS between servers, once they are read.
     peer_tls: OnceLock<Arc<PeerTls>>,
     found: Mutex<Recovery>,
 }
 
-/// What the start has found in the data folder.
+/// Findings of the start in the data folder.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Recovery {
     /// The entry up to which the newest snapshot goes, and its zxid; zeros without one.

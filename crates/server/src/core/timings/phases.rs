@@ -9,7 +9,7 @@ use baton_consensus::RoleChange;
 use crate::stats::replication::ReplicationStats;
 use crate::time::micros;
 
-/// What a member is in the middle of, each with the time since when.
+/// Phases that a member is in, each with the time since when.
 #[derive(Debug)]
 pub(crate) struct Phases {
     looking: Option<Instant>,
@@ -26,7 +26,7 @@ pub(crate) enum Part {
 }
 
 impl Phases {
-    /// Of a member that starts at `now` and knows no leader.
+    /// Phases of a member that starts at `now` and knows no leader.
     pub(crate) fn new(now: Instant, stats: &ReplicationStats) -> Self {
         stats.looking.fetch_add(1, Relaxed);
         Self {

@@ -54,7 +54,8 @@ impl Proposed {
         stats.acknowledged(server, self.times(before, index, now));
     }
 
-    /// How long ago the entries after `before` up to `last` were proposed, in microseconds.
+    /// Returns the ages of the entries after `before` up to `last`, in microseconds since their
+    /// proposal.
     fn times(&self, before: u64, last: u64, now: Instant) -> impl Iterator<Item = u64> {
         let first = self.entries.partition_point(|(index, _)| *index <= before);
         let entries = self.entries.range(first..);

@@ -12,7 +12,7 @@ const MOST: usize = 1024;
 /// The newest entries on their way to the disk, and those that came there lately.
 #[derive(Debug, Default)]
 pub(crate) struct Synced {
-    /// What was handed to the log, with the last index of it; oldest first.
+    /// Writes that were handed to the log, each with its last index; oldest first.
     written: VecDeque<(PersistToken, u64)>,
     /// Up to which index entries were durable, and when; oldest first.
     durable: VecDeque<(u64, Instant)>,

@@ -20,7 +20,7 @@ pub(crate) trait DiskWorker: fmt::Debug + Send {
 #[derive(Debug)]
 pub(crate) struct Task<T>(Receiver<T>);
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug)]
 pub(crate) enum Progress<T> {
     /// It waits or runs.

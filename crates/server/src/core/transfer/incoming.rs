@@ -37,7 +37,7 @@ pub(crate) struct Received {
     pub(crate) tree: Tree,
 }
 
-/// Why a snapshot is not taken: for the sender, and for this server's log.
+/// Reason for which a snapshot is refused: for the sender, and for this server's log.
 #[derive(Debug)]
 struct Refusal {
     reason: SnapshotRejectReason,
@@ -77,7 +77,7 @@ pub(crate) struct Incoming {
     store: SnapshotStore,
     limits: TransferLimits,
     worker: Box<dyn DiskWorker>,
-    /// Held by each job that removes or creates a file.
+    /// FramePermit by each job that removes or creates a file.
     waiting: Arc<()>,
     current: Option<Transfer>,
     /// Rejects that are not sent yet, by peer.
@@ -514,8 +514,8 @@ impl Transfer {
         }
     }
 
-    /// What the sender may be notified of: all that is stored; the whole size only once the file
-    /// is verified.
+    /// Returns the offset to acknowledge to the sender: all that is stored; the whole size only
+    /// once the file is verified.
     fn acknowledged(&self) -> Option<u64> {
         match &self.state {
             State::Receiving(receiving) if receiving.stored < self.id.bytes => {
@@ -534,7 +534,7 @@ impl Transfer {
     }
 }
 
-/// What became of a look at the file's job.
+/// Result of a look at the file's job.
 enum Step {
     /// A job has ended or begun.
     Goes,

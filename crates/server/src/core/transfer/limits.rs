@@ -16,11 +16,11 @@ pub(crate) struct TransferLimits {
     pub(crate) unstored_bytes: usize,
     /// Bytes that leave in a second, to all peers together; 0 is no limit.
     pub(crate) bytes_per_second: u64,
-    /// How long a transfer may make no progress (R24). The log is kept that long.
+    /// Longest time for which a transfer may make no progress (R24). The log is kept that long.
     pub(crate) stall_limit: Duration,
-    /// How long a transfer of one peer may make no progress before another peer may take its place.
+    /// Longest time without progress before a transfer of another peer may take its place.
     pub(crate) idle_limit: Duration,
-    /// How soon a frame that found no room is sent again.
+    /// Pause before a frame that found no room is sent again.
     pub(crate) send_again: Duration,
     /// The pause after the first failure that another attempt would only repeat. Each further one
     /// doubles it, up to the longest.

@@ -12,7 +12,7 @@
 //! 2. [`Outgoing::frame`] takes *ack* and *reject*; [`Outgoing::gone`] is called when a connection
 //!    of the snapshot lane with that peer ends, in either direction.
 //! 3. [`Outgoing::poll`] is called in each turn, and at [`Outgoing::next_poll`] at the latest. Each
-//!    [`Ended`] that it returns goes to `Consensus::report_snapshot` (R26). After
+//!    [`EndedTransfer`] that it returns goes to `Consensus::report_snapshot` (R26). After
 //!    [`SendFailure::wants_fresh`] the leader makes a new snapshot and announces it by
 //!    `Consensus::snapshot_saved`.
 //! 4. [`Outgoing::release_matched`] with `Consensus::progress` ends the pins of snapshots that
@@ -68,6 +68,6 @@ pub(crate) use incoming::Received;
 #[cfg(test)]
 pub(crate) use limits::TransferLimits;
 #[cfg(test)]
-pub(crate) use outgoing::{Ended, Outgoing, SendFailure};
+pub(crate) use outgoing::{EndedTransfer, Outgoing, SendFailure};
 pub(crate) use pace::Pace;
 pub(crate) use transfers::Transfers;

@@ -20,7 +20,7 @@ use crate::core::transfer::pace::Pace;
 /// Sends one frame to a peer.
 type SendFrame<'a> = dyn FnMut(u64, Frame) -> Result<(), SendError> + 'a;
 
-/// Why a snapshot did not arrive.
+/// Reasons for which a snapshot did not arrive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SendFailure {
     /// The message has no snapshot.
@@ -77,7 +77,7 @@ impl SendFailure {
 
 /// A transfer has come to its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct EndedTransfer {
     /// The receiver.
     pub(crate) to: u64,
     /// The snapshot's last entry.
@@ -97,8 +97,8 @@ pub(crate) struct Outgoing {
     /// The number of the last transfer.
     transfers: u64,
     sending: BTreeMap<u64, Sending>,
-    ended: Vec<Ended>,
-    /// What has arrived and is not known to be installed, by receiver.
+    ended: Vec<EndedTransfer>,
+    /// Snapshots that have arrived and are not known to be installed, by receiver.
     arrived: BTreeMap<u64, Arrived>,
     /// The last pause after a failure, by receiver.
     pauses: BTreeMap<u64, Duration>,
@@ -154,7 +154,7 @@ struct Stream {
     is_done: bool,
 }
 
-/// What a transfer needs to advance.
+/// Parts of the server that a transfer needs to advance.
 struct Means<'a> {
     store: &'a SnapshotStore,
     limits: &'a TransferLimits,
@@ -249,7 +249,7 @@ impl Outgoing {
     }
 
     /// Does what can be done now, and returns the transfers that have ended.
-    pub(crate) fn poll(&mut self, now: Instant, send: &mut SendFrame<'_>) -> Vec<Ended> {
+    pub(crate) fn poll(&mut self, now: Instant, send: &mut SendFrame<'_>) -> Vec<EndedTransfer> {
         // Whoever was served last comes last, so that all have their part of the pace.
         let last = self.served_last;
         let after = self
@@ -347,7 +347,7 @@ impl Outgoing {
     }
 
     fn end(&mut self, to: u64, index: u64, outcome: Result<(), SendFailure>) {
-        self.ended.push(Ended { to, index, outcome });
+        self.ended.push(EndedTransfer { to, index, outcome });
     }
 }
 

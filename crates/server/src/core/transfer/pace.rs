@@ -1,4 +1,4 @@
-//! How fast bytes may leave, so that a snapshot starves neither small frames nor the disk.
+//! Rate limit of a snapshot's bytes, so that it starves neither small frames nor the disk.
 
 use std::time::{Duration, Instant};
 

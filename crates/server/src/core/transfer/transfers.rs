@@ -12,7 +12,7 @@ use baton_wal::{SnapshotInfo, SnapshotStore};
 use super::disk_worker::DiskWorker;
 use super::incoming::{Incoming, Received};
 use super::limits::TransferLimits;
-use super::outgoing::{Ended, Outgoing};
+use super::outgoing::{EndedTransfer, Outgoing};
 
 /// All transfers of one server.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Transfers {
         now: Instant,
         committed: u64,
         send: &mut dyn FnMut(u64, Frame) -> Result<(), SendError>,
-    ) -> Vec<Ended> {
+    ) -> Vec<EndedTransfer> {
         let ended = self.outgoing.poll(now, send);
         self.incoming.poll(now, committed, send);
         ended

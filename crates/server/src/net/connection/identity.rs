@@ -1,5 +1,5 @@
-//! What a client proves to be, in the task of its connection: auth packets, SASL exchanges, and the
-//! refusal of clients that have to authenticate first.
+//! Authentication in the task of a connection: auth packets, SASL exchanges, and the refusal of
+//! clients that have to authenticate first.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use baton_tree::{AuthId, FormatLevel, Identity};
 
 use super::exchange::{Exchange, Phase};
 use crate::audit::line::{Ending, Fields, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::auth::attempts::{Account, Claim, Judgement};
 use crate::auth::credentials::{self, Refusal};
 use crate::connections::inbox::Kind;
 use crate::net::class;
+use crate::report::escaped::EscapedText;
 use crate::report::notice::Notice;
-use crate::report::shown::Shown;
 
-/// Why a step proves nothing: the code of the answer, and the cause for the log.
+/// Refused proof: the code of the answer, and the cause for the log.
 type Refused = (ErrorCode, String);
 
 impl Exchange {
@@ -290,7 +290,7 @@ impl Exchange {
         identity: &Arc<Identity>,
         more: impl FnOnce(&mut Fields<'_>),
     ) {
-        let who = || Who::of(&self.conn).known_as(identity);
+        let who = || Principal::of(&self.conn).known_as(identity);
         self.state.record(operation, ending, who, more);
     }
 
@@ -308,7 +308,7 @@ impl Exchange {
 
     fn report_refused_credentials(&self, scheme: &str, why: &str) {
         self.state.stats.auth_failed.fetch_add(1, Relaxed);
-        let scheme = Shown(scheme);
+        let scheme = EscapedText(scheme);
         self.state.notice(
             Notice::BadCredentials,
             Some(&self.conn.peer),

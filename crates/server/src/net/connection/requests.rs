@@ -227,7 +227,7 @@ impl Exchange {
                 tree
             }
         };
-        let request = answer::Asked {
+        let request = answer::ReadRequest {
             conn: &self.conn,
             identity: &run.identity,
             op,

@@ -1,4 +1,4 @@
-//! What the task of a connection does on a server of an ensemble. The test is the core.
+//! The task of a connection on a server of an ensemble. The test is the core.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

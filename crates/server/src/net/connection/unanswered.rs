@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::connections::conn::Taken;
+use crate::connections::conn::TakenOutput;
 
 /// Reads that may wait behind a write: they are answered together.
 pub(super) const READS_BEHIND: usize = 32;
@@ -64,7 +64,7 @@ impl Unanswered {
     }
 
     /// The core has answered requests. A hand-in counts until the last of its requests is.
-    pub(super) fn answered(&mut self, taken: Taken) {
+    pub(super) fn answered(&mut self, taken: TakenOutput) {
         let (answered, pongs) = (taken.answered as usize, taken.pongs as usize);
         self.requests = self.requests.saturating_sub(answered);
         self.pings = self.pings.saturating_sub(pongs);
@@ -90,8 +90,8 @@ impl Unanswered {
 mod tests {
     use super::*;
 
-    fn taken(answered: u32, pongs: u32) -> Taken {
-        Taken {
+    fn taken(answered: u32, pongs: u32) -> TakenOutput {
+        TakenOutput {
             answered,
             pongs,
             closing: None,

@@ -12,7 +12,7 @@ use baton_tls::subject;
 use baton_tree::Identity;
 
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::auth::attempts::{Account, Claim, Judgement};
 use crate::auth::credentials;
 use crate::auth::tokens::Tokens;
@@ -24,7 +24,7 @@ use crate::state::ServerState;
 /// Callers that may read at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readers {
-    /// Whoever reaches it.
+    /// Every caller that reaches it.
     Everybody,
     /// Callers on this machine, and those elsewhere who show who they are.
     Known,
@@ -64,7 +64,7 @@ pub(crate) struct Caller {
     is_by_page: bool,
 }
 
-/// Why a caller may not, with the status of the answer.
+/// Reason for which a caller is refused, with the status of the answer.
 pub(crate) type Refused = (StatusCode, String);
 
 /// Proof in the header `Authorization`.
@@ -271,7 +271,7 @@ impl Caller {
             };
             let proved = self.prove(state, tokens, kind, what).await;
             if let Err((_, why)) = &proved {
-                let who = || Who::at(&Peer::Tcp(self.peer), None);
+                let who = || Principal::at(&Peer::Tcp(self.peer), None);
                 state.record(Operation::Login, Ending::Failure, who, |fields| {
                     fields.word("scheme", presented.scheme());
                     fields.sentence("reason", why);

@@ -17,7 +17,7 @@ use super::access::{Caller, RequestKind};
 use super::json as answered;
 use super::streams::{self, Stream};
 use crate::audit::line::{Ending, Operation};
-use crate::audit::record::Who;
+use crate::audit::record::Principal;
 use crate::auth::tokens::Tokens;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
@@ -30,7 +30,7 @@ use crate::state::ServerState;
 
 /// A request for a command.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CommandQuery {
     pub(super) name: String,
     pub(super) post: bool,
     pub(super) query: String,
@@ -41,7 +41,7 @@ pub(super) struct Asked {
 /// Bytes of a request's body.
 const MAX_BODY_BYTES: usize = 4 << 10;
 
-impl Asked {
+impl CommandQuery {
     /// A parameter of the query.
     pub(super) fn in_query(&self, name: &str) -> Option<&str> {
         let pairs = self
@@ -77,7 +77,7 @@ enum Run {
         fn(&ServerState) -> Result<Map<String, Value>, Refusal>,
     ),
     /// With what the request says, its body among it, on a thread that may wait.
-    Asked(fn(&ServerState, &Asked, &[u8]) -> Fields),
+    Query(fn(&ServerState, &CommandQuery, &[u8]) -> Fields),
     /// Answered by a stream of bytes, out or in.
     Streams(Stream),
 }
@@ -115,12 +115,12 @@ const fn lists(
 const fn does(
     names: &'static [&'static str],
     access: Access,
-    run: fn(&ServerState, &Asked, &[u8]) -> Fields,
+    run: fn(&ServerState, &CommandQuery, &[u8]) -> Fields,
 ) -> Command {
     Command {
         names,
         access,
-        run: Run::Asked(run),
+        run: Run::Query(run),
     }
 }
 
@@ -298,7 +298,7 @@ pub(super) async fn run(
     state: &Arc<ServerState>,
     tokens: Option<&Arc<Tokens>>,
     caller: &Arc<Caller>,
-    asked: Asked,
+    asked: CommandQuery,
     body: Body,
 ) -> Response {
     let known = COMMANDS
@@ -346,7 +346,7 @@ pub(super) async fn run(
                 }
             }
         }
-        Run::Asked(run) => {
+        Run::Query(run) => {
             let (state, caller) = (Arc::clone(state), Arc::clone(caller));
             let answer = tokio::task::spawn_blocking(move || {
                 if command.access == Access::TrustedPost && !asked.post {
@@ -379,7 +379,7 @@ fn refusal(name: &str, (status, what): &(StatusCode, String)) -> Response {
 
 /// Records a command that changes something, or was to.
 fn record(state: &ServerState, name: &'static str, caller: &Caller, ending: Ending) {
-    let who = || Who::at(&Peer::Tcp(caller.peer), Some(caller.claimed(state)));
+    let who = || Principal::at(&Peer::Tcp(caller.peer), Some(caller.claimed(state)));
     state.record(Operation::Command, ending, who, |fields| {
         fields.word("command", name);
         fields.word("via", "http");
@@ -538,7 +538,7 @@ fn server_stats(state: &ServerState) -> Map<String, Value> {
 }
 
 /// A parameter: of the query, or of a body that is a JSON object.
-fn parameter(asked: &Asked, body: &[u8], name: &str) -> Option<i64> {
+fn parameter(asked: &CommandQuery, body: &[u8], name: &str) -> Option<i64> {
     let in_query = asked.in_query(name).map(|value| value.parse().ok());
     match in_query {
         Some(value) => value,
@@ -549,7 +549,7 @@ fn parameter(asked: &Asked, body: &[u8], name: &str) -> Option<i64> {
     }
 }
 
-fn set_trace_mask(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
+fn set_trace_mask(state: &ServerState, asked: &CommandQuery, body: &[u8]) -> Fields {
     let mask = parameter(asked, body, "traceMask").ok_or_else(|| {
         let text = "setTraceMask requires long traceMask argument".to_owned();
         (StatusCode::BAD_REQUEST, text)
@@ -589,7 +589,7 @@ fn not_the_leader(leader: Option<u64>) -> String {
 }
 
 /// Hands leadership over to another server. That it leads then, `leader` of any server says.
-fn transfer(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
+fn transfer(state: &ServerState, asked: &CommandQuery, body: &[u8]) -> Fields {
     let to = parameter(asked, body, "to").and_then(|id| u64::try_from(id).ok());
     let to = to.ok_or_else(|| {
         let text = "say which server is to lead: ?to=ID".to_owned();
@@ -617,7 +617,7 @@ fn transfer(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
 
 /// Closes the given share of the connections that have a session, the oldest first: their clients
 /// connect again, here or elsewhere, and keep their sessions.
-fn shed(state: &ServerState, asked: &Asked, body: &[u8]) -> Fields {
+fn shed(state: &ServerState, asked: &CommandQuery, body: &[u8]) -> Fields {
     let percentage = parameter(asked, body, "percentage")
         .and_then(|given| usize::try_from(given).ok())
         .filter(|given| (1..=100).contains(given))

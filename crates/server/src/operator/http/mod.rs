@@ -25,7 +25,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
 use self::access::{Caller, Readers, Refused, RequestKind, Visit};
-use self::commands::Asked;
+use self::commands::CommandQuery;
 use crate::auth::tokens::Tokens;
 use crate::core::start::starting::Starting;
 use crate::listening::http::LongAnswer;
@@ -235,7 +235,7 @@ async fn command(
         }
     };
     let (head, body) = request.into_parts();
-    let asked = Asked {
+    let asked = CommandQuery {
         name,
         post: head.method == Method::POST,
         query: head.uri.query().unwrap_or_default().to_owned(),

@@ -28,7 +28,7 @@ use super::{RESEND_MS, Stage, TouchRounds};
 /// The present, in quanta. A quantum is a millisecond of [`TouchRounds`].
 const NOW: u64 = 1_000_000;
 
-/// What is wrong in a world.
+/// Seeded bug of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     /// A leader answers before an entry of its own term is committed.
@@ -52,7 +52,7 @@ enum Mistake {
     WriteNotCounted,
 }
 
-/// What is tried.
+/// Parameters of a trial.
 #[derive(Clone, Debug)]
 struct Setting {
     servers: usize,
@@ -83,7 +83,7 @@ impl Setting {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
+enum Input {
     /// The first entry of a leader.
     First,
     End(usize),
@@ -93,7 +93,7 @@ enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     term: u8,
-    what: What,
+    what: Input,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,15 +136,15 @@ impl Server {
     /// Whether it leads, and an entry of its own term is committed.
     fn acts(&self) -> bool {
         let mut committed = self.log.iter().take(self.committed);
-        self.leads && committed.any(|entry| entry.term == self.term && entry.what == What::First)
+        self.leads && committed.any(|entry| entry.term == self.term && entry.what == Input::First)
     }
 
     fn knows(&self, session: usize) -> bool {
         let mut committed = self.log.iter().take(self.committed);
-        !committed.any(|entry| entry.what == What::End(session))
+        !committed.any(|entry| entry.what == Input::End(session))
     }
 
-    /// What [`SessionClocks::touch`](crate::session::clocks::SessionClocks::touch) does.
+    /// Models [`SessionClocks::touch`](crate::session::clocks::SessionClocks::touch).
     fn touch(&mut self, session: usize, at: u64, setting: &Setting) -> bool {
         let is_known = self.knows(session);
         let clock = &mut self.clocks[session];
@@ -224,7 +224,7 @@ impl World {
     fn new(setting: &Setting) -> Self {
         let log = vec![Entry {
             term: 1,
-            what: What::First,
+            what: Input::First,
         }];
         let server = |id| Server {
             term: 1,
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// What may be possible.
+    /// Returns the moves that may be possible.
     fn moves(&self, setting: &Setting) -> Vec<Move> {
         let mut moves = vec![Move::Quantum];
         for (id, session) in self.sessions.iter().enumerate() {
@@ -411,7 +411,7 @@ impl World {
                 self.hear_of_term(voter, term, setting);
                 self.hear_of_term(id, term, setting);
                 self.servers[id].leads = true;
-                let what = What::First;
+                let what = Input::First;
                 self.servers[id].log.push(Entry { term, what });
             }
             Move::Copy(id, other, is_acknowledged) => {
@@ -435,7 +435,7 @@ impl World {
                 clock.is_ending = true;
                 leader.log.push(Entry {
                     term: leader.term,
-                    what: What::End(session),
+                    what: Input::End(session),
                 });
             }
             Move::EndForOther(id, session) => {
@@ -443,14 +443,14 @@ impl World {
                 may(std::mem::take(&mut self.sessions[session].is_given_up))?;
                 leader.log.push(Entry {
                     term: leader.term,
-                    what: What::End(session),
+                    what: Input::End(session),
                 });
             }
         }
         Some(())
     }
 
-    /// Whom the server takes for the leader.
+    /// Returns the server that this one takes for the leader.
     fn leader_of(&self, server: usize) -> usize {
         self.leaders[usize::from(self.servers[server].term)]
     }
@@ -503,7 +503,7 @@ impl World {
                 }
                 server.log.push(Entry {
                     term: server.term,
-                    what: What::Write(session),
+                    what: Input::Write(session),
                 });
             }
             Frame::Touch(..) | Frame::Write(_) => {}
@@ -543,13 +543,13 @@ impl World {
         }
         for entry in entries {
             match entry.what {
-                What::First => {}
-                What::End(session) => {
+                Input::First => {}
+                Input::End(session) => {
                     let session = &mut self.sessions[session];
                     self.is_broken |= !session.has_ended && session.proved.is_some();
                     session.has_ended = true;
                 }
-                What::Write(session) => {
+                Input::Write(session) => {
                     let asked = &mut self.sessions[session];
                     if !asked.has_ended
                         && let Some(age) = asked.write.take()

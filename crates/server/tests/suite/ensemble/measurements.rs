@@ -1,4 +1,4 @@
-//! What `mntr` and `srvr` show of an ensemble: proposals, what followers receive, elections.
+//! `mntr` and `srvr` of an ensemble: proposals, bytes to followers, elections.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where a story is played: a server, the sessions by name, and the words for what they receive.
+//! Stage of a story: a server, the sessions by name, and the words for what they receive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,8 +18,7 @@ const PROBE: Request<'static> = Request::Exists {
     watch: false,
 };
 
-/// What a session of this name is, and its connections: `a` and, once it has moved,
-/// `a's old connection`.
+/// Sessions by name, and their connections: `a` and, once it has moved, `a's old connection`.
 pub(crate) struct Stage {
     server: Server,
     wires: BTreeMap<String, Wire>,
@@ -150,7 +149,8 @@ impl Stage {
         received
     }
 
-    /// What the others received: events are in front of the reply to whatever they ask next.
+    /// Returns the events of the others: events are in front of the reply to whatever they ask
+    /// next.
     async fn listen(&mut self, but: Option<&str>) -> Vec<String> {
         let mut received = Vec::new();
         let names: Vec<String> = self.wires.keys().cloned().collect();

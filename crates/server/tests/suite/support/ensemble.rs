@@ -22,10 +22,10 @@ use super::{PATIENCE, Wire};
 pub struct Ensemble {
     folder: TempDir,
     addresses: BTreeMap<u64, String>,
-    /// Where servers listen that are behind a relay.
+    /// Addresses of servers behind a relay.
     behind: BTreeMap<u64, String>,
     running: BTreeMap<u64, Server>,
-    /// What servers have in place of a folder.
+    /// Storages of servers without a folder.
     storages: BTreeMap<u64, Arc<dyn Storage>>,
     /// Servers that do not vote.
     pub observers: BTreeSet<u64>,
@@ -39,11 +39,11 @@ pub struct Ensemble {
     pub read_only_mode: bool,
     /// TLS to the other servers of a server that is started.
     pub tls: Option<PeerTlsOptions>,
-    /// Who may authenticate by SASL at a server that is started.
+    /// Users who may authenticate by SASL at a server that is started.
     pub sasl_users: SaslUsers,
     /// TLS of the port for clients that a server then has besides the one without.
     pub client_tls: Option<ServerTlsOptions>,
-    /// What servers that are started show of traced writes, and whom.
+    /// Tracers of servers that are started, by server.
     pub tracers: BTreeMap<u64, Arc<dyn WriteTracer>>,
 }
 
@@ -78,7 +78,7 @@ impl Ensemble {
         (Self::start_on(size, storages.collect()).await, gates)
     }
 
-    /// As [`Ensemble::start`], with these disks for some of the servers.
+    /// Starts an ensemble like [`Ensemble::start`], with these disks for some of the servers.
     pub async fn start_on(size: u64, storages: BTreeMap<u64, Arc<dyn Storage>>) -> Self {
         let mut ensemble = Self::unstarted(size);
         ensemble.storages = storages;
@@ -143,7 +143,7 @@ impl Ensemble {
         self.addresses.insert(id, free_address().to_string());
     }
 
-    /// Where the other servers reach this one.
+    /// Returns the address at which the other servers reach this one.
     pub fn peer_address(&self, id: u64) -> String {
         self.addresses[&id].clone()
     }

@@ -13,12 +13,12 @@ pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 #[derive(Debug, Default)]
 struct State {
     is_shut: bool,
-    /// How many wait in front of it.
+    /// Number of callers that wait at the gate.
     waiting: usize,
 }
 
 impl Gate {
-    /// Until what it returns is dropped: a server that is dropped waits for its disk.
+    /// Shuts the gate until the result is dropped: a server that is dropped waits for its disk.
     pub fn shut(&self) -> Shut {
         self.0.0.lock().unwrap().is_shut = true;
         Shut(self.clone())

@@ -108,7 +108,7 @@ impl Wire {
         Wire::ask_on(socket, &no_session()).await
     }
 
-    /// As [`Wire::open_on`], with this request.
+    /// Sends this request like [`Wire::open_on`].
     pub async fn ask_on(
         socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         request: &ConnectRequest<'_>,
@@ -297,7 +297,7 @@ pub fn watched(path: &str) -> Request<'_> {
     Request::GetData { path, watch: true }
 }
 
-/// What the four-letter word is answered with.
+/// Returns the answer to the four-letter word.
 pub async fn word(to: &str, word: &str) -> String {
     let mut wire = Wire::silent(to).await;
     wire.send_bytes(word.as_bytes()).await;

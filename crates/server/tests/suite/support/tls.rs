@@ -121,7 +121,7 @@ impl Fleet {
             .tls(self.options(client_auth))
     }
 
-    /// What a client needs that trusts this authority.
+    /// Returns the configuration of a client that trusts this authority.
     pub fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What one turn of the core may cost: ends of sessions and removals in bounded entries, events in
+//! Bounds of one turn of the core: ends of sessions and removals in bounded entries, events in
 //! runs. The test drives the core, on a clock that only the test moves.
 
 use super::*;
@@ -214,8 +214,8 @@ fn multi(ops: Vec<baton_proto::MultiOp<'_>>) -> (Kind, Vec<u8>) {
     (Kind::Write(OpCode::Multi), body)
 }
 
-/// Of changes in turns of two znodes, each with its own watchers, no two events go to the same
-/// connections.
+/// The changes come in turns of two znodes, each with its own watchers, so that no two events in a
+/// row go to the same connections.
 #[test]
 fn a_multi_with_more_events_than_are_handed_out_at_once_ends_the_watchers_and_not_the_turn() {
     const WATCHERS: usize = 200;

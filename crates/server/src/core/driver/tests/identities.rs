@@ -1,4 +1,4 @@
-//! What the names of a client cost the log, and that every replica knows them all the same.
+//! Identities of clients in the log: their cost, and that every replica knows them.
 
 use super::*;
 

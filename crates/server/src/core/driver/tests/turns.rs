@@ -1,4 +1,4 @@
-//! Whose requests and which ends of sessions go into the next entry while one connection has queued
+//! Fairness of the next entry: requests and ends of sessions beside one connection that has queued
 //! much.
 
 use super::*;

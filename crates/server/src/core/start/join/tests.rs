@@ -217,7 +217,7 @@ fn empty_folders() -> [MemoryStorage; 3] {
     Default::default()
 }
 
-/// What the folder of a server that does not run has.
+/// Returns the identity in the folder of a server that does not run.
 fn identity(id: u64, folder: &MemoryStorage) -> Identity {
     let folder = MemberFolder::open(Arc::new(folder.clone()), id, 1).unwrap();
     folder.identity().clone()

@@ -1,5 +1,5 @@
-//! What a start says while it waits for other servers: a line at each change, again now and then,
-//! and never many.
+//! Log lines of a start that waits for other servers: one at each change, again now and then, and
+//! never many.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use baton_peers::bootstrap::Decision;
 
 use crate::core::start::starting::Starting;
 
-/// What is waited for changes in steps that follow each other at once; the line comes when it has
-/// stayed the same for this long.
+/// Time for which a wait has to stay the same before its line is written: changes come in steps
+/// that follow each other at once.
 const SETTLE: Duration = Duration::from_millis(300);
 /// The shortest time between two lines.
 const SPACING: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ impl<'a> WaitLog<'a> {
     }
 }
 
-/// What is waited for, and what an operator can do about it.
+/// Returns the text of what is waited for, and of the operator's remedy.
 fn text_of(decision: &Decision, server: u64) -> String {
     match decision {
         Decision::Wait(wait) => wait.to_string(),

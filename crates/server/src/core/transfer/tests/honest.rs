@@ -14,7 +14,9 @@ use super::pair::{
     FOLLOWER, LEADER, Pair, TERM, fill, incoming, install, limits, members, message, open,
     over_the_wire, run_to_frame, save, wal_options,
 };
-use crate::core::transfer::{Ended, Incoming, InlineWorker, Outgoing, SendFailure, TransferLimits};
+use crate::core::transfer::{
+    EndedTransfer, Incoming, InlineWorker, Outgoing, SendFailure, TransferLimits,
+};
 
 #[test]
 fn a_snapshot_arrives_whole_and_its_message_after_it() {
@@ -567,7 +569,7 @@ fn snapshots_of_several_peers_travel_at_once_and_each_has_its_outcome() {
     for id in 2..=7 {
         outgoing.begin(message(id, &point), now);
     }
-    let mut ended: Vec<Ended> = Vec::new();
+    let mut ended: Vec<EndedTransfer> = Vec::new();
     for _ in 0..200 {
         let mut down = Vec::new();
         ended.extend(outgoing.poll(now, &mut |to, frame| {

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::core::transfer::disk_worker::Job;
 use crate::core::transfer::{
-    DiskWorker, Ended, Incoming, InlineWorker, Outgoing, Received, TransferLimits,
+    DiskWorker, EndedTransfer, Incoming, InlineWorker, Outgoing, Received, TransferLimits,
 };
 
 pub(super) const LEADER: u64 = 1;
@@ -180,7 +180,7 @@ pub(super) struct Pair {
     pub(super) follower_disk: FaultStorage,
     pub(super) outgoing: Outgoing,
     pub(super) incoming: Incoming,
-    /// What the follower has committed by itself.
+    /// Index that the follower has committed by itself.
     pub(super) committed: u64,
     /// On the way to the follower, and to the leader.
     pub(super) down: VecDeque<Frame>,
@@ -188,7 +188,7 @@ pub(super) struct Pair {
     pub(super) is_connected: bool,
     /// Frames that have room in each direction.
     pub(super) room: usize,
-    pub(super) ended: Vec<Ended>,
+    pub(super) ended: Vec<EndedTransfer>,
     /// Snapshot messages that have come to the follower.
     pub(super) messages: Vec<PeerMessage>,
     /// Bytes of chunks that were sent.
@@ -320,7 +320,7 @@ impl Pair {
     }
 
     /// The only outcome so far.
-    pub(super) fn outcome(&mut self) -> Ended {
+    pub(super) fn outcome(&mut self) -> EndedTransfer {
         let ended = std::mem::take(&mut self.ended);
         assert_eq!(ended.len(), 1, "{ended:?}");
         assert_eq!(ended[0].to, FOLLOWER);

@@ -9,11 +9,11 @@ use baton_proto::{Decoder, Limits};
 const SHOWN_CHARS: usize = 100;
 
 /// A client's text, for the log.
-pub(crate) struct Shown<'a>(pub(crate) &'a str);
+pub(crate) struct EscapedText<'a>(pub(crate) &'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shown(text) = self;
+        let EscapedText(text) = self;
         match text.char_indices().nth(SHOWN_CHARS) {
             None => write!(f, "{}", text.escape_debug()),
             Some((end, _)) => {
@@ -38,7 +38,7 @@ impl<'a> OfPath<'a> {
 impl fmt::Display for OfPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(path) => write!(f, " of {}", Shown(path)),
+            Some(path) => write!(f, " of {}", EscapedText(path)),
             None => Ok(()),
         }
     }
@@ -51,12 +51,12 @@ mod tests {
     #[test]
     fn a02_a_peers_text_makes_no_lines_of_its_own_and_is_cut() {
         assert_eq!(
-            Shown("/a\n2026 WARN all is well").to_string(),
+            EscapedText("/a\n2026 WARN all is well").to_string(),
             "/a\\n2026 WARN all is well"
         );
-        assert_eq!(Shown("/\u{1b}[31m").to_string(), "/\\u{1b}[31m");
+        assert_eq!(EscapedText("/\u{1b}[31m").to_string(), "/\\u{1b}[31m");
         let long = "ü".repeat(1 << 20);
-        let shown = Shown(&long).to_string();
+        let shown = EscapedText(&long).to_string();
         assert!(shown.len() < 300, "{shown}");
         assert!(shown.ends_with("… (2097152 bytes)"), "{shown}");
     }
