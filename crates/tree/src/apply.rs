@@ -11,6 +11,7 @@ use crate::acl_rules::AclAllowance;
 use crate::arena::NodeId;
 use crate::attachment::{Admission, Attachment, Stamp, Unapplied};
 use crate::batch::{Batch, BatchItem, CloseReason, Command};
+use crate::digest;
 use crate::effects::{Effects, Outcome};
 use crate::identity::{AuthId, Identity};
 use crate::kind::is_session_id;
@@ -225,6 +226,12 @@ impl Tree {
                 self.digest.remove(session.digest_term(id, self.level));
                 self.digest.add(session.digest_term(id, level));
             }
+            if self.level < FormatLevel::UniqueSessionIds && level >= FormatLevel::UniqueSessionIds
+            {
+                self.sessions.forget_unknown_ids();
+                let newest = self.sessions.newest();
+                newest.for_each(|id| self.digest.add(digest::newest_id_term(id)));
+            }
             self.level = level;
             self.time_ms = context.time_ms;
         }
@@ -246,9 +253,17 @@ impl Tree {
         identity: &Identity,
     ) -> Result<Response, ErrorCode> {
         let bound_to = self.ids_of(CERTIFICATE, identity);
-        let sessions = &mut self.sessions;
-        if !is_session_id(id) || !sessions.open(id, password, timeout_ms, attachment, bound_to) {
+        if !is_session_id(id) || self.is_session_id_used(id) {
             return Err(ErrorCode::BadArguments);
+        }
+        let before = self.sessions.newest_like(id);
+        let sessions = &mut self.sessions;
+        if !sessions.open(id, password, timeout_ms, attachment, bound_to) {
+            return Err(ErrorCode::BadArguments);
+        }
+        if self.level >= FormatLevel::UniqueSessionIds {
+            self.digest.remove(before.map_or(0, digest::newest_id_term));
+            self.digest.add(digest::newest_id_term(id));
         }
         if let Some(session) = self.sessions.get(id) {
             self.digest.add(session.digest_term(id, self.level));

@@ -123,6 +123,11 @@ pub(crate) fn identity_term(session: i64, identity: &Identity) -> u64 {
     hash_words(&[session as u64, xxh3_64(&bytes)], 5)
 }
 
+/// Returns what the newest id of a server's sessions adds.
+pub(crate) fn newest_id_term(id: i64) -> u64 {
+    hash_words(&[id as u64], 6)
+}
+
 fn hash_words(words: &[u64], seed: u64) -> u64 {
     let mut bytes = [0_u8; 64];
     for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {

@@ -30,6 +30,9 @@ pub enum FormatLevel {
     /// `reconfig` names a bounded number of servers, and a long text of a quota says nothing. The
     /// formats are those of level 6.
     BoundedMultis,
+    /// Level 8: snapshots of version 5. The state keeps the newest session id of each server, and no
+    /// id is opened that is not above it: none is given twice, whatever the clocks of servers read.
+    UniqueSessionIds,
 }
 
 /// Ephemerals that one command deletes whose session has ended, from
@@ -41,7 +44,7 @@ pub(crate) const MOST_DELETED_BYTES: usize = 256 << 10;
 
 impl FormatLevel {
     /// The highest level that this version can read and write.
-    pub const NEWEST: Self = Self::BoundedMultis;
+    pub const NEWEST: Self = Self::UniqueSessionIds;
 
     /// Its number, as it is stored.
     #[must_use]
@@ -54,6 +57,7 @@ impl FormatLevel {
             Self::BoundedCommands => 5,
             Self::SessionIdentities => 6,
             Self::BoundedMultis => 7,
+            Self::UniqueSessionIds => 8,
         }
     }
 
@@ -66,7 +70,8 @@ impl FormatLevel {
             | Self::BoundSessions
             | Self::BoundedCommands
             | Self::SessionIdentities
-            | Self::BoundedMultis => 2,
+            | Self::BoundedMultis
+            | Self::UniqueSessionIds => 2,
         }
     }
 
@@ -77,6 +82,7 @@ impl FormatLevel {
             Self::Attachments | Self::Members => 2,
             Self::BoundSessions | Self::BoundedCommands => 3,
             Self::SessionIdentities | Self::BoundedMultis => 4,
+            Self::UniqueSessionIds => 5,
         }
     }
 
@@ -91,6 +97,7 @@ impl FormatLevel {
             5 => Some(Self::BoundedCommands),
             6 => Some(Self::SessionIdentities),
             7 => Some(Self::BoundedMultis),
+            8 => Some(Self::UniqueSessionIds),
             _ => None,
         }
     }

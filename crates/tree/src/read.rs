@@ -9,6 +9,7 @@ use crate::acl_list::AclList;
 use crate::arena::{Children, Node};
 use crate::child_names::ChildListing;
 use crate::identity::{AuthId, Identity};
+use crate::level::FormatLevel;
 use crate::sessions::{EphemeralCursor, SessionInfo};
 use crate::tree::Tree;
 
@@ -280,6 +281,22 @@ impl Tree {
     #[must_use]
     pub fn unfinished_end(&self) -> Option<i64> {
         self.sessions.unfinished_end()
+    }
+
+    /// Returns whether no session can be opened with this id: one has it, or from
+    /// [`FormatLevel::UniqueSessionIds`](crate::FormatLevel::UniqueSessionIds) on may have had it.
+    #[must_use]
+    pub fn is_session_id_used(&self, id: i64) -> bool {
+        let is_known = self.session(id).is_some() || self.is_ending(id);
+        let keeps_newest = self.level >= FormatLevel::UniqueSessionIds;
+        is_known || keeps_newest && self.sessions.newest_like(id).is_some_and(|it| it >= id)
+    }
+
+    /// The highest id whose first byte is that of `id` and with which a session was opened, as far
+    /// as that is known.
+    #[must_use]
+    pub fn newest_session_id_like(&self, id: i64) -> Option<i64> {
+        self.sessions.newest_like(id)
     }
 
     /// Returns whether session `id` has ended and has ephemerals left.

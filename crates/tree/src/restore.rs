@@ -196,6 +196,9 @@ impl Restore {
             1 => (FormatLevel::Initial, 0),
             _ => (read_level(from, version)?, from.i64()?),
         };
+        if level >= FormatLevel::UniqueSessionIds {
+            self.read_newest_ids(from)?;
+        }
         self.renumbered = vec![0; slots as usize];
         // A head that lies about the count costs no more than this.
         self.arena.reserve((nodes as usize).min(1 << 24));
@@ -210,6 +213,21 @@ impl Restore {
         Ok(())
     }
 
+    /// The newest session ids, one of each server, in their order.
+    fn read_newest_ids(&mut self, from: &mut Reader<'_>) -> Result<(), ReadError> {
+        for _ in 0..from.u64()? {
+            let offset = from.offset();
+            let id = from.fixed_i64()?;
+            let is_next = self.sessions.newest().next_back().is_none_or(|it| it < id);
+            let is_first = self.sessions.newest_like(id).is_none();
+            if !is_session_id(id) || !is_next || !is_first {
+                return Err(ReadError::Invalid(offset));
+            }
+            self.sessions.note_opened(id);
+        }
+        Ok(())
+    }
+
     fn read_session(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
         let offset = from.offset();
         let id = from.fixed_i64()?;
@@ -219,7 +237,9 @@ impl Restore {
         let attachment = attachment.ok_or(ReadError::Invalid(offset))?;
         let bound_to = self.read_ids(from, FormatLevel::BoundSessions)?;
         let identity = self.read_ids(from, FormatLevel::SessionIdentities)?;
+        let newest = self.sessions.newest_like(id);
         if !is_session_id(id)
+            || self.keeps_newest_ids() && newest.is_none_or(|newest| newest < id)
             || !self
                 .sessions
                 .open(id, password, timeout_ms, attachment, bound_to)
@@ -230,6 +250,11 @@ impl Restore {
             session.identity = Some(Arc::new(identity.into_iter().collect()));
         }
         Ok(())
+    }
+
+    fn keeps_newest_ids(&self) -> bool {
+        let level = self.head.as_ref().map(|head| head.level);
+        level.is_some_and(|level| level >= FormatLevel::UniqueSessionIds)
     }
 
     /// Identities that a session has from this level on.
@@ -456,6 +481,10 @@ pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
     }
     for (id, session) in tree.sessions.iter() {
         sum.add(session.digest_term(id, tree.level));
+    }
+    if tree.level >= FormatLevel::UniqueSessionIds {
+        let newest = tree.sessions.newest();
+        newest.for_each(|id| sum.add(digest::newest_id_term(id)));
     }
     tree.digest = sum;
     Ok(reached)

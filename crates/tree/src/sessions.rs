@@ -80,12 +80,21 @@ pub struct EphemeralCursor {
     pub(crate) last: Option<(i64, Option<Ephemeral>)>,
 }
 
+/// The server that gave a session this id: its first byte.
+const fn server_of(id: i64) -> i64 {
+    id >> 56
+}
+
 /// The open sessions, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     open: BTreeMap<i64, Session>,
     /// Ephemerals of ended sessions, which further commands delete. None of the sets is empty.
     ended: BTreeMap<i64, BTreeSet<Ephemeral>>,
+    /// The highest id of each server that was opened, by its first byte. A part of the state from
+    /// [`FormatLevel::UniqueSessionIds`] on; before that, ids of sessions that have ended may be
+    /// missing.
+    newest: BTreeMap<i64, i64>,
     ephemerals: usize,
 }
 
@@ -111,7 +120,35 @@ impl Sessions {
             ephemerals: BTreeSet::new(),
         };
         self.open.insert(id, session);
+        self.note_opened(id);
         true
+    }
+
+    /// Notes that `id` was opened once.
+    pub(crate) fn note_opened(&mut self, id: i64) {
+        let newest = self.newest.entry(server_of(id)).or_insert(id);
+        *newest = id.max(*newest);
+    }
+
+    /// The newest id that was opened of the server that gives ids like `id`.
+    pub(crate) fn newest_like(&self, id: i64) -> Option<i64> {
+        self.newest.get(&server_of(id)).copied()
+    }
+
+    /// The newest ids of all servers, in their order.
+    pub(crate) fn newest(&self) -> impl ExactSizeIterator<Item = i64> + DoubleEndedIterator {
+        self.newest.values().copied()
+    }
+
+    /// Forgets ids of sessions of which nothing is left, which a replica with another past may not
+    /// know.
+    pub(crate) fn forget_unknown_ids(&mut self) {
+        let known = self.open.keys().chain(self.ended.keys()).copied();
+        let known: Vec<i64> = known.collect();
+        self.newest.clear();
+        for id in known {
+            self.note_opened(id);
+        }
     }
 
     pub(crate) fn get(&self, id: i64) -> Option<&Session> {
@@ -227,7 +264,9 @@ impl Session {
             FormatLevel::BoundSessions | FormatLevel::BoundedCommands => self
                 .digest_term(id, FormatLevel::Attachments)
                 .wrapping_add(digest::binding_term(id, &self.bound_to)),
-            FormatLevel::SessionIdentities | FormatLevel::BoundedMultis => {
+            FormatLevel::SessionIdentities
+            | FormatLevel::BoundedMultis
+            | FormatLevel::UniqueSessionIds => {
                 let identity = self.identity.as_deref();
                 let identity_term = identity.map_or(0, |own| digest::identity_term(id, own));
                 let of_earlier = self.digest_term(id, FormatLevel::BoundedCommands);

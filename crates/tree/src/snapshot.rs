@@ -44,6 +44,11 @@ impl Tree {
             put_u64(&mut head, self.level.number());
             put_i64(&mut head, self.time_ms);
         }
+        if self.level >= FormatLevel::UniqueSessionIds {
+            let newest = self.sessions.newest();
+            put_u64(&mut head, newest.len() as u64);
+            newest.for_each(|id| head.extend_from_slice(&id.to_le_bytes()));
+        }
         let mut walk = SnapshotWalk {
             next: ROOT + 1,
             end: self.arena.slots(),

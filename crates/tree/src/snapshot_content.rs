@@ -5,10 +5,11 @@
 //! chunk    := kind:u8  record*                    (to the end of the chunk)
 //! 1 head   := version:u8  zxid:zigzag  nodes:varint  slots:varint  sessions:varint  digest:u64le
 //!             [from version 2 on: level:varint  time_ms:zigzag]
+//!             [version 5: n:varint  { newest session id:i64le } × n]
 //! 2 session:= id:i64le  password:16 bytes  timeout_ms:zigzag
 //!             [from version 2 on: nonce:u64le  last_sequence:varint  is_broken:u8]
 //!             [from version 3 on: n:varint  { scheme:string  id:string } × n]
-//!             [version 4: n:varint  { scheme:string  id:string } × n]
+//!             [from version 4 on: n:varint  { scheme:string  id:string } × n]
 //! 3 acl    := number:varint  n:varint  { perms:zigzag  scheme:string  id:string } × n
 //! 4 node   := number:varint  parent:varint  flags:u8  name:string
 //!             czxid:varint  mzxid-czxid:varint  ctime:zigzag  mtime-ctime:zigzag  birth:varint
@@ -25,7 +26,7 @@ use crate::varint::{put_bytes, put_i64, put_u64};
 
 /// The newest content format; all since 1 are read. The format level of the tree decides which one
 /// is written.
-pub const SNAPSHOT_VERSION: u8 = 4;
+pub const SNAPSHOT_VERSION: u8 = 5;
 
 /// A chunk is handed out as soon as it is as long as this; it is longer only by a part of its last
 /// record.

@@ -228,7 +228,7 @@ pub(crate) struct Applier {
     /// Whether a deletion was applied that no client has asked for.
     pub(crate) has_deleted: bool,
     pub(crate) ends: SessionEnds,
-    /// Requests for sessions whose id was taken: another id is to be drawn for each.
+    /// Requests for sessions whose id was used: another id is to be drawn for each.
     pub(crate) again: Work,
     pub(crate) wake: Vec<Arc<Conn>>,
     /// Connections that the last entry answered or notified.
@@ -821,12 +821,11 @@ fn write_ready(out: &mut Vec<u8>, reply: &[u8], zxid: i64) {
     }
 }
 
-/// Whether the command was to open a session under an id that another one has.
+/// Whether the command was to open a session under an id that another one has or had.
 fn is_id_taken(tree: &Tree, command: &Command<'_>, outcome: &Outcome) -> bool {
     match command {
         Command::OpenSession { session_id, .. } => {
-            let is_known = tree.session(*session_id).is_some() || tree.is_ending(*session_id);
-            outcome.result.is_err() && is_known
+            outcome.result.is_err() && tree.is_session_id_used(*session_id)
         }
         _ => false,
     }

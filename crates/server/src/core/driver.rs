@@ -195,11 +195,7 @@ impl CoreDriver {
         let leadership = Leadership::new(links.id, consensus.status(), applied_term, tick, now);
         let is_traced = state.options.tracer.is_some();
         let tick_ms = u64::try_from(state.options.tick.as_millis()).unwrap_or(u64::MAX);
-        let ids = SessionIds::new(
-            state.options.server_id,
-            state.time.wall_ms(),
-            &state.tree.read(),
-        );
+        let ids = SessionIds::new(state.options.server_id, state.time.wall_ms());
         let level = state.tree.read().level();
         Self {
             clocks: SessionClocks::new(tick_ms),

@@ -1,6 +1,6 @@
 //! The ids of new sessions: the server's number in the first byte, then the time of its start, then
-//! a count (protocol.md §2). Never gives an id that an open session has. Also the ids of sessions
-//! of read-only mode, and the nonces under which connections attach to sessions.
+//! a count (protocol.md §2). The tree refuses an id that a session has or had. Also the ids of
+//! sessions of read-only mode, and the nonces under which connections attach to sessions.
 
 use std::num::NonZeroU64;
 
@@ -13,23 +13,19 @@ pub(crate) struct SessionIds {
 }
 
 impl SessionIds {
-    /// `wall_ms` is milliseconds since 1970. A clock that was set back must not lead to an id that
-    /// is in use.
-    pub(crate) fn new(server_id: u8, wall_ms: i64, tree: &Tree) -> Self {
+    /// `wall_ms` is milliseconds since 1970.
+    pub(crate) const fn new(server_id: u8, wall_ms: i64) -> Self {
         let from_time = (((wall_ms << 24) as u64) >> 8) as i64;
-        let mine = i64::from(server_id) << 56;
-        let newest = tree
-            .sessions()
-            .map(|session| session.id)
-            .filter(|id| id >> 56 == i64::from(server_id))
-            .max();
+        let mine = (server_id as i64) << 56;
         Self {
-            last: (mine | from_time).max(newest.unwrap_or(0)),
+            last: mine | from_time,
         }
     }
 
-    pub(crate) fn next(&mut self) -> i64 {
-        self.last += 1;
+    /// An id above all that `tree` knows of this server, since the clock may have been set back.
+    pub(crate) fn next(&mut self, tree: &Tree) -> i64 {
+        let newest = tree.newest_session_id_like(self.last);
+        self.last = newest.map_or(self.last, |newest| self.last.max(newest)) + 1;
         self.last
     }
 }
@@ -70,14 +66,16 @@ mod tests {
     use std::hash::{BuildHasher as _, RandomState};
 
     use baton_proto::PASSWORD_BYTES;
-    use baton_tree::{Command, Identity};
+    use baton_tree::{CloseReason, Command, FormatLevel, Identity};
 
     use super::*;
 
+    const BEGUN_MS: i64 = 1_800_000_000_000;
+
     #[test]
     fn ids_are_positive_and_carry_the_server() {
-        let mut ids = SessionIds::new(3, 1_800_000_000_000, &Tree::new());
-        let (first, second) = (ids.next(), ids.next());
+        let (mut ids, tree) = (SessionIds::new(3, BEGUN_MS), Tree::new());
+        let (first, second) = (ids.next(&tree), ids.next(&tree));
         assert_eq!(first >> 56, 3);
         assert_eq!(second, first + 1);
     }
@@ -99,22 +97,35 @@ mod tests {
     }
 
     #[test]
-    fn no_id_is_given_that_an_open_session_has_though_the_clock_was_set_back() {
+    fn no_id_is_given_twice_though_the_clock_was_set_back() {
         let mut tree = Tree::new();
-        let before = SessionIds::new(3, 1_800_000_000_000, &tree).next();
-        let of_another_server = SessionIds::new(4, 1_800_000_000_000, &tree).next();
-        for session_id in [before, of_another_server] {
+        let mut of_one_start = SessionIds::new(3, BEGUN_MS);
+        let given = [of_one_start.next(&tree), of_one_start.next(&tree)];
+        let of_another_server = SessionIds::new(4, BEGUN_MS).next(&tree);
+        let nobody = Identity::anonymous();
+        let apply = |tree: &mut Tree, command| {
+            let applied = tree.apply(0, 0, &nobody, command, &mut ());
+            assert!(applied.result.is_ok());
+        };
+        apply(&mut tree, Command::SetLevel(FormatLevel::NEWEST));
+        for session_id in given.into_iter().chain([of_another_server]) {
             let open = Command::OpenSession {
                 session_id,
                 password: [7; PASSWORD_BYTES],
                 timeout_ms: 1000,
             };
-            let opened = tree.apply(0, session_id, &Identity::anonymous(), open, &mut ());
-            assert!(opened.result.is_ok());
+            apply(&mut tree, open);
         }
-        let mut ids = SessionIds::new(3, 1_700_000_000_000, &tree);
-        assert_eq!(ids.next(), before + 1);
-        let later = SessionIds::new(3, 1_900_000_000_000, &tree).next();
-        assert!(later > before + 1 && later >> 56 == 3);
+        // The newest has ended: no open session shows its id.
+        let end = Command::CloseSession {
+            session_id: given[1],
+            reason: CloseReason::Expired,
+        };
+        apply(&mut tree, end);
+        let mut ids = SessionIds::new(3, BEGUN_MS - 1000);
+        assert_eq!(ids.next(&tree), given[1] + 1);
+        assert_eq!(ids.next(&tree), given[1] + 2, "not applied yet");
+        let later = SessionIds::new(3, BEGUN_MS + 1000).next(&tree);
+        assert!(later > given[1] + 2 && later >> 56 == 3);
     }
 }

@@ -9,7 +9,7 @@ use crate::common::program::{Machine, ProgramLine, Reference, identity, level, p
 
 fn run_both(level: FormatLevel, lines: &[ProgramLine]) {
     let mut machine = Machine::new(level);
-    let mut reference = Reference::new();
+    let mut reference = Reference::new(level);
     for line in lines {
         let (outcome, seen) = machine.take(line);
         let (expected, expected_seen) = reference.take(line);

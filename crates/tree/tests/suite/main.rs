@@ -20,4 +20,5 @@ mod quota;
 mod reconfigure;
 mod rules;
 mod session_end;
+mod session_ids;
 mod snapshot;

@@ -165,7 +165,7 @@ impl CoreDriver {
                     }
                     self.opening += 1;
                     self.opening_of.add(client);
-                    let session_id = self.ids.next();
+                    let session_id = self.ids.next(&self.state.tree.read());
                     let password = password().unwrap_or_default();
                     let command = Command::OpenSession {
                         session_id,

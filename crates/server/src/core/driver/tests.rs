@@ -15,6 +15,7 @@ use super::*;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbox::Kind;
 use crate::connections::peer::Peer;
+use crate::core::batches::outstanding::Content;
 use crate::net::lag;
 use crate::options::Options;
 use crate::server::prepare;
@@ -700,27 +701,50 @@ fn r32_a_client_that_has_seen_more_than_its_ensemble_has_is_refused_at_apply() {
     }
 }
 
+/// As on a server of an ensemble whose tree is behind what its earlier run has asked for.
 #[test]
-fn a_session_id_that_is_taken_at_apply_is_drawn_again() {
+fn a_session_id_that_is_used_at_apply_is_drawn_again() {
     let (state, mut core) = driven(&FaultStorage::new());
-    let ids = || SessionIds::new(1, 1_800_000_000_000, &baton_tree::Tree::new());
-    core.ids = ids();
-    let first = opened(&state, &mut core);
-    core.ids = ids();
-    let second = state.open(Peer::Local).unwrap();
-    turn(
-        &mut core,
-        &[(&second, open_session(), &[9; PASSWORD_BYTES])],
-    );
-    assert_eq!(taken(&second), (Vec::new(), None), "it waits");
+    let conns = [(); 3].map(|()| state.open(Peer::Local).unwrap());
     let mut work = Work::default();
-    state.inbox.take(&mut work, None);
-    core.turn(&mut work, state.time.now()).unwrap();
-    assert_eq!(second.session(), first.session() + 1);
+    for (conn, byte) in conns.iter().zip(7..) {
+        work.begin(conn, &conn.identity(), state.time.now());
+        work.push(1, open_session(), &[byte; PASSWORD_BYTES]);
+    }
+    let work = Arc::new(work);
+    let mut builder = core.new_client_batch();
+    for place in 0..conns.len() {
+        // The second and the third get the id of the first.
+        core.ids = SessionIds::new(1, 1_800_000_000_000);
+        core.plan(&work, place, place, &mut builder);
+    }
+    core.submit(builder, Content::Everything, &work);
+    drop(work);
+    core.turn(&mut Work::default(), state.time.now()).unwrap();
+    assert_ne!(conns[0].session(), 0);
+    assert_eq!(taken(&conns[1]), (Vec::new(), None), "it waits");
+    let mut again = Work::default();
+    state.inbox.take(&mut again, None);
+    core.turn(&mut again, state.time.now()).unwrap();
     let tree = state.tree.read();
-    let password = |conn: &Conn| tree.session(conn.session()).unwrap().password;
-    assert_eq!(password(&first), [7; PASSWORD_BYTES]);
-    assert_eq!(password(&second), [9; PASSWORD_BYTES]);
+    for (conn, place) in conns.iter().zip(0_u8..) {
+        assert_eq!(conn.session(), conns[0].session() + i64::from(place));
+        let session = tree.session(conn.session()).unwrap();
+        assert_eq!(session.password, [7 + place; PASSWORD_BYTES]);
+    }
+}
+
+#[test]
+fn no_session_id_is_given_again_by_a_start_with_a_clock_that_was_set_back() {
+    let disk = FaultStorage::new();
+    let (state, mut core) = driven(&disk);
+    let (stays, ends) = (opened(&state, &mut core), opened(&state, &mut core));
+    turn(&mut core, &[(&ends, Kind::CloseSession, &[])]);
+    drop((state, core));
+    let (state, mut core) = driven(&disk);
+    core.ids = SessionIds::new(1, 0);
+    let next = opened(&state, &mut core);
+    assert!(stays.session() < ends.session() && ends.session() < next.session());
 }
 
 #[test]

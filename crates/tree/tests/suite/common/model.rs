@@ -33,6 +33,8 @@ pub struct Model {
     sessions: BTreeMap<i64, ([u8; 16], i32)>,
     pub zxid: i64,
     pub seen: Vec<RecordedChange>,
+    refuses_used_ids: bool,
+    newest_session: i64,
 }
 
 pub struct Principal<'a> {
@@ -99,8 +101,11 @@ fn parent_of(path: &str) -> Answer<String> {
 }
 
 impl Model {
-    pub fn new() -> Self {
-        let mut model = Self::default();
+    pub fn new(refuses_used_ids: bool) -> Self {
+        let mut model = Self {
+            refuses_used_ids,
+            ..Self::default()
+        };
         for path in ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"] {
             let config = path.ends_with("config");
             model.znodes.insert(
@@ -171,9 +176,11 @@ impl Model {
 
     pub fn open(&mut self, session: i64, password: [u8; 16], timeout_ms: i32) -> Answer<Response> {
         self.zxid += 1;
-        if self.sessions.contains_key(&session) {
+        let is_used = self.refuses_used_ids && session <= self.newest_session;
+        if is_used || self.sessions.contains_key(&session) {
             return Err(ErrorCode::BadArguments);
         }
+        self.newest_session = session.max(self.newest_session);
         self.sessions.insert(session, (password, timeout_ms));
         Ok(Response::Empty)
     }

@@ -277,6 +277,7 @@ pub fn level() -> impl Strategy<Value = FormatLevel> {
         FormatLevel::BoundedCommands,
         FormatLevel::SessionIdentities,
         FormatLevel::BoundedMultis,
+        FormatLevel::UniqueSessionIds,
     ])
 }
 
@@ -397,9 +398,9 @@ pub struct Reference {
 }
 
 impl Reference {
-    pub fn new() -> Self {
+    pub fn new(level: FormatLevel) -> Self {
         Self {
-            model: Model::new(),
+            model: Model::new(level >= FormatLevel::UniqueSessionIds),
             time_ms: 0,
         }
     }
