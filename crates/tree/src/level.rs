@@ -31,7 +31,7 @@ pub enum FormatLevel {
     /// formats are those of level 6.
     BoundedMultis,
     /// Level 8: snapshots of version 5. The state keeps the newest session id of each server, and no
-    /// id is opened that is not above it: none is given twice, whatever the clocks of servers read.
+    /// id opens that is not above it: none is given twice, whatever the clocks of servers read.
     UniqueSessionIds,
 }
 

@@ -120,7 +120,7 @@ fn a_snapshot_that_contradicts_its_newest_ids_is_refused() {
     let whole = chunks(&mut tree);
     let ids_at = whole[0].len() - 16;
     // The newest id of server 1, below its session; the one of server 2 before that; twice one
-    // server; an id that is none.
+    // server; no id at all.
     for (at, byte) in [(0, 3), (7, 3), (15, 1), (7, 0xff)] {
         let mut broken = whole.clone();
         broken[0][ids_at + at] = byte;

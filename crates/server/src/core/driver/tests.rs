@@ -701,7 +701,7 @@ fn r32_a_client_that_has_seen_more_than_its_ensemble_has_is_refused_at_apply() {
     }
 }
 
-/// As on a server of an ensemble whose tree is behind what its earlier run has asked for.
+/// A server of an ensemble whose tree is behind what its earlier run has asked for.
 #[test]
 fn a_session_id_that_is_used_at_apply_is_drawn_again() {
     let (state, mut core) = driven(&FaultStorage::new());
