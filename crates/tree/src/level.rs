@@ -30,8 +30,8 @@ pub enum FormatLevel {
     /// `reconfig` names a bounded number of servers, and a long text of a quota says nothing. The
     /// formats are those of level 6.
     BoundedMultis,
-    /// Level 8: snapshots of version 5. The state keeps the newest session id of each server, and no
-    /// id opens that is not above it: none is given twice, whatever the clocks of servers read.
+    /// Level 8: snapshots of version 5. The state keeps the newest session id of each server. No id
+    /// opens that is not above it: none is given twice, whatever the clocks of servers read.
     UniqueSessionIds,
 }
 
