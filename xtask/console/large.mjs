@@ -1,11 +1,15 @@
 // The page of a server on the large scene: a thousand locks with ten thousand waiters, two hundred
 // queues, and names that attack. How long each view takes is printed, not judged.
 
-import { AUDIT, CONNECTED, open, sleep, VIEWS } from "./browser.mjs";
+import { CONNECTED, look, open, sleep, VIEWS } from "./browser.mjs";
 
 // Rows that nobody sees are not in the document, however many there are.
 const MOST_ELEMENTS = 3000;
 const COUNT = (view) => `Number(document.querySelector('#nav a[href^="#/${view}"] .count')?.textContent.replace(/,/g, "") ?? 0)`;
+
+// Bounds of the speed of the page, in milliseconds.
+const FIRST_PAINT = 1000;
+const UPDATE = 50;
 
 export default async function large(page, { link }) {
   await page.open(link);
@@ -16,7 +20,7 @@ export default async function large(page, { link }) {
   await page.evaluate(`document.querySelector("#who button").focus()`);
   await page.key("Enter");
   await page.expect("the question who somebody is does not open", `document.getElementById("dialog").open && document.activeElement.tagName === "INPUT"`);
-  for (const found of await page.evaluate(AUDIT)) page.problems.push(`identity: ${found}`);
+  await page.audit("identity");
   await page.picture("large-identity");
   await page.type("öps:geheim");
   await page.key("Enter");
@@ -24,21 +28,15 @@ export default async function large(page, { link }) {
   await page.expect("there are not a thousand locks", `${COUNT("locks")} >= 1000`, 120);
   await page.expect("there are not two hundred queues", `${COUNT("queues")} >= 200`, 60);
   await page.expect("the deadlock of three is not found", `document.querySelector('#nav a[href^="#/graph"]').textContent.includes("1 deadlock")`, 60);
-  const took = {};
-  for (const theme of ["light", "dark"]) {
-    await page.theme(theme);
-    for (const [name, hash] of Object.entries({ ...VIEWS, tree: "#/tree?at=%2Fmany" })) {
-      const ms = await open(page, name, hash);
-      took[name] = Math.min(ms, took[name] ?? Infinity);
-      await sleep(1000);
-      for (const found of await page.evaluate(AUDIT)) page.problems.push(`large ${name}, ${theme}: ${found}`);
-      const elements = await page.evaluate(`document.querySelectorAll("*").length`);
-      if (elements > MOST_ELEMENTS) page.problems.push(`large ${name}: ${elements} elements`);
-      if (theme === "light") await page.picture(`large-${name}`);
-    }
+  await speed(page, link);
+  const all = { ...VIEWS, tree: "#/tree?at=%2Fmany" };
+  for (const [name, hash] of Object.entries(all)) {
+    await open(page, name, hash);
+    await sleep(1000);
+    const elements = await page.evaluate(`document.querySelectorAll("*").length`);
+    if (elements > MOST_ELEMENTS) page.problems.push(`large ${name}: ${elements} elements`);
   }
-  await page.theme("light");
-  console.log(`large: milliseconds to open ${Object.entries(took).map(([name, ms]) => `${name} ${ms}`).join(", ")}`);
+  await look(page, all, "large-");
   // The last row can be reached, and a search leaves one.
   await open(page, "locks", "#/locks");
   const grid = `document.querySelector("main [role=grid]")`;
@@ -50,6 +48,37 @@ export default async function large(page, { link }) {
   await hostile(page);
 }
 
+// The time to the first paint of a page that is opened anew, and that of the script for one update
+// while a lock is taken and released.
+async function speed(page, link) {
+  const opened = Date.now();
+  await page.open("about:blank");
+  await page.open(link);
+  await page.expect("speed: the locks do not come", `${COUNT("locks")} >= 1000`, 60);
+  const first = await page.evaluate(`performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Infinity`);
+  const rows = await page.evaluate(`performance.now()`);
+  const script = async () => {
+    const { result } = await page.send("Performance.getMetrics");
+    return 1000 * result.metrics.find(({ name }) => name === "ScriptDuration").value;
+  };
+  await page.send("Performance.enable");
+  await page.evaluate(`(window.changes = 0, new MutationObserver(() => { window.changes += 1; }).observe(document.getElementById("nav"), { childList: true }))`);
+  const before = await script();
+  for (let turn = 0; turn < 8; turn += 1) {
+    const lock = new AbortController();
+    const held = await fetch(new URL("/v1/lock/many/turns", link), { method: "POST", body: "{}", signal: lock.signal, headers: { Authorization: "digest ops:geheim" } });
+    if (!held.ok) page.problems.push(`speed: the lock is refused: ${held.status} ${await held.text()}`);
+    await sleep(1000);
+    lock.abort();
+    await sleep(500);
+  }
+  const changes = await page.evaluate(`window.changes`);
+  const update = ((await script()) - before) / changes;
+  console.log(`large: first paint after ${first.toFixed(0)} ms, 1,000 locks after ${rows.toFixed(0)} ms (${Date.now() - opened} ms with the browser), ${changes} updates of ${update.toFixed(1)} ms of script`);
+  if (first > FIRST_PAINT) page.problems.push(`speed: the first paint takes ${first} ms`);
+  if (!(changes >= 8) || update > UPDATE) page.problems.push(`speed: ${changes} updates of ${update} ms`);
+}
+
 async function hostile(page) {
   const main = `document.querySelector("main").textContent`;
   await open(page, "tree", "#/tree?at=%2Fhostile%2Fbig");
@@ -58,12 +87,12 @@ async function hostile(page) {
   await page.expect("hostile: bytes that are no text are not shown as numbers", `${main}.includes("00 01 02 1b")`);
   await open(page, "tree", "#/tree?at=%2Fhostile");
   await page.expect("hostile: a letter that turns the direction of writing is shown as it is", `${main}.includes("\\\\u{202e}") && !${main}.includes("\\u202e")`);
-  for (const found of await page.evaluate(AUDIT)) page.problems.push(`hostile: ${found}`);
+  await page.audit("hostile");
   await page.picture("hostile-tree");
   await page.evaluate(`location.hash = "#/locks?q=hostile"`);
   await page.expect("hostile: the locks with such names are not shown", `/^[1-9][0-9]* match/.test(document.getElementById("summary")?.textContent)`);
   await sleep(500);
-  for (const found of await page.evaluate(AUDIT)) page.problems.push(`hostile locks: ${found}`);
+  await page.audit("hostile locks");
   if (await page.evaluate(`/[\\u0000-\\u0008\\u001b\\u202e]/.test(document.body.textContent)`)) page.problems.push("hostile: a control byte is in the page");
   await page.picture("hostile-locks");
 }

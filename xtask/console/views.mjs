@@ -1,23 +1,13 @@
 // The views on the small scene, in light and dark, by keyboard, and the dialog of an action.
 
-import { AUDIT, CONNECTED, open, sleep, VIEWS } from "./browser.mjs";
+import { CONNECTED, look, open, sleep, VIEWS } from "./browser.mjs";
 
 export default async function views(page, { link, only }) {
   await page.open(link);
   await page.expect("the page does not connect", CONNECTED, 20);
   await sleep(1500);
-  for (const theme of ["light", "dark"]) {
-    await page.theme(theme);
-    for (const [name, hash] of Object.entries(VIEWS)) {
-      if (only && only !== name) continue;
-      await open(page, name, hash);
-      await sleep(1200);
-      for (const found of await page.evaluate(AUDIT)) page.problems.push(`${name}, ${theme}: ${found}`);
-      await page.picture(theme === "light" ? name : `${name}-dark`);
-    }
-  }
+  await look(page, VIEWS, "", only);
   if (only) return;
-  await page.theme("light");
   await byKeyboard(page);
   await actions(page);
 }
@@ -49,7 +39,7 @@ async function actions(page) {
   await page.expect("action: it does not say what it will do", `${MAY_DO} && ${DIALOG}.includes("holds with token")`);
   for (const theme of ["light", "dark"]) {
     await page.theme(theme);
-    for (const found of await page.evaluate(AUDIT)) page.problems.push(`dialog, ${theme}: ${found}`);
+    await page.audit(`dialog, ${theme}`);
   }
   await page.theme("light");
   await page.picture("action");

@@ -1,12 +1,14 @@
 //! `cargo xtask console-check`: the console's page in a browser.
 //!
-//! Three parts, each with a headless Chromium: every view of `baton console` on a small scene, in
-//! light and dark, by keyboard, with the dialog of an action; the page of a server with a thousand
-//! locks, ten thousand waiters, two hundred queues and names that attack; three servers that fail
-//! under the page. Nothing may be wrong with the browser's console, names, labels, contrast or the
-//! reach of the keyboard, and no name may become markup. Needs Debian's `chromium` and Node 20;
-//! what is missing is named. The scripts in `xtask/console/` use no package. A fourth part,
-//! `--part cost`, measures what a page costs the server; it runs alone.
+//! Three parts, each with a headless Chromium: every view of `baton console` on a small scene, by
+//! keyboard, with the dialog of an action; the page of a server with a thousand locks, ten thousand
+//! waiters, two hundred queues and names that attack; three servers that fail under the page. Views
+//! are looked at in three windows, in light and dark. Nothing may be wrong with the browser's
+//! console, names, labels, contrast or the reach of the keyboard, no text may lie on another or be
+//! cut without a sign, axe may find nothing, and no name may become markup. Needs Debian's
+//! `chromium` and Node 20; what is missing is named. axe is fetched from npm once; without it the
+//! command says so at its end. A fourth part, `--part cost`, measures what a page costs the server;
+//! it runs alone.
 
 mod cost;
 
@@ -19,6 +21,9 @@ use serde_json::{Value, json};
 use self::cost::MeasuredServer;
 use crate::process::{OwnedChild, build_baton, succeed};
 use crate::{Result, command, root};
+
+/// The rules of accessibility, a package of npm.
+const AXE: &str = "axe-core@4.11.1";
 
 /// Open every view of the console in a headless Chromium, and check it.
 #[derive(Debug, clap::Args)]
@@ -71,6 +76,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     println!("pictures in {}", args.pictures.display());
+    if let Err(error) = &check.axe {
+        println!("NOT CHECKED: the rules of {AXE}, which cannot be fetched: {error}");
+    }
     match failed.is_empty() {
         true => Ok(()),
         false => Err(failed.join("; ").into()),
@@ -103,6 +111,8 @@ struct Check<'a> {
     args: &'a Args,
     baton: PathBuf,
     scene: PathBuf,
+    /// The script of axe.
+    axe: Result<PathBuf>,
 }
 
 impl<'a> Check<'a> {
@@ -120,6 +130,7 @@ impl<'a> Check<'a> {
             args,
             baton,
             scene: command::target_dir()?.join("debug/examples/scene"),
+            axe: axe(),
         })
     }
 
@@ -206,8 +217,10 @@ impl<'a> Check<'a> {
 
     /// Runs one part of the check in the browser.
     fn browse(&self, part: &str, given: &Value) -> Result<()> {
+        let axe = self.axe.as_ref().ok();
         succeed(
             Command::new("node")
+                .envs(axe.map(|axe| ("AXE", axe)))
                 .args(["--experimental-websocket", "--no-warnings"])
                 .arg(root().join("xtask/console/check.mjs"))
                 .args([part.as_ref(), self.args.pictures.as_os_str()])
@@ -215,6 +228,18 @@ impl<'a> Check<'a> {
         )
         .map_err(|_| "see what is printed above".into())
     }
+}
+
+/// Fetches axe, unless an earlier run has.
+fn axe() -> Result<PathBuf> {
+    let folder = command::target_dir()?.join("console-axe");
+    let script = folder.join("node_modules").join("axe-core/axe.min.js");
+    if !script.exists() {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--ignore-scripts", "--no-save"]);
+        succeed(npm.arg("--prefix").arg(&folder).arg(AXE))?;
+    }
+    Ok(script)
 }
 
 /// Starts a command; it, and what it prints.

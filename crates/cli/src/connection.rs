@@ -90,7 +90,7 @@ impl Connection {
                 ensure(&local, &context.output).await?;
                 // Of two users who start at once, the later sees the earlier, whose server has left
                 // its mark by now.
-                unshared_locks::report(&context.output, &machine, silent);
+                unshared_locks::report(&context.output, &machine, silent, local.folder());
                 let list = local.connect_string();
                 (NamedServers { list, origin }, Some(local))
             }

@@ -40,7 +40,7 @@ const holderCell = (row) => {
 };
 
 const lockColumns = [
-  { label: "Path", stack: 1, width: "minmax(220px, 2.2fr)", sort: path, cell: (row) => named(row, row.holders[0]?.asked && tag("asked to let go", "warn"), row.mixed && tag("mixed", "bad"), row.foreign && tag(`${row.foreign} foreign`, "warn"), row.holders.some((holder) => stuckNow.has(holder.session)) && row.waiting && tag("deadlock", "bad")) },
+  { label: "Path", stack: 1, width: "minmax(220px, 2.2fr)", sort: path, cell: (row) => named(row, row.holders[0]?.asked && tag("asked to release", "warn"), row.mixed && tag("mixed", "bad"), row.foreign && tag(`${row.foreign} foreign`, "warn"), row.holders.some((holder) => stuckNow.has(holder.session)) && row.waiting && tag("deadlock", "bad")) },
   { label: "Holder", stack: 2, width: "minmax(150px, 1.6fr)", sort: (row) => (row.held ? who(row.holders[0]) : undefined), cell: holderCell },
   { label: "Held for", drop: 1, width: "104px", right: true, down: true, sort: (row) => (row.held ? now() - heldSince(row) : undefined), cell: heldFor },
   { label: "Waiting", stack: 3, width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
@@ -57,7 +57,7 @@ const semaphoreColumns = [
   lockColumns[0],
   { label: "Kind", drop: 2, width: "110px", sort: (row) => row.kind, cell: (row) => (row.kind === "double" ? "double barrier" : row.kind) },
   { label: "State", stack: 2, width: "minmax(170px, 1fr)", sort: (row) => standing(row), cell: (row) => standing(row) },
-  { label: "Who is there", drop: 1, width: "minmax(170px, 1.6fr)", sort: (row) => row.held, down: true, cell: (row) => (row.held ? holderCell(row) : h("span.soft", {}, "–")) },
+  { label: "Present", drop: 1, width: "minmax(170px, 1.6fr)", sort: (row) => row.held, down: true, cell: (row) => (row.held ? holderCell(row) : h("span.soft", {}, "–")) },
   { label: "Waiting", stack: 3, width: "112px", right: true, down: true, sort: (row) => row.waiting, cell: (row) => waitingBar(row, mostWaiting) },
 ];
 
@@ -66,9 +66,7 @@ function standing(row) {
   if (row.kind === "members") return `${number(row.held)} members`;
   const barrier = row.barrier;
   if (!barrier) return "–";
-  if (row.kind === "latch") return barrier.left ? `${number(barrier.left)} of ${number(barrier.count)} to come` : "open";
-  if (row.kind === "double") return `${barrier.phase}${barrier.count === null ? "" : `, ${number(row.held)} of ${number(barrier.count)} there`}`;
-  return barrier.phase;
+  return barrier.left ? `${barrier.phase}, ${number(barrier.count - barrier.left)} of ${number(barrier.count)} have come` : barrier.phase;
 }
 
 const electionColumns = [
@@ -245,7 +243,7 @@ const toSession = (id) => h("a.link.mono", { href: `#/sessions?at=${encodeURICom
 const toTree = (node) => h("a.link.mono", { href: `#/tree?at=${encodeURIComponent(node)}` }, node);
 
 function party(one, buttons) {
-  return h("div", {}, h("div.grow", {}, h("div", {}, who(one), one.asked && tag("asked to let go", "warn")), h("div.soft", {}, toSession(one.session), one.token !== undefined && ` · token ${one.token}`, one.mode && one.mode !== "exclusive" && ` · ${one.mode}`, ` · node ${age(one.since_ms)} old`, one.item && h("div", {}, "item ", toTree(one.item)))), buttons);
+  return h("div", {}, h("div.grow", {}, h("div", {}, who(one), one.asked && tag("asked to release", "warn")), h("div.soft", {}, toSession(one.session), one.token !== undefined && ` · token ${one.token}`, one.mode && one.mode !== "exclusive" && ` · ${one.mode}`, ` · node ${age(one.since_ms)} old`, one.item && h("div", {}, "item ", toTree(one.item)))), buttons);
 }
 
 export async function recipeDetail(row, act, isCurrent) {
@@ -255,13 +253,13 @@ export async function recipeDetail(row, act, isCurrent) {
   const isQueue = Boolean(found.queue);
   const mayBreak = !found.barrier && found.kind !== "members" && !isQueue;
   parts.push(h("dl", {}, fact("Node", toTree(found.path)), fact("Kind", found.term !== undefined || kind("election").has(found.path) ? "election" : found.kind?.replace("_", "/")), fact(isQueue ? "Layout" : "Names of", found.dialect), fact("Permits", found.permits), fact("Term", found.term), !isQueue && !found.barrier && found.kind !== "members" && fact("Hand-overs seen", found.past?.hand_overs),
-    isQueue && [fact("Depth", number(found.queue.depth)), fact("Oldest item", found.queue.oldest && h("span", {}, toTree(found.queue.oldest), ` since ${moment(found.queue.oldest_since_ms)} (${age(found.queue.oldest_since_ms)})`)), fact("Consumers that wait", number(found.queue.consumers))],
+    isQueue && [fact("Items", number(found.queue.depth)), fact("Oldest item", found.queue.oldest && h("span", {}, toTree(found.queue.oldest), ` since ${moment(found.queue.oldest_since_ms)} (${age(found.queue.oldest_since_ms)})`)), fact("Consumers that wait", number(found.queue.consumers))],
     found.barrier && [fact("State", standing(found)), fact("Round", found.barrier.round || null)]));
-  const title = isQueue ? "Claims" : found.barrier || found.kind === "members" ? "There" : found.term !== undefined ? "Leader" : found.held === 1 ? "Holder" : "Holders";
+  const title = isQueue ? "Claims" : found.barrier || found.kind === "members" ? "Present" : found.term !== undefined ? "Leader" : found.held === 1 ? "Holder" : "Holders";
   parts.push(h("h3", {}, `${title} · ${number(found.held)}`));
   if (found.holders.length) {
     parts.push(h("div.list", {}, found.holders.map((holder) => party(holder, mayBreak && state.mayAct && h("span", {},
-      h("button", { type: "button", onclick: () => act("Ask to let go", { action: "ask", path: found.path, node: holder.node, czxid: Number(holder.czxid) }) }, "Ask to let go"), " ",
+      h("button", { type: "button", onclick: () => act("Ask to release", { action: "ask", path: found.path, node: holder.node, czxid: Number(holder.czxid) }) }, "Ask to release"), " ",
       holder.token !== undefined && h("button.danger", { type: "button", onclick: () => act(`Break the hold with token ${holder.token}`, { action: "break", path: found.path, node: holder.node, czxid: Number(holder.czxid), token: Number(holder.token) }, true) }, "Break"))))));
     if (found.held > found.holders.length) parts.push(h("p.soft", {}, `and ${number(found.held - found.holders.length)} more`));
   } else parts.push(h("p.soft", {}, isQueue ? "Nobody works on an item that was read." : "Nobody."));
@@ -301,7 +299,7 @@ function waiterList(found) {
     label: "Waiting, in order",
     columns: [
       { label: "#", width: "48px", right: true, sort: (row) => row.at, cell: (row) => row.at + 1 },
-      { label: "Who", width: "minmax(120px, 1fr)", sort: (row) => row.at, cell: (row) => cell(row, who) },
+      { label: "Process", width: "minmax(120px, 1fr)", sort: (row) => row.at, cell: (row) => cell(row, who) },
       { label: "Mode", width: "70px", sort: (row) => row.at, cell: (row) => cell(row, (row) => row.mode) },
       { label: "Waits for", width: "96px", right: true, sort: (row) => row.at, cell: (row) => cell(row, (row) => age(row.since_ms)) },
     ],
@@ -347,7 +345,7 @@ export function graphView() {
   for (const cycle of cycles) {
     const out = cycle.steps[cycle.ask];
     parts.push(h("h2.bad", {}, `${cycle.steps.length} sessions wait for each other`));
-    parts.push(h("p", {}, "Shortest way out: ask ", h("b", {}, out.blocker.process ?? `session ${out.blocker.session}`), " to let go of ", h("a.link.mono", { href: `#/${viewOf(out.lock)}?at=${encodeURIComponent(out.lock)}` }, out.lock), out.holds ? "." : ", where it waits."));
+    parts.push(h("p", {}, "Shortest way out: ask ", h("b", {}, out.blocker.process ?? `session ${out.blocker.session}`), " to release ", h("a.link.mono", { href: `#/${viewOf(out.lock)}?at=${encodeURIComponent(out.lock)}` }, out.lock), out.holds ? "." : ", where it waits."));
     parts.push(drawCycle(cycle));
   }
   // Whoever stands for an election waits for its end, not for a lock.

@@ -1,4 +1,4 @@
-//! Actions of an operator: ask a holder to let go, break a holder, settle dead letters.
+//! Actions of an operator: ask a holder to release, break a holder, settle dead letters.
 //!
 //! Owns the words that say what an action will do, and the check that it meets what its operator
 //! has seen. The changes themselves are the library's, each bound to the node that was seen, and
@@ -15,7 +15,7 @@ use crate::error::SurveyError;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Action {
-    /// Ask the holder that owns a node to let go.
+    /// Ask the holder that owns a node to release.
     Ask {
         path: String,
         node: String,
@@ -76,8 +76,8 @@ pub(crate) async fn preview(client: &Client, action: &Action) -> Result<Answer, 
             let lock = Inspector::new(client).lock(path).await?;
             let holder = holder(&lock, node, *czxid)?;
             format!(
-                "Writes a request to let go into the node of {holder}. Holders of Baton and revocable locks of Curator are \
-                 notified and may let go; other libraries do not listen. {holder} holds until it lets go."
+                "Writes a request to release into the node of {holder}. Holders of Baton and revocable locks of Curator are \
+                 notified and may release; other libraries do not listen. {holder} holds until it releases."
             )
         }
         Action::Break {
@@ -125,7 +125,7 @@ pub(crate) async fn carry_out(client: &Client, action: &Action) -> Result<Answer
             if !inspector.revoke(holder).await? {
                 return Err(gone());
             }
-            format!("{holder} was asked to let go of {path}.")
+            format!("{holder} was asked to release {path}.")
         }
         Action::Break {
             path,

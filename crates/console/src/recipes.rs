@@ -4,6 +4,7 @@
 //! data mean is decided there ([`baton::inspect`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 
 use baton::election::Term;
 use baton::inspect::{
@@ -127,8 +128,21 @@ pub struct Barrier {
     pub left: Option<u32>,
     /// The newest round.
     pub round: u64,
-    /// Those who are there.
+    /// The participants that have come.
     pub members: Vec<NodeInfo>,
+}
+
+/// Its phase, and how many have come: `gathering, 1 of 3 have come`.
+impl Display for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.count, self.left) {
+            (Some(count), Some(left)) if left > 0 => {
+                let come = count.saturating_sub(left);
+                write!(f, "{}, {come} of {count} have come", self.phase)
+            }
+            _ => f.write_str(self.phase),
+        }
+    }
 }
 
 impl Recipe {
@@ -142,7 +156,7 @@ impl Recipe {
         }
     }
 
-    /// The nodes of those who hold, lead, work or are there.
+    /// The nodes of those who hold, lead, work or have come.
     pub fn holders(&self) -> Box<dyn Iterator<Item = &NodeInfo> + '_> {
         match self {
             Self::Lock(queue) => Box::new(queue.holders.iter().map(|node| &node.info)),

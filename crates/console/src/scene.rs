@@ -258,7 +258,7 @@ pub(crate) struct RecipeRow<'a> {
     /// Whether nodes of several naming schemes are there, each with a holder of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     mixed: bool,
-    /// Nodes that block the path and belong to nobody who could let go.
+    /// Nodes that block the path and belong to nobody who could release.
     #[serde(skip_serializing_if = "is_zero")]
     foreign: usize,
     #[serde(skip_serializing_if = "Option::is_none")]

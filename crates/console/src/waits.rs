@@ -76,7 +76,7 @@ pub struct Deadlock {
     pub steps: Vec<Step>,
     /// Number of sessions that wait in cycles with these. Processes that share one count each.
     pub sessions: usize,
-    /// The step whose blocker is best asked to let go: it holds, it blocks the most waiters, and
+    /// The step whose blocker is best asked to release: it holds, it blocks the most waiters, and
     /// its node is the youngest, so that the least work is lost.
     pub ask: usize,
     /// The nodes, each with its `czxid`, whose existence together is the proof.
@@ -88,7 +88,7 @@ pub struct Deadlock {
 }
 
 impl Deadlock {
-    /// The node that is best asked to let go.
+    /// The node that is best asked to release.
     #[must_use]
     pub fn way_out(&self) -> Option<&WaitNode> {
         self.steps.get(self.ask).map(|step| &step.blocker)

@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
 
     let mut done = 0;
-    while done < 3 || queue.dead_letters(1).await?.is_empty() {
+    while done < 3 || queue.oldest_dead_letters(1).await?.is_empty() {
         let claim = queue.take().await?;
         let name = String::from_utf8_lossy(claim.payload()).into_owned();
         // The work is dropped the moment the claim is lost.
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    for letter in queue.dead_letters(10).await? {
+    for letter in queue.dead_letters().await? {
         println!(
             "{}: dead after {} attempts: {}",
             String::from_utf8_lossy(&letter.payload),

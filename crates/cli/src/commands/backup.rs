@@ -1,6 +1,9 @@
 //! `baton backup`: the state of a running server becomes a file. What the bytes mean is
 //! `baton_wal`'s and `baton_tree`'s; this owns where the file goes and when it counts.
 
+use std::fs::DirBuilder;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -44,7 +47,8 @@ Exit codes: 0 done   1 refused by the server   2 usage
             125 no answer, an answer that breaks off, or the file cannot be
             written")]
 pub(crate) struct Args {
-    /// The file to make, or a folder for a file named by the time [default: this folder].
+    /// The file to make, or a folder for a file named by the time [default: this folder]. A name
+    /// that ends with a slash is a folder, which is made if it is missing.
     #[arg(value_name = "FILE", default_value = ".")]
     target: PathBuf,
     /// The HTTP port of the server [default: port 8080 of the first server]. Where the servers are
@@ -209,7 +213,17 @@ fn default_port(list: &str) -> Result<String, Failure> {
 
 /// The folder and the name of the file to make.
 fn place_of(target: &Path) -> Result<(PathBuf, String), Failure> {
-    if target.is_dir() {
+    let is_named_folder = target.as_os_str().as_bytes().ends_with(b"/");
+    if is_named_folder && !target.exists() {
+        let made = DirBuilder::new().mode(0o700).create(target);
+        made.map_err(|error| {
+            let shown = target.display();
+            Failure::baton(format!(
+                "cannot make the folder {shown}: {error}; name a folder that is there"
+            ))
+        })?;
+    }
+    if is_named_folder || target.is_dir() {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let millis = since_1970.map_or(0, |time| time.as_millis());
         let now = restoring::timestamp(i64::try_from(millis).unwrap_or(i64::MAX));
@@ -249,8 +263,13 @@ mod tests {
         let (at, name) = place_of(folder.path()).unwrap();
         assert_eq!(at, folder.path());
         assert!(name.starts_with("baton-20") && name.ends_with("Z.backup"));
+        let missing = folder.path().join("missing/");
+        let (at, name) = place_of(&missing).unwrap();
+        assert!(at == missing && missing.is_dir());
+        assert!(name.starts_with("baton-20"), "{name}");
         let (at, name) = place_of(Path::new("x.backup")).unwrap();
         assert_eq!((at.as_path(), name.as_str()), (Path::new("."), "x.backup"));
+        assert!(place_of(&folder.path().join("no/such/")).is_err());
         let refused = place_of(Path::new("missing/..")).unwrap_err();
         assert!(refused.text.contains("not the name of a file"));
     }

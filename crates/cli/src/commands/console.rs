@@ -34,7 +34,7 @@ use crate::signals::{self, Signals};
 
 Open the link that it prints. Its token lets whoever has it see what the
 credentials of this command may read, and change what they may change: ask a
-holder to let go, break a lock, requeue or delete dead letters. Each says first
+holder to release, break a lock, requeue or delete dead letters. Each says first
 what it will do. It is a new one at each start.
 Exit codes: 130 ended by Ctrl-C   125 baton failed   2 usage")]
 pub(crate) struct Args {

@@ -18,8 +18,8 @@ use crate::exit::{self, Failure};
   baton deadlocks --json | jq .steps[].lock
   baton deadlocks --quiet || notify-operators
 
-For each deadlock: who waits for whom, and whom to ask to let go. A process that
-does several things at once under one session may end its wait by itself.
+For each deadlock: who waits for whom, and whom to ask to release. A process
+that does several things at once under one session may end its wait by itself.
 Exit codes: 0 none   1 there is one, or more   125 baton failed   2 usage")]
 pub(crate) struct Args {}
 
@@ -79,7 +79,7 @@ fn text(deadlock: &Deadlock) -> String {
     if let Some(step) = deadlock.steps.get(deadlock.ask) {
         let path = OneLine(&step.lock);
         lines.push(format!(
-            "  shortest way out: ask {} to let go of {path}: see baton lock revoke --help",
+            "  shortest way out: ask {} to release {path}: see baton lock revoke --help",
             who(&step.blocker)
         ));
     }

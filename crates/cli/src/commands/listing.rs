@@ -4,7 +4,7 @@
 //! Owns the rows. What is a recipe of which kind says the survey.
 
 use baton::inspect::{LockKind, LockNode, NodeInfo};
-use baton_console::{Barrier, Limits, Recipe, SessionReader, Surveyor};
+use baton_console::{Limits, Recipe, SessionReader, Surveyor};
 
 use crate::connection::Connection;
 use crate::context::Context;
@@ -108,7 +108,7 @@ pub(crate) async fn barriers(context: &Context, prefix: &str) -> Result<u8, Fail
     list(
         context,
         prefix,
-        ["PATH", "KIND", "STATE", "THERE"],
+        ["PATH", "KIND", "STATE", "PRESENT"],
         |recipe| {
             let Recipe::Barrier(barrier) = recipe else {
                 return None;
@@ -116,7 +116,7 @@ pub(crate) async fn barriers(context: &Context, prefix: &str) -> Result<u8, Fail
             Some([
                 barrier.path.clone(),
                 barrier.kind.to_owned(),
-                state(barrier),
+                barrier.to_string(),
                 barrier.members.len().to_string(),
             ])
         },
@@ -124,7 +124,7 @@ pub(crate) async fn barriers(context: &Context, prefix: &str) -> Result<u8, Fail
     .await
 }
 
-/// Prints the barrier at `path`: its state, then who is there.
+/// Prints the barrier at `path`: its state, then who is present.
 pub(crate) async fn barrier(context: &Context, path: &str) -> Result<u8, Failure> {
     on_connection(context, async |connection: &Connection| {
         let surveyor = survey(context, connection).await?;
@@ -132,10 +132,10 @@ pub(crate) async fn barrier(context: &Context, path: &str) -> Result<u8, Failure
             let text = format!("{path}: no barrier; baton barrier ls lists those there are");
             return Err(Failure::new(exit::NOTHING, "no_node", text));
         };
-        let mut text = format!("{path} is {}", state(barrier));
+        let mut text = format!("{path} is {barrier}");
         if barrier.kind == "double" && !barrier.members.is_empty() {
-            let there: Vec<_> = barrier.members.iter().map(NodeInfo::to_string).collect();
-            text.push_str(&format!("; there: {}", there.join(", ")));
+            let present: Vec<_> = barrier.members.iter().map(NodeInfo::to_string).collect();
+            text.push_str(&format!("; present: {}", present.join(", ")));
         }
         context.output.result(found, text);
         Ok(exit::OK)
@@ -175,27 +175,6 @@ pub(crate) async fn groups(context: &Context) -> Result<u8, Failure> {
         _ => None,
     })
     .await
-}
-
-/// State of a barrier in words.
-fn state(barrier: &Barrier) -> String {
-    match (barrier.count, barrier.left) {
-        (Some(count), Some(left)) if left > 0 => {
-            format!(
-                "{}, {} of {count} have come",
-                barrier.phase,
-                count.saturating_sub(left)
-            )
-        }
-        (Some(count), None) => {
-            format!(
-                "{}, {} of {count} have come",
-                barrier.phase,
-                barrier.members.len()
-            )
-        }
-        _ => barrier.phase.to_owned(),
-    }
 }
 
 /// This number, and the most there may be.

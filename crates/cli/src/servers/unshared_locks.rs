@@ -1,8 +1,9 @@
 //! A notice that a command uses a local server while others on the machine use another one: they
 //! share no lock, and would not notice it otherwise.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
 use serde::Serialize;
@@ -13,6 +14,9 @@ use crate::servers::marker;
 
 /// At most this number of users is named; the others are counted.
 const NAMED: usize = 3;
+
+/// The file of the users who were named, an id a line.
+const NAMED_BEFORE: &str = "unshared-users";
 
 /// The event, for programs.
 #[derive(Default, Serialize)]
@@ -30,8 +34,14 @@ struct LocksNotShared<'a> {
 const EVENT: &str = "locks_not_shared";
 
 /// Says in one line which other servers this machine has: the machine's socket, if it is
-/// there and cannot be used, or local servers of other users.
-pub(crate) fn report(output: &Output, machine: &Machine, silent: Option<(PathBuf, io::Error)>) {
+/// there and cannot be used, or local servers of other users. Of these it says so once, until there
+/// are others: `folder`, this user's own, keeps who was named.
+pub(crate) fn report(
+    output: &Output,
+    machine: &Machine,
+    silent: Option<(PathBuf, io::Error)>,
+    folder: &Path,
+) {
     if output.quiet() {
         return;
     }
@@ -53,7 +63,7 @@ pub(crate) fn report(output: &Output, machine: &Machine, silent: Option<(PathBuf
     }
     let me = rustix::process::geteuid().as_raw();
     let others = marker::other_users(&machine.shared_folders(), me);
-    if others.is_empty() {
+    if others.is_empty() || !is_news(&others, &folder.join(NAMED_BEFORE)) {
         return;
     }
     let users: Vec<String> = others.into_iter().map(name).collect();
@@ -70,6 +80,20 @@ pub(crate) fn report(output: &Output, machine: &Machine, silent: Option<(PathBuf
         machine.socket().display()
     );
     output.event(&record, text);
+}
+
+/// Whether any of these users has not been named before. Adds them to those in the file.
+fn is_news(users: &BTreeSet<u32>, file: &Path) -> bool {
+    let before = std::fs::read_to_string(file).unwrap_or_default();
+    let mut named: BTreeSet<u32> = before.lines().filter_map(|id| id.parse().ok()).collect();
+    if users.is_subset(&named) {
+        return false;
+    }
+    named.extend(users);
+    let lines: String = named.iter().map(|id| format!("{id}\n")).collect();
+    // Where it cannot be kept, it is said again.
+    let _ = std::fs::write(file, lines);
+    true
 }
 
 fn name(id: u32) -> String {
@@ -99,7 +123,19 @@ fn who_runs_servers(users: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::who_runs_servers;
+    use super::*;
+
+    #[test]
+    fn a_user_is_news_once_also_after_another_and_where_the_file_cannot_be_kept_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(NAMED_BEFORE);
+        let news = |users: &[u32]| is_news(&users.iter().copied().collect(), &file);
+        let said = [&[7][..], &[7], &[7, 8], &[8], &[7]].map(news);
+        assert_eq!(said, [true, false, true, false, false]);
+        let nowhere = folder.path().join("missing").join(NAMED_BEFORE);
+        let users = BTreeSet::from([7]);
+        assert!(is_news(&users, &nowhere) && is_news(&users, &nowhere));
+    }
 
     #[test]
     fn users_are_named_and_many_are_counted() {

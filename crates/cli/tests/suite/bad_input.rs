@@ -443,6 +443,18 @@ fn a_chroot_that_does_not_exist_is_named_and_a_work_queue_takes_no_other_items()
         125,
         &["/jobs", "work queue", "baton queue work"],
     );
+    // And the other way round.
+    let plain = ["queue", "put", "/mail", "one", "--servers", addr];
+    assert_eq!(home.run(&plain).code, 0);
+    let remedy = ["no work queue", "qn-0000000000", "baton queue take /mail"];
+    for verb in [
+        &["take", "/mail"][..],
+        &["put", "/mail", "two"],
+        &["/mail", "--", "true"],
+    ] {
+        let args = [&["--servers", addr, "queue", "work"], verb].concat();
+        refused(&home, &args, 125, &remedy);
+    }
 }
 
 #[test]

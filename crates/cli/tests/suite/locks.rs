@@ -217,7 +217,7 @@ async fn a_command_that_is_not_to_be_stopped_runs_on_under_its_lock() {
         served
             .run(&["lock", "show", "/x"])
             .out
-            .contains("asked to let go")
+            .contains("asked to release")
     );
     std::fs::write(done, "").unwrap();
     let ended = holder.end();

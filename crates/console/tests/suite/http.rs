@@ -280,14 +280,14 @@ async fn an_action_says_what_it_will_do_and_meets_only_what_was_seen() {
         let claim = queue.take().await.unwrap();
         claim.dead_letter("broken").await.unwrap();
     }
-    let name = queue.dead_letters(9).await.unwrap()[0].name.clone();
+    let name = queue.dead_letters().await.unwrap()[0].name.clone();
     let requeue = format!(r#"{{"action":"requeue","path":"/jobs","name":"{name}"}}"#);
     assert_eq!(site.act("act", &requeue, false).await.0, 200);
-    assert_eq!(queue.dead_letters(9).await.unwrap().len(), 2);
+    assert_eq!(queue.dead_letters().await.unwrap().len(), 2);
     assert_eq!(site.act("act", &requeue, true).await.0, 200);
     let purge = r#"{"action":"purge","path":"/jobs"}"#;
     assert_eq!(site.act("act", purge, true).await.0, 200);
-    assert_eq!(queue.dead_letters(9).await.unwrap().len(), 0);
+    assert_eq!(queue.dead_letters().await.unwrap().len(), 0);
     assert_eq!(queue.depth().await.unwrap().unwrap().items, 1);
 }
 

@@ -57,7 +57,7 @@ impl std::fmt::Display for LockNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.info.record.is_none() && self.asked {
             // The request has replaced the data.
-            f.write_str("asked to let go")
+            f.write_str("asked to release")
         } else {
             write!(f, "{}", self.info)
         }

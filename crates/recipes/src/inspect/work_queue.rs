@@ -47,7 +47,7 @@ impl Inspector {
         Ok(Some(WorkQueueSnapshot {
             path: path.to_owned(),
             depth,
-            dead_letters: queue.dead_letters(DEAD_LETTERS).await?,
+            dead_letters: queue.oldest_dead_letters(DEAD_LETTERS).await?,
             claims: claims.claims,
             unreadable: claims.unreadable,
         }))

@@ -233,40 +233,42 @@ impl QueueContext {
             Err(error) => return Err(error.into()),
         };
         let version = read.stat.version;
-        match Terms::from_bytes(&read.data) {
-            Some(terms) => Ok(Some(AgreedTerms { terms, version })),
-            _ if read.data.is_empty() && self.is_bare(session, &read.stat).await? => Ok(None),
-            _ => Err(WorkError::NotAWorkQueue {
-                path: self.path(),
-                found: if read.data.is_empty() {
-                    format!(
-                        "its children are no work queue's, {} of them",
-                        read.stat.num_children
-                    )
-                } else {
-                    let shown = read.data.get(..60).unwrap_or(&read.data);
-                    format!("it says {:?}", String::from_utf8_lossy(shown))
-                },
-            }
-            .into()),
+        if let Some(terms) = Terms::from_bytes(&read.data) {
+            return Ok(Some(AgreedTerms { terms, version }));
         }
+        let found = if read.data.is_empty() {
+            let Some(child) = self.other_child(session, &read.stat).await? else {
+                return Ok(None);
+            };
+            let count = read.stat.num_children;
+            format!("of its children, {count} in all, {child} is no work queue's")
+        } else {
+            let shown = read.data.get(..60).unwrap_or(&read.data);
+            format!("it says {:?}", String::from_utf8_lossy(shown))
+        };
+        let path = self.path();
+        Err(WorkError::NotAWorkQueue { path, found }.into())
     }
 
-    /// Returns whether a node without data has nothing below it but what consumers make when they
-    /// wait at a queue that was deleted.
-    async fn is_bare(&self, session: &Session, stat: &baton_proto::Stat) -> Result<bool, Error> {
+    /// The name of a child of a node without data that is not what consumers make when they wait at
+    /// a queue that was deleted.
+    async fn other_child(
+        &self,
+        session: &Session,
+        stat: &baton_proto::Stat,
+    ) -> Result<Option<String>, Error> {
+        if stat.num_children == 0 {
+            return Ok(None);
+        }
         let layout = &self.layout;
         let helpers = [&layout.waiters, &layout.notices, &layout.clock];
-        let at_most = |count: i32| usize::try_from(count).is_ok_and(|n| n <= helpers.len());
-        if stat.num_children == 0 || !at_most(stat.num_children) {
-            return Ok(stat.num_children == 0);
-        }
+        let is_other = |name: &String| {
+            let path = baton_proto::path::join(&layout.root, name);
+            !helpers.contains(&&path)
+        };
         match session.children(&layout.root).await {
-            Ok(children) => Ok(children.names.iter().all(|name| {
-                let path = baton_proto::path::join(&layout.root, name);
-                helpers.contains(&&path)
-            })),
-            Err(error) if error.is_no_node() => Ok(true),
+            Ok(children) => Ok(children.names.into_iter().filter(is_other).min()),
+            Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -20,6 +20,9 @@ use super::shards::AT_ONCE;
 use crate::rendering::{self, OneLine};
 use crate::retry;
 
+/// The most dead letters that [`WorkQueue::dead_letters`] lists.
+const MOST_LISTED: usize = 1_000;
+
 /// An item that is not delivered any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -54,12 +57,21 @@ struct StoredDeadLetter {
 }
 
 impl WorkQueue {
+    /// Lists the dead letters, the oldest first, a thousand at most:
+    /// [`oldest_dead_letters`](Self::oldest_dead_letters) takes another bound.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, WorkError> {
+        self.oldest_dead_letters(MOST_LISTED).await
+    }
+
     /// Lists at most `most` dead letters, the oldest first. A dead letter that this session may not
     /// read has only a name; its reason says so.
     ///
     /// # Errors
     /// [`WorkError`].
-    pub async fn dead_letters(&self, most: usize) -> Result<Vec<DeadLetter>, WorkError> {
+    pub async fn oldest_dead_letters(&self, most: usize) -> Result<Vec<DeadLetter>, WorkError> {
         let context = &self.context;
         let list =
             |session: Session| async move { context.dead_letters(&session, most).await.map(Some) };

@@ -44,7 +44,7 @@ recipe_error! {
             why: String,
         },
         /// The node at the path is not a work queue.
-        #[error("{path}: the node there is not a known kind of work queue: {found}; use another path")]
+        #[error("{path}: the node there is no work queue of a known kind: {found}; use another path")]
         NotAWorkQueue {
             /// The queue's path.
             path: String,

@@ -286,7 +286,7 @@ mod tests {
         };
         let summary = within(queue.run(1, handler, four)).await.unwrap();
         assert_eq!((summary.acked, summary.failed, summary.lost), (1, 3, 0));
-        let dead = queue.dead_letters(9).await.unwrap();
+        let dead = queue.dead_letters().await.unwrap();
         assert_eq!(dead.len(), 1);
         assert_eq!(dead[0].payload, "broken");
         assert_eq!(dead[0].reason, "the handler panicked");

@@ -195,7 +195,7 @@ async fn run_everything(
     let claim = within(queue.take()).await.unwrap();
     within(claim.dead_letter("bad")).await.unwrap();
     check("dead letter").await;
-    let dead = within(queue.dead_letters(9)).await.unwrap();
+    let dead = within(queue.dead_letters()).await.unwrap();
     within(queue.replay(&dead[0].name)).await.unwrap();
     check("replayed").await;
     within(queue.purge()).await.unwrap();

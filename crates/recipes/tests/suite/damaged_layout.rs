@@ -74,7 +74,7 @@ async fn use_all(queue: &WorkQueue, id: &str) {
     within(queue.offer("bad")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     within(claim.dead_letter("no good")).await.unwrap();
-    let dead = within(queue.dead_letters(10)).await.unwrap();
+    let dead = within(queue.dead_letters()).await.unwrap();
     assert_eq!(dead.len(), 1);
     within(queue.replay(&dead[0].name)).await.unwrap();
     assert_eq!(drain(queue).await, ["bad"]);
@@ -122,7 +122,11 @@ async fn each_call_on_a_damaged_work_queue_works_or_names_the_missing_node() {
                 .await
                 .unwrap();
             within(queue.offer("b")).await.unwrap();
-            let dead = within(queue.dead_letters(1)).await.unwrap().remove(0).name;
+            let dead = within(queue.oldest_dead_letters(1))
+                .await
+                .unwrap()
+                .remove(0)
+                .name;
             let claim = match call {
                 "dead-letter" | "nack" => Some(within(queue.take()).await.unwrap()),
                 _ => None,
@@ -197,7 +201,7 @@ async fn a_list_of_what_is_in_a_queue_is_empty_where_there_is_none_and_an_error_
     let stage = Stage::new("lists").await;
     let queue = queue(&stage.client().await, &stage.path);
     let admin = session(&stage.client().await).await;
-    assert!(within(queue.dead_letters(9)).await.unwrap().is_empty());
+    assert!(within(queue.dead_letters()).await.unwrap().is_empty());
     assert!(within(queue.claims()).await.unwrap().is_empty());
     within(queue.purge_dead()).await.unwrap();
     assert!(within(admin.exists(&stage.path)).await.unwrap().is_none());
@@ -210,7 +214,7 @@ async fn a_list_of_what_is_in_a_queue_is_empty_where_there_is_none_and_an_error_
         );
     };
     remove(&admin, &format!("{}/dead", stage.path)).await;
-    damaged(within(queue.dead_letters(9)).await.map(drop), "dead");
+    damaged(within(queue.dead_letters()).await.map(drop), "dead");
     damaged(within(queue.purge_dead()).await.map(drop), "dead");
     within(queue.repair()).await.unwrap();
     remove(&admin, &format!("{}/items", stage.path)).await;
@@ -253,10 +257,10 @@ async fn an_item_without_attempts_left_is_not_tried_for_ever_where_the_dead_lett
     remove(&admin, &format!("{}/dead", stage.path)).await;
     within(async {
         while queue
-            .dead_letters(1)
+            .oldest_dead_letters(1)
             .await
             .is_ok_and(|dead| dead.is_empty())
-            || queue.dead_letters(1).await.is_err()
+            || queue.oldest_dead_letters(1).await.is_err()
         {
             assert!(queue.poll().await.unwrap().is_none());
         }

@@ -162,7 +162,7 @@ async fn h71_a_claim_that_is_over_before_anybody_has_it_uses_no_attempt() {
     within(second.ack()).await.unwrap();
     within(first.ack()).await.unwrap();
     assert!(items(&stage).await.is_empty());
-    assert!(within(ahead.dead_letters(10)).await.unwrap().is_empty());
+    assert!(within(ahead.dead_letters()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -445,7 +445,7 @@ async fn h71_a_poison_item_dies_in_one_change_after_its_attempts_with_id_and_pri
     assert_eq!(lengths.len(), 1, "names do not grow: {lengths:?}");
     assert!(within(queue.poll()).await.unwrap().is_none());
     assert!(items(&stage).await.is_empty());
-    let dead = within(queue.dead_letters(9)).await.unwrap();
+    let dead = within(queue.dead_letters()).await.unwrap();
     assert_eq!(dead.len(), 1);
     assert_eq!(
         (dead[0].id.as_str(), dead[0].priority, dead[0].attempts),
@@ -471,7 +471,7 @@ async fn h71_an_item_that_kills_its_consumers_dies_without_being_handed_out_agai
     within(queue.offer("next")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     assert_eq!(claim.payload(), "next");
-    assert_eq!(within(queue.dead_letters(9)).await.unwrap()[0].attempts, 2);
+    assert_eq!(within(queue.dead_letters()).await.unwrap()[0].attempts, 2);
 }
 
 #[tokio::test]
@@ -496,7 +496,7 @@ async fn h72_what_cannot_be_read_is_kept_with_its_bytes_and_blocks_nobody() {
     .unwrap();
     within(queue.offer("second")).await.unwrap();
     assert_eq!(drain(&queue).await, ["first", "second"]);
-    let dead = within(queue.dead_letters(9)).await.unwrap();
+    let dead = within(queue.dead_letters()).await.unwrap();
     assert_eq!(
         (dead.len(), &dead[0].payload[..]),
         (1, &b"\x00\xffno header"[..])

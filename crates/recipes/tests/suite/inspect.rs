@@ -498,7 +498,7 @@ async fn a_holder_that_is_asked_is_notified_and_one_that_has_changed_since_is_no
     );
     let asked = within(inspector.lock(&stage.path)).await.unwrap();
     assert!(asked.holders[0].asked);
-    assert_eq!(asked.holders[0].to_string(), "asked to let go");
+    assert_eq!(asked.holders[0].to_string(), "asked to release");
     assert_eq!(asked.holders[0].token, Some(guard.token()));
     assert_eq!(guard.check(), Ok(()));
     within(guard.release()).await.unwrap();

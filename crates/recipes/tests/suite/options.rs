@@ -49,7 +49,7 @@ async fn options_of_a_work_queue_that_cannot_be_are_refused_by_every_operation_b
         names(within(queue.poll()).await, path, option);
         names(within(queue.take_many(1)).await, path, option);
         names(within(queue.depth()).await, path, option);
-        names(within(queue.dead_letters(9)).await, path, option);
+        names(within(queue.dead_letters()).await, path, option);
     }
     let queue = work(client, path);
     names(within(queue.take_many(0)).await, path, "take_many");

@@ -57,7 +57,11 @@ async fn dead_letter(queue: &WorkQueue, id: &str) -> String {
         .unwrap();
     let claim = within(queue.take()).await.unwrap();
     within(claim.dead_letter("no good")).await.unwrap();
-    within(queue.dead_letters(1)).await.unwrap().remove(0).name
+    within(queue.oldest_dead_letters(1))
+        .await
+        .unwrap()
+        .remove(0)
+        .name
 }
 
 #[tokio::test]
@@ -192,7 +196,7 @@ async fn h71_an_item_without_attempts_left_dies_with_what_was_noted_in_it_last()
     within(fail("first")).await;
     let polled = overtaken(&proxy, async move { hasty.poll().await }, fail("second")).await;
     assert!(polled.unwrap().is_none());
-    let dead = within(patient.dead_letters(9)).await.unwrap().remove(0);
+    let dead = within(patient.dead_letters()).await.unwrap().remove(0);
     assert_eq!((dead.attempts, dead.reason.as_str()), (2, "second"));
 }
 

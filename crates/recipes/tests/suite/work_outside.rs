@@ -91,7 +91,7 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_is_noti
         within(claim.settled()).await,
         Ok(SettledState::DeadLettered)
     );
-    let dead = within(other.dead_letters(9)).await.unwrap();
+    let dead = within(other.dead_letters()).await.unwrap();
     assert_eq!((dead.len(), dead[0].reason.as_str()), (1, "no luck"));
     within(other.replay(&dead[0].name)).await.unwrap();
 
@@ -103,7 +103,7 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_is_noti
         settle(&other, &claim, dead_letter).await,
         Ok(SettledState::DeadLettered)
     );
-    let dead = within(other.dead_letters(9)).await.unwrap();
+    let dead = within(other.dead_letters()).await.unwrap();
     within(other.replay(&dead[0].name)).await.unwrap();
 
     claim = within(keeper.take()).await.unwrap();

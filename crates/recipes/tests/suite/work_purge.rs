@@ -64,7 +64,7 @@ async fn dead_letters_stay_until_they_are_purged_themselves() {
     within(queue.offer("item")).await.unwrap();
     let purged = within(queue.purge()).await.unwrap();
     assert_eq!((purged.removed, purged.left), (1, 0));
-    assert_eq!(within(queue.dead_letters(9)).await.unwrap().len(), 3);
+    assert_eq!(within(queue.dead_letters()).await.unwrap().len(), 3);
     let purged = within(queue.purge_dead()).await.unwrap();
     assert_eq!((purged.removed, purged.left), (3, 0));
     let depth = within(queue.depth()).await.unwrap().unwrap();
@@ -113,10 +113,10 @@ async fn an_item_that_may_not_be_read_holds_up_neither_consumers_nor_listings() 
     assert_eq!(seen.unreadable, [format!("{lane}/i-0000000000")]);
     assert_eq!(within(queue.depth()).await.unwrap().unwrap().items, 2);
     within(claim.dead_letter("dead")).await.unwrap();
-    assert_eq!(within(queue.dead_letters(9)).await.unwrap().len(), 1);
+    assert_eq!(within(queue.dead_letters()).await.unwrap().len(), 1);
     let dead = format!("{}/dead/d-0000000000", stage.path);
     hide(&admin, &dead).await;
-    let letters = within(queue.dead_letters(9)).await.unwrap();
+    let letters = within(queue.dead_letters()).await.unwrap();
     assert!(letters[0].reason.contains("ACL"), "{letters:?}");
     let purged = within(queue.purge()).await.unwrap();
     assert_eq!((purged.removed, purged.left), (0, 1));

@@ -237,10 +237,13 @@ async fn dead_letters_are_listed_replayed_and_discarded() {
         let claim = within(queue.take()).await.unwrap();
         within(claim.nack("no such thing")).await.unwrap();
     }
-    let dead = within(queue.dead_letters(10)).await.unwrap();
+    let dead = within(queue.dead_letters()).await.unwrap();
     let ids: Vec<&str> = dead.iter().map(|letter| letter.id.as_str()).collect();
     assert_eq!(ids, ["a", "b"]);
-    assert_eq!(within(queue.dead_letters(1)).await.unwrap(), dead[..1]);
+    assert_eq!(
+        within(queue.oldest_dead_letters(1)).await.unwrap(),
+        dead[..1]
+    );
     assert_eq!(dead[0].reason, "no such thing");
     assert_eq!(
         (dead[0].priority, dead[0].attempts, &dead[0].payload[..]),
@@ -403,14 +406,14 @@ async fn without_settings_an_item_is_put_off_for_a_second_to_ten_minutes_and_die
     let dead = queue(&client, &format!("{}/dead", stage.path));
     within(dead.offer("x")).await.unwrap();
     for attempt in 1..=10 {
-        assert!(within(dead.dead_letters(9)).await.unwrap().is_empty());
+        assert!(within(dead.dead_letters()).await.unwrap().is_empty());
         let claim = within(dead.take()).await.unwrap();
         assert_eq!(claim.attempt(), attempt);
         within(claim.nack_after(Duration::ZERO, "no"))
             .await
             .unwrap();
     }
-    let letters = within(dead.dead_letters(9)).await.unwrap();
+    let letters = within(dead.dead_letters()).await.unwrap();
     assert_eq!((letters.len(), letters[0].attempts), (1, 10));
 }
 
@@ -430,7 +433,7 @@ async fn the_largest_payload_can_be_put_claimed_and_put_off() {
     assert_eq!((claim.payload().len(), claim.attempt()), (1_000_000, 2));
     within(claim.dead_letter("enough")).await.unwrap();
     assert_eq!(
-        within(queue.dead_letters(1)).await.unwrap()[0]
+        within(queue.oldest_dead_letters(1)).await.unwrap()[0]
             .payload
             .len(),
         1_000_000

@@ -86,7 +86,7 @@ async fn what_is_too_large_to_be_moved_is_left_in_place_and_blocks_nobody() {
         .await
         .unwrap();
     assert!(within(queue.poll()).await.unwrap().is_none());
-    assert_eq!(within(queue.dead_letters(9)).await.unwrap().len(), 1);
+    assert_eq!(within(queue.dead_letters()).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -175,7 +175,7 @@ async fn judge(stage: &Stage, queue: &WorkQueue, book: &ItemTable) {
     stage.expect(known.claims <= ATTEMPTS, || {
         format!("{DOOMED} was handed out too often: {known:?}")
     });
-    let letters = match queue.dead_letters(10).await {
+    let letters = match queue.dead_letters().await {
         Ok(letters) => letters,
         Err(error) => return stage.fail(&format!("dead letters: {error}")),
     };

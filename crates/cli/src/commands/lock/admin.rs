@@ -164,7 +164,7 @@ pub(super) async fn revoke(
                     asked: &holder.info.path,
                     token: locks::token(holder),
                 };
-                let text = format!("{path}: asked {holder} to let go");
+                let text = format!("{path}: asked {holder} to release");
                 context.output.result(&record, text);
             }
         }

@@ -5,7 +5,7 @@ use baton_console::{Deadlock, Queue, Recipe, SessionUse, Use, WaitNode};
 
 use super::cell::{age, decimal, foreign};
 use super::follow::{Seen, Server, Servers, Tree};
-use super::tables::{Tab, person};
+use super::tables::{Tab, owner};
 use crate::output::Tone;
 
 /// A line of the details.
@@ -58,9 +58,9 @@ fn recipe(path: &str, seen: &Seen, now_ms: i64) -> Vec<Line> {
                 0 => String::new(),
                 round => format!(", round {round}"),
             };
-            lines.push(plain(format!("{}: {}{round}", barrier.kind, barrier.phase)));
+            lines.push(plain(format!("{}: {barrier}{round}", barrier.kind)));
             let members = barrier.members.iter();
-            lines.extend(members.map(|info| plain(format!("there     {}", node(info, now_ms)))));
+            lines.extend(members.map(|info| plain(format!("present   {}", node(info, now_ms)))));
         }
         Recipe::Members(group) => {
             for member in &group.members {
@@ -79,7 +79,7 @@ fn recipe(path: &str, seen: &Seen, now_ms: i64) -> Vec<Line> {
 fn node(info: &NodeInfo, now_ms: i64) -> String {
     format!(
         "{}  session 0x{:x}  for {}",
-        person(info),
+        owner(info),
         info.session_id,
         age(now_ms - info.since_ms)
     )
@@ -119,7 +119,7 @@ fn of_wait_queue(lock: &LockSnapshot, seen: &Seen, now_ms: i64, lines: &mut Vec<
             "{:>5}. {}{}  session 0x{:x}  waits {}",
             place + 1,
             mode(waiter),
-            person(&waiter.info),
+            owner(&waiter.info),
             waiter.info.session_id,
             age(now_ms - waiter.info.since_ms)
         )));
@@ -140,27 +140,15 @@ fn of_wait_queue(lock: &LockSnapshot, seen: &Seen, now_ms: i64, lines: &mut Vec<
 }
 
 fn of_holder(holder: &LockNode, since: &str) -> String {
-    let mut text = format!("held by {}", mode(holder));
-    match &holder.info.record {
-        Some(record) => {
-            if let Some(name) = &record.name {
-                text.push_str(&format!("{}  ", foreign(name)));
-            }
-            text.push_str(&format!(
-                "host {}  pid {}",
-                foreign(&record.host),
-                record.pid
-            ));
-        }
-        None => text.push_str(&person(&holder.info)),
-    }
-    text.push_str(&format!(
-        "  session 0x{:x}  {since}{}",
+    let mut text = format!(
+        "held by {}{}  session 0x{:x}  {since}{}",
+        mode(holder),
+        owner(&holder.info),
         holder.info.session_id,
         token(holder.token)
-    ));
+    );
     if holder.asked {
-        text.push_str("  asked to let go");
+        text.push_str("  asked to release");
     }
     text
 }
@@ -288,7 +276,7 @@ fn of_deadlock(deadlock: &Deadlock, now_ms: i64) -> Vec<Line> {
         let lock = foreign(&step.lock);
         lines.push((
             format!(
-                "shortest way out: ask {} to let go of {lock} (baton lock revoke)",
+                "shortest way out: ask {} to release {lock} (baton lock revoke)",
                 who(&step.blocker)
             ),
             Some(Tone::Bad),

@@ -81,7 +81,7 @@ const HELP: [&str; 16] = [
     "q, Ctrl-C             leave",
     "",
     "≤ 5m   held for at most 5 minutes: the holder was there before baton top was",
-    "TURNS/S   how many let go or gave up, a second, over the last minute",
+    "TURNS/S   how many released or gave up, a second, over the last minute",
     "READ MS, WRITE MS   mean time to an answer since the last question",
     "Lines in red are in a deadlock, or do not answer. Any key leaves this page.",
 ];

@@ -61,8 +61,8 @@ impl Tab {
                 ("PATH", false),
                 ("HOLDER", false),
                 ("HELD", true),
-                ("WAIT", true),
-                ("LONGEST", true),
+                ("WAITING", true),
+                ("FIRST WAITS", true),
                 ("TURNS/S", true),
                 ("TOKEN", true),
             ],
@@ -70,14 +70,14 @@ impl Tab {
                 ("PATH", false),
                 ("LEADER", false),
                 ("LEADS", true),
-                ("WAIT", true),
+                ("WAITING", true),
                 ("TERM", true),
                 ("CHANGES", true),
                 ("TOKEN", true),
             ],
             Self::Queues => &[
                 ("PATH", false),
-                ("DEPTH", true),
+                ("ITEMS", true),
                 ("OLDEST", true),
                 ("PUT/S", true),
                 ("TAKEN/S", true),
@@ -90,15 +90,15 @@ impl Tab {
                 ("PATH", false),
                 ("KIND", false),
                 ("STATE", false),
-                ("WAIT", true),
-                ("LONGEST", true),
-                ("WHO", false),
+                ("WAITING", true),
+                ("FIRST WAITS", true),
+                ("PRESENT", false),
             ],
             Self::Sessions => &[
                 ("SESSION", false),
                 ("PROCESS", false),
                 ("HOLDS", true),
-                ("WAITS", true),
+                ("WAITS FOR", true),
                 ("NODES", true),
                 ("SILENT", true),
                 ("CLIENT", false),
@@ -217,7 +217,7 @@ fn recipe(seen: &Seen, now_ms: i64) -> (Vec<Cell>, Option<Tone>) {
     match &seen.recipe {
         Recipe::Lock(lock) if lock.kind != LockKind::Semaphore => {
             let mut cells = holder(lock, seen, now_ms);
-            cells.push(longest(lock, now_ms));
+            cells.push(first_waits(lock, now_ms));
             cells.push(Cell::rate(turns(seen)));
             cells.push(token(lock));
             (cells, doubtful(lock))
@@ -233,27 +233,23 @@ fn recipe(seen: &Seen, now_ms: i64) -> (Vec<Cell>, Option<Tone>) {
         Recipe::Lock(permits) => {
             let held = permits.holders.len();
             let state = match permits.permits {
-                Some(all) => format!("{held} of {all} permits"),
-                None => format!("{held} permits"),
+                Some(all) => format!("{held} of {all} permits held"),
+                None => format!("{held} permits held"),
             };
             let cells = vec![
                 Cell::text("semaphore"),
                 Cell::text(state),
                 Cell::size(permits.waiters.len()),
-                longest(permits, now_ms),
+                first_waits(permits, now_ms),
                 who(permits.holders.first().map(|node| &node.info), held),
             ];
             (cells, doubtful(permits))
         }
         Recipe::Barrier(barrier) => {
-            let state = match (barrier.left, barrier.count) {
-                (Some(left), Some(count)) => format!("{}, {left} of {count} left", barrier.phase),
-                _ => barrier.phase.to_owned(),
-            };
             let first = barrier.members.first();
             let cells = vec![
                 Cell::text(barrier.kind),
-                Cell::text(state),
+                Cell::text(barrier.to_string()),
                 Cell::default(),
                 Cell::default(),
                 who(first, barrier.members.len()),
@@ -261,12 +257,12 @@ fn recipe(seen: &Seen, now_ms: i64) -> (Vec<Cell>, Option<Tone>) {
             (cells, None)
         }
         Recipe::Members(group) => {
-            let there = group.members.len();
+            let count = group.members.len();
             let ids = group.members.iter().map(|member| foreign(&member.id));
             let ids: Vec<_> = ids.take(8).collect();
             let cells = vec![
                 Cell::text("members"),
-                Cell::text(format!("{there} there")),
+                Cell::text(format!("{count} members")),
                 Cell::default(),
                 Cell::default(),
                 Cell::text(ids.join(" ")),
@@ -289,7 +285,7 @@ fn holder(lock: &LockSnapshot, seen: &Seen, now_ms: i64) -> Vec<Cell> {
     };
     let mut holder = who(first.map(|node| &node.info), lock.holders.len());
     if first.is_some_and(|node| node.asked) {
-        holder.text.push_str(" (asked to let go)");
+        holder.text.push_str(" (asked to release)");
     }
     vec![holder, held, Cell::size(lock.waiters.len())]
 }
@@ -299,7 +295,7 @@ fn who(first: Option<&NodeInfo>, all: usize) -> Cell {
     let Some(info) = first else {
         return Cell::default();
     };
-    let mut name = person(info);
+    let mut name = owner(info);
     if all > 1 {
         name.push_str(&format!(" +{}", all - 1));
     }
@@ -307,17 +303,17 @@ fn who(first: Option<&NodeInfo>, all: usize) -> Cell {
 }
 
 /// The process that owns a node, or its session.
-pub(super) fn person(info: &NodeInfo) -> String {
+pub(super) fn owner(info: &NodeInfo) -> String {
     match process(info) {
         Some(process) => foreign(&process),
-        None if info.session_id == 0 => "nobody's node".to_owned(),
+        None if info.session_id == 0 => "no session".to_owned(),
         None => format!("session 0x{:x}", info.session_id),
     }
 }
 
-fn longest(lock: &LockSnapshot, now_ms: i64) -> Cell {
-    let since = lock.waiters.iter().map(|node| node.info.since_ms).min();
-    Cell::age(since.map(|since_ms| now_ms - since_ms))
+fn first_waits(lock: &LockSnapshot, now_ms: i64) -> Cell {
+    let first = lock.waiters.first();
+    Cell::age(first.map(|node| now_ms - node.info.since_ms))
 }
 
 fn turns(seen: &Seen) -> Option<f64> {
@@ -418,7 +414,7 @@ fn deadlock(deadlock: &Deadlock) -> Row {
         let holder = step.blocker.process.as_deref();
         let holder =
             holder.map_or_else(|| format!("session 0x{:x}", step.blocker.session), foreign);
-        format!("ask {holder} to let go of {}", foreign(&step.lock))
+        format!("ask {holder} to release {}", foreign(&step.lock))
     });
     Row {
         id: deadlock.id(),

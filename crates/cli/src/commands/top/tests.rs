@@ -199,7 +199,7 @@ async fn locks_are_shown_with_holder_waiters_and_token_and_unfold() {
     assert_eq!(
         titles,
         [
-            "PATH", "HOLDER", "HELD", "WAIT", "LONGEST", "TURNS/S", "TOKEN"
+            "PATH", "HOLDER", "HELD", "WAITING", "FIRST", "WAITS", "TURNS/S", "TOKEN"
         ]
     );
     // Most waiters first.
@@ -207,7 +207,7 @@ async fn locks_are_shown_with_holder_waiters_and_token_and_unfold() {
     assert!(lines[3].contains("web-1:4711 (deploy 4711)"), "{lines:#?}");
     seat.key(KeyCode::Enter);
     let unfolded = seat.screen();
-    let held = "held by deploy 4711  host web-1  pid 4711  session 0x1";
+    let held = "held by web-1:4711 (deploy 4711)  session 0x1";
     assert!(unfolded.contains(held), "{unfolded}");
     let first = unfolded.find("1. web-2:4711 (deploy 4712)  session 0x2");
     let second = unfolded.find("2. web-3:4711 (deploy 4713)  session 0x3");
@@ -250,7 +250,7 @@ async fn the_order_changes_and_the_chosen_line_stays_chosen() {
     seat.screen();
     seat.key(KeyCode::Down);
     let chosen = seat.view.chosen().unwrap().to_owned();
-    // By path: S goes from WAIT over HELD and HOLDER to PATH.
+    // By path: S goes from WAITING over HELD and HOLDER to PATH.
     seat.keys("SSS");
     let lines = seat.lines();
     assert!(lines[3].starts_with("/a "), "{lines:#?}");

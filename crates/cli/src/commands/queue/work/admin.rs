@@ -101,7 +101,7 @@ pub(super) async fn run(
             let mut names = names.clone();
             loop {
                 if *all {
-                    let letters = queue.dead_letters(MANY).await.map_err(failure)?;
+                    let letters = queue.oldest_dead_letters(MANY).await.map_err(failure)?;
                     names = letters.into_iter().map(|letter| letter.name).collect();
                 }
                 for name in &names {
@@ -287,7 +287,7 @@ async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
         #[serde(flatten)]
         data: bytes::Shown<'a>,
     }
-    let letters = queue.dead_letters(MANY).await.map_err(failure)?;
+    let letters = queue.oldest_dead_letters(MANY).await.map_err(failure)?;
     if letters.len() == MANY {
         context
             .output

@@ -26,6 +26,10 @@ pub(super) fn failure(error: WorkError) -> Failure {
                 "{path}: the queue is damaged: somebody deleted its node {node}; make it again: baton queue work repair {path}"
             ),
         ),
+        WorkError::NotAWorkQueue { path, found } => Failure::baton(format!(
+            "{path}: there is no work queue at this node: {found}; take the items of a plain queue with baton queue take {path}, \
+             or use another path for a work queue"
+        )),
         WorkError::CapacityDiffers {
             path,
             agreed,
