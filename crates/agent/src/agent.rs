@@ -49,7 +49,7 @@ impl AgentOptions {
     }
 }
 
-/// Why an agent does not start.
+/// Reason why an agent does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {

@@ -25,7 +25,7 @@ impl<'a> Lease<'a> {
         Self::read(boot_id, boot_clock::now_ns, remaining)
     }
 
-    /// As [`Lease::of`], with any clock. Each reading of the clock comes before that of what
+    /// [`Lease::of`] with any clock. Each reading of the clock comes before that of what
     /// remains: a pause in between makes the lease shorter, never longer.
     pub(crate) fn read(
         boot_id: &'a str,

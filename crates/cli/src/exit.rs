@@ -23,7 +23,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// Baton itself failed: no connection, refused by the server, no such data folder.
 pub(crate) const BATON: u8 = 125;
 
-/// Why a verb did not do what it was asked to.
+/// Reason why a verb did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Failure {

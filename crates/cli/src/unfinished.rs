@@ -74,7 +74,7 @@ pub(crate) fn removed_when_stopped<T>(
     Ok(outcome)
 }
 
-/// Whoever writes to the folder may put another file into it meanwhile.
+/// Removes an unfinished file. Another program may put another file into the folder meanwhile.
 fn remove(folder: &Path) {
     if std::fs::remove_file(folder).is_ok() {
         return;

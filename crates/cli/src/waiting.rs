@@ -60,7 +60,7 @@ pub(crate) enum Awaited<'a> {
         path: &'a str,
         in_hand: &'a Cell<u32>,
     },
-    /// Whatever happens next. Such a wait is not shown; that no server answers is.
+    /// Any next event. Such a wait is not shown; that no server answers is.
     News { path: &'a str },
     /// A connection, before there is any.
     Connection,
@@ -117,7 +117,7 @@ impl Drop for Cleared<'_> {
 
 /// The newest reading of the thing that is waited for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-struct Seen {
+struct WaitState {
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<Holder>,
     /// This process's position among those who wait, from 1.
@@ -164,7 +164,7 @@ struct Lines {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Topic {
     CutOff,
-    Connected(Option<Seen>),
+    Connected(Option<WaitState>),
 }
 
 struct Display<'a> {
@@ -175,7 +175,7 @@ struct Display<'a> {
     begun: Instant,
     /// Since when this session has no connection.
     cut_off: Option<Instant>,
-    seen: Option<Seen>,
+    seen: Option<WaitState>,
     /// When the tree was read, and this process's node at that time.
     read_at: Option<(Instant, Option<String>)>,
     lines: Lines,
@@ -259,13 +259,13 @@ impl Display<'_> {
         is_new || at.elapsed() >= every
     }
 
-    async fn read(&self) -> Option<Seen> {
+    async fn read(&self) -> Option<WaitState> {
         match self.awaited {
             Awaited::Turn { path, .. } => {
                 let node = self.own_node()?;
                 let inspector = Inspector::new(self.client);
                 let ahead = inspector.ahead(path, &node).await.ok()??;
-                Some(Seen {
+                Some(WaitState {
                     holder: ahead.holder.map(|holder| {
                         let who = who(&holder);
                         let info = holder.info;
@@ -281,13 +281,13 @@ impl Display<'_> {
                     }),
                     place: Some(ahead.position),
                     waiting: Some(ahead.waiting),
-                    ..Seen::default()
+                    ..WaitState::default()
                 })
             }
-            Awaited::Meeting { count, barrier, .. } => Some(Seen {
+            Awaited::Meeting { count, barrier, .. } => Some(WaitState {
                 come: barrier.gathered().await,
                 count: Some(*count),
-                ..Seen::default()
+                ..WaitState::default()
             }),
             _ => None,
         }
@@ -369,7 +369,7 @@ struct Event<'a> {
     disconnected_ms: Option<u64>,
     waited_ms: u64,
     #[serde(flatten)]
-    seen: Option<&'a Seen>,
+    seen: Option<&'a WaitState>,
 }
 
 impl Awaited<'_> {
@@ -422,7 +422,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// The holder, and this process's position, for people.
-fn turn(role: Role, seen: Option<&Seen>) -> String {
+fn turn(role: Role, seen: Option<&WaitState>) -> String {
     let Some(seen) = seen else {
         return "not in the wait queue yet".to_owned();
     };

@@ -45,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) done: bool,
 }
 
-/// Why nothing was done.
+/// Reason why nothing was done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ActionError {
     #[error("{0}; nothing was changed, look again")]

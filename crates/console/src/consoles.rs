@@ -33,12 +33,12 @@ pub struct Consoles<K> {
 
 struct Shared<K> {
     name: String,
-    kept: Mutex<Kept<K>>,
+    kept: Mutex<ConsoleTable<K>>,
     /// Places of all viewers.
     places: Arc<Semaphore>,
 }
 
-struct Kept<K> {
+struct ConsoleTable<K> {
     consoles: Vec<Entry<K>>,
     /// Clears what is not used, while there is something.
     clearing: JoinSet<()>,
@@ -68,7 +68,7 @@ impl<K> fmt::Debug for Consoles<K> {
 }
 
 impl<K> Shared<K> {
-    fn kept(&self) -> MutexGuard<'_, Kept<K>> {
+    fn kept(&self) -> MutexGuard<'_, ConsoleTable<K>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -80,7 +80,7 @@ impl<K: PartialEq + Send + 'static> Consoles<K> {
         Self {
             shared: Arc::new(Shared {
                 name: name.to_owned(),
-                kept: Mutex::new(Kept {
+                kept: Mutex::new(ConsoleTable {
                     consoles: Vec::new(),
                     clearing: JoinSet::new(),
                     closed: false,

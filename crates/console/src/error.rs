@@ -1,10 +1,10 @@
-//! Why a tree could not be surveyed, or something on it not be changed.
+//! Errors of a survey and of an action on a tree.
 
 use baton::inspect::InspectError;
 use baton::work_queue::WorkError;
 use baton_client::{ConnectError, Error};
 
-/// Why a survey or an action failed.
+/// Error of a survey or an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SurveyError {

@@ -20,7 +20,7 @@ const RATE_POINTS: usize = 64;
 /// A holder of the past.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Past {
+pub struct PastHolder {
     /// Its node.
     pub node: String,
     /// Its fencing token.
@@ -53,7 +53,7 @@ pub struct Changed {
     /// Number of times that another holder was seen.
     pub hand_overs: u64,
     /// Those who held before, the newest last.
-    pub past: VecDeque<Past>,
+    pub past: VecDeque<PastHolder>,
     /// Rates of a queue, a lock or an election. Shorter turns than a round count too.
     pub rates: Option<Rates>,
     #[serde(skip)]
@@ -155,7 +155,7 @@ impl Changed {
             None => since_ms,
         };
         if let Some(before) = self.holder.take() {
-            self.past.push_back(Past {
+            self.past.push_back(PastHolder {
                 node: before.node,
                 token: before.token,
                 process: before.process,

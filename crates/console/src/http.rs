@@ -121,7 +121,7 @@ pub struct Seat {
     pub past: Option<Arc<RecipeMetrics>>,
 }
 
-/// Why a caller gets nothing.
+/// Reason why a caller gets nothing.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// The status of the answer.
@@ -221,13 +221,13 @@ fn unavailable(error: &impl std::fmt::Display) -> Response {
 /// Returns the caller's name, and whether it may change something.
 async fn who(State(host): Shared, request: Parts) -> Response {
     #[derive(Serialize)]
-    struct Who {
+    struct CallerReport {
         who: String,
         may_act: bool,
         now_ms: i64,
     }
     match seat(&host, &request).await {
-        Ok(Seat { who, may_act, .. }) => json(&Who {
+        Ok(Seat { who, may_act, .. }) => json(&CallerReport {
             who,
             may_act,
             now_ms: survey::local_ms(),
@@ -297,14 +297,14 @@ impl Stream for Events {
 }
 
 #[derive(Deserialize)]
-struct At {
+struct NodeSelector {
     path: String,
     #[serde(default)]
     from: usize,
 }
 
-impl At {
-    /// Why the path is none.
+impl NodeSelector {
+    /// Answer to a path that is none.
     fn wrong(&self) -> Option<Response> {
         let error = path::validate(&self.path).err()?;
         Some(failed(StatusCode::BAD_REQUEST, &error.to_string()))
@@ -366,7 +366,7 @@ async fn holds(State(host): Shared, request: Parts, Query(at): Query<HoldsAt>) -
 }
 
 /// The whole of one recipe, its waiters from a position on.
-async fn recipe(State(host): Shared, request: Parts, Query(at): Query<At>) -> Response {
+async fn recipe(State(host): Shared, request: Parts, Query(at): Query<NodeSelector>) -> Response {
     let answer = async {
         let seat = seat(&host, &request).await?;
         if let Some(wrong) = at.wrong() {
@@ -391,7 +391,7 @@ async fn recipe(State(host): Shared, request: Parts, Query(at): Query<At>) -> Re
 }
 
 /// A node of the tree, with its children from a position on.
-async fn node(State(host): Shared, request: Parts, Query(at): Query<At>) -> Response {
+async fn node(State(host): Shared, request: Parts, Query(at): Query<NodeSelector>) -> Response {
     let answer = async {
         let seat = seat(&host, &request).await?;
         if let Some(wrong) = at.wrong() {
@@ -410,7 +410,7 @@ async fn node(State(host): Shared, request: Parts, Query(at): Query<At>) -> Resp
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct ActionRequest {
     /// Whether to do it. Otherwise the answer says what would be done.
     #[serde(default)]
     confirmed: bool,
@@ -430,7 +430,7 @@ async fn act(State(host): Shared, request: Request) -> Response {
         let refused = |text: &str| failed(StatusCode::BAD_REQUEST, text);
         let body = axum::body::to_bytes(body, MAX_ACTION).await;
         let body = body.map_err(|_| refused("the request is too long"))?;
-        let asked: Asked =
+        let asked: ActionRequest =
             serde_json::from_slice(&body).map_err(|error| refused(&error.to_string()))?;
         let client = seat.console.client();
         let outcome = match asked.confirmed {

@@ -71,7 +71,7 @@ pub mod waits;
 pub use console::Console;
 pub use consoles::Consoles;
 pub use error::SurveyError;
-pub use history::{Changed, Past, Rates};
+pub use history::{Changed, PastHolder, Rates};
 pub use reader::{Ask, Reply, SessionReader, TreeReader};
 pub use recipes::{Barrier, Claim, Election, Letter, Queue, Recipe, process};
 pub use servers::{Answers, Words};

@@ -37,7 +37,7 @@ pub struct Answers {
     pub address: String,
     /// Its answer to each word that it has answered.
     pub words: BTreeMap<String, String>,
-    /// Why it has answered none.
+    /// Reason why it has answered none.
     pub error: Option<String>,
 }
 
@@ -95,7 +95,7 @@ pub struct ServerRow {
     pub connections: Option<usize>,
     /// A few of its metrics, by its names for them.
     pub metrics: BTreeMap<String, String>,
-    /// Why it does not answer.
+    /// Reason why it does not answer.
     pub error: Option<String>,
 }
 

@@ -164,7 +164,7 @@ struct Stuck<'g> {
     locks_of: HashMap<usize, usize>,
     /// Blockers of each wait that are stuck.
     stuck_blockers: Vec<usize>,
-    /// What is known of each node: whether its own wait is stuck, and whether its owner has a
+    /// State of each node: whether its own wait is stuck, and whether its owner has a
     /// stuck wait in another lock.
     nodes: Vec<(bool, bool)>,
     /// Nodes that have been looked at.
@@ -792,7 +792,7 @@ mod tests {
         graph
     }
 
-    /// As the definition says it: until nothing changes, each wait that does not belong is left
+    /// The definition, carried out: until nothing changes, each wait that does not belong is left
     /// out.
     fn by_definition(graph: &WaitGraph) -> Vec<bool> {
         let mut stuck = vec![true; graph.edges.len()];

@@ -307,7 +307,7 @@ impl Model {
     }
 }
 
-/// What a search has found.
+/// Result of a search.
 #[derive(Debug, Default)]
 struct Found {
     states: usize,

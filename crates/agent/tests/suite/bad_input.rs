@@ -1,4 +1,4 @@
-//! Whatever a caller sends, it gets one JSON error with thing, cause and next step, and the agent
+//! For any bytes that a caller sends, it gets one JSON error with thing, cause and next step, and the agent
 //! goes on.
 
 use baton::Config;

@@ -162,7 +162,7 @@ impl Workload {
     }
 }
 
-/// Why a run has no result.
+/// Reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// The server list has no usable entry.

@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             &progress,
         )
     };
-    let Taken {
+    let TakenBackup {
         info,
         tree,
         cluster,
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 /// A backup that was taken, and what is in it.
-struct Taken {
+struct TakenBackup {
     info: SnapshotInfo,
     tree: Tree,
     cluster: u64,
@@ -157,7 +157,7 @@ fn take(
     http: &str,
     (folder, name): (&Path, &str),
     progress: &Progress,
-) -> Result<Taken, Failure> {
+) -> Result<TakenBackup, Failure> {
     let port = HttpPort::parse(http, access.tls())?;
     let ports = std::slice::from_ref(&port);
     let authorization = http_port::authorization(token, access.digest(), ports);
@@ -193,7 +193,7 @@ fn take(
             "what {port} has sent is not a whole backup: {error}"
         ))
     })?;
-    Ok(Taken {
+    Ok(TakenBackup {
         info,
         tree,
         cluster,

@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct GateState<'a> {
         path: &'a str,
         gate: &'a str,
     }
@@ -160,7 +160,7 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
     };
     let outcome = tokio::select! {
         outcome = doing => outcome.map_err(|error| failure(&error)).map(|gate| {
-            context.output.result(&Shown { path, gate }, format!("{path} is {gate}"));
+            context.output.result(&GateState { path, gate }, format!("{path} is {gate}"));
             exit::OK
         }),
         number = signals.stop() => Ok(signals::ended_by(number)),
@@ -331,7 +331,7 @@ fn print_stage(
     left: Option<RoundEnd>,
 ) {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct BarrierStage<'a> {
         path: &'a str,
         state: &'a str,
         round: Option<u64>,
@@ -348,7 +348,7 @@ fn print_stage(
         text.push_str(&format!("; {lost} were lost before they had left"));
     }
     if !quiet {
-        let shown = Shown {
+        let shown = BarrierStage {
             path,
             state,
             round,

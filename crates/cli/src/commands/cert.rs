@@ -99,7 +99,7 @@ struct Writing {
 
 /// A certificate that was made.
 #[derive(Debug, Serialize)]
-struct Made {
+struct MadeCertificate {
     certificate: String,
     key: String,
     /// Hosts or names that it is for.
@@ -203,7 +203,7 @@ fn show(context: &Context, files: &Files, names: Vec<String>, Validity { days }:
         files.key.display(),
         names.join(", ")
     );
-    let made = Made {
+    let made = MadeCertificate {
         certificate: files.certificate.display().to_string(),
         key: files.key.display().to_string(),
         names,

@@ -92,7 +92,7 @@ fn shown_files(access: &AccessFiles) -> Vec<ShownFile> {
 /// Prints every context, and marks the current one.
 fn list(context: &Context, machine: &Machine) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct ContextRow<'a> {
         context: &'a str,
         current: bool,
         servers: &'a str,
@@ -117,7 +117,7 @@ fn list(context: &Context, machine: &Machine) -> Result<u8, Failure> {
     }
     let rows = known.iter().map(|one| {
         let is_current = current.as_deref() == Some(&one.name);
-        let record = Shown {
+        let record = ContextRow {
             context: &one.name,
             current: is_current,
             servers: &one.servers.list,
@@ -136,7 +136,7 @@ fn list(context: &Context, machine: &Machine) -> Result<u8, Failure> {
 /// Prints what commands use, or would use in the context of this name.
 fn show(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown {
+    struct ContextDetails {
         /// `None`: the user's own local server.
         servers: Option<String>,
         origin: String,
@@ -154,7 +154,7 @@ fn show(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8, 
         Found::Named(named) => (Some(named.list), named.origin),
         Found::Local { origin, .. } => (None, origin),
     };
-    let shown = Shown {
+    let shown = ContextDetails {
         servers,
         origin,
         files: shown_files(&access),

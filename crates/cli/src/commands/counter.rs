@@ -143,13 +143,13 @@ async fn watch(
 
 fn print_value(context: &Context, path: &str, value: i64) {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct CounterValue<'a> {
         path: &'a str,
         value: i64,
     }
     context
         .output
-        .result(&Shown { path, value }, value.to_string());
+        .result(&CounterValue { path, value }, value.to_string());
 }
 
 fn failure(error: &ValueError) -> Failure {

@@ -20,16 +20,16 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Got<'a> {
+    struct NodeContent<'a> {
         #[serde(flatten)]
-        data: bytes::Shown<'a>,
+        data: bytes::DataField<'a>,
         #[serde(flatten)]
         stat: StatLine<'a>,
     }
     with_session(context, async |session| {
         let read = session.get_data(&args.path).await.map_err(failure)?;
-        let got = Got {
-            data: bytes::Shown::new(&read.data),
+        let got = NodeContent {
+            data: bytes::DataField::new(&read.data),
             stat: StatLine::new(&args.path, &read.stat),
         };
         bytes::print(&context.output, &got, &read.data);

@@ -13,7 +13,7 @@ use crate::connection::{BRIEF, Connection, LASTING, SessionOptions};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::output::bytes::{self, Shown};
+use crate::output::bytes::{self, DataField};
 use crate::output::table::known;
 use crate::paths;
 use crate::run::supervise::{Command, OnLost, SessionTicket};
@@ -307,7 +307,7 @@ async fn list(group: &Membership, context: &Context) -> Result<u8, Failure> {
     let update = group.roll().await.map_err(|error| failure(&error))?;
     let members = &update.members;
     let rows = members.iter().map(|member| {
-        let line = One::of(member);
+        let line = MemberRow::of(member);
         let process = known(member.record.as_ref());
         let data = bytes::beginning(&member.data);
         let cells = [line.id.to_owned(), process, line.session.clone(), data];
@@ -329,7 +329,7 @@ async fn list(group: &Membership, context: &Context) -> Result<u8, Failure> {
 const UNREADABLE: &str = "its ACL does not let this program read it; it may be a member";
 
 #[derive(Serialize)]
-struct One<'a> {
+struct MemberRow<'a> {
     id: &'a str,
     node: &'a str,
     session: String,
@@ -339,10 +339,10 @@ struct One<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
     #[serde(flatten)]
-    data: Shown<'a>,
+    data: DataField<'a>,
 }
 
-impl<'a> One<'a> {
+impl<'a> MemberRow<'a> {
     fn of(member: &'a Member) -> Self {
         let record = member.record.as_ref();
         Self {
@@ -352,7 +352,7 @@ impl<'a> One<'a> {
             czxid: member.czxid,
             host: record.map(|record| &*record.host),
             pid: record.map(|record| record.pid),
-            data: Shown::new(&member.data),
+            data: DataField::new(&member.data),
         }
     }
 }

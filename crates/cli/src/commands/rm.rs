@@ -305,7 +305,7 @@ impl Walk<'_> {
 /// Prints a node that would be deleted.
 fn would(context: &Context, path: &str, owner: i64) {
     #[derive(Serialize)]
-    struct Would<'a> {
+    struct PlannedDelete<'a> {
         path: &'a str,
         would_delete: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -313,7 +313,7 @@ fn would(context: &Context, path: &str, owner: i64) {
     }
     let session = (owner != 0).then(|| format!("0x{owner:x}"));
     context.output.result(
-        &Would {
+        &PlannedDelete {
             path,
             would_delete: true,
             session,

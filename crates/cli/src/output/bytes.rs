@@ -8,14 +8,14 @@ use crate::output::width::shortened;
 
 /// Data in a JSON object: `data` if it is text, else `data_hex`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct DataField<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data_hex: Option<String>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> DataField<'a> {
     /// These bytes.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
@@ -79,11 +79,11 @@ mod tests {
     #[test]
     fn text_is_text_and_the_rest_is_hex() {
         assert_eq!(
-            serde_json::to_string(&Shown::new(b"a")).unwrap(),
+            serde_json::to_string(&DataField::new(b"a")).unwrap(),
             r#"{"data":"a"}"#
         );
         assert_eq!(
-            serde_json::to_string(&Shown::new(&[0xff, 1])).unwrap(),
+            serde_json::to_string(&DataField::new(&[0xff, 1])).unwrap(),
             r#"{"data_hex":"ff01"}"#
         );
     }

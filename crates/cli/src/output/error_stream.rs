@@ -81,7 +81,7 @@ fn write_piece(bytes: &[u8]) -> Result<usize, Errno> {
 /// Lines on their way to a file or pipe that may take them late or never.
 #[derive(Debug, Default)]
 struct ErrorStream {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<StreamBuffer>,
     /// Something waits.
     filled: Condvar,
     /// Nothing waits any more.
@@ -90,7 +90,7 @@ struct ErrorStream {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct StreamBuffer {
     bytes: Vec<u8>,
     /// Lines that found no room behind these bytes.
     refused: u64,
@@ -99,7 +99,7 @@ struct Waiting {
 }
 
 impl ErrorStream {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, StreamBuffer> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -150,7 +150,7 @@ mod tests {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&kept);
         let layer = tracing_subscriber::fmt::layer()
-            .with_writer(move || Kept(Arc::clone(&writer)))
+            .with_writer(move || CapturedLog(Arc::clone(&writer)))
             .fmt_fields(JsonFields)
             .event_format(JsonLines);
         let log = Registry::default().with(layer);
@@ -169,9 +169,9 @@ mod tests {
         assert!(place.contains("log.rs:"), "{place}");
     }
 
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }

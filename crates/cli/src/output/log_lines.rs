@@ -266,9 +266,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -285,7 +285,7 @@ mod tests {
         N: for<'a> FormatFields<'a> + Send + Sync + 'static,
     {
         use tracing_subscriber::layer::SubscriberExt;
-        let kept = Kept::default();
+        let kept = CapturedLog::default();
         let writer = kept.clone();
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())

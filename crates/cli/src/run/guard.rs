@@ -47,7 +47,7 @@ impl WaitOptions {
 }
 
 /// The lock or permits to acquire.
-pub(crate) enum Wanted {
+pub(crate) enum LockTarget {
     /// The lock itself.
     Lock(Mutex),
     /// A read lock, shared with other readers.
@@ -65,7 +65,7 @@ pub(crate) fn permits(
     slots: Option<u32>,
     permits: u32,
     name: &str,
-) -> Result<Wanted, Failure> {
+) -> Result<LockTarget, Failure> {
     if let Some(slots) = slots.filter(|slots| *slots < permits) {
         return Err(Failure::usage(format!(
             "--permits {permits} of --slots {slots} can never be acquired; ask for fewer"
@@ -76,12 +76,12 @@ pub(crate) fn permits(
         None => Semaphore::open(client, path),
     };
     let semaphore = semaphore.map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Wanted::Permits(semaphore.name(name), permits))
+    Ok(LockTarget::Permits(semaphore.name(name), permits))
 }
 
 /// A lock that was acquired without a command, as it is printed.
 #[derive(Serialize)]
-struct Held<'a> {
+struct HeldLock<'a> {
     path: &'a str,
     node: &'a str,
     token: u64,
@@ -95,7 +95,7 @@ pub(crate) async fn acquire_and_run(
     context: &Context,
     options: &RunOptions,
     wait: &WaitOptions,
-    want: impl FnOnce(&Client) -> Result<Wanted, Failure>,
+    want: impl FnOnce(&Client) -> Result<LockTarget, Failure>,
 ) -> Result<u8, Failure> {
     let (connection, mut signals) = match options.open(context).await? {
         ControlFlow::Continue(opened) => opened,
@@ -113,7 +113,7 @@ async fn hold(
     context: &Context,
     options: &RunOptions,
     wait: &WaitOptions,
-    wanted: Wanted,
+    wanted: LockTarget,
     connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
@@ -172,7 +172,7 @@ async fn under(
         .map_or(0, |since| {
             u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
         });
-    let held = Held {
+    let held = HeldLock {
         path,
         node: guard.node(),
         token: guard.token(),
@@ -256,7 +256,7 @@ pub(crate) async fn asked(asking: impl Future<Output = Result<(), LostReason>>) 
     }
 }
 
-impl Wanted {
+impl LockTarget {
     fn what(&self) -> &'static str {
         match self {
             Self::Lock(_) => "the lock",

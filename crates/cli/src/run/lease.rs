@@ -57,7 +57,7 @@ impl LeaseArgs {
     }
 }
 
-/// Why no lease can be kept soundly, with the options that help.
+/// Failure where no lease can be kept soundly, with the options that help.
 fn refusal(error: &LeaseError) -> String {
     match error {
         LeaseError::TimeoutTooShort {

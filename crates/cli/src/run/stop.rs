@@ -1,10 +1,10 @@
-//! Why a command is stopped before it has ended by itself: the messages and the failures.
+//! Reasons for which a command is stopped before it has ended by itself: messages and failures.
 
 use baton::LostReason;
 
 use crate::exit::Failure;
 
-/// Why a command is stopped.
+/// Reason why a command is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The hold that it runs under is lost.

@@ -15,7 +15,7 @@ use crate::duration;
 use crate::exit::Failure;
 use crate::run::health::Health;
 use crate::run::stop::Stop;
-use crate::run::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
+use crate::run::supervise::{Command, CommandEnd, Event, OnLost, Supervised, boottime};
 use crate::signals::{self, Signals};
 
 /// Time that a release may wait for the server's confirmation.
@@ -51,8 +51,8 @@ impl Tenure for Claim {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// The command's own end.
-    pub(crate) ended: Ended,
-    /// Why it was stopped, where it did not end by itself first.
+    pub(crate) ended: CommandEnd,
+    /// Reason why it was stopped, where it did not end by itself first.
     pub(crate) stop: Option<Stop>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Found {
     Named(NamedServers),
     /// Nothing but the user's own local server.
     Local {
-        /// Why it is that one, for people.
+        /// Setting or default that names it, for people.
         origin: String,
         /// The machine's socket and why it cannot be used, where it is there.
         silent: Option<(PathBuf, io::Error)>,

@@ -510,11 +510,11 @@ impl Settings {
 
     /// Every setting, its value as in `baton.toml` (none: there is no value), and where that came
     /// from.
-    pub(crate) fn list(&self) -> Vec<Shown<'_>> {
+    pub(crate) fn list(&self) -> Vec<SettingRow<'_>> {
         let openings = self.target.options.openings();
         SETTINGS
             .iter()
-            .map(|setting| Shown {
+            .map(|setting| SettingRow {
                 open: openings
                     .iter()
                     .filter(|opening| opening.setting == setting.name)
@@ -550,7 +550,7 @@ impl Settings {
 
 /// One setting for people and programs to see.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct SettingRow<'a> {
     name: &'static str,
     value: Option<String>,
     origin: &'a str,

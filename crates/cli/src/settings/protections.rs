@@ -114,12 +114,12 @@ fn is_off(row: &Protection, value: &str) -> bool {
 /// Every line of a file that may ask for protection, or turn it off. The last line with a key
 /// counts.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct ProtectionLines {
     /// The value and the place (`zoo.cfg:7`) by key.
     seen: BTreeMap<String, (String, String)>,
 }
 
-impl Asked {
+impl ProtectionLines {
     /// Takes a line. `true`: its key belongs to [`PROTECTIONS`], and nothing else is to be said of
     /// it.
     pub(super) fn take(&mut self, key: &str, value: &str, place: String) -> bool {

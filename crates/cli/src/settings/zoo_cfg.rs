@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::address::{ANY, port, with_port};
 use super::properties::{self, Entry, entries};
-use super::protections::Asked;
+use super::protections::ProtectionLines;
 use super::server_line::ServerLine;
 use super::zoo_auth::ZooAuth;
 use super::zoo_keys::{ALONE, TOGETHER, Unit, instead};
@@ -74,7 +74,7 @@ struct Reader {
     http: Http,
     tls: ZooTls,
     auth: ZooAuth,
-    asked: Asked,
+    asked: ProtectionLines,
 }
 
 /// A line `server.N`.

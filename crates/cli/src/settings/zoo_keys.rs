@@ -91,7 +91,7 @@ impl Unit {
 }
 
 /// Keys that have no setting here.
-pub(crate) struct Without {
+pub(crate) struct UnsupportedKeys {
     /// The keys; one that ends with a dot or an underscore means every key with this prefix.
     pub(crate) keys: &'static [&'static str],
     /// Values that ask for what Baton does anyway: they need no warning.
@@ -100,13 +100,13 @@ pub(crate) struct Without {
     pub(crate) instead: &'static str,
 }
 
-/// Why a key is not followed that is in no list.
+/// Reason why a key that is in no list is not followed.
 pub(super) const UNKNOWN: &str = "unknown";
-/// Why a four-letter word is not answered.
+/// Reason why a four-letter word is not answered.
 pub(super) const NO_SUCH_WORD: &str = "no such word here";
-/// Why a number is not taken as it is.
+/// Reason why a number is not taken as it is.
 pub(super) const NEAREST: &str = "the nearest value that is possible is taken";
-/// Why the address in a single server's line has no effect.
+/// Reason why the address in a single server's line has no effect.
 pub(super) const ALONE: &str = "a server alone has no ensemble";
 
 /// The same in an ensemble.
@@ -114,8 +114,8 @@ pub(super) const TOGETHER: &str =
     "servers agree in Baton's own way: one vote each, times by ensemble.tick";
 
 /// All keys of ZooKeeper's that are known and have no setting.
-pub(crate) static WITHOUT: &[Without] = &[
-    Without {
+pub(crate) static WITHOUT: &[UnsupportedKeys] = &[
+    UnsupportedKeys {
         keys: &[
             "initLimit",
             "syncLimit",
@@ -135,27 +135,27 @@ pub(crate) static WITHOUT: &[Without] = &[
         agreeing: &[],
         instead: ALONE,
     },
-    Without {
+    UnsupportedKeys {
         keys: &["standaloneEnabled"],
         agreeing: &["true"],
         instead: ALONE,
     },
-    Without {
+    UnsupportedKeys {
         keys: &["reconfigEnabled"],
         agreeing: &["false"],
         instead: "reconfig is refused",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["dataLogDir"],
         agreeing: &[],
         instead: "the log is in the data folder",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["autopurge.", "snapshot.retain."],
         agreeing: &[],
         instead: "what a newer snapshot covers is removed by itself",
     },
-    Without {
+    UnsupportedKeys {
         keys: &[
             "preAllocSize",
             "txnLogSizeLimitInKb",
@@ -164,22 +164,22 @@ pub(crate) static WITHOUT: &[Without] = &[
         agreeing: &[],
         instead: "the log's files are cut by themselves",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["forceSync"],
         agreeing: &["yes"],
         instead: "every write is on disk before it is answered",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["flushDelay", "maxWriteQueuePollTime", "maxBatchSize"],
         agreeing: &[],
         instead: "what comes during a sync is the next batch",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["globalOutstandingLimit"],
         agreeing: &[],
         instead: "requests are bounded by max_queued_bytes",
     },
-    Without {
+    UnsupportedKeys {
         keys: &[
             "largeRequestMaxBytes",
             "largeRequestThreshold",
@@ -192,7 +192,7 @@ pub(crate) static WITHOUT: &[Without] = &[
         agreeing: &[],
         instead: "requests wait in their sockets, bounded by max_requests_in_flight and max_queued_bytes",
     },
-    Without {
+    UnsupportedKeys {
         keys: &[
             "connectionMaxTokens",
             "connectionTokenFillTime",
@@ -206,82 +206,82 @@ pub(crate) static WITHOUT: &[Without] = &[
         agreeing: &[],
         instead: "connections are bounded by their number",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["maxResponseCacheSize", "maxGetChildrenResponseCacheSize"],
         agreeing: &[],
         instead: "replies are not cached",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["clientPortListenBacklog"],
         agreeing: &["-1"],
         instead: "the backlog is fixed",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["tcpKeepAlive", "clientTcpKeepAlive"],
         agreeing: &[],
         instead: "sessions find out that a peer is gone",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["X509AuthenticationProvider.", "letAnySaslUserDoX"],
         agreeing: &[],
         instead: "superusers are whom super_digest, tls_super_subject and sasl_super_users name, and nobody else",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["SASLAuthenticationProvider."],
         agreeing: &[],
         instead: "the password of every user is in the file of sasl_users",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["requireClientAuthScheme", "jaasLoginRenew"],
         agreeing: &[],
         instead: "ZooKeeper does not read it either; require_auth says who has to authenticate",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["allowSaslFailedClients"],
         agreeing: &["false"],
         instead: "a client that asks for SASL is closed",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["enableEagerACLCheck"],
         agreeing: &[],
         instead: "ACLs are checked when a request is applied",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["skipACL"],
         agreeing: &["no"],
         instead: "ACLs are checked",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["enforceQuota"],
         agreeing: &["true"],
         instead: "hard quotas are always enforced",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["localSessionsEnabled", "localSessionsUpgradingEnabled"],
         agreeing: &["false"],
         instead: "every session is a global one",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["readonlymode.enabled"],
         agreeing: &["false"],
         instead: "a server that stands alone has no read-only mode",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["extendedTypesEnabled"],
         agreeing: &["true"],
         instead: "TTL znodes are always there",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["znode.container.maxPerMinute"],
         agreeing: &[],
         instead: "all that are due are removed",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["digest.enabled"],
         agreeing: &["true"],
         instead: "the state's digest is always kept",
     },
-    Without {
+    UnsupportedKeys {
         keys: &[
             "snapshot.compression.method",
             "compressed.snapshot.",
@@ -290,22 +290,22 @@ pub(crate) static WITHOUT: &[Without] = &[
         agreeing: &[],
         instead: "snapshots are Baton's own",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["watchManagerName", "watcherCleanThreadsNum"],
         agreeing: &[],
         instead: "there is one kind of watch table",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["serverCnxnFactory", "nio.", "netty."],
         agreeing: &[],
         instead: "there is one kind of network code",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["admin.", "metricsProvider."],
         agreeing: &["org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"],
         instead: "HTTP is plain and has one set of paths on all its ports",
     },
-    Without {
+    UnsupportedKeys {
         keys: &["audit."],
         agreeing: &[],
         instead: "the audit record has one writer; audit says where it goes",

@@ -119,7 +119,7 @@ const NO_PASSWORD: &str =
     "a private key in PEM is protected by the permissions of its file, not by a password";
 const MUTUAL: &str = "servers always show each other certificates";
 const SUPER_USER: &str = "X509AuthenticationProvider.superUser";
-/// Why keys of TLS have no effect.
+/// Reason why keys of TLS have no effect.
 const UNUSED: &str = "no port uses TLS";
 const UNUSED_AMONG_SERVERS: &str = "the servers connect without TLS: sslQuorum is not true";
 const RELOADS: &str = "files of TLS are always read again when they change";

@@ -212,7 +212,7 @@ fn a30_a_backup_takes_nobodys_place_and_goes_to_nobody_without_an_identity() {
     refused(&ran, 2, "name it with --http");
 }
 
-/// What answers a backup's request with this head and these bytes, and then waits or closes.
+/// Server that answers a backup's request with this head and these bytes, and then waits or closes.
 fn fake(
     head: &'static str,
     body: &'static [u8],

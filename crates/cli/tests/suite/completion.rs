@@ -11,7 +11,7 @@ use crate::common::{Home, Ran, ServedHome, until};
 
 const BREAKS: &str = " \t\n\"'><=;|&(:";
 
-/// What the shell's script gets for this line up to the cursor.
+/// Words that the shell's script gets for this line up to the cursor.
 fn asked(mut baton: Command, line: &str) -> Vec<String> {
     let mut child = baton
         .stdin(Stdio::piped())

@@ -49,7 +49,7 @@ impl Place {
         std::fs::write(file, text.replace("ADDRESS", &self.address)).unwrap();
     }
 
-    /// Which servers a verb uses with these arguments and variables.
+    /// Runs a verb that names the servers it uses with these arguments and variables.
     fn who(&self, args: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = self.home.baton(&[&["get", "/who"], args].concat());
         command.envs(variables.iter().copied());
@@ -191,7 +191,7 @@ fn contexts_are_listed_shown_and_chosen() {
     assert_eq!(place.who(&[], &[]).out.trim_end(), "file");
 }
 
-/// Whoever can change what is read must not be able to lead credentials elsewhere.
+/// A user who can change what is read must not be able to lead credentials elsewhere.
 #[test]
 fn a22_credentials_of_a_context_are_for_its_servers_alone() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! What `baton` takes over from the process that starts it, and what the processes that it starts
-//! take over from it.
+//! Inheritance: what `baton` takes over from the process that starts it, and what the processes
+//! that it starts take over from it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

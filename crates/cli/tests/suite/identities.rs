@@ -1,4 +1,4 @@
-//! Who a verb is to a server with ACLs, and what others may do with what it creates: users of SASL,
+//! Identity of a verb to a server with ACLs, and what others may do with what it creates: users of SASL,
 //! `--acl`, `baton acl set`.
 
 use baton_testkit::{ServerOptions, inspect};

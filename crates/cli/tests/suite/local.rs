@@ -139,7 +139,7 @@ fn kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
     assert_eq!(home.run(&["queue", "ls", "/q"]).out.lines().count(), 15);
 }
 
-/// What the server at this address says to a four-letter word.
+/// Answer of the server at this address to a four-letter word.
 fn word(addr: &str, word: &str) -> String {
     let mut said = String::new();
     let mut stream = std::net::TcpStream::connect(addr).unwrap();
@@ -184,7 +184,7 @@ fn a_limit_on_the_size_of_files_is_a_full_disk_and_ends_no_server() {
     assert!(depth.out.trim().parse::<u64>().unwrap() > 0, "{depth:?}");
 }
 
-/// Whatever the umask, and whatever was there before, also what an earlier version made.
+/// For any umask, and any folder that was there before, also one of an earlier version.
 #[test]
 fn nobody_else_can_read_a_servers_folder() {
     let home = Home::new();

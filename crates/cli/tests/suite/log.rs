@@ -169,7 +169,7 @@ fn too_few_open_files_are_a_warning_with_the_remedy() {
     assert!(message.contains("LimitNOFILE="), "{message}");
 }
 
-/// Who held what, and since when nobody has heard of it: the first question after a loss.
+/// The first question after a loss: who held what, and since when nobody has heard of it.
 #[test]
 fn an_expired_session_has_a_line_with_its_client_and_what_it_held() {
     let home = Home::new();

@@ -18,7 +18,7 @@ const WORK: &str =
 const DEAF: &str = "trap '' TERM USR1; echo $$ > worker; while :; do sleep 0.02; done";
 /// Runs until there is a file `done`, and ends with 5.
 const UNTIL_DONE: &str = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
-/// What a successor does: notes whether it found the worker alive.
+/// Script of a successor: notes whether it found the worker alive.
 const SUCCEED: &str =
     "if kill -0 $(cat worker) 2>/dev/null; then echo overlap; else echo alone; fi";
 
@@ -49,7 +49,7 @@ fn holder(home: &Home, proxy: &Proxy, work: &str, more: &[&str]) -> (crate::comm
     (running, number_in(&home.path("worker")))
 }
 
-/// What became of a command, once it has ended.
+/// Result of a command, once it has ended.
 async fn ended(running: crate::common::Running) -> crate::common::Ran {
     tokio::task::spawn_blocking(move || running.end())
         .await

@@ -303,13 +303,13 @@ impl TwoUsers {
         command
     }
 
-    /// What `baton` says to the other user.
+    /// Runs `baton` as the other user.
     fn they_run(&self, args: &[&str]) -> Ran {
         Ran::from(self.theirs(args).output().unwrap())
     }
 }
 
-/// Where the tests may not become another user, `socket_access` is tested alone.
+/// If the tests may not become another user, `socket_access` is tested alone.
 #[test]
 fn a17_another_user_is_refused_whatever_became_of_the_sockets_mode() {
     let Some(users) = TwoUsers::new() else {
@@ -366,7 +366,7 @@ fn name_of_nobody() -> String {
     String::from_utf8(id.stdout).unwrap().trim().to_owned()
 }
 
-/// Where the tests may not become another user, those of the markers alone remain (`marker.rs`).
+/// If the tests may not become another user, those of the markers alone remain (`marker.rs`).
 #[test]
 fn two_users_of_a_machine_are_informed_that_they_share_no_lock() {
     let Some(users) = TwoUsers::new() else {
@@ -406,7 +406,7 @@ fn two_users_of_a_machine_are_informed_that_they_share_no_lock() {
     assert_eq!(event["event"], "locks_not_shared");
 }
 
-/// As cron starts them. Each has to list the other servers once its own server is visible.
+/// Cron starts them like this. Each has to list the other servers once its own server is visible.
 #[test]
 fn of_two_users_who_start_at_once_at_least_one_is_informed() {
     let Some(users) = TwoUsers::new() else {

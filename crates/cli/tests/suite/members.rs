@@ -7,7 +7,7 @@ use crate::common::{Home, Ran, Running, free_port, until};
 /// `super:secret`.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
 
-/// Where one server is reached.
+/// Ports of one server.
 struct Place {
     clients: u16,
     peers: u16,
@@ -17,7 +17,7 @@ struct Place {
 /// The servers of one ensemble, each a process.
 struct Servers {
     home: Home,
-    /// Of servers 1, 2 and so on.
+    /// Ports of servers 1, 2 and so on.
     places: Vec<Place>,
     running: Vec<Option<Running>>,
     /// Flags of each server that is started, besides those of its place.
@@ -165,7 +165,7 @@ impl Servers {
         ran
     }
 
-    /// What `baton server ls` says of each member.
+    /// Rows that `baton server ls` prints.
     fn members(&self) -> Vec<Value> {
         let ran = self.run(&["server", "ls", "--json", "--connect-timeout", "60s"]);
         ran.out

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Home, Running, until};
 
-/// How long a verb tries to connect at its start. One that treated an outage alike would end so
+/// Time for which a verb tries to connect at its start. One that treated an outage alike would end so
 /// long after its session.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -55,7 +55,7 @@ impl Served {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// How many nodes there are at the path.
+    /// Number of nodes at the path.
     fn children(&self, path: &str) -> usize {
         let output = self.baton(&["ls", path]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().lines().count()

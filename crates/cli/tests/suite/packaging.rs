@@ -13,7 +13,7 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(packaging(name)).unwrap()
 }
 
-/// What `serve` with these arguments comes to.
+/// Settings of `serve` with these arguments.
 fn printed(home: &Home, args: &[&str]) -> String {
     let ran = home.run(&[args, &["--print-config"]].concat());
     assert_eq!(ran.code, 0, "{args:?}: {ran:?}");

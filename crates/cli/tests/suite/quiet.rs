@@ -1,4 +1,4 @@
-//! What is said on standard error where nothing is wrong, and how it is silenced.
+//! Standard error where nothing is wrong, and how it is silenced.
 
 use crate::common::{Home, Ran, processes, until};
 

@@ -18,11 +18,11 @@ use serde_json::Value;
 
 use crate::common::{Home, Ran, free_port};
 
-/// What the servers of a test share.
+/// State that the servers of a test share.
 struct State {
     config: EnsembleConfig,
     leader: u64,
-    /// How the next changes are refused; `Ok`: one is not.
+    /// Refusals of the next changes; `Ok`: one is not refused.
     refusals: VecDeque<ErrorCode>,
     /// Each change that was asked for: who joins, who leaves.
     changes: Vec<String>,

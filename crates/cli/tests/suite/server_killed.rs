@@ -14,10 +14,10 @@ use tokio::sync::watch;
 
 use crate::common::{Home, PATIENCE, Running, number_in, runs, until};
 
-/// How often the server is killed in one test.
+/// Number of times that the server is killed in one test.
 const KILLS: u64 = 4;
 
-/// How many writes of the writer are on their way at once.
+/// Number of writes of the writer that are in flight at once.
 const IN_FLIGHT: usize = 32;
 
 async fn server() -> TestServer {

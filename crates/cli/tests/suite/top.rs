@@ -25,7 +25,7 @@ async fn it_shows_locks_takes_keys_follows_the_size_and_restores_the_terminal() 
     });
     assert!(top.text().contains(ENTERED) && !top.is_restored());
     top.keys("\r");
-    until("it is unfolded", || top.text().contains("held by first"));
+    until("it is unfolded", || top.text().contains("held by"));
     top.resize(30, 5);
     until("it is too small", || top.text().contains("too small: 30x5"));
     top.resize(80, 24);
@@ -76,7 +76,7 @@ async fn a_server_that_is_lost_is_said_and_the_last_survey_stays() {
     assert!(top.is_restored());
 }
 
-/// Of Apache ZooKeeper's words only those count that its list allows; nothing else differs.
+/// Apache ZooKeeper answers only the words that its list allows; nothing else differs.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_follows_locks_and_deadlocks_of_an_apache_zookeeper() {
     if !zookeeper_or_skip() {

@@ -1,4 +1,4 @@
-//! What a command shows while it waits: on a terminal, elsewhere, and as JSON.
+//! Messages of a command while it waits: on a terminal, elsewhere, and as JSON.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -71,7 +71,7 @@ impl From<Scheme> for Kind {
     }
 }
 
-/// Why a node of a lock went.
+/// Reason why a node of a lock went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Departure {
     /// Its own session deleted it.

@@ -119,7 +119,7 @@ impl Live for Queue {
 
 /// Effects of one change of the log on one queue so far.
 #[derive(Debug, Default)]
-struct Together {
+struct QueueChange {
     zxid: i64,
     /// Empty: nothing is kept.
     queue: String,
@@ -135,7 +135,7 @@ struct Together {
     claims_expired: u64,
 }
 
-impl Together {
+impl QueueChange {
     fn add(&mut self, part: Part, is_created: bool, by: ChangedBy) {
         let count = match (part, is_created) {
             (Part::Item, true) => &mut self.items_made,
@@ -203,7 +203,7 @@ pub(super) struct Queues {
     paths: Paths<Queue, QueueSeries>,
     /// Plain queues, work queues.
     others: [QueueSeries; 2],
-    together: Together,
+    together: QueueChange,
     unfollowed: u64,
 }
 
@@ -212,7 +212,7 @@ impl Queues {
         Self {
             paths: Paths::new(selection),
             others: Default::default(),
-            together: Together::default(),
+            together: QueueChange::default(),
             unfollowed: 0,
         }
     }

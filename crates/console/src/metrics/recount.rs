@@ -6,7 +6,7 @@ use baton_server::{ChangeObserver as _, ObservedTree};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::tests::{By, Story, tree_of};
+use super::tests::{Deleter, Story, tree_of};
 
 /// The gauges that a tree alone decides.
 const GAUGES: [&str; 5] = [
@@ -25,9 +25,9 @@ enum Event {
     /// A session makes a node of this kind.
     Make(usize, i64),
     /// One of the nodes goes.
-    End(usize, By),
+    End(usize, Deleter),
     /// All nodes of a session go.
-    EndSession(i64, By),
+    EndSession(i64, Deleter),
     /// All nodes below a folder go, by the hand of somebody else.
     Clear(usize),
     /// The server takes over the state of another one, or starts again.
@@ -36,10 +36,10 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     let by = prop_oneof![
-        Just(By::Itself),
-        Just(By::Other),
-        Just(By::Close),
-        Just(By::Expiry)
+        Just(Deleter::Itself),
+        Just(Deleter::Other),
+        Just(Deleter::Close),
+        Just(Deleter::Expiry)
     ];
     prop_oneof![
         12 => (0..KINDS.len(), 1..=SESSIONS).prop_map(|(kind, session)| Event::Make(kind, session)),
@@ -143,7 +143,7 @@ proptest! {
                 Event::Clear(kind) => {
                     let below = format!("{}/", KINDS[kind].0);
                     let below = nodes.below(|path, _| path.starts_with(&below));
-                    gone.extend(below.into_iter().map(|path| (path, By::Other)));
+                    gone.extend(below.into_iter().map(|path| (path, Deleter::Other)));
                 }
                 Event::Restore => {
                     restored = true;
@@ -179,7 +179,7 @@ proptest! {
         }
         // Nothing is kept of what is gone.
         for (path, (owner, _)) in nodes.there.clone() {
-            story.delete(&path, owner, By::Expiry, now_ms);
+            story.delete(&path, owner, Deleter::Expiry, now_ms);
         }
         prop_assert_eq!(gauges(&story, now_ms), BTreeMap::new());
         let (_, followed) = story.metrics.state().locks.followed();

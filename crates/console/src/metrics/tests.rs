@@ -16,7 +16,7 @@ pub(super) struct Story {
 
 /// Deleter of a node.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum By {
+pub(super) enum Deleter {
     Itself,
     Other,
     Close,
@@ -54,13 +54,13 @@ impl Story {
         self.change(true, path, session, ChangedBy::Client(session), time_ms);
     }
 
-    pub(super) fn delete(&mut self, path: &str, session: i64, by: By, time_ms: i64) {
+    pub(super) fn delete(&mut self, path: &str, session: i64, by: Deleter, time_ms: i64) {
         self.zxid += 1;
         let by = match by {
-            By::Itself => ChangedBy::Client(session),
-            By::Other => ChangedBy::Client(session + 1000),
-            By::Close => ChangedBy::ClosedSession,
-            By::Expiry => ChangedBy::ExpiredSession,
+            Deleter::Itself => ChangedBy::Client(session),
+            Deleter::Other => ChangedBy::Client(session + 1000),
+            Deleter::Close => ChangedBy::ClosedSession,
+            Deleter::Expiry => ChangedBy::ExpiredSession,
         };
         self.change(false, path, session, by, time_ms);
     }
@@ -135,7 +135,7 @@ fn a_hold_a_wait_and_a_hand_over_have_their_times() {
             ("lock_wait_seconds_count", 1.0),
         ])
     );
-    story.delete(&one, 1, By::Itself, 5_000);
+    story.delete(&one, 1, Deleter::Itself, 5_000);
     assert_eq!(
         story.of("/a", 6_000),
         values(&[
@@ -161,7 +161,12 @@ fn a_hold_a_wait_and_a_hand_over_have_their_times() {
 #[test]
 fn each_loss_has_its_cause_and_so_has_each_wait_that_ends_without_a_grant() {
     let mut story = Story::new();
-    let causes = [By::Itself, By::Close, By::Expiry, By::Other];
+    let causes = [
+        Deleter::Itself,
+        Deleter::Close,
+        Deleter::Expiry,
+        Deleter::Other,
+    ];
     for by in causes {
         story.create(&node("/held", 1), 1, 0);
         story.delete(&node("/held", 1), 1, by, 10);
@@ -207,9 +212,9 @@ fn readers_hold_together_and_a_writer_behind_them_waits_for_all() {
         )
     };
     assert_eq!(count(&story), (Some(2.0), Some(2.0)));
-    story.delete(&reader, 1, By::Itself, 10);
+    story.delete(&reader, 1, Deleter::Itself, 10);
     assert_eq!(count(&story), (Some(1.0), Some(2.0)));
-    story.delete(&second, 2, By::Itself, 20);
+    story.delete(&second, 2, Deleter::Itself, 20);
     assert_eq!(count(&story), (Some(1.0), Some(1.0)));
     // The writer becomes a reader: nothing is handed over but to the reader behind it.
     let downgraded = at("READ", 3).replace("_c_1", "_c_2");
@@ -281,7 +286,7 @@ fn claims_of_kazoos_locking_queue_count_with_its_items() {
     // Taken, and given back with the end of the session; taken again, and done.
     story.multi(&[('+', claim, own)], 0);
     assert_eq!(story.of("/k/entries", 0)["queue_claimed_items"], 1.0);
-    story.delete(claim, own, By::Expiry, 0);
+    story.delete(claim, own, Deleter::Expiry, 0);
     story.multi(&[('+', claim, own)], 0);
     story.multi(&[('-', claim, own)], 0);
     story.multi(&[('+', claim, own)], 0);
@@ -321,9 +326,9 @@ fn each_settlement_of_a_claim_has_its_cause() {
     // Its visibility timeout is over: the next consumer takes it.
     let next_claim = format!("{LATER}/claim-3");
     story.multi(&[('-', &later_claim, own), ('+', &next_claim, 6)], 0);
-    story.delete(&next_claim, 6, By::Expiry, 0);
+    story.delete(&next_claim, 6, Deleter::Expiry, 0);
     story.multi(&[('+', &later_claim, own)], 0);
-    story.delete(&later_claim, own, By::Close, 0);
+    story.delete(&later_claim, own, Deleter::Close, 0);
     // The last attempt fails.
     story.multi(&[('+', &later_claim, own)], 0);
     story.multi(
@@ -468,7 +473,7 @@ fn after_a_start_holders_waiters_and_items_are_there_with_their_ages() {
     story.delete(
         &node("/a", 1).replace("5c1b0f54", "1"),
         1,
-        By::Expiry,
+        Deleter::Expiry,
         11_000,
     );
     let after = story.of("/a", 11_000);
@@ -486,7 +491,7 @@ fn what_has_no_series_of_its_own_is_counted_with_all_others() {
         story.create(&node(lock, 1), 1, 0);
     }
     story.create(&node("/c", 2), 2, 4_000);
-    story.delete(&node("/b", 1), 1, By::Expiry, 5_000);
+    story.delete(&node("/b", 1), 1, Deleter::Expiry, 5_000);
     for number in 1..=2 {
         story.create(&format!("/q/qn-{number:010}"), 0, 0);
         story.create(&format!("/r/qn-{number:010}"), 0, 0);
@@ -524,7 +529,7 @@ fn a_hundred_thousand_locks_one_after_the_other_leave_nothing_behind() {
     for number in 0..100_000 {
         let path = node(&format!("/jobs/{number}"), 0);
         story.create(&path, 1, number);
-        story.delete(&path, 1, By::Itself, number);
+        story.delete(&path, 1, Deleter::Itself, number);
     }
     let (paths, nodes) = story.metrics.state().locks.followed();
     assert!(paths <= 100 && nodes == 0, "{paths} paths, {nodes} nodes");
@@ -541,7 +546,7 @@ fn a_hundred_thousand_locks_one_after_the_other_leave_nothing_behind() {
     for number in 0..100_000 {
         let path = format!("/queues/{number}/qn-0000000001");
         story.create(&path, 0, 100_000);
-        story.delete(&path, 0, By::Other, 100_000);
+        story.delete(&path, 0, Deleter::Other, 100_000);
     }
     story.text(100_000);
     assert!(story.metrics.state().queues.followed() <= 100);
@@ -620,10 +625,10 @@ fn nodes_that_are_no_recipes_change_nothing() {
     ] {
         story.create(path, 1, 0);
         story.create(path, 0, 0);
-        story.delete(path, 1, By::Other, 0);
+        story.delete(path, 1, Deleter::Other, 0);
     }
     assert_eq!(story.text(0), before);
     // One that went before it was followed.
-    story.delete(&node("/a", 1), 1, By::Itself, 0);
+    story.delete(&node("/a", 1), 1, Deleter::Itself, 0);
     assert_eq!(story.text(0), before);
 }

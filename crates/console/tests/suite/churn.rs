@@ -15,7 +15,7 @@ fn waits_for(one: &Queued, other: &Queued) -> bool {
         && !(one.reads && other.reads)
 }
 
-/// Why this cycle is none, or when it stood.
+/// Reason why this cycle is none, or when it stood.
 fn stood(state: &State, cycle: &Deadlock) -> Result<(i64, i64), String> {
     let (mut from, mut until) = (0, i64::MAX);
     let steps = &cycle.steps;

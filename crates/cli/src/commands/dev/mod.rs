@@ -112,7 +112,7 @@ struct Serving<'a> {
 
 /// One server.
 #[derive(Serialize)]
-struct Shown {
+struct ServerRow {
     event: &'static str,
     server: u64,
     mode: Option<Mode>,
@@ -264,7 +264,7 @@ impl<'a> Dev<'a> {
         output.result(&serving, line);
         let all = self.plan.places.iter().zip(&self.processes).zip(modes);
         for ((place, process), mode) in all {
-            let shown = Shown {
+            let shown = ServerRow {
                 event: "server",
                 server: place.id,
                 mode: *mode,

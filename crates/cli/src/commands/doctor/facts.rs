@@ -87,7 +87,7 @@ impl Word {
         }
     }
 
-    /// Why there is no answer, and what to do, where there is none.
+    /// Cause of a missing answer, and the next step.
     pub(super) fn missing(&self, word: &str) -> Option<(String, String)> {
         match self {
             Self::Answer(_) => None,

@@ -11,7 +11,7 @@ use crate::run::lease;
 
 /// Selection of an election.
 #[derive(Debug, clap::Args)]
-pub(super) struct Which {
+pub(super) struct ElectionSelector {
     /// The election's path.
     #[arg(value_parser = paths::recipe)]
     pub(super) path: String,

@@ -32,17 +32,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The state behind the endpoint's answers.
 #[derive(Default)]
-struct Known {
+struct EndpointState {
     path: String,
     /// The newest term of this process, if it has led.
     term: Option<(GuardStatus, Term)>,
     /// Leader that this session has read.
-    seen: Option<(Session, Option<Seen>)>,
+    seen: Option<(Session, Option<OtherLeader>)>,
 }
 
 /// The leader, as other sessions see it.
 #[derive(Clone)]
-struct Seen {
+struct OtherLeader {
     name: String,
     token: u64,
 }
@@ -64,7 +64,7 @@ struct Answer<'a> {
 
 /// An endpoint that answers until it is dropped.
 pub(super) struct Endpoint {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<EndpointState>>,
     tasks: JoinSet<()>,
 }
 
@@ -84,9 +84,9 @@ impl Endpoint {
         context
             .output
             .note(format!("{path}: who leads is answered on http://{local}/"));
-        let known = Arc::new(Mutex::new(Known {
+        let known = Arc::new(Mutex::new(EndpointState {
             path: path.to_owned(),
-            ..Known::default()
+            ..EndpointState::default()
         }));
         let router = Router::new()
             .route("/", get(answer))
@@ -109,12 +109,12 @@ impl Endpoint {
     }
 }
 
-fn known(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+fn known(known: &Mutex<EndpointState>) -> MutexGuard<'_, EndpointState> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps up with who leads, one session after the other.
-async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<Known>>) {
+async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<EndpointState>>) {
     loop {
         if let Ok(session) = client.session().await {
             // So that what the session knows is renewed: the lease says how old it may be.
@@ -126,7 +126,7 @@ async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<K
                     _ = session.ended() => break,
                 };
                 let Ok(leader) = leader else { break };
-                let seen = leader.map(|leader| Seen {
+                let seen = leader.map(|leader| OtherLeader {
                     name: leaders::name(&leader),
                     token: leader.token,
                 });
@@ -139,7 +139,7 @@ async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<K
 }
 
 /// Answers 200 while this process leads, else 503.
-async fn answer(State(state): State<Arc<Mutex<Known>>>) -> Response {
+async fn answer(State(state): State<Arc<Mutex<EndpointState>>>) -> Response {
     let known = known(&state);
     let term = known
         .term

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use baton::election::{Departure, Leader};
 use serde::Serialize;
 
-use super::election::{Which, election, failure};
+use super::election::{ElectionSelector, election, failure};
 use crate::connection::{BRIEF, Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -15,7 +15,7 @@ use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
 /// Prints each leader, until a signal.
-pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
+pub(super) async fn watch(which: &ElectionSelector, context: &Context) -> Result<u8, Failure> {
     let connection = Connection::open(context, LASTING).await?;
     let mut signals = Signals::new()?;
     let observer = election(&connection, &which.path, which.dialect)?.leaders();
@@ -43,7 +43,7 @@ pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failur
     outcome
 }
 
-/// Why the leader before is gone, as it is printed.
+/// Reason why the leader before is gone, as it is printed.
 fn reason(departure: Departure) -> &'static str {
     match departure {
         Departure::Resigned => "resigned",
@@ -54,7 +54,7 @@ fn reason(departure: Departure) -> &'static str {
 }
 
 /// Prints the leader.
-pub(super) async fn show(which: &Which, context: &Context) -> Result<u8, Failure> {
+pub(super) async fn show(which: &ElectionSelector, context: &Context) -> Result<u8, Failure> {
     let connection = Connection::open(context, BRIEF).await?;
     let leader = election(&connection, &which.path, which.dialect)?
         .leader()
@@ -71,13 +71,13 @@ pub(super) async fn show(which: &Which, context: &Context) -> Result<u8, Failure
 
 /// Asks the leader to resign or, with `force`, deletes its node.
 pub(super) async fn resign(
-    which: &Which,
+    which: &ElectionSelector,
     token: Option<u64>,
     force: bool,
     context: &Context,
 ) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Asked<'a> {
+    struct ResignRequest<'a> {
         path: &'a str,
         token: u64,
         forced: bool,
@@ -104,7 +104,7 @@ pub(super) async fn resign(
                     leader.token
                 )
             };
-            let asked = Asked {
+            let asked = ResignRequest {
                 path,
                 token: leader.token,
                 forced: force,
@@ -124,7 +124,7 @@ pub(super) async fn resign(
 
 fn print_leader(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&str>) {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct LeaderRow<'a> {
         path: &'a str,
         leader: Option<String>,
         node: Option<&'a str>,
@@ -143,7 +143,7 @@ fn print_leader(context: &Context, path: &str, leader: Option<&Leader>, reason: 
         (Some(leader), Some(who)) => format!("{path} led by {who} token {}{before}", leader.token),
         _ => format!("{path} has no leader{before}"),
     };
-    let shown = Shown {
+    let shown = LeaderRow {
         path,
         leader: who,
         node: leader.map(|leader| leader.node.as_str()),

@@ -18,7 +18,7 @@ use baton::naming::Dialect;
 use baton::{Leadership, LostReason};
 use serde::Serialize;
 
-use self::election::{Which, election, failure};
+use self::election::{ElectionSelector, election, failure};
 use self::endpoint::Endpoint;
 use super::listing;
 use crate::access::AUTH_VARIABLE;
@@ -115,18 +115,18 @@ enum Admin {
     /// Print who leads, and each change, until a signal comes.
     Watch {
         #[command(flatten)]
-        which: Which,
+        which: ElectionSelector,
     },
     /// Print who leads. Exits with 1 if nobody does.
     Show {
         #[command(flatten)]
-        which: Which,
+        which: ElectionSelector,
     },
     /// Ask the leader to stop its command and resign. Exits with 1 if nobody leads, or another than
     /// was meant.
     Resign {
         #[command(flatten)]
-        which: Which,
+        which: ElectionSelector,
         /// Only the leader with this token, as `elect show` prints it.
         #[arg(long, value_name = "N")]
         token: Option<u64>,

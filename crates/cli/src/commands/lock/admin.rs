@@ -91,7 +91,7 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
 /// Shows the line at `path`.
 pub(in crate::commands) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct LockNodeRow<'a> {
         path: &'a str,
         kind: LockKind,
         state: &'a str,
@@ -124,7 +124,7 @@ pub(in crate::commands) async fn show(context: &Context, path: &str) -> Result<u
                 format!("0x{:x}", node.info.session_id),
                 node.info.path.clone(),
             ];
-            let shown = Shown {
+            let shown = LockNodeRow {
                 path,
                 kind: lock.kind,
                 state,
@@ -146,7 +146,7 @@ pub(super) async fn revoke(
     token: Option<u64>,
 ) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Asked<'a> {
+    struct ReleaseRequest<'a> {
         path: &'a str,
         asked: &'a str,
         token: i64,
@@ -159,7 +159,7 @@ pub(super) async fn revoke(
             // Otherwise it has released by itself, or somebody else has asked it.
             if is_asked.map_err(|error| refused(path, &error))? {
                 asked += 1;
-                let record = Asked {
+                let record = ReleaseRequest {
                     path,
                     asked: &holder.info.path,
                     token: locks::token(holder),

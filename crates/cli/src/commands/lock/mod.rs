@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::Failure;
 use crate::paths;
-use crate::run::guard::{self, WaitOptions, Wanted};
+use crate::run::guard::{self, LockTarget, WaitOptions};
 use crate::run::options::RunOptions;
 
 /// Run a command while holding a lock that one process on any machine can hold.
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?
 }
 
-fn wanted(client: &Client, path: &str, args: &Args) -> Result<Wanted, Failure> {
+fn wanted(client: &Client, path: &str, args: &Args) -> Result<LockTarget, Failure> {
     let name = args.run.shown_name();
     if args.slots.is_some() {
         return guard::permits(client, path, args.slots, 1, &name);
@@ -136,14 +136,14 @@ fn wanted(client: &Client, path: &str, args: &Args) -> Result<Wanted, Failure> {
         let lock = RwLock::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
         let lock = lock.name(&name);
         return Ok(if args.shared {
-            Wanted::Read(lock)
+            LockTarget::Read(lock)
         } else {
-            Wanted::Write(lock)
+            LockTarget::Write(lock)
         });
     }
     let delay = args.lock_delay.unwrap_or_default();
     let mutex = Mutex::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Wanted::Lock(mutex.lock_delay(delay).name(&name)))
+    Ok(LockTarget::Lock(mutex.lock_delay(delay).name(&name)))
 }
 
 /// A duration that a lock can be left alone for.

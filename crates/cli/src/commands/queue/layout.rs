@@ -35,7 +35,7 @@ pub(super) enum Layout {
 
 /// Selection of a queue.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Which {
+pub(super) struct QueueSelector {
     /// The queue's path.
     #[arg(value_parser = paths::recipe)]
     pub(super) path: String,
@@ -56,7 +56,7 @@ pub(super) struct Form {
 
 /// Options of a put.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct How {
+pub(super) struct PutOptions {
     /// The order: an item with a lower number comes sooner. Means --layout priority unless another
     /// is given.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
@@ -78,7 +78,7 @@ pub(super) enum Queue {
     Locking(LockingQueue),
 }
 
-impl Which {
+impl QueueSelector {
     pub(super) fn new(path: &str, form: &Form) -> Self {
         let (path, form) = (path.to_owned(), form.clone());
         Self { path, form }
@@ -90,7 +90,7 @@ impl Which {
     }
 
     /// The queue, where items are put as `how` says.
-    pub(super) fn open_for(&self, client: &Client, how: &How) -> Result<Queue, Failure> {
+    pub(super) fn open_for(&self, client: &Client, how: &PutOptions) -> Result<Queue, Failure> {
         let layout = match (how.priority, how.delay, &how.id) {
             (Some(_), _, _) => Layout::Priority,
             (None, Some(_), _) => Layout::Delay,
@@ -127,7 +127,7 @@ impl Which {
     pub(super) async fn refuse_unseen(
         &self,
         connection: &Connection,
-        how: &How,
+        how: &PutOptions,
     ) -> Result<(), Failure> {
         let (flag, layout) = match (how.priority, how.delay, &how.id) {
             (Some(_), _, _) => ("--priority", "priority"),
@@ -200,8 +200,8 @@ impl Queue {
     pub(super) async fn put(
         &self,
         item: &[u8],
-        which: &Which,
-        how: &How,
+        which: &QueueSelector,
+        how: &PutOptions,
     ) -> Result<(), QueueError> {
         match (self, how.priority) {
             (Self::Fifo(queue), _) => queue.offer(item).await,

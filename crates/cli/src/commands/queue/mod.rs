@@ -12,7 +12,7 @@ use baton::queue::{IdQueue, QueueError};
 use serde::Serialize;
 
 use self::input::Input;
-use self::layout::{Form, How, Which};
+use self::layout::{Form, PutOptions, QueueSelector};
 use super::listing;
 use crate::connection::{BRIEF, Connection, LASTING};
 use crate::context::Context;
@@ -61,9 +61,9 @@ enum Act {
     /// Put an item at the end: ITEM, or what comes on standard input.
     Put {
         #[command(flatten)]
-        which: Which,
+        which: QueueSelector,
         #[command(flatten)]
-        how: How,
+        how: PutOptions,
         /// The items, each one an argument.
         #[arg(value_name = "ITEM")]
         items: Vec<String>,
@@ -73,7 +73,7 @@ enum Act {
     /// Take the first item and print it; wait for one if there is none.
     Take {
         #[command(flatten)]
-        which: Which,
+        which: QueueSelector,
         /// Wait at most this long, then exit 124.
         #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
         wait: Option<Duration>,
@@ -84,7 +84,7 @@ enum Act {
     /// Print the first item and leave it there.
     Peek {
         #[command(flatten)]
-        which: Which,
+        which: QueueSelector,
     },
     /// Remove all items of these ids, and print how many there were. Exits with 1 if there were
     /// none.
@@ -107,7 +107,7 @@ enum Act {
     /// Print how many items there are.
     Depth {
         #[command(flatten)]
-        which: Which,
+        which: QueueSelector,
     },
 }
 
@@ -261,7 +261,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             struct Item<'a> {
                 name: &'a str,
             }
-            let which = Which::new(act.path(), form);
+            let which = QueueSelector::new(act.path(), form);
             let queue = which.open(&connection.client)?;
             for name in queue.names().await.map_err(failure)? {
                 context.output.result(&Item { name: &name }, &name);
@@ -295,13 +295,13 @@ fn print_item(context: &Context, path: &str, item: &[u8]) {
     struct Item<'a> {
         path: &'a str,
         #[serde(flatten)]
-        data: bytes::Shown<'a>,
+        data: bytes::DataField<'a>,
     }
     bytes::print(
         &context.output,
         &Item {
             path,
-            data: bytes::Shown::new(item),
+            data: bytes::DataField::new(item),
         },
         item,
     );

@@ -50,9 +50,9 @@ impl Drop for Thread {
 }
 
 /// Connects to the server within the process, as this visitor.
-pub(super) struct Inside(pub(super) Visitor);
+pub(super) struct InProcessTransport(pub(super) Visitor);
 
-impl Transport for Inside {
+impl Transport for InProcessTransport {
     fn resolve(&self, _: &Host) -> BoxFuture<io::Result<Vec<Endpoint>>> {
         let here = Endpoint::Unix(PathBuf::from("this server"));
         Box::pin(std::future::ready(Ok(vec![here])))

@@ -18,7 +18,7 @@ use baton_server::Server;
 use baton_server::http::LongAnswer;
 use baton_server::pages::Visitors;
 
-use super::inside::Inside;
+use super::inside::InProcessTransport;
 
 /// The session timeout of callers who ask for none.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,7 +65,11 @@ async fn admit(State(locks): State<Arc<Locks>>, request: Request, next: Next) ->
         return refusal(&path, StatusCode::SERVICE_UNAVAILABLE, next);
     }
     let identity = visitor.identity();
-    let caller = Caller::admitted(&identity.key(), &identity.text(), Arc::new(Inside(visitor)));
+    let caller = Caller::admitted(
+        &identity.key(),
+        &identity.text(),
+        Arc::new(InProcessTransport(visitor)),
+    );
     let mut request = Request::<Body>::from_parts(parts, body);
     request.extensions_mut().insert(caller);
     next.run(request).await

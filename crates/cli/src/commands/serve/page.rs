@@ -20,7 +20,7 @@ use baton_server::Server;
 use baton_server::pages::{Visitor, VisitorIdentity, Visitors};
 use tokio::task::JoinSet;
 
-use super::inside::Inside;
+use super::inside::InProcessTransport;
 use crate::servers::probe;
 
 /// Time that the page waits for a session: the server is in this process, but may know no leader.
@@ -72,7 +72,7 @@ impl Page {
 
     /// A client that is this visitor, and what it is shown of the servers.
     fn open(&self, visitor: Visitor) -> (Client, Option<Arc<dyn Words>>) {
-        let inside = Arc::new(Inside(visitor.clone()));
+        let inside = Arc::new(InProcessTransport(visitor.clone()));
         let config = self.config.clone().connect_within(SESSION_WITHIN);
         let client = Client::lazy(config.transport(inside));
         let words = OwnWords {

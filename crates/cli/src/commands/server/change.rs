@@ -356,7 +356,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// What the servers at these addresses are; one that does not say so in time is silent.
+    /// Asks each of these addresses what it is; a server that does not answer in time is silent.
     async fn probes(&self, addresses: &[Option<String>], until: Instant) -> Vec<Option<Probe>> {
         let limit = until.max(Instant::now() + SHORTEST_CHANGE);
         let probed = probe::probe_all(addresses, self.ensemble.tls);

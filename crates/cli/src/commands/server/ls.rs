@@ -13,7 +13,7 @@ use crate::servers::probe::{self, Probe, Summary};
 
 /// One server.
 #[derive(Serialize)]
-struct Shown {
+struct ServerRow {
     /// `None`: it stands alone.
     id: Option<u64>,
     role: Option<&'static str>,
@@ -30,15 +30,15 @@ struct Shown {
     format_level: Option<u64>,
     /// The newest format level that it can read.
     newest_format_level: Option<u64>,
-    /// How many entries it lacks because its data folder was rolled back.
+    /// Number of entries that it lacks because its data folder was rolled back.
     lost_entries: Option<u64>,
-    /// Why it does not answer.
+    /// Reason why it does not answer.
     why: Option<String>,
     /// The position of the newest change of members in the order of all changes.
     members_version: String,
 }
 
-impl Shown {
+impl ServerRow {
     /// `monitor` is its answer to `mntr`, which a server may be forbidden to give.
     fn new(probe: Option<Probe>, monitor: Option<&str>, config: &EnsembleConfig) -> Self {
         let (summary, why) = match probe {
@@ -113,7 +113,7 @@ fn number(monitor: Option<&str>, key: &str) -> Option<u64> {
 }
 
 /// Said while servers of several builds serve: the level does not rise, and each can go back.
-fn mixed_builds(all: &[Shown]) -> Option<String> {
+fn mixed_builds(all: &[ServerRow]) -> Option<String> {
     let newest = all.iter().filter_map(|shown| shown.newest_format_level);
     let newest: BTreeSet<u64> = newest.collect();
     let (least, most) = (newest.first()?, newest.last()?);
@@ -125,7 +125,7 @@ fn mixed_builds(all: &[Shown]) -> Option<String> {
 }
 
 /// Note on servers whose data folders were rolled back. It names no folder to be emptied.
-fn rolled_back(all: &[Shown]) -> Vec<String> {
+fn rolled_back(all: &[ServerRow]) -> Vec<String> {
     let lacking = all.iter().filter_map(|shown| {
         let lost = shown.lost_entries.filter(|lost| *lost > 0)?;
         let id = shown.id.map_or_else(|| "-".to_owned(), |id| id.to_string());
@@ -146,7 +146,7 @@ pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
         members(ensemble, &config).await
     };
     let output = &ensemble.context.output;
-    let tone = |shown: &Shown| (!shown.answers).then_some(Tone::Bad);
+    let tone = |shown: &ServerRow| (!shown.answers).then_some(Tone::Bad);
     let rows = all.iter().map(|shown| (shown, tone(shown), shown.cells()));
     output.table(TITLES, rows);
     if let Some(note) = mixed_builds(&all) {
@@ -168,7 +168,7 @@ pub(super) async fn run(ensemble: &Ensemble<'_>) -> Result<u8, Failure> {
     Ok(if whole { exit::OK } else { exit::NOTHING })
 }
 
-async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
+async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<ServerRow> {
     let addresses = probe::client_addresses(config, &ensemble.known, ensemble.tls).await;
     let probes = probe::probe_all(&addresses, ensemble.tls).await;
     let monitors = probe::ask_all(&addresses, "mntr", ensemble.tls).await;
@@ -176,7 +176,7 @@ async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown>
     let members = members.zip(probes).zip(monitors);
     let shown = members.map(|(((member, client), probe), monitor)| {
         let addresses: Vec<_> = member.addresses.iter().map(ToString::to_string).collect();
-        Shown {
+        ServerRow {
             id: Some(member.id),
             role: Some(match member.role {
                 MemberRole::Observer => "observer",
@@ -184,21 +184,21 @@ async fn members(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown>
             }),
             address: Some(addresses.join("|")),
             client,
-            ..Shown::new(probe, monitor.as_deref(), config)
+            ..ServerRow::new(probe, monitor.as_deref(), config)
         }
     });
     shown.collect()
 }
 
 /// Servers that stand alone, by their addresses.
-async fn alone(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<Shown> {
+async fn alone(ensemble: &Ensemble<'_>, config: &EnsembleConfig) -> Vec<ServerRow> {
     let addresses: Vec<_> = ensemble.known.iter().cloned().map(Some).collect();
     let probes = probe::probe_all(&addresses, ensemble.tls).await;
     let monitors = probe::ask_all(&addresses, "mntr", ensemble.tls).await;
     let servers = addresses.into_iter().zip(probes).zip(monitors);
-    let shown = servers.map(|((client, probe), monitor)| Shown {
+    let shown = servers.map(|((client, probe), monitor)| ServerRow {
         client,
-        ..Shown::new(probe, monitor.as_deref(), config)
+        ..ServerRow::new(probe, monitor.as_deref(), config)
     });
     shown.collect()
 }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_table_shows_what_answers_and_what_does_not() {
         let config = EnsembleConfig::default();
-        let shown = |probe| Shown::new(probe, None, &config).cells();
+        let shown = |probe| ServerRow::new(probe, None, &config).cells();
         let summary = Summary {
             mode: Some("leader".to_owned()),
             zxid: Some("0x2a".to_owned()),
@@ -237,9 +237,9 @@ mod tests {
                 mode: Some("follower".to_owned()),
                 ..Summary::default()
             });
-            Shown {
+            ServerRow {
                 id: Some(lost),
-                ..Shown::new(Some(probe), Some(&monitor), &config)
+                ..ServerRow::new(Some(probe), Some(&monitor), &config)
             }
         };
         let all = [shown(0), shown(12)];
@@ -260,13 +260,13 @@ mod tests {
         let shown = |level: u64, newest: u64| {
             let monitor =
                 format!("zk_baton_format_level\t{level}\nzk_baton_format_level_newest\t{newest}\n");
-            Shown::new(None, Some(&monitor), &config)
+            ServerRow::new(None, Some(&monitor), &config)
         };
         assert_eq!(shown(4, 5).cells()[5], "4 of 5");
-        assert_eq!(Shown::new(None, None, &config).cells()[5], "-");
+        assert_eq!(ServerRow::new(None, None, &config).cells()[5], "-");
         assert_eq!(mixed_builds(&[shown(5, 5), shown(5, 5)]), None);
         // One that does not say it counts for nothing.
-        let silent = Shown::new(None, None, &config);
+        let silent = ServerRow::new(None, None, &config);
         assert_eq!(mixed_builds(&[shown(4, 5), silent]), None);
         let note = mixed_builds(&[shown(4, 5), shown(4, 4), shown(4, 5)]).unwrap();
         assert!(note.contains("up to 4 are written"), "{note}");

@@ -280,7 +280,7 @@ fn known_member(config: &EnsembleConfig, id: u64) -> Result<&EnsembleMember, Fai
     })
 }
 
-/// Why the members have not changed. What the servers refuse is an answer (exit code 1).
+/// Failure where the members have not changed. A refusal by the servers is an answer (exit code 1).
 fn refusal(error: &ReconfigError) -> Failure {
     let (exit_code, kind) = match error {
         ReconfigError::Disabled => (exit::NOTHING, "disabled"),

@@ -39,7 +39,7 @@ pub(super) struct Args {
 
 /// The new folder.
 #[derive(Serialize)]
-struct Made<'a> {
+struct RecoveredFolder<'a> {
     data_dir: String,
     server: u8,
     address: &'a str,
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
              members are refused; empty their folders before they join",
         );
     }
-    let made = Made {
+    let made = RecoveredFolder {
         data_dir: into.to_string(),
         server: id,
         address: &args.address,

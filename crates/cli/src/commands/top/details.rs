@@ -4,7 +4,7 @@ use baton::inspect::{LockNode, LockSnapshot, NodeInfo};
 use baton_console::{Deadlock, Queue, Recipe, SessionUse, Use, WaitNode};
 
 use super::cell::{age, decimal, foreign};
-use super::follow::{Seen, Server, Servers, Tree};
+use super::follow::{ObservedRecipe, Server, Servers, Tree};
 use super::tables::{Tab, owner};
 use crate::output::Tone;
 
@@ -49,7 +49,7 @@ fn plain(text: String) -> Line {
     (text, None)
 }
 
-fn recipe(path: &str, seen: &Seen, now_ms: i64) -> Vec<Line> {
+fn recipe(path: &str, seen: &ObservedRecipe, now_ms: i64) -> Vec<Line> {
     let mut lines = vec![title(foreign(path))];
     match &seen.recipe {
         Recipe::Queue(queue) => of_queue(queue, seen, now_ms, &mut lines),
@@ -85,7 +85,7 @@ fn node(info: &NodeInfo, now_ms: i64) -> String {
     )
 }
 
-fn of_wait_queue(lock: &LockSnapshot, seen: &Seen, now_ms: i64, lines: &mut Vec<Line>) {
+fn of_wait_queue(lock: &LockSnapshot, seen: &ObservedRecipe, now_ms: i64, lines: &mut Vec<Line>) {
     let scheme = lock.nodes().next().map(|node| node.scheme.to_string());
     let scheme = scheme.map_or(String::new(), |scheme| format!("names of {scheme}; "));
     let rate = seen.past.rates.map(|rates| decimal(rates.taken));
@@ -165,7 +165,7 @@ fn token(token: Option<u64>) -> String {
     token.map_or(String::new(), |token| format!("  token {token}"))
 }
 
-fn of_queue(queue: &Queue, seen: &Seen, now_ms: i64, lines: &mut Vec<Line>) {
+fn of_queue(queue: &Queue, seen: &ObservedRecipe, now_ms: i64, lines: &mut Vec<Line>) {
     let capacity = queue.capacity.map(|most| format!(" of at most {most}"));
     let rates = seen.past.rates.unwrap_or_default();
     lines.push(plain(format!(

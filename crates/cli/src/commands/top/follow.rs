@@ -23,7 +23,7 @@ const WORDS: [&str; 3] = ["srvr", "mntr", "cons"];
 
 /// A recipe, and what is known of its past.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ObservedRecipe {
     pub(super) recipe: Recipe,
     pub(super) past: Changed,
 }
@@ -31,7 +31,7 @@ pub(super) struct Seen {
 /// Findings of the last rounds on the tree. Cheap to clone for what it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
-    pub(super) recipes: BTreeMap<String, Arc<Seen>>,
+    pub(super) recipes: BTreeMap<String, Arc<ObservedRecipe>>,
     pub(super) sessions: Arc<BTreeMap<i64, SessionUse>>,
     pub(super) deadlocks: Arc<Vec<Deadlock>>,
     /// Number of nodes that were read.
@@ -40,7 +40,7 @@ pub(super) struct Tree {
     pub(super) partial: bool,
     /// Whether a round has ended at all.
     pub(super) is_known: bool,
-    /// Why the last round failed.
+    /// Failure of the last round.
     pub(super) error: Option<String>,
     /// The servers' clock at the last round, and when that was here.
     now: Option<(i64, Instant)>,
@@ -62,7 +62,7 @@ impl Tree {
                 self.recipes.remove(path);
                 continue;
             };
-            let seen = Seen {
+            let seen = ObservedRecipe {
                 recipe: recipe.clone(),
                 past: surveyor.past(path).cloned().unwrap_or_default(),
             };

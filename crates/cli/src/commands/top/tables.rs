@@ -7,7 +7,7 @@ use baton::inspect::{LockKind, LockSnapshot, NodeInfo};
 use baton_console::{Deadlock, Election, Queue, Recipe, SessionUse, process};
 
 use super::cell::{Cell, foreign};
-use super::follow::{Seen, Server, Servers, Tree};
+use super::follow::{ObservedRecipe, Server, Servers, Tree};
 use crate::output::Tone;
 
 /// A table.
@@ -213,7 +213,7 @@ fn tab_of(recipe: &Recipe) -> Tab {
 }
 
 /// The cells of a recipe after its path, and its tone.
-fn recipe(seen: &Seen, now_ms: i64) -> (Vec<Cell>, Option<Tone>) {
+fn recipe(seen: &ObservedRecipe, now_ms: i64) -> (Vec<Cell>, Option<Tone>) {
     match &seen.recipe {
         Recipe::Lock(lock) if lock.kind != LockKind::Semaphore => {
             let mut cells = holder(lock, seen, now_ms);
@@ -275,7 +275,7 @@ fn recipe(seen: &Seen, now_ms: i64) -> (Vec<Cell>, Option<Tone>) {
 }
 
 /// Holder, since when, how many wait.
-fn holder(lock: &LockSnapshot, seen: &Seen, now_ms: i64) -> Vec<Cell> {
+fn holder(lock: &LockSnapshot, seen: &ObservedRecipe, now_ms: i64) -> Vec<Cell> {
     let first = lock.holders.first();
     let held = match (seen.past.held_since_ms, first) {
         (_, None) => Cell::age(None),
@@ -316,7 +316,7 @@ fn first_waits(lock: &LockSnapshot, now_ms: i64) -> Cell {
     Cell::age(first.map(|node| now_ms - node.info.since_ms))
 }
 
-fn turns(seen: &Seen) -> Option<f64> {
+fn turns(seen: &ObservedRecipe) -> Option<f64> {
     seen.past.rates.map(|rates| rates.taken)
 }
 
@@ -334,7 +334,7 @@ fn dead_letters(queue: &Queue) -> Option<Tone> {
     (queue.dead > 0).then_some(Tone::Warning)
 }
 
-fn queue(queue: &Queue, seen: &Seen, now_ms: i64) -> Vec<Cell> {
+fn queue(queue: &Queue, seen: &ObservedRecipe, now_ms: i64) -> Vec<Cell> {
     let rates = seen.past.rates;
     vec![
         Cell::count(queue.depth),

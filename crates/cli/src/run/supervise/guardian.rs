@@ -28,7 +28,7 @@ use rustix::time::{
 use super::processes::CommandTree;
 use super::session_ticket::SessionTicket;
 use super::tty::Terminal;
-use super::wire::{Ended, OnLost, Order, Report};
+use super::wire::{CommandEnd, OnLost, Order, Report};
 use super::{STUB, boottime, processes};
 use crate::access::AUTH_VARIABLE;
 
@@ -268,7 +268,7 @@ impl Guardian {
 
     /// Puts the terminal right and reports how the command ended.
     fn finish(&mut self, status: Option<WaitStatus>) {
-        let ended = Ended {
+        let ended = CommandEnd {
             code: status.and_then(WaitStatus::exit_status),
             signal: status.and_then(WaitStatus::terminating_signal),
             stopped: self.stage == Stage::Noticed,

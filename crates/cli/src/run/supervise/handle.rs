@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::session_ticket::SessionTicket;
-use super::wire::{Ended, OnLost, Order, Report};
+use super::wire::{CommandEnd, OnLost, Order, Report};
 use super::{GUARDIAN, processes, tty};
 use crate::exit::{Failure, start_remedy};
 use crate::signals::{self, Received, UnsuspendedGuard};
@@ -56,7 +56,7 @@ pub(crate) enum Event {
     /// The time for notice has passed; the command is being stopped.
     Notice,
     /// It has ended and was reaped.
-    Ended(Ended),
+    Ended(CommandEnd),
 }
 
 /// A command that runs under a guardian.

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub(crate) use handle::{Command, Event, Supervised};
 pub(crate) use session_ticket::SessionTicket;
-pub(crate) use wire::{Ended, OnLost};
+pub(crate) use wire::{CommandEnd, OnLost};
 
 /// First argument of the guardian process.
 const GUARDIAN: &str = "__guardian";

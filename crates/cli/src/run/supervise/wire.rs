@@ -73,17 +73,17 @@ pub(crate) enum Report {
     /// The deadline for notice has passed; the command is being stopped.
     Notice,
     /// The command has ended and was reaped.
-    Ended(Ended),
+    Ended(CommandEnd),
     /// The guardian could not do its work.
     Failed {
-        /// Why, in one line.
+        /// Reason, in one line.
         text: String,
     },
 }
 
 /// End of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ended {
+pub(crate) struct CommandEnd {
     /// Its exit code, if it exited.
     pub(crate) code: Option<i32>,
     /// The signal that ended it, if one did.
@@ -92,7 +92,7 @@ pub(crate) struct Ended {
     pub(crate) stopped: bool,
 }
 
-impl Ended {
+impl CommandEnd {
     /// The outcome of a verb whose command has ended so: its exit code, or death by its signal.
     pub(crate) fn outcome(self) -> u8 {
         match (self.code, self.signal) {

@@ -1,4 +1,4 @@
-//! What the command's tests share: a home of its own for each, processes that end with the test,
+//! Common parts of the command's tests: a home of its own for each, processes that end with the test,
 //! and waiting for events.
 
 pub mod terminal;
@@ -45,7 +45,7 @@ impl Home {
         self.path("state/baton")
     }
 
-    /// What stands for the root of the machine.
+    /// Folder that stands for the root of the machine.
     pub fn system(&self, name: &str) -> PathBuf {
         self.path("system").join(name)
     }
@@ -147,7 +147,7 @@ pub fn free_port() -> u16 {
     baton_testkit::free_addr().unwrap().port()
 }
 
-/// How a process ended and what it said.
+/// Exit code of a process and what it printed.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,

@@ -128,7 +128,7 @@ pub(super) async fn run(
 
 async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct QueueDepth<'a> {
         path: &'a str,
         items: u64,
         delayed: u64,
@@ -139,7 +139,7 @@ async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     let Some(depth) = queue.depth().await.map_err(failure)? else {
         return Ok(exit::NOTHING);
     };
-    let shown = Shown {
+    let shown = QueueDepth {
         path: queue.path(),
         items: depth.items,
         delayed: depth.delayed,
@@ -161,7 +161,7 @@ async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
 
 async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct PurgeCounts<'a> {
         path: &'a str,
         removed: u64,
         left: u64,
@@ -196,7 +196,7 @@ async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> R
         true => Some(queue.purge_dead().await.map_err(failure)?),
         false => None,
     };
-    let shown = Shown {
+    let shown = PurgeCounts {
         path,
         removed: purged.removed,
         left: purged.left,
@@ -216,12 +216,12 @@ async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> R
 
 async fn repair(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Made<'a> {
+    struct RepairedNode<'a> {
         made: &'a str,
     }
     let made = queue.repair().await.map_err(failure)?;
     for node in &made {
-        context.output.result(&Made { made: node }, node);
+        context.output.result(&RepairedNode { made: node }, node);
     }
     if made.is_empty() && queue.depth().await.map_err(failure)?.is_none() {
         return Ok(exit::NOTHING);
@@ -231,7 +231,7 @@ async fn repair(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
 
 async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct ClaimRow<'a> {
         item: &'a str,
         id: &'a str,
         attempt: u32,
@@ -244,7 +244,7 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     let seen = queue.all_claims().await.map_err(failure)?;
     let rows = seen.claims.iter().map(|claim| {
         let record = claim.record.as_ref();
-        let shown = Shown {
+        let shown = ClaimRow {
             item: &claim.item,
             id: &claim.id,
             attempt: claim.attempt,
@@ -278,14 +278,14 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
 
 async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct DeadLetterRow<'a> {
         name: &'a str,
         id: &'a str,
         priority: u16,
         attempts: u32,
         reason: &'a str,
         #[serde(flatten)]
-        data: bytes::Shown<'a>,
+        data: bytes::DataField<'a>,
     }
     let letters = queue.oldest_dead_letters(MANY).await.map_err(failure)?;
     if letters.len() == MANY {
@@ -294,13 +294,13 @@ async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
             .note(format!("only the first {MANY} are shown"));
     }
     let rows = letters.iter().map(|letter| {
-        let shown = Shown {
+        let shown = DeadLetterRow {
             name: &letter.name,
             id: &letter.id,
             priority: letter.priority,
             attempts: letter.attempts,
             reason: &letter.reason,
-            data: bytes::Shown::new(&letter.payload),
+            data: bytes::DataField::new(&letter.payload),
         };
         let cells = [
             letter.name.clone(),

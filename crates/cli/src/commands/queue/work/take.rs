@@ -79,7 +79,7 @@ pub(super) struct Take {
 
 /// Selection of a claim.
 #[derive(Debug, clap::Args)]
-pub(super) struct Meant {
+pub(super) struct ClaimSelector {
     /// The queue's path.
     #[arg(value_parser = paths::recipe)]
     path: String,
@@ -100,7 +100,7 @@ Exit codes: 0 done   1 no such claim (any more): nothing was changed
             125 baton failed   2 usage")]
 pub(super) struct Ack {
     #[command(flatten)]
-    meant: Meant,
+    meant: ClaimSelector,
 }
 
 /// `nack`.
@@ -117,7 +117,7 @@ Exit codes: 0 done   1 no such claim (any more): nothing was changed
             125 baton failed   2 usage")]
 pub(super) struct Nack {
     #[command(flatten)]
-    meant: Meant,
+    meant: ClaimSelector,
     /// The item comes back after this time [default: 1s after the first attempt, then twice as long
     /// each time, at most 10m].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
@@ -128,7 +128,7 @@ pub(super) struct Nack {
     /// Move the item to the dead letters now, because no attempt will succeed.
     #[arg(long, conflicts_with = "delay")]
     bury: bool,
-    /// Why; stored in the item, and shown by `dead`.
+    /// Reason; stored in the item, and shown by `dead`.
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
     /// Number of attempts that an item gets, unless it was put with its own number; after that it
@@ -265,7 +265,7 @@ impl Take {
 
     fn show(&self, claim: &Claim, context: &Context) {
         #[derive(Serialize)]
-        struct Shown<'a> {
+        struct ClaimedItem<'a> {
             path: &'a str,
             token: u64,
             id: &'a str,
@@ -274,9 +274,9 @@ impl Take {
             session: String,
             for_ms: Option<u64>,
             #[serde(flatten)]
-            data: bytes::Shown<'a>,
+            data: bytes::DataField<'a>,
         }
-        let shown = Shown {
+        let shown = ClaimedItem {
             path: &self.path,
             token: claim.token(),
             id: claim.id(),
@@ -286,7 +286,7 @@ impl Take {
             for_ms: self
                 .visibility
                 .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-            data: bytes::Shown::new(claim.payload()),
+            data: bytes::DataField::new(claim.payload()),
         };
         let limit = self
             .visibility
@@ -345,7 +345,7 @@ impl Nack {
     }
 }
 
-impl Meant {
+impl ClaimSelector {
     async fn settle(
         &self,
         context: &Context,
