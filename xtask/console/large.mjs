@@ -61,22 +61,28 @@ async function speed(page, link) {
     const { result } = await page.send("Performance.getMetrics");
     return 1000 * result.metrics.find(({ name }) => name === "ScriptDuration").value;
   };
-  await page.send("Performance.enable");
+  // The time that the script runs, not what other processes take of it.
+  await page.send("Performance.enable", { timeDomain: "threadTicks" });
+  await sleep(5000);
+  const atRest = await script();
+  const rested = Date.now();
+  await sleep(5000);
+  const perMs = ((await script()) - atRest) / (Date.now() - rested);
   await page.evaluate(`(window.changes = 0, new MutationObserver(() => { window.changes += 1; }).observe(document.getElementById("nav"), { childList: true }))`);
-  const before = await script();
-  for (let turn = 0; turn < 8; turn += 1) {
+  const [before, began] = [await script(), Date.now()];
+  for (let turn = 1; turn <= 4; turn += 1) {
     const lock = new AbortController();
     const held = await fetch(new URL("/v1/lock/many/turns", link), { method: "POST", body: "{}", signal: lock.signal, headers: { Authorization: "digest ops:geheim" } });
     if (!held.ok) page.problems.push(`speed: the lock is refused: ${held.status} ${await held.text()}`);
-    await sleep(1000);
+    await page.expect("speed: a lock that is taken is not shown", `window.changes >= ${2 * turn - 1}`, 30);
     lock.abort();
-    await sleep(500);
+    await page.expect("speed: a lock that is released is not shown", `window.changes >= ${2 * turn}`, 30);
   }
   const changes = await page.evaluate(`window.changes`);
-  const update = ((await script()) - before) / changes;
+  const update = ((await script()) - before - perMs * (Date.now() - began)) / changes;
   console.log(`large: first paint after ${first.toFixed(0)} ms, 1,000 locks after ${rows.toFixed(0)} ms (${Date.now() - opened} ms with the browser), ${changes} updates of ${update.toFixed(1)} ms of script`);
   if (first > FIRST_PAINT) page.problems.push(`speed: the first paint takes ${first} ms`);
-  if (!(changes >= 8) || update > UPDATE) page.problems.push(`speed: ${changes} updates of ${update} ms`);
+  if (update > UPDATE) page.problems.push(`speed: ${changes} updates of ${update} ms`);
 }
 
 async function hostile(page) {

@@ -105,6 +105,7 @@ export class Grid {
       shown = shown.filter((column) => column.drop !== most);
     }
     if (this.columns.length === shown.length && this.template) return;
+    if (stacked) shown.sort((one, other) => one.stack - other.stack);
     Object.assign(this, { columns: shown, stacked, rowHeight: stacked ? 2 * this.rowOf - 8 : this.rowOf });
     this.template = stacked ? "minmax(0, 1fr) auto" : shown.map((column) => column.width).join(" ");
     this.element.classList.toggle("stacked", stacked);
@@ -149,6 +150,7 @@ export class Grid {
     const first = Math.max(0, Math.floor(this.element.scrollTop / this.rowHeight) - 6);
     const count = Math.ceil((this.element.clientHeight || 600) / this.rowHeight) + 12;
     const seen = this.rows.slice(first, first + count);
+    this.space.setAttribute("role", seen.length ? "rowgroup" : "presentation");
     this.space.replaceChildren(...(seen.length || !this.blank ? seen.map((row, at) => this.row(row, first + at)) : [this.blank()]));
     const chosen = this.space.querySelector('[aria-selected="true"]');
     if (chosen) this.element.setAttribute("aria-activedescendant", chosen.id);

@@ -298,9 +298,9 @@ function waiterList(found) {
   const grid = new Grid({
     label: "Waiting, in order",
     columns: [
-      { label: "#", width: "48px", right: true, sort: (row) => row.at, cell: (row) => row.at + 1 },
+      { label: "#", width: "36px", right: true, sort: (row) => row.at, cell: (row) => row.at + 1 },
       { label: "Process", width: "minmax(120px, 1fr)", sort: (row) => row.at, cell: (row) => cell(row, who) },
-      { label: "Mode", width: "70px", sort: (row) => row.at, cell: (row) => cell(row, (row) => row.mode) },
+      { label: "Mode", drop: 1, width: "70px", sort: (row) => row.at, cell: (row) => cell(row, (row) => row.mode) },
       { label: "Waits for", width: "96px", right: true, sort: (row) => row.at, cell: (row) => cell(row, (row) => age(row.since_ms)) },
     ],
     key: (row) => row.at,
@@ -363,7 +363,7 @@ function group(row) {
   const isStuck = row.holders.some((one) => stuck().has(one.session));
   const line = (one, said) => h("div", {}, h("div.grow", {}, h("a.link", { href: `#/sessions?at=${encodeURIComponent(one.session)}` }, who(one))), h("span.soft", {}, said));
   const others = row.waiting - (row.next ? 1 : 0);
-  return h(isStuck ? "section.card.bad" : "section.card", { "aria-label": row.path }, h("h3", {}, h("a.link.mono", { href: `#/${viewOf(row.path)}?at=${encodeURIComponent(row.path)}` }, row.path), h("span.soft", {}, `${number(row.waiting)} wait`)),
+  return h(isStuck ? "section.card.bad" : "section.card", { "aria-label": row.path }, h("h3", {}, h("a.link.mono", { href: `#/${viewOf(row.path)}?at=${encodeURIComponent(row.path)}` }, row.path), h("span.soft", {}, row.waiting === 1 ? "1 waits" : `${number(row.waiting)} wait`)),
     h("div.list", {}, row.holders.slice(0, 3).map((one) => line(one, `holds, node ${age(one.since_ms)} old`)), row.held > 3 && h("div.soft", {}, `and ${number(row.held - 3)} more hold`), !row.held && h("div.soft", {}, "nobody holds it yet"),
       row.next && line(row.next, `waits ${age(row.next.since_ms)}`), others > 0 && h("div.soft", {}, `and ${number(others)} more wait`)));
 }
@@ -424,7 +424,7 @@ export function ensembleView() {
   const zxid = (row) => (row.zxid ? BigInt(row.zxid) : null);
   const newest = servers.reduce((most, row) => (zxid(row) !== null && zxid(row) > most ? zxid(row) : most), 0n);
   const shown = [["zk_outstanding_requests", "Requests under way"], ["zk_znode_count", "Znodes"], ["zk_watch_count", "Watches"], ["zk_avg_latency", "Latency, average", "ms"], ["zk_p99_fsynctime", "Disk sync, p99", "ms"], ["zk_avg_fsynctime", "Disk sync, average", "ms"], ["zk_max_fsynctime", "Disk sync, longest", "ms"]];
-  return [h("p.headline", {}, majority(servers)), h("div.cards", {}, servers.map((row) => {
+  return [h("h2.headline", {}, majority(servers)), h("div.cards", {}, servers.map((row) => {
     const metric = ([name, label, unit]) => fact(label, row.metrics[name] && `${row.metrics[name]}${unit ? ` ${unit}` : ""}`);
     const own = Object.entries(row.metrics).filter(([name]) => name.startsWith("baton_") && /term|fsync|disk|lag/.test(name)).slice(0, 8);
     const role = row.role ?? (row.error ? "not reached" : "says nothing");
