@@ -40,7 +40,7 @@ pub struct PastHolder {
 pub struct Rates {
     /// Items put, or nodes made of those who want to hold, per second.
     pub put: f64,
-    /// Items taken, settled or deleted, or nodes of those who have released or given up, per second.
+    /// Items taken, settled or deleted, or nodes of those who released or gave up, per second.
     pub taken: f64,
 }
 

@@ -304,7 +304,7 @@ struct NodeSelector {
 }
 
 impl NodeSelector {
-    /// Answer to a path that is none.
+    /// Answer to a path that is not valid.
     fn wrong(&self) -> Option<Response> {
         let error = path::validate(&self.path).err()?;
         Some(failed(StatusCode::BAD_REQUEST, &error.to_string()))

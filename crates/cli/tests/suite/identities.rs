@@ -1,5 +1,5 @@
-//! Identity of a verb to a server with ACLs, and what others may do with what it creates: users of SASL,
-//! `--acl`, `baton acl set`.
+//! Identity of a verb to a server with ACLs, and what others may do with what it creates: users of
+//! SASL, `--acl`, `baton acl set`.
 
 use baton_testkit::{ServerOptions, inspect};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Home, Running, until};
 
-/// Time for which a verb tries to connect at its start. One that treated an outage alike would end so
-/// long after its session.
+/// Time for which a verb tries to connect at its start. One that treated an outage alike would end
+/// so long after its session.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server in memory on a port that it has again after a restart.

@@ -340,8 +340,8 @@ async fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
     assert_eq!(served.run(&["lock", "-s", "-x", "/rw"]).code, 2);
 }
 
-/// Text that others put into the tree is shown on its line: it neither ends the line nor commands the
-/// terminal.
+/// Text that others put into the tree is shown on its line: it neither ends the line nor commands
+/// the terminal.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_and_no_record_of_others_forges_a_line_or_commands_the_terminal() {
     let served = ServedHome::new().await;

@@ -1,5 +1,5 @@
-//! Common parts of the command's tests: a home of its own for each, processes that end with the test,
-//! and waiting for events.
+//! Common parts of the command's tests: a home of its own for each, processes that end with the
+//! test, and waiting for events.
 
 pub mod terminal;
 
