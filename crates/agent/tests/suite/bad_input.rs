@@ -1,5 +1,5 @@
-//! For any bytes that a caller sends, it gets one JSON error with thing, cause and next step, and the
-//! agent goes on.
+//! For any bytes that a caller sends, it gets one JSON error with thing, cause and next step, and
+//! the agent goes on.
 
 use baton::Config;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
