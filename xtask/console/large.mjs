@@ -79,7 +79,7 @@ async function speed(page, link) {
     await page.expect("speed: a lock that is released is not shown", `window.changes >= ${2 * turn}`, 30);
   }
   const changes = await page.evaluate(`window.changes`);
-  const update = ((await script()) - before - perMs * (Date.now() - began)) / changes;
+  const update = Math.max(0, (await script()) - before - perMs * (Date.now() - began)) / changes;
   console.log(`large: first paint after ${first.toFixed(0)} ms, 1,000 locks after ${rows.toFixed(0)} ms (${Date.now() - opened} ms with the browser), ${changes} updates of ${update.toFixed(1)} ms of script`);
   if (first > FIRST_PAINT) page.problems.push(`speed: the first paint takes ${first} ms`);
   if (update > UPDATE) page.problems.push(`speed: ${changes} updates of ${update} ms`);
