@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `member_folder` | the data folder of a server of several: its identity, then its log |
 //! | `wal` | the log that is being written: buffer, one write, one sync, the next segment, purge |
+//! | `outdated` | files that newer snapshots make needless, on their way out |
 //! | `folder` | taking a data folder into use |
 //! | `inspect` | `dump` and `verify`: every record and chunk, read without changing anything |
 //! | `identity` | the file that says what a data folder is to a cluster of several servers |
@@ -50,6 +51,7 @@ mod inspect;
 mod marker;
 mod member_folder;
 mod options;
+mod outdated;
 mod record;
 mod recover;
 mod segment;
@@ -74,6 +76,7 @@ pub use inspect::{
 };
 pub use member_folder::MemberFolder;
 pub use options::WalOptions;
+pub use outdated::Outdated;
 pub use record::{Entry, HardState, MAX_PAYLOAD_BYTES, Record};
 pub use recover::{Recovered, RecoveryNote};
 pub use snapshot::{

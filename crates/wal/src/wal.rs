@@ -13,6 +13,7 @@ use crate::file_names::{END_MARK_FILE, segment_name, snapshot_name, snapshot_poi
 use crate::folder;
 use crate::identity;
 use crate::options::{WalOptions, check_options};
+use crate::outdated::Outdated;
 use crate::record::{
     HardState, MAX_PAYLOAD_BYTES, RECORD_HEADER_BYTES, Record, RecordPosition, encode,
 };
@@ -338,16 +339,22 @@ impl Wal {
         Ok(())
     }
 
-    /// Takes note of a durable snapshot: older snapshots beyond those to keep are removed, unless
-    /// they are pinned, then every segment whose entries the oldest kept snapshot holds, and a mark
-    /// joins the records that wait. The removals come first: they need no room, and may make what
-    /// the mark needs.
+    /// Takes note of a durable snapshot, and removes what it makes needless. The removals come
+    /// first: they need no room, and may make what the mark needs.
     ///
     /// # Errors
     /// [`WalError`] when the disk refuses; what should have gone may then still be there, which
     /// does no harm.
     pub fn snapshot_saved(&mut self, saved: &SnapshotInfo) -> Result<(), WalError> {
-        self.remove_outdated()?;
+        self.outdated()?.remove()?;
+        self.mark_snapshot(saved)
+    }
+
+    /// Adds the mark of a durable snapshot to the records that wait.
+    ///
+    /// # Errors
+    /// As [`append`](Wal::append).
+    pub fn mark_snapshot(&mut self, saved: &SnapshotInfo) -> Result<(), WalError> {
         self.append(&[Record::Snapshot {
             index: saved.meta.index,
             term: saved.meta.term,
@@ -389,59 +396,75 @@ impl Wal {
     pub fn finish_received(&mut self, received: &SnapshotInfo) -> Result<SnapshotInfo, WalError> {
         let name = snapshot_name(received.meta.index, received.meta.term);
         folder::name_received(self.storage.as_ref(), &received.name, &name)?;
-        self.remove_outdated()?;
+        self.outdated()?.remove()?;
         Ok(SnapshotInfo {
             name,
             ..received.clone()
         })
     }
 
-    /// Removes snapshots beyond those to keep, then segments that the oldest kept one makes
-    /// needless. What is pinned is kept (R22).
-    fn remove_outdated(&mut self) -> Result<(), WalError> {
-        let names = snapshot::names(self.storage.as_ref())?;
-        let mut oldest = None;
-        for (at, name) in names.iter().enumerate() {
-            let point = snapshot_point(name);
-            if at < self.options.keep_snapshots || point.is_some_and(|at| self.pins.is_held(at)) {
-                oldest = point.map(|(index, _)| index);
-            } else {
-                self.remove(name)?;
-            }
-        }
-        let Some(index) = oldest else {
-            return Ok(());
-        };
+    /// The files that newer snapshots make needless: snapshots beyond those to keep, unless they are
+    /// pinned (R22), and every segment whose entries the oldest kept one holds. The log counts on
+    /// none of them any more, so that another thread may remove them, which takes a disk long.
+    ///
+    /// # Errors
+    /// [`WalError`] when the folder cannot be listed, or the log is unusable.
+    pub fn outdated(&mut self) -> Result<Outdated, WalError> {
+        let mut names = snapshot::names(self.storage.as_ref())?;
         // While fewer are there than may be kept, the log reaches back to its begin all the same.
-        if names.len() >= self.options.keep_snapshots {
-            self.purge(index)?;
-        }
-        Ok(())
+        let may_purge = names.len() >= self.options.keep_snapshots;
+        let (mut at, mut oldest) = (0, None);
+        names.retain(|name| {
+            let point = snapshot_point(name);
+            let stays =
+                at < self.options.keep_snapshots || point.is_some_and(|at| self.pins.is_held(at));
+            at += 1;
+            if stays {
+                oldest = point.map(|(index, _)| index);
+            }
+            !stays
+        });
+        let segments_before = match oldest {
+            Some(index) if may_purge => self.forget_segments(index)?,
+            _ => 0,
+        };
+        Ok(Outdated {
+            storage: Arc::clone(&self.storage),
+            snapshots: names,
+            segments_before,
+        })
     }
 
     /// Removes every segment all of whose entries are at or below `index`. The current one always
     /// stays.
     ///
     /// # Errors
-    /// [`WalError`] when the disk refuses; segments are removed oldest first, so there is never a
-    /// gap.
+    /// [`WalError`] when the disk refuses.
     pub fn purge(&mut self, index: u64) -> Result<(), WalError> {
+        let segments_before = self.forget_segments(index)?;
+        Outdated {
+            storage: Arc::clone(&self.storage),
+            snapshots: Vec::new(),
+            segments_before,
+        }
+        .remove()
+    }
+
+    /// Counts no more on segments all of whose entries are at or below `index`; returns the
+    /// sequence of the first one that stays.
+    fn forget_segments(&mut self, index: u64) -> Result<u64, WalError> {
         self.check_usable()?;
         // A current segment without a record relies on the one before it for the hard state.
         let keep = if self.segment_is_empty { 2 } else { 1 };
-        while self.segments.len() > keep {
-            let (Some(&(sequence, _)), Some(&(_, next_first))) =
-                (self.segments.first(), self.segments.get(1))
-            else {
-                break;
-            };
-            if next_first > index.saturating_add(1) {
-                break;
-            }
-            self.remove(&segment_name(sequence))?;
-            self.segments.remove(0);
-        }
-        Ok(())
+        let is_needless = |next: Option<&(u64, u64)>| {
+            next.is_some_and(|(_, next_first)| *next_first <= index.saturating_add(1))
+        };
+        let removable = self.segments.len().saturating_sub(keep);
+        let needless = (0..removable)
+            .take_while(|at| is_needless(self.segments.get(at + 1)))
+            .count();
+        self.segments.drain(..needless);
+        Ok(self.segments.first().map_or(0, |(sequence, _)| *sequence))
     }
 
     /// The snapshots of this folder.
@@ -585,15 +608,6 @@ impl Wal {
 
     fn extend_step(&self) -> u32 {
         u32::try_from(self.options.extend_bytes).unwrap_or(u32::MAX)
-    }
-
-    fn remove(&self, name: &str) -> Result<(), WalError> {
-        let failed = |action, name| {
-            let location = self.storage.location(name);
-            move |error| WalError::io(action, location, error)
-        };
-        self.storage.remove(name).map_err(failed("remove", name))?;
-        self.storage.sync_dir().map_err(failed("sync", ""))
     }
 
     fn current_sequence(&self) -> u64 {

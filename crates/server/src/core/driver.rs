@@ -39,6 +39,9 @@ use crate::core::batches::in_flight::{InFlight, Step};
 use crate::core::batches::outstanding::Outstanding;
 use crate::core::batches::proposals::Proposals;
 use crate::core::digests::Digests;
+#[cfg(feature = "simulation")]
+use crate::core::disk_worker::InlineWorker;
+use crate::core::disk_worker::{DiskWorker, ThreadWorker};
 use crate::core::leadership::Leadership;
 use crate::core::links::Links;
 use crate::core::log::Log;
@@ -48,9 +51,7 @@ use crate::core::peer_states::PeerStates;
 use crate::core::snapshots::{SnapshotLog as _, Snapshots};
 use crate::core::start::starting::Starting;
 use crate::core::timings::Timings;
-#[cfg(feature = "simulation")]
-use crate::core::transfer::InlineWorker;
-use crate::core::transfer::{DiskWorker, ThreadWorker, Transfers};
+use crate::core::transfer::Transfers;
 use crate::core::wall_clocks::PeerClocks;
 use crate::error::ServerError;
 use crate::session::clocks::SessionClocks;

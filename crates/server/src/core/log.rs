@@ -17,6 +17,9 @@ use baton_consensus::{PeerMessage, PersistToken};
 use baton_wal::{Acknowledged, Record, SnapshotInfo, SnapshotStore, Wal, WalError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+#[cfg(feature = "simulation")]
+use crate::core::disk_worker::InlineWorker;
+use crate::core::disk_worker::{DiskWorker, ThreadWorker};
 use crate::core::links::wire::Wire;
 use crate::core::snapshots::SnapshotLog;
 use crate::state::ServerState;
@@ -153,6 +156,7 @@ impl Log {
         let (finished, done) = crossbeam_channel::unbounded();
         let stops = Arc::new(AtomicBool::new(false));
         let writer = LogWriter {
+            remover: remover(state),
             wal,
             state: Arc::clone(state),
             wire: Arc::clone(wire),
@@ -314,9 +318,23 @@ impl Drop for Log {
     }
 }
 
+/// Who removes files of the log.
+fn remover(state: &ServerState) -> Box<dyn DiskWorker> {
+    #[cfg(feature = "simulation")]
+    if state.time.is_simulated() {
+        return Box::new(InlineWorker);
+    }
+    #[cfg(not(feature = "simulation"))]
+    let _ = state;
+    Box::new(ThreadWorker::new("baton-remove", Arc::new(|| {})))
+}
+
 /// Writes and syncs the log, wherever it runs.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
+    /// Removes files that a snapshot makes needless: the file system takes long for large ones.
+    /// Dropped before the log, whose lock others wait for.
+    remover: Box<dyn DiskWorker>,
     wal: Wal,
     state: Arc<ServerState>,
     wire: Arc<dyn Wire>,
@@ -444,7 +462,7 @@ impl LogWriter {
                     self.report(CompletedJob::AcknowledgedRefused);
                 }
             }
-            Job::SnapshotSaved(info) => SnapshotLog::snapshot_saved(&mut self.wal, &info),
+            Job::SnapshotSaved(info) => self.snapshot_saved(&info),
             Job::Close => {
                 match self.wal.mark_closed() {
                     Err(error @ WalError::NoSpace { .. }) => {
@@ -458,6 +476,20 @@ impl LogWriter {
             Job::Write { .. } => {}
         }
         Ok(false)
+    }
+
+    /// Has what the snapshot makes needless removed, and notes the snapshot in the log.
+    fn snapshot_saved(&mut self, saved: &SnapshotInfo) {
+        let kept = |error: WalError| tracing::warn!(%error, "old segments of the log stay");
+        match self.wal.outdated() {
+            Ok(outdated) => self.remover.run(Box::new(move || {
+                outdated.remove().unwrap_or_else(kept);
+            })),
+            Err(error) => kept(error),
+        }
+        if let Err(error) = self.wal.mark_snapshot(saved) {
+            tracing::warn!(%error, "the snapshot is not noted in the log");
+        }
     }
 
     /// Syncs, if one of them asks for it; then their messages leave and the core is notified.

@@ -20,11 +20,13 @@
 //! | `peer_states` | the other servers, as this one has heard of them |
 //! | `lost_entries` | entries that others have acknowledged, and those that this folder lacks |
 //! | `timings/` | when entries were proposed, synced and committed: for metrics and traces |
+//! | `disk_worker` | work that waits for the disk, on a thread of its own |
 //! | `links/` | the connections to the other servers, as the core uses them |
 
 mod apply;
 mod batches;
 mod digests;
+mod disk_worker;
 pub(crate) mod driver;
 mod leadership;
 pub(crate) mod links;

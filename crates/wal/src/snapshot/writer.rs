@@ -116,7 +116,7 @@ impl SnapshotWriter {
     }
 
     fn flush(&mut self) -> Result<(), WalError> {
-        self.file.write(&self.buffer)?;
+        self.file.write_and_sync(&self.buffer)?;
         self.file_crc = crc32c::crc32c_append(self.file_crc, &self.buffer);
         self.buffer.clear();
         Ok(())

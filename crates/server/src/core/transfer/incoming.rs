@@ -16,7 +16,7 @@ use baton_tree::{Restore, Tree};
 use baton_wal::{RawSnapshotWriter, SnapshotFileId, SnapshotInfo, SnapshotStore, WalError};
 use bytes::Bytes;
 
-use crate::core::transfer::disk_worker::{DiskWorker, Progress, Task};
+use crate::core::disk_worker::{DiskWorker, Progress, Task};
 use crate::core::transfer::limits::TransferLimits;
 use crate::state::hash_seed;
 

@@ -48,9 +48,7 @@
 //! | `incoming` | the snapshot that this server receives: one at a time |
 //! | `limits` | sizes and times of both |
 //! | `pace` | how fast bytes may leave |
-//! | `disk_worker` | work that waits for the disk, on a thread of its own |
 
-mod disk_worker;
 mod incoming;
 mod limits;
 mod outgoing;
@@ -59,9 +57,6 @@ mod pace;
 mod tests;
 mod transfers;
 
-#[cfg(any(test, feature = "simulation"))]
-pub(crate) use disk_worker::InlineWorker;
-pub(crate) use disk_worker::{DiskWorker, ThreadWorker};
 #[cfg(test)]
 pub(crate) use incoming::Incoming;
 pub(crate) use incoming::Received;

@@ -13,7 +13,7 @@ use baton_peers::net::SendError;
 use baton_wal::{RawSnapshotReader, SnapshotPin, SnapshotStore, WalError};
 use bytes::Bytes;
 
-use crate::core::transfer::disk_worker::{DiskWorker, Progress, Task};
+use crate::core::disk_worker::{DiskWorker, Progress, Task};
 use crate::core::transfer::limits::TransferLimits;
 use crate::core::transfer::pace::Pace;
 

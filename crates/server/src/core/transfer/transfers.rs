@@ -9,10 +9,10 @@ use baton_peers::net::SendError;
 use baton_tree::Tree;
 use baton_wal::{SnapshotInfo, SnapshotStore};
 
-use super::disk_worker::DiskWorker;
 use super::incoming::{Incoming, Received};
 use super::limits::TransferLimits;
 use super::outgoing::{EndedTransfer, Outgoing};
+use crate::core::disk_worker::DiskWorker;
 
 /// All transfers of one server.
 #[derive(Debug)]

@@ -12,7 +12,8 @@ use super::pair::{
     FOLLOWER, HeldWorker, Pair, fill, incoming, install, limits, members, open, run_to_frame, save,
     save_tree, wal_options,
 };
-use crate::core::transfer::{Incoming, Outgoing, SendFailure, ThreadWorker, TransferLimits};
+use crate::core::disk_worker::ThreadWorker;
+use crate::core::transfer::{Incoming, Outgoing, SendFailure, TransferLimits};
 
 #[test]
 fn a_file_of_this_server_that_cannot_be_read_asks_for_another_snapshot() {

@@ -14,9 +14,8 @@ use super::pair::{
     FOLLOWER, LEADER, Pair, TERM, fill, incoming, install, limits, members, message, open,
     over_the_wire, run_to_frame, save, wal_options,
 };
-use crate::core::transfer::{
-    EndedTransfer, Incoming, InlineWorker, Outgoing, SendFailure, TransferLimits,
-};
+use crate::core::disk_worker::InlineWorker;
+use crate::core::transfer::{EndedTransfer, Incoming, Outgoing, SendFailure, TransferLimits};
 
 #[test]
 fn a_snapshot_arrives_whole_and_its_message_after_it() {

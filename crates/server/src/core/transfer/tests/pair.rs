@@ -17,10 +17,8 @@ use baton_wal::{
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 
-use crate::core::transfer::disk_worker::Job;
-use crate::core::transfer::{
-    DiskWorker, EndedTransfer, Incoming, InlineWorker, Outgoing, Received, TransferLimits,
-};
+use crate::core::disk_worker::{DiskWorker, InlineWorker, Job};
+use crate::core::transfer::{EndedTransfer, Incoming, Outgoing, Received, TransferLimits};
 
 pub(super) const LEADER: u64 = 1;
 pub(super) const FOLLOWER: u64 = 2;

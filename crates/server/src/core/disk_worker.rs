@@ -113,7 +113,7 @@ impl DiskWorker for ThreadWorker {
                 self.thread = Some((jobs, thread));
             }
             Err(error) => {
-                tracing::warn!(%error, "the system gave no thread for snapshots of other servers");
+                tracing::warn!(%error, name = self.name, "the system gave no thread for work on files");
             }
         }
     }
