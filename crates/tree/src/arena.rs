@@ -10,10 +10,12 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::acl_table::AclId;
 use crate::child_names::{ChildListing, NameBlocks, Sibling};
+use crate::executor::{Executor, Piece};
 
 /// The number of a znode.
 pub(crate) type NodeId = u32;
@@ -207,8 +209,9 @@ impl Arena {
     pub(crate) fn reserve(&mut self, nodes: usize) {
         self.slots.reserve_exact(nodes);
         let per_shard = nodes / SHARDS;
+        let (slots, seed) = (&self.slots, self.seed);
         for shard in self.index.iter_mut() {
-            shard.reserve(per_shard, |_| 0);
+            shard.reserve(per_shard, |id| hash_in(slots, seed, *id));
         }
     }
 
@@ -257,6 +260,12 @@ impl Arena {
     /// Puts a stored znode under a parent, after its other children. The parent has none of this
     /// name. The totals and the names of the parent are left to [`Arena::complete`].
     pub(crate) fn adopt(&mut self, parent: NodeId, id: NodeId) {
+        self.link(parent, id);
+        self.enter(id);
+    }
+
+    /// [`Arena::adopt`] of a znode that is in the index, or will be by [`Arena::enter_all`].
+    pub(crate) fn link(&mut self, parent: NodeId, id: NodeId) {
         let family = self.family_mut(parent);
         let last = family.last;
         family.last = id;
@@ -270,7 +279,27 @@ impl Arena {
         node.parent = parent;
         node.prev = last;
         node.next = NONE;
-        self.enter(id);
+    }
+
+    /// Notes the parent of a stored znode, for [`Arena::enter_all`].
+    pub(crate) fn set_parent(&mut self, id: NodeId, parent: NodeId) {
+        self.node_mut(id).parent = parent;
+    }
+
+    /// Enters every znode but `/` into the empty index. Returns `false` where two have one parent
+    /// and one name.
+    pub(crate) fn enter_all(&mut self, executor: &dyn Executor) -> bool {
+        let (slots, seed) = (self.slots.as_slice(), self.seed);
+        let share = SHARDS.div_ceil(executor.width().max(1));
+        let mut are_distinct = vec![true; SHARDS.div_ceil(share)];
+        let shares = self.index.chunks_mut(share).zip(&mut are_distinct);
+        let pieces = shares
+            .enumerate()
+            .map(|(at, (shards, are_distinct))| -> Piece<'_> {
+                Box::new(move || *are_distinct = enter_share(slots, seed, at * share, shards))
+            });
+        executor.run(pieces.collect());
+        are_distinct.into_iter().all(|distinct| distinct)
     }
 
     /// Stores a znode under a parent, after its other children.
@@ -310,8 +339,9 @@ impl Arena {
     }
 
     /// Sums up what is below each znode, and collects the names of the children of those that have
-    /// many, once all znodes are linked and sorted.
-    pub(crate) fn complete(&mut self) {
+    /// many, once all znodes are linked and sorted. Returns every znode that can be reached, each
+    /// parent before its children, and these together.
+    pub(crate) fn complete(&mut self) -> Vec<NodeId> {
         let mut order = vec![ROOT];
         let mut place = 0;
         while let Some(id) = order.get(place).copied() {
@@ -327,13 +357,14 @@ impl Arena {
             }
         }
         // Children before their parents.
-        for id in order.into_iter().skip(1).rev() {
-            let node = self.node(id);
+        for id in order.iter().skip(1).rev() {
+            let node = self.node(*id);
             let (parent, own) = (node.parent, Total::of(node));
             let whole = own.plus(self.family(node).below);
             let above = self.family_mut(parent);
             above.below = above.below.plus(whole);
         }
+        order
     }
 
     fn collect_names(&mut self, parent: NodeId) {
@@ -631,17 +662,10 @@ impl Arena {
     }
 
     fn enter(&mut self, id: NodeId) {
-        let node = self.node(id);
-        let seed = self.seed;
-        let hash = hash_of(seed, node.parent, node.name());
-        let slots = &self.slots;
+        let (slots, seed) = (&self.slots, self.seed);
+        let hash = hash_in(slots, seed, id);
         if let Some(shard) = self.index.get_mut(shard_of(hash)) {
-            shard.insert_unique(hash, id, |other| {
-                match slots.get(*other as usize).and_then(Option::as_ref) {
-                    Some(other) => hash_of(seed, other.parent, other.name()),
-                    None => 0,
-                }
-            });
+            shard.insert_unique(hash, id, |other| hash_in(slots, seed, *other));
         }
     }
 
@@ -654,6 +678,35 @@ impl Arena {
             entry.remove();
         }
     }
+}
+
+/// Enters the znodes whose shards are these into them; the first of them is number `first`. Returns
+/// `false` where two have one parent and one name.
+fn enter_share(
+    slots: &[Option<Node>],
+    seed: u64,
+    first: usize,
+    shards: &mut [HashTable<NodeId>],
+) -> bool {
+    let find = |id: NodeId| slots.get(id as usize).and_then(Option::as_ref);
+    for id in ROOT + 1..slots.len() as NodeId {
+        let Some(node) = find(id) else {
+            continue;
+        };
+        let hash = hash_of(seed, node.parent, node.name());
+        let shard = shard_of(hash).checked_sub(first);
+        let Some(shard) = shard.and_then(|at| shards.get_mut(at)) else {
+            continue;
+        };
+        let is_same = |other: &NodeId| {
+            find(*other).is_some_and(|it| it.parent == node.parent && it.name() == node.name())
+        };
+        match shard.entry(hash, is_same, |other| hash_in(slots, seed, *other)) {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(place) => drop(place.insert(id)),
+        }
+    }
+    true
 }
 
 /// Walks over the children of a znode.
@@ -684,6 +737,12 @@ impl ExactSizeIterator for Children<'_> {}
 
 fn hash_of(seed: u64, parent: NodeId, name: &[u8]) -> u64 {
     xxh3_64_with_seed(name, seed ^ u64::from(parent))
+}
+
+/// The hash of the znode in this slot.
+fn hash_in(slots: &[Option<Node>], seed: u64, id: NodeId) -> u64 {
+    let node = slots.get(id as usize).and_then(Option::as_ref);
+    node.map_or(0, |node| hash_of(seed, node.parent, node.name()))
 }
 
 /// The table uses the lowest and the highest bits, so the shard comes from between.

@@ -318,6 +318,21 @@ impl<'a> Batch<'a> {
         &self.items
     }
 
+    /// The number of znodes that the batch adds to the tree at most, less those that it deletes;
+    /// what is in a multi is not counted.
+    #[must_use]
+    pub fn growth(&self) -> i64 {
+        let growth = |item: &BatchItem<'_>| match item.command {
+            Command::Write { op, .. } => match op {
+                OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => 1,
+                OpCode::Delete | OpCode::DeleteContainer => -1,
+                _ => 0,
+            },
+            _ => 0,
+        };
+        self.items.iter().map(growth).sum()
+    }
+
     /// The distinct identities of the batch.
     #[must_use]
     pub fn identities(&self) -> &[Identity] {

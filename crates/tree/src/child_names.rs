@@ -38,6 +38,13 @@ impl Block {
         std::str::from_utf8(name).ok()
     }
 
+    fn append(&mut self, child: Sibling, name: &[u8]) {
+        self.text.extend_from_slice(name);
+        self.ids.push(child.id);
+        self.ends.push(self.text.len() as u32);
+        self.from = self.from.min(child.order);
+    }
+
     fn insert(&mut self, place: usize, child: Sibling, name: &[u8]) {
         let start = self.start_of(place);
         let length = name.len() as u32;
@@ -89,6 +96,9 @@ impl NameBlocks {
     pub(crate) fn push(&mut self, child: Sibling, name: &[u8]) {
         let is_full = |last: &Arc<Block>| last.ids.len() >= BLOCK_NAMES;
         if self.blocks.last().is_none_or(is_full) {
+            if let Some(full) = self.blocks.last_mut().and_then(Arc::get_mut) {
+                full.text.shrink_to_fit();
+            }
             self.blocks.push(Arc::new(Block {
                 from: child.order,
                 ids: Vec::with_capacity(BLOCK_NAMES),
@@ -99,8 +109,7 @@ impl NameBlocks {
         self.names += 1;
         self.bytes += name.len();
         if let Some(last) = self.blocks.last_mut() {
-            let last = Arc::make_mut(last);
-            last.insert(last.ids.len(), child, name);
+            Arc::make_mut(last).append(child, name);
         }
     }
 

@@ -21,6 +21,11 @@ impl Digest {
         self.0 = self.0.wrapping_add(term);
     }
 
+    /// Adds the terms of another part of the state.
+    pub(crate) const fn merge(&mut self, part: Self) {
+        self.add(part.0);
+    }
+
     pub(crate) const fn remove(&mut self, term: u64) {
         self.0 = self.0.wrapping_sub(term);
     }

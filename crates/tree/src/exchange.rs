@@ -9,6 +9,7 @@ use baton_proto::{Acl, PASSWORD_BYTES, path};
 use crate::acl_table::{AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
 use crate::attachment::Attachment;
+use crate::executor::Sequential;
 use crate::kind::{Kind, is_session_id};
 use crate::restore::{RestoreError, quota_root, take_stock};
 use crate::sessions::Sessions;
@@ -263,11 +264,11 @@ impl Assembly {
         for parent in std::mem::take(&mut self.disordered) {
             self.arena.sort_children(parent);
         }
-        self.arena.complete();
+        let all = self.arena.complete();
         let quotas = quota_root(&self.arena).map_err(AssembleError::Inconsistent)?;
         let mut tree = Tree::of_parts(self.arena, self.acls, self.sessions, quotas, zxid);
         tree.recount_quotas();
-        take_stock(&mut tree).map_err(AssembleError::Inconsistent)?;
+        take_stock(&mut tree, &all, &Sequential).map_err(AssembleError::Inconsistent)?;
         Ok(tree)
     }
 

@@ -29,6 +29,7 @@
 //! | `acl_rules` | **which ACLs may be stored**, and their bounds |
 //! | `acl_list`, `identity` | what an ACL lets whom do; the identities of a client |
 //! | `server_list` | the servers of an ensemble, as `/zookeeper/config` lists them |
+//! | `executor` | work that several threads of the caller may share |
 //! | `kind`, `level`, `varint` | kinds of znodes; format levels; encoded numbers |
 
 #![forbid(unsafe_code)]
@@ -45,6 +46,7 @@ mod child_names;
 mod digest;
 mod effects;
 mod exchange;
+mod executor;
 mod identity;
 mod kind;
 mod level;
@@ -72,6 +74,7 @@ pub use batch::{
 pub use child_names::ChildListing;
 pub use effects::{Change, ChangeKind, Effects, Outcome, OverQuota, QuotaOf};
 pub use exchange::{AssembleError, Assembly, Znode};
+pub use executor::{Executor, Piece, Sequential};
 pub use identity::{AuthId, Identity, digest_id};
 pub use level::{FormatLevel, MOST_DELETED_AT_ONCE};
 pub use multi::MultiBounds;

@@ -3,7 +3,6 @@
 //! hands out is exactly the tree that was written, or an error.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use baton_proto::{Acl, Perms};
@@ -12,6 +11,7 @@ use crate::acl_table::{AclId, AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
 use crate::attachment::Attachment;
 use crate::digest::{self, Digest};
+use crate::executor::{Executor, Piece, Sequential};
 use crate::identity::AuthId;
 use crate::kind::{Kind, is_session_id};
 use crate::level::FormatLevel;
@@ -23,6 +23,7 @@ use crate::snapshot_content::{
 };
 use crate::tree::Tree;
 use crate::varint::{ReadError, Reader};
+use crate::walk::Paths;
 
 /// More slots than any process has had.
 const MAX_SLOTS: u64 = 1 << 30;
@@ -371,7 +372,15 @@ impl Restore {
     ///
     /// # Errors
     /// Something is missing, does not fit together, or is not what was written.
-    pub fn finish(mut self) -> Result<Tree, RestoreError> {
+    pub fn finish(self) -> Result<Tree, RestoreError> {
+        self.finish_on(&Sequential)
+    }
+
+    /// As [`Restore::finish`], on the threads of an executor.
+    ///
+    /// # Errors
+    /// As [`Restore::finish`].
+    pub fn finish_on(mut self, executor: &dyn Executor) -> Result<Tree, RestoreError> {
         let head = self.head.take().filter(|_| self.ended);
         let head = head.ok_or(RestoreError::Unfinished)?;
         if self.arena.len() as u64 != head.nodes || head.nodes == 0 {
@@ -380,15 +389,15 @@ impl Restore {
         if self.sessions.iter().len() as u64 != head.sessions {
             return Err(RestoreError::Inconsistent("not all sessions are there"));
         }
-        self.link_children()?;
-        self.arena.complete();
+        self.link_children(executor)?;
+        let reached = self.arena.complete();
         self.renumber_acls()?;
         let quotas = quota_root(&self.arena)?;
         let mut tree = Tree::of_parts(self.arena, self.acls, self.sessions, quotas, head.zxid);
         tree.level = head.level;
         tree.time_ms = head.time_ms;
-        let reached = take_stock(&mut tree)?;
-        if reached != head.nodes {
+        take_stock(&mut tree, &reached, executor)?;
+        if reached.len() as u64 != head.nodes {
             return Err(RestoreError::Inconsistent("a znode hangs below itself"));
         }
         let found = tree.digest();
@@ -401,25 +410,29 @@ impl Restore {
         Ok(tree)
     }
 
-    fn link_children(&mut self) -> Result<(), RestoreError> {
-        let mut disordered = BTreeSet::new();
+    fn link_children(&mut self, executor: &dyn Executor) -> Result<(), RestoreError> {
         for id in ROOT + 1..self.arena.slots() {
-            let node = self.arena.node(id);
-            let key = (node.czxid, node.birth);
-            let parent = self.renumbered.get(node.parent() as usize);
+            let parent = self.arena.node(id).parent();
+            let parent = self.renumbered.get(parent as usize);
             let parent = parent
                 .and_then(|parent| parent.checked_sub(1))
                 .filter(|parent| *parent != id)
                 .ok_or(RestoreError::Inconsistent("a znode has no parent"))?;
-            if self.arena.child(parent, node.name()).is_some() {
-                return Err(RestoreError::Inconsistent("two znodes have one path"));
-            }
+            self.arena.set_parent(id, parent);
+        }
+        if !self.arena.enter_all(executor) {
+            return Err(RestoreError::Inconsistent("two znodes have one path"));
+        }
+        let mut disordered = BTreeSet::new();
+        for id in ROOT + 1..self.arena.slots() {
+            let node = self.arena.node(id);
+            let (parent, key) = (node.parent(), (node.czxid, node.birth));
             if let Some(last) = self.arena.last_child(parent)
                 && (last.czxid, last.birth) > key
             {
                 disordered.insert(parent);
             }
-            self.arena.adopt(parent, id);
+            self.arena.link(parent, id);
         }
         for parent in disordered {
             self.arena.sort_children(parent);
@@ -452,25 +465,52 @@ pub(crate) fn quota_root(arena: &Arena) -> Result<NodeId, RestoreError> {
         .ok_or(RestoreError::Inconsistent("/zookeeper/quota is missing"))
 }
 
-/// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes
-/// it met.
-pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
-    let mut kinds = Vec::new();
-    let mut sum = Digest::default();
-    let mut reached = 0;
-    let met: Result<(), Infallible> = tree.arena.walk(|path, id, node| {
-        reached += 1;
-        let hash = digest::hash_path(path);
-        sum.add(digest::data_term(hash, node));
-        sum.add(tree.family_term(hash, node));
-        let kind = Kind::of_owner(node.owner);
-        if kind != Kind::Persistent {
-            kinds.push((kind, id));
+/// What a part of the znodes adds to the state of a tree.
+#[derive(Debug, Default)]
+struct Stock {
+    sum: Digest,
+    /// Znodes that are not persistent.
+    kinds: Vec<(Kind, NodeId)>,
+}
+
+impl Stock {
+    fn of(tree: &Tree, ids: &[NodeId]) -> Self {
+        let mut stock = Self::default();
+        let mut paths = Paths::new(&tree.arena);
+        for id in ids {
+            let node = tree.arena.node(*id);
+            let hash = digest::hash_path(paths.of(*id));
+            stock.sum.add(digest::data_term(hash, node));
+            stock.sum.add(tree.family_term(hash, node));
+            let kind = Kind::of_owner(node.owner);
+            if kind != Kind::Persistent {
+                stock.kinds.push((kind, *id));
+            }
         }
-        Ok(())
-    });
-    let Ok(()) = met;
-    for (kind, id) in kinds {
+        stock
+    }
+}
+
+/// Looks at these znodes, which are all, as [`Arena::complete`] orders them: digest, ephemerals of
+/// sessions, containers.
+pub(crate) fn take_stock(
+    tree: &mut Tree,
+    ids: &[NodeId],
+    executor: &dyn Executor,
+) -> Result<(), RestoreError> {
+    let shares = ids.chunks(ids.len().div_ceil(executor.width().max(1)).max(1));
+    let mut stocks: Vec<Stock> = Vec::new();
+    stocks.resize_with(shares.len(), Stock::default);
+    let whole = &*tree;
+    let pieces = shares
+        .zip(&mut stocks)
+        .map(|(ids, stock)| -> Piece<'_> { Box::new(move || *stock = Stock::of(whole, ids)) });
+    executor.run(pieces.collect());
+    let mut sum = Digest::default();
+    for stock in &stocks {
+        sum.merge(stock.sum);
+    }
+    for (kind, id) in stocks.into_iter().flat_map(|stock| stock.kinds) {
         if let Kind::Ephemeral(session) = kind
             && tree.sessions.get(session).is_none()
             && tree.level < FormatLevel::BoundedCommands
@@ -487,7 +527,7 @@ pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
         newest.for_each(|id| sum.add(digest::newest_id_term(id)));
     }
     tree.digest = sum;
-    Ok(reached)
+    Ok(())
 }
 
 /// The level in a head of this version, which is that of a tree written in it.

@@ -118,6 +118,14 @@ impl Tree {
         self.zxid
     }
 
+    /// Makes room at once for a tree that is about to grow by this many znodes. Does nothing where
+    /// the tree is larger than that.
+    pub fn reserve(&mut self, znodes: usize) {
+        if znodes > self.arena.len() {
+            self.arena.reserve(znodes);
+        }
+    }
+
     /// The time of the newest command, in milliseconds since 1970; 0 below level 2. Time never goes
     /// back, so it may be ahead of the clocks of those who write.
     #[must_use]

@@ -109,7 +109,7 @@ impl EndMark {
     pub(crate) fn check(
         &self,
         segment: &Segment,
-        walked: &Records<'_>,
+        walked: &Records,
         chain: Option<u32>,
     ) -> Result<(), WalError> {
         if segment.header.sequence != self.sequence {

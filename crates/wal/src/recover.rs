@@ -6,6 +6,8 @@
 //! "Recovery").
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::thread;
 
 use bytes::Bytes;
 
@@ -15,7 +17,7 @@ use crate::file_names::{
     END_MARK_FILE, received_point, segment_name, segment_sequence, snapshot_point,
 };
 use crate::record::{Entry, HardState, Record};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+use crate::segment::{Records, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::snapshot::{self, SnapshotInfo, SnapshotReader};
 use crate::storage::{Access, Storage};
 
@@ -165,22 +167,44 @@ pub(crate) fn recover(
             file: storage.location(END_MARK_FILE),
         }),
     }
-    let snapshot = choose_snapshot(storage, cluster_id, &headers, &mut notes)?;
+    let marked_offset = mark.map_or(0, |mark| mark.offset);
+    let read_from = |base| -> Result<_, WalError> {
+        let start = first_to_read(storage, &headers, base)?;
+        let rest = headers.get(start..).unwrap_or_default();
+        Ok((start, walk(storage, rest, marked_offset)?))
+    };
+    // Most often the newest snapshot is whole, so the log behind it is read while it is verified.
+    let likely = newest_snapshot(storage)?;
+    let (chosen, ahead) = thread::scope(|scope| {
+        let chosen = scope.spawn(|| choose_snapshot(storage, cluster_id, &headers));
+        let ahead = read_from(likely);
+        (joined(chosen), ahead)
+    });
+    let (snapshot, damaged) = chosen?;
+    notes.extend(damaged);
     let base = snapshot.as_ref().map_or(0, |info| info.meta.index);
-    let start = first_to_read(storage, &headers, base)?;
+    let (start, walked) = match base == likely {
+        true => ahead?,
+        false => {
+            drop(ahead);
+            read_from(base)?
+        }
+    };
 
     let mut replay = Replay::new(base);
     let mut end = None;
-    for (at, header) in headers.iter().enumerate().skip(start) {
+    for (at, (header, walked)) in headers.iter().skip(start).zip(walked).enumerate() {
+        let at = start + at;
         let name = segment_name(header.sequence);
-        let segment = Segment::load(storage, &name)?;
+        let WalkedSegment {
+            segment,
+            records: read,
+            end: records,
+            marked_chain,
+        } = walked;
         replay.begin_segment(&segment)?;
-        let mut records = segment.records();
-        let marked_offset = mark.map_or(0, |mark| mark.offset);
-        let mut marked_chain = records.chain_at(marked_offset);
-        while let Some((offset, found)) = records.next() {
-            replay.record(&segment.location, offset, found.record)?;
-            marked_chain = marked_chain.or_else(|| records.chain_at(marked_offset));
+        for (offset, record) in read {
+            replay.record(&segment.location, offset, record)?;
         }
         let next_chain = headers.get(at + 1).map(|next| next.previous_chain);
         if segment.check_end(&records, next_chain)? {
@@ -370,8 +394,8 @@ fn choose_snapshot(
     storage: &dyn Storage,
     cluster_id: u64,
     headers: &[SegmentHeader],
-    notes: &mut Vec<RecoveryNote>,
-) -> Result<Option<SnapshotInfo>, WalError> {
+) -> Result<(Option<SnapshotInfo>, Vec<RecoveryNote>), WalError> {
+    let mut notes = Vec::new();
     let log_begins = headers.first().map_or(1, |header| header.first_index);
     let mut damaged = Vec::new();
     let mut found = None;
@@ -407,7 +431,77 @@ fn choose_snapshot(
             damaged,
         });
     }
-    Ok(found)
+    Ok((found, notes))
+}
+
+/// The index of the newest snapshot by its name; 0 without one.
+fn newest_snapshot(storage: &dyn Storage) -> Result<u64, WalError> {
+    let names = snapshot::names(storage)?;
+    let newest = names.first().and_then(|name| snapshot_point(name));
+    Ok(newest.map_or(0, |(index, _)| index))
+}
+
+/// A segment whose records were read.
+struct WalkedSegment {
+    segment: Segment,
+    records: Vec<(u32, Record)>,
+    /// Where the valid records end.
+    end: Records,
+    /// The running checksum at the end mark, if a record ends there.
+    marked_chain: Option<u32>,
+}
+
+impl WalkedSegment {
+    fn read(storage: &dyn Storage, sequence: u64, marked_offset: u32) -> Result<Self, WalError> {
+        let segment = Segment::load(storage, &segment_name(sequence))?;
+        let mut end = segment.records();
+        let mut marked_chain = end.chain_at(marked_offset);
+        let mut records = Vec::new();
+        while let Some((offset, found)) = end.next() {
+            records.push((offset, found.record));
+            marked_chain = marked_chain.or_else(|| end.chain_at(marked_offset));
+        }
+        Ok(Self {
+            segment,
+            records,
+            end,
+            marked_chain,
+        })
+    }
+}
+
+/// Reads segments on all cores.
+fn walk(
+    storage: &dyn Storage,
+    headers: &[SegmentHeader],
+    marked_offset: u32,
+) -> Result<Vec<WalkedSegment>, WalError> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = headers.len().div_ceil(cores).max(1);
+    let read = |headers: &[SegmentHeader]| -> Result<Vec<WalkedSegment>, WalError> {
+        let read =
+            |header: &SegmentHeader| WalkedSegment::read(storage, header.sequence, marked_offset);
+        headers.iter().map(read).collect()
+    };
+    let mut shares = headers.chunks(share);
+    let first = shares.next().unwrap_or_default();
+    thread::scope(|scope| {
+        let others: Vec<_> = shares
+            .map(|share| scope.spawn(move || read(share)))
+            .collect();
+        let mut walked = read(first)?;
+        for other in others {
+            walked.extend(joined(other)?);
+        }
+        Ok(walked)
+    })
+}
+
+/// The outcome of a thread; its panic goes on here.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Received snapshots whose mark is in the log: they took its place, and lack only their name.

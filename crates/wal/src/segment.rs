@@ -75,8 +75,8 @@ impl SegmentHeader {
     }
 }
 
-/// A segment in memory, ready to be walked.
-#[derive(Debug)]
+/// A segment in memory, ready to be walked. A clone shares its bytes.
+#[derive(Debug, Clone)]
 pub(crate) struct Segment {
     pub location: String,
     pub header: SegmentHeader,
@@ -119,9 +119,9 @@ impl Segment {
     }
 
     /// The valid records from the first on; ends at the first offset without one.
-    pub(crate) fn records(&self) -> Records<'_> {
+    pub(crate) fn records(&self) -> Records {
         Records {
-            segment: self,
+            segment: self.clone(),
             offset: SEGMENT_HEADER_BYTES as u32,
             chain: self.header_crc,
             last_write: SEGMENT_HEADER_BYTES as u32,
@@ -136,7 +136,7 @@ impl Segment {
     /// [`WalError::Corrupt`] when anything acknowledged is missing or damaged.
     pub(crate) fn check_end(
         &self,
-        walked: &Records<'_>,
+        walked: &Records,
         next_chain: Option<u32>,
     ) -> Result<bool, WalError> {
         let damaged = |offset: u64, what: String| {
@@ -214,8 +214,8 @@ impl Segment {
 
 /// Walks the valid records of a segment.
 #[derive(Debug)]
-pub(crate) struct Records<'a> {
-    segment: &'a Segment,
+pub(crate) struct Records {
+    segment: Segment,
     /// Begin of the next record, or end of the log.
     pub offset: u32,
     /// The running checksum over the records so far, without the seal.
@@ -224,14 +224,14 @@ pub(crate) struct Records<'a> {
     pub last_write: u32,
 }
 
-impl Records<'_> {
+impl Records {
     /// The running checksum, if the records so far end at `offset`.
     pub(crate) fn chain_at(&self, offset: u32) -> Option<u32> {
         (self.offset == offset).then_some(self.chain)
     }
 }
 
-impl Iterator for Records<'_> {
+impl Iterator for Records {
     type Item = (u32, DecodedRecord);
 
     fn next(&mut self) -> Option<(u32, DecodedRecord)> {

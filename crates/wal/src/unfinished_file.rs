@@ -9,9 +9,9 @@ use crate::error::{WalError, is_no_room};
 use crate::storage::{Storage, StorageFile};
 use crate::whole_file::discard;
 
-/// Bytes after which [`UnfinishedFile::write_and_sync`] syncs, so that the sync at the end does not
-/// hold up the syncs of the log on the same disk.
-const SYNC_BYTES: u64 = 8 << 20;
+/// Bytes after which [`UnfinishedFile::write_and_sync`] syncs: a sync of the log on the same disk may
+/// have to wait for all that is not synced.
+const SYNC_BYTES: u64 = 2 << 20;
 
 #[derive(Debug)]
 pub(crate) struct UnfinishedFile {

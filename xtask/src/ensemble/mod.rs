@@ -9,6 +9,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
+//! | `bound` | one write at a time, beside a loop that does only what no server can do without |
 //! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
 //! | `chaos` | faults of every kind in random order |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
@@ -27,6 +28,7 @@
 //! | `exclusion` | exclusion as the thing that a lock protects sees it |
 //! | `history` | the record of what clients asked for and received |
 
+mod bound;
 mod busy;
 mod chaos;
 mod checker;
@@ -85,10 +87,10 @@ pub(crate) struct Args {
     /// Threads that compute without a pause, for busy-machine.
     #[arg(long, value_name = "N", default_value_t = 30)]
     busy: usize,
-    /// Times that everything is measured, for throughput.
+    /// Times that everything is measured, for throughput and bound.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Seconds that each workload is measured, for throughput.
+    /// Seconds that each workload is measured, for throughput and bound.
     #[arg(long, value_name = "S", default_value_t = 4)]
     window: u64,
     /// Only the rows whose name contains this, for throughput; implies `--print`.
@@ -144,6 +146,8 @@ enum Trial {
     Figures,
     /// Operations a second and their cost beside Apache ZooKeeper, for docs/benchmarks.md.
     Throughput,
+    /// One write at a time, beside the bound that the machine sets and Apache ZooKeeper.
+    Bound,
     /// Old values read at one server right after a write at another, beside Apache ZooKeeper.
     StaleReads,
     /// No fault and no client, for ten seconds or --seconds: processor time and wake-ups.
@@ -225,7 +229,7 @@ impl Trial {
             Self::BusyMachine => busy::busy_machine(settings).await,
             Self::LargeWrites => busy::large_writes(settings).await,
             Self::Chaos => chaos::faults_of_every_kind(settings).await,
-            Self::Figures | Self::Throughput | Self::StaleReads | Self::Idle => {
+            Self::Figures | Self::Throughput | Self::Bound | Self::StaleReads | Self::Idle => {
                 Err("a measurement is no trial".into())
             }
         }
@@ -269,6 +273,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let (baton, rounds, seconds) = (settings.baton()?, args.rounds, args.window);
             let taken = throughput::take(&baton, rounds, seconds, args.rows.as_deref(), args.print);
             runtime.block_on(taken)?;
+            continue;
+        }
+        if trial == Trial::Bound {
+            runtime.block_on(bound::take(&settings.baton()?, args.rounds, args.window))?;
             continue;
         }
         if trial == Trial::StaleReads {

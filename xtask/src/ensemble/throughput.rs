@@ -20,14 +20,14 @@ const JAVA: [&str; 2] = ["-Xmx1g", "-XX:TieredStopAtLevel=4"];
 
 /// To whom the clients connect.
 #[derive(Debug, Clone, Copy)]
-enum ClientTarget {
+pub(super) enum ClientTarget {
     Leader,
     Follower,
     All,
 }
 
 /// A load: a workload of `baton bench`, its connections, and the requests in flight on each.
-struct Case {
+pub(super) struct Case {
     workload: &'static str,
     what: &'static str,
     connections: u32,
@@ -45,16 +45,6 @@ const fn many(workload: &'static str, what: &'static str, through: ClientTarget)
     }
 }
 
-const fn one(through: ClientTarget) -> Case {
-    Case {
-        workload: "set",
-        what: "set",
-        connections: 1,
-        in_flight: 1,
-        through,
-    }
-}
-
 const CASES: [Case; 10] = [
     many("set", "set", ClientTarget::Follower),
     many("set", "set", ClientTarget::All),
@@ -64,12 +54,23 @@ const CASES: [Case; 10] = [
     many("get", "get", ClientTarget::All),
     many("mixed", "four gets to a set", ClientTarget::Follower),
     many("mixed", "four gets to a set", ClientTarget::All),
-    one(ClientTarget::Leader),
-    one(ClientTarget::Follower),
+    Case::one(ClientTarget::Leader),
+    Case::one(ClientTarget::Follower),
 ];
 
 impl Case {
-    fn label(&self) -> String {
+    /// One write at a time.
+    pub(super) const fn one(through: ClientTarget) -> Self {
+        Self {
+            workload: "set",
+            what: "set",
+            connections: 1,
+            in_flight: 1,
+            through,
+        }
+    }
+
+    pub(super) fn label(&self) -> String {
         let through = match self.through {
             ClientTarget::Leader => "the leader",
             ClientTarget::Follower => "a follower",
@@ -80,12 +81,24 @@ impl Case {
     }
 }
 
+/// Measurements of one load on one ensemble.
 #[derive(Debug, Clone, Default)]
-struct Throughput {
-    ops_per_second: Series,
+pub(super) struct Throughput {
+    pub(super) ops_per_second: Series,
     cpu_us_per_op: Series,
-    p50_us: Series,
-    p99_us: Series,
+    pub(super) p50_us: Series,
+    pub(super) p99_us: Series,
+}
+
+/// Starts three servers to be measured.
+pub(super) async fn start(target: Target, baton: &Path) -> Result<Ensemble> {
+    let options = ServerOptions {
+        baton: Some(baton.to_owned()),
+        has_wires: false,
+        java_args: JAVA.map(str::to_owned).into(),
+        ..ServerOptions::default()
+    };
+    Ok(Ensemble::start_processes(target, SERVERS, options).await?)
 }
 
 /// Takes the measurements of the rows whose name contains `rows`, and writes the page or prints
@@ -97,16 +110,9 @@ pub(super) async fn take(
     rows: Option<&str>,
     is_printed_only: bool,
 ) -> Result<()> {
-    let java_args = JAVA.map(str::to_owned).into();
-    let options = ServerOptions {
-        baton: Some(baton.to_owned()),
-        has_wires: false,
-        java_args,
-        ..ServerOptions::default()
-    };
     let mut ensembles = Vec::new();
     for target in [Target::ZooKeeper, Target::Baton] {
-        ensembles.push(Ensemble::start_processes(target, SERVERS, options.clone()).await?);
+        ensembles.push(start(target, baton).await?);
     }
     let is_asked_for = |case: &&Case| rows.is_none_or(|rows| case.label().contains(rows));
     let cases: Vec<&Case> = CASES.iter().filter(is_asked_for).collect();
@@ -131,7 +137,8 @@ pub(super) async fn take(
     }
 }
 
-async fn measure(
+/// Loads the servers of an ensemble and adds what they did.
+pub(super) async fn measure(
     baton: &Path,
     case: &Case,
     ensemble: &Ensemble,

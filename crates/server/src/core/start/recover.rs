@@ -1,13 +1,15 @@
 //! From a data folder to a tree: the newest snapshot, then the log. Refuses whatever does not fit
 //! together; never repairs.
 
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 
 use baton_consensus::{
     Config, Consensus, Entry, EntryKind, HardState, Membership, MembershipChange, Recovered,
     SnapshotPoint,
 };
-use baton_tree::{Batch, Restore, Tree};
+use baton_tree::{Batch, Executor, Piece, Restore, Tree};
 use baton_wal::{
     Recovered as WalRecovered, RecoveryNote, SnapshotInfo, SnapshotReader, Storage, Wal, WalError,
     WalOptions,
@@ -19,6 +21,9 @@ use crate::state::hash_seed;
 
 /// This node's number in the group of one.
 pub(crate) const NODE_ID: u64 = 1;
+
+/// Chunks of a snapshot that are read ahead.
+const CHUNKS_AHEAD: usize = 16;
 
 /// State that a core starts from.
 pub(crate) struct Begun {
@@ -152,25 +157,27 @@ impl Content {
         open: impl FnOnce(&str) -> Result<SnapshotReader, WalError>,
         starting: &Starting,
     ) -> Result<Self, ServerError> {
-        let mut snapshot = None;
-        let mut tree = Tree::seeded(hash_seed());
-        if let Some(info) = found {
-            starting.load(info.content_bytes);
-            let reader = open(&info.name)?;
-            tree = restored_tree(reader, &info.name, starting)?;
-            snapshot = Some(SnapshotPoint {
-                index: info.meta.index,
-                term: info.meta.term,
-                membership: Membership::decode(&info.meta.membership)?,
+        let (restored, entries) = thread::scope(|scope| {
+            // The other cores have the snapshot to read.
+            let entries = scope.spawn(|| checked(entries));
+            let restored = found.map(|info| {
+                starting.load(info.content_bytes);
+                let tree = restored_tree(open(&info.name)?, &info.name, starting)?;
+                let point = SnapshotPoint {
+                    index: info.meta.index,
+                    term: info.meta.term,
+                    membership: Membership::decode(&info.meta.membership)?,
+                };
+                Ok::<_, ServerError>((tree, point))
             });
-        }
-        let entries = entries
-            .into_iter()
-            .map(|entry| Entry::from_stored(entry.index, entry.term, entry.kind, entry.payload))
-            .collect::<Result<Vec<_>, _>>()?;
-        for entry in &entries {
-            check(entry)?;
-        }
+            (restored.transpose(), joined(entries))
+        });
+        let (mut tree, snapshot) = match restored? {
+            Some((tree, point)) => (tree, Some(point)),
+            None => (Tree::seeded(hash_seed()), None),
+        };
+        let (entries, growth) = entries?;
+        tree.reserve(usize::try_from(growth).unwrap_or(0));
         Ok(Self {
             tree,
             snapshot,
@@ -179,21 +186,34 @@ impl Content {
     }
 }
 
-/// Whether this version can apply the entry.
-fn check(entry: &Entry) -> Result<(), ServerError> {
+/// The entries of the log, all of which this version can apply, and the number of znodes that they
+/// add.
+fn checked(stored: Vec<baton_wal::Entry>) -> Result<(Vec<Entry>, i64), ServerError> {
+    let mut growth = 0;
+    let mut entries = Vec::with_capacity(stored.len());
+    for entry in stored {
+        let entry = Entry::from_stored(entry.index, entry.term, entry.kind, entry.payload)?;
+        growth += check(&entry)?;
+        entries.push(entry);
+    }
+    Ok((entries, growth))
+}
+
+/// Returns by how many znodes an entry lets the tree grow, if this version can apply it.
+fn check(entry: &Entry) -> Result<i64, ServerError> {
     let index = entry.index;
-    let decoded = |payload: &[u8]| match Batch::decode(payload) {
-        Ok(_) => Ok(()),
+    let growth = |payload: &[u8]| match Batch::decode(payload) {
+        Ok(batch) => Ok(batch.growth()),
         Err(source) => Err(ServerError::Entry { index, source }),
     };
     match entry.kind {
-        EntryKind::Noop => Ok(()),
-        EntryKind::Command => decoded(&entry.payload),
+        EntryKind::Noop => Ok(0),
+        EntryKind::Command => growth(&entry.payload),
         EntryKind::Configuration => {
             let change = MembershipChange::decode(&entry.payload)?;
             match change.context.is_empty() {
-                true => Ok(()),
-                false => decoded(&change.context),
+                true => Ok(0),
+                false => growth(&change.context),
             }
         }
     }
@@ -214,7 +234,8 @@ pub(crate) fn check_content(
     Content::read(found, entries, open, &Starting::default()).map(drop)
 }
 
-/// The tree that a snapshot contains.
+/// The tree that a snapshot contains. One thread reads and verifies chunks ahead of the one that
+/// builds the tree.
 fn restored_tree(
     mut reader: SnapshotReader,
     name: &str,
@@ -225,11 +246,49 @@ fn restored_tree(
         name: name.to_owned(),
         source,
     };
-    while let Some(chunk) = reader.next_chunk()? {
-        restore.chunk(&chunk.payload).map_err(refused)?;
-        starting.loaded(chunk.payload.len());
+    thread::scope(|scope| {
+        let (ahead, chunks) = crossbeam_channel::bounded(CHUNKS_AHEAD);
+        scope.spawn(move || {
+            while let Some(chunk) = reader.next_chunk().transpose() {
+                let is_last = chunk.is_err();
+                if ahead.send(chunk).is_err() || is_last {
+                    break;
+                }
+            }
+        });
+        for chunk in chunks {
+            let chunk = chunk?.payload;
+            restore.chunk(&chunk).map_err(refused)?;
+            starting.loaded(chunk.len());
+        }
+        Ok::<_, ServerError>(())
+    })?;
+    restore.finish_on(&AllCores).map_err(refused)
+}
+
+/// Runs work on as many threads as there are cores.
+#[derive(Debug)]
+struct AllCores;
+
+impl Executor for AllCores {
+    fn width(&self) -> usize {
+        thread::available_parallelism().map_or(1, NonZero::get)
     }
-    restore.finish().map_err(refused)
+
+    fn run(&self, pieces: Vec<Piece<'_>>) {
+        thread::scope(|scope| {
+            for piece in pieces {
+                scope.spawn(piece);
+            }
+        });
+    }
+}
+
+/// The outcome of a thread; its panic goes on here.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The bytes of a torn write that the note is about.

@@ -1,0 +1,200 @@
+//! One write at a time through three servers, beside what the machine itself allows: a loop of our
+//! own on the same disk, which does for each write only what no server can do without.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use baton_testkit::{Ensemble, Target};
+
+use super::throughput::{Case, ClientTarget, Throughput, measure, start};
+use crate::table::{Series, markdown, ratio, show};
+use crate::{Result, machine};
+
+/// Bytes of a request of 100 bytes of data, and of the log's record of it, as servers have them.
+const MESSAGE_BYTES: usize = 192;
+const RECORD_BYTES: usize = 256;
+/// Bytes of a file that is written before it is measured, so that no write makes it longer.
+const FILE_BYTES: usize = 4 << 20;
+
+/// A loop's percentiles in microseconds, a value for each round.
+#[derive(Debug, Default)]
+struct Latency {
+    p50: Series,
+    p99: Series,
+}
+
+impl Latency {
+    fn push(&mut self, mut took: Vec<Duration>) {
+        took.sort_unstable();
+        let at = |percent: usize| {
+            let place = (took.len() * percent / 100).min(took.len().saturating_sub(1));
+            took.get(place).map_or(0.0, |took| took.as_secs_f64() * 1e6)
+        };
+        self.p50.push(at(50));
+        self.p99.push(at(99));
+    }
+}
+
+/// A file as a log has it: long enough already, written and synced from the front.
+struct LogFile {
+    file: File,
+    at: u64,
+}
+
+impl LogFile {
+    fn create(folder: &Path, name: &str) -> Result<Self> {
+        let file = File::create(folder.join(name))?;
+        file.write_all_at(&vec![0; FILE_BYTES], 0)?;
+        file.sync_all()?;
+        Ok(Self { file, at: 0 })
+    }
+
+    fn append(&mut self) -> Result<()> {
+        self.file.write_all_at(&[7; RECORD_BYTES], self.at)?;
+        self.file.sync_data()?;
+        self.at = (self.at + RECORD_BYTES as u64) % (FILE_BYTES - RECORD_BYTES) as u64;
+        Ok(())
+    }
+}
+
+/// Both ends of a connection on loopback.
+fn connection() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let (far, _) = listener.accept()?;
+    for end in [&near, &far] {
+        end.set_nodelay(true)?;
+    }
+    Ok((near, far))
+}
+
+/// Answers each message until its sender closes, after `work`.
+fn serve(mut socket: TcpStream, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+    let mut message = [0; MESSAGE_BYTES];
+    while socket.read_exact(&mut message).is_ok() {
+        work()?;
+        socket.write_all(&message)?;
+    }
+    Ok(())
+}
+
+/// The time of each write of a client to a leader, which writes and syncs it while a follower does,
+/// and answers then. With `forwarded`, the client's server is the follower: it sends the request on
+/// to the leader, and answers once the leader has told it that both have it.
+fn bare_writes(folder: &Path, window: Duration, forwarded: bool) -> Result<Vec<Duration>> {
+    let (mut client, client_server) = connection()?;
+    let (mut to_follower, follower) = connection()?;
+    let (to_leader, leader) = connection()?;
+    let mut own = LogFile::create(folder, "bound-leader")?;
+    let mut others = LogFile::create(folder, "bound-follower")?;
+    thread::scope(|scope| {
+        scope.spawn(move || serve(follower, || others.append()).map_err(|e| e.to_string()));
+        let commit = move || {
+            to_follower.write_all(&[1; MESSAGE_BYTES])?;
+            own.append()?;
+            Ok(to_follower.read_exact(&mut [0; MESSAGE_BYTES])?)
+        };
+        if forwarded {
+            let mut to_leader = to_leader;
+            scope.spawn(move || serve(leader, commit).map_err(|e| e.to_string()));
+            let forward = move || {
+                to_leader.write_all(&[1; MESSAGE_BYTES])?;
+                Ok(to_leader.read_exact(&mut [0; MESSAGE_BYTES])?)
+            };
+            scope.spawn(move || serve(client_server, forward).map_err(|e| e.to_string()));
+        } else {
+            scope.spawn(move || serve(client_server, commit).map_err(|e| e.to_string()));
+        }
+        let mut took = Vec::new();
+        let begun = Instant::now();
+        while begun.elapsed() < window {
+            let sent = Instant::now();
+            client.write_all(&[1; MESSAGE_BYTES])?;
+            client.read_exact(&mut [0; MESSAGE_BYTES])?;
+            took.push(sent.elapsed());
+        }
+        // The others end with their connections.
+        drop(client);
+        Ok(took)
+    })
+}
+
+/// Measures `set`, 1×1, through the leader and a follower, beside Apache ZooKeeper and the bound,
+/// in turn, and prints the table.
+pub(super) async fn take(baton: &Path, rounds: usize, seconds: u64) -> Result<()> {
+    let zookeeper = start(Target::ZooKeeper, baton).await?;
+    let ours = start(Target::Baton, baton).await?;
+    let folder = tempfile::tempdir()?;
+    let mut rows = Vec::new();
+    for through in [ClientTarget::Leader, ClientTarget::Follower] {
+        let case = Case::one(through);
+        let mut bound = Latency::default();
+        let mut servers = [Throughput::default(), Throughput::default()];
+        for round in 1..=rounds {
+            eprintln!("round {round} of {rounds}: {}", case.label());
+            let forwarded = matches!(through, ClientTarget::Follower);
+            let window = Duration::from_secs(seconds);
+            bound.push(bare_writes(folder.path(), window, forwarded)?);
+            for (ensemble, measured) in [&zookeeper, &ours].into_iter().zip(&mut servers) {
+                measure(baton, &case, ensemble, seconds, measured).await?;
+            }
+        }
+        rows.push(row(&case, &bound, &servers));
+    }
+    let head = [
+        "workload, connections × in flight, through",
+        "bound µs p50 / p99",
+        "Baton µs p50 / p99",
+        "p50 to the bound",
+        "p99 to p50",
+        "ZooKeeper µs p50 / p99",
+        "Baton op/s",
+        "to ZooKeeper's rate",
+    ];
+    println!(
+        "Taken on {}, in {}; median of {rounds} rounds of {seconds} s.\n\n{}",
+        machine::describe(),
+        std::env::temp_dir().display(),
+        markdown(&head, &rows)
+    );
+    Ok(())
+}
+
+fn row(case: &Case, bound: &Latency, [theirs, ours]: &[Throughput; 2]) -> Vec<String> {
+    let pair =
+        |p50: &Series, p99: &Series| format!("{} / {}", show(p50.median()), show(p99.median()));
+    vec![
+        case.label(),
+        pair(&bound.p50, &bound.p99),
+        pair(&ours.p50_us, &ours.p99_us),
+        ratio(ours.p50_us.median(), bound.p50.median()),
+        ratio(ours.p99_us.median(), ours.p50_us.median()),
+        pair(&theirs.p50_us, &theirs.p99_us),
+        show(ours.ops_per_second.median()),
+        ratio(ours.ops_per_second.median(), theirs.ops_per_second.median()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_answered_when_both_files_have_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for forwarded in [false, true] {
+            let took = bare_writes(folder.path(), Duration::from_millis(1), forwarded).unwrap();
+            assert!(!took.is_empty());
+            for name in ["bound-leader", "bound-follower"] {
+                let content = std::fs::read(folder.path().join(name)).unwrap();
+                let written = content.iter().filter(|byte| **byte == 7).count();
+                assert_eq!(written, took.len() * RECORD_BYTES, "{name}");
+            }
+        }
+    }
+}
