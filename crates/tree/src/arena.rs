@@ -759,4 +759,32 @@ mod tests {
         assert_eq!(size_of::<Option<Node>>(), 96);
         assert_eq!(size_of::<Family>(), 48);
     }
+
+    #[test]
+    fn znodes_are_found_after_room_was_made_for_more() {
+        let new = || NewNode {
+            czxid: 0,
+            mzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            owner: 0,
+            acl: 0,
+            version: 0,
+            aversion: 0,
+            birth: 0,
+            epoch: 0,
+        };
+        let mut arena = Arena::new(new(), None, 7);
+        let names: Vec<String> = (0..2_000).map(|number| format!("n{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            if number == 1_000 {
+                arena.reserve(1 << 16);
+            }
+            arena.insert(new(), ROOT, name.as_bytes(), None);
+        }
+        for name in &names {
+            let found = arena.child(ROOT, name.as_bytes()).unwrap();
+            assert_eq!(arena.node(found).name(), name.as_bytes());
+        }
+    }
 }

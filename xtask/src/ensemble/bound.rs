@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use baton_testkit::{Ensemble, Target};
+use baton_testkit::Target;
 
 use super::throughput::{Case, ClientTarget, Throughput, measure, start};
 use crate::table::{Series, markdown, ratio, show};

@@ -277,6 +277,30 @@ fn equal_identities_are_stored_once() {
 }
 
 #[test]
+fn a_batch_says_by_how_many_znodes_the_tree_may_grow() {
+    let growth = |ops: &[OpCode]| {
+        let mut builder = BatchBuilder::new(FormatLevel::NEWEST, 0);
+        builder.begin(1, &Identity::anonymous(), None);
+        for op in ops {
+            builder.push(0, Command::Write { op: *op, body: b"" });
+        }
+        Batch::decode(&builder.finish()).unwrap().growth()
+    };
+    let creates = [
+        OpCode::Create,
+        OpCode::Create2,
+        OpCode::CreateContainer,
+        OpCode::CreateTtl,
+    ];
+    assert_eq!(growth(&creates), 4);
+    assert_eq!(growth(&[OpCode::Create, OpCode::SetData, OpCode::Multi]), 1);
+    assert_eq!(
+        growth(&[OpCode::Delete, OpCode::SetData, OpCode::Delete]),
+        -2
+    );
+}
+
+#[test]
 fn each_refusal_says_what_to_do() {
     let version = Batch::decode(&[9]).unwrap_err();
     assert_eq!(version, BatchError::UnknownVersion(9));

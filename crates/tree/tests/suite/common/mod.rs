@@ -7,8 +7,9 @@ pub mod program;
 
 use baton_proto::{Acl, Create, CreateMode, CreateOp, ErrorCode, Request, Response, Stat};
 use baton_tree::{
-    AssembleError, Assembly, Change, ChangeKind, CloseReason, Command, Effects, FormatLevel,
-    Identity, Outcome, ReapCursor, Restore, RestoreError, Tree, Znode, digest_id,
+    AssembleError, Assembly, Change, ChangeKind, CloseReason, Command, Effects, Executor,
+    FormatLevel, Identity, Outcome, Piece, ReapCursor, Restore, RestoreError, Tree, Znode,
+    digest_id,
 };
 use proptest::prelude::ProptestConfig;
 
@@ -211,12 +212,35 @@ pub fn drain(tree: &mut Tree, max_bytes: usize) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| tree.snapshot_slice(max_bytes)).collect()
 }
 
-pub fn restore(chunks: &[Vec<u8>]) -> Result<Tree, RestoreError> {
-    let mut restore = Restore::new();
-    for chunk in chunks {
-        restore.chunk(chunk)?;
+/// Splits work in three, and does the last piece first.
+#[derive(Debug)]
+struct Backwards;
+
+impl Executor for Backwards {
+    fn width(&self) -> usize {
+        3
     }
-    restore.finish()
+
+    fn run(&self, pieces: Vec<Piece<'_>>) {
+        assert!(pieces.len() <= 3);
+        pieces.into_iter().rev().for_each(|piece| piece());
+    }
+}
+
+/// The tree of a snapshot. It does not depend on who does the work.
+pub fn restore(chunks: &[Vec<u8>]) -> Result<Tree, RestoreError> {
+    let read = || -> Result<Restore, RestoreError> {
+        let mut restore = Restore::new();
+        chunks.iter().try_for_each(|chunk| restore.chunk(chunk))?;
+        Ok(restore)
+    };
+    let split = read()?.finish_on(&Backwards);
+    let alone = read()?.finish();
+    match (&split, &alone) {
+        (Ok(split), Ok(alone)) => assert_eq!(dump(split), dump(alone)),
+        (split, alone) => assert_eq!(split.as_ref().err(), alone.as_ref().err()),
+    }
+    split
 }
 
 /// Everything that a client could ever see of a tree, and the order of children.
