@@ -376,10 +376,10 @@ impl Restore {
         self.finish_on(&Sequential)
     }
 
-    /// As [`Restore::finish`], on the threads of an executor.
+    /// Does [`Restore::finish`] on the threads of an executor.
     ///
     /// # Errors
-    /// As [`Restore::finish`].
+    /// Those of [`Restore::finish`].
     pub fn finish_on(mut self, executor: &dyn Executor) -> Result<Tree, RestoreError> {
         let head = self.head.take().filter(|_| self.ended);
         let head = head.ok_or(RestoreError::Unfinished)?;
@@ -465,7 +465,7 @@ pub(crate) fn quota_root(arena: &Arena) -> Result<NodeId, RestoreError> {
         .ok_or(RestoreError::Inconsistent("/zookeeper/quota is missing"))
 }
 
-/// What a part of the znodes adds to the state of a tree.
+/// The share that some of the znodes have in the state of a tree.
 #[derive(Debug, Default)]
 struct Stock {
     sum: Digest,

@@ -9,8 +9,8 @@ use crate::error::{WalError, is_no_room};
 use crate::storage::{Storage, StorageFile};
 use crate::whole_file::discard;
 
-/// Bytes after which [`UnfinishedFile::write_and_sync`] syncs: a sync of the log on the same disk may
-/// have to wait for all that is not synced.
+/// Bytes after which [`UnfinishedFile::write_and_sync`] syncs: a sync of the log on the same disk
+/// may have to wait for all that is not synced.
 const SYNC_BYTES: u64 = 2 << 20;
 
 #[derive(Debug)]

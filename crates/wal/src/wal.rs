@@ -403,9 +403,9 @@ impl Wal {
         })
     }
 
-    /// The files that newer snapshots make needless: snapshots beyond those to keep, unless they are
-    /// pinned (R22), and every segment whose entries the oldest kept one holds. The log counts on
-    /// none of them any more, so that another thread may remove them, which takes a disk long.
+    /// Returns the files that newer snapshots make needless: snapshots beyond those to keep, unless
+    /// they are pinned (R22), and every segment whose entries the oldest kept one holds. The log
+    /// counts on none of them any more, so that another thread may remove them, which takes long.
     ///
     /// # Errors
     /// [`WalError`] when the folder cannot be listed, or the log is unusable.

@@ -85,7 +85,7 @@ fn serve(mut socket: TcpStream, mut work: impl FnMut() -> Result<()>) -> Result<
 
 /// The time of each write of a client to a leader, which writes and syncs it while a follower does,
 /// and answers then. With `forwarded`, the client's server is the follower: it sends the request on
-/// to the leader, and answers once the leader has told it that both have it.
+/// to the leader, and answers once the leader has answered that both have it.
 fn bare_writes(folder: &Path, window: Duration, forwarded: bool) -> Result<Vec<Duration>> {
     let (mut client, client_server) = connection()?;
     let (mut to_follower, follower) = connection()?;

@@ -8,8 +8,8 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `bound` | one write at a time, beside a loop that does only what no server can do without |
+//! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
 //! | `chaos` | faults of every kind in random order |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |

@@ -318,7 +318,7 @@ impl Drop for Log {
     }
 }
 
-/// Who removes files of the log.
+/// The worker that removes files of the log.
 fn remover(state: &ServerState) -> Box<dyn DiskWorker> {
     #[cfg(feature = "simulation")]
     if state.time.is_simulated() {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use baton_wal::testing::{FaultStorage, Loss};
+use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{
     DumpItem, Entry, HardState, Record, Recovered, SnapshotInfo, SnapshotMeta, Wal, WalError,
     WalOptions, dump,
@@ -101,6 +101,27 @@ fn a_purge_at_any_index_keeps_every_entry_after_it_and_no_segment_more() {
         let at = firsts.iter().rposition(|first| *first <= index + 1);
         assert_eq!(left, firsts[at.unwrap()..], "purged up to {index}");
     }
+}
+
+#[test]
+fn what_the_disk_refused_to_remove_goes_with_the_next_removal_and_leaves_no_gap() {
+    let disk = log().crash(Loss::Nothing);
+    let (mut wal, _) = open(&disk, 1).unwrap();
+    let before = segments(&disk);
+    snapshot(&wal, 20);
+    let outdated = wal.outdated().unwrap();
+    assert_eq!(segments(&disk), before, "nothing goes before it is removed");
+    disk.fail_at(disk.operations(), Fault::Error);
+    outdated.remove().unwrap_err();
+    assert_eq!(segments(&disk), before);
+    disk.clear_fault();
+    let newest = snapshot(&wal, 30);
+    wal.outdated().unwrap().remove().unwrap();
+    wal.mark_snapshot(&newest).unwrap();
+    let left = first_indices(&disk);
+    assert!(left[0] > 20 && left[0] <= 31, "{left:?}");
+    wal.close().unwrap();
+    assert_starts_after(&disk.crash(Loss::Everything), 30, "a removal that failed");
 }
 
 #[test]

@@ -229,7 +229,28 @@ fn a_long_file_is_synced_as_it_comes() {
             syncs.push(number);
         }
     }
-    assert_eq!(syncs, [8, 16]);
+    assert_eq!(syncs, [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]);
+}
+
+#[test]
+fn an_own_snapshot_is_synced_as_it_is_written() {
+    let disk = log_of(2);
+    let (wal, _) = open(&disk, options()).unwrap();
+    let meta = SnapshotMeta {
+        index: 1,
+        term: TERM,
+        zxid: 1,
+        time_ms: 1,
+        membership: Bytes::new(),
+    };
+    let mut writer = wal.snapshots().writer(meta).unwrap();
+    let chunk = vec![0; 256 << 10];
+    let before = disk.operations();
+    for _ in 0..32 {
+        writer.chunk(0, &chunk).unwrap();
+    }
+    // 32 writes, and a sync with each eighth.
+    assert_eq!(disk.operations() - before, 36);
 }
 
 #[test]
