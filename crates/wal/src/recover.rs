@@ -441,7 +441,7 @@ fn newest_snapshot(storage: &dyn Storage) -> Result<u64, WalError> {
     Ok(newest.map_or(0, |(index, _)| index))
 }
 
-/// A segment whose records were read.
+/// A segment and its records.
 struct WalkedSegment {
     segment: Segment,
     records: Vec<(u32, Record)>,
@@ -497,7 +497,7 @@ fn walk(
     })
 }
 
-/// The outcome of a thread; its panic goes on here.
+/// Joins a thread; a panic of it goes on here.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread
         .join()

@@ -284,7 +284,7 @@ impl Executor for AllCores {
     }
 }
 
-/// The outcome of a thread; its panic goes on here.
+/// Joins a thread; a panic of it goes on here.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread
         .join()
