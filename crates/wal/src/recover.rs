@@ -445,7 +445,7 @@ fn newest_snapshot(storage: &dyn Storage) -> Result<u64, WalError> {
 struct WalkedSegment {
     segment: Segment,
     records: Vec<(u32, Record)>,
-    /// Where the valid records end.
+    /// End of the valid records.
     end: Records,
     /// The running checksum at the end mark, if a record ends there.
     marked_chain: Option<u32>,
