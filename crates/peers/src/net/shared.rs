@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::codec::{Hello, Refusal};
 use crate::handshake::LocalServer;
@@ -113,6 +113,16 @@ impl TransportState {
     pub(crate) fn now_us(&self) -> u64 {
         let passed = self.started.elapsed().as_micros();
         u64::try_from(passed).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// The moments of signs of life, the same for all connections, so that one wake-up sends all.
+    pub(crate) fn alive_ticks(&self) -> Interval {
+        let period = self.options.timing.alive_interval;
+        let past = self.started.elapsed().as_nanos() / period.as_nanos().max(1);
+        let next = u32::try_from(past + 1).unwrap_or(u32::MAX);
+        let mut ticks = interval_at(self.started + period * next, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        ticks
     }
 
     /// Waits until the transport stops.

@@ -12,7 +12,6 @@ use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::codec::{CloseReason, Frame, LivenessFrame, Pieces};
 use crate::net::counters::add;
@@ -75,8 +74,7 @@ where
 
     /// Writes until the connection has ended, or until its last words are written.
     pub(crate) async fn run(self: Arc<Self>, mut bye: oneshot::Receiver<CloseReason>) -> EndCause {
-        let mut alive = interval(self.state.shared.options.timing.alive_interval);
-        alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut alive = self.state.shared.alive_ticks();
         loop {
             let written = std::future::poll_fn(|cx| self.half.lock().poll_write(&self.state, cx));
             if let Err(error) = written.await {

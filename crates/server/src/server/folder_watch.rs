@@ -11,7 +11,7 @@ use crate::error::ServerError;
 use crate::state::ServerState;
 
 /// Time between two looks at the folder.
-const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Looks at the folder of a running server again and again, until it is another one.
 pub(crate) async fn watch(state: Arc<ServerState>, storage: Arc<dyn Storage>) {
