@@ -209,6 +209,9 @@ const LISTED_IDENTITY_BYTES: usize = 128;
 /// and counts what the socket leaves.
 const COUNTED_BYTES: usize = DIRECT_BYTES;
 
+/// Memory that an empty outbox keeps.
+const IDLE_BYTES: usize = 1 << 10;
+
 /// The most of a listing that is encoded at once.
 const LISTING_BYTES: usize = 64 << 10;
 
@@ -331,7 +334,7 @@ impl Outbox {
             }
         }
         self.replies = 0;
-        if out.is_empty() {
+        if out.is_empty() && out.capacity() < self.bytes.len() {
             std::mem::swap(out, &mut self.bytes);
         } else {
             out.append(&mut self.bytes);
@@ -733,6 +736,9 @@ impl Conn {
             Some(present) => present.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
+        if outbox.bytes.is_empty() && outbox.bytes.capacity() > IDLE_BYTES {
+            outbox.bytes = Vec::new();
+        }
         outbox.idle = idle;
         true
     }
@@ -752,14 +758,6 @@ impl Conn {
             self.outbound.has_ended();
         }
         ended
-    }
-
-    /// Gives memory back that a burst needed.
-    pub(crate) fn shrink(&self, keep_bytes: usize) {
-        let mut outbox = self.outbox.lock();
-        if outbox.bytes.is_empty() && outbox.bytes.capacity() > keep_bytes {
-            outbox.bytes = Vec::new();
-        }
     }
 
     /// Bytes that wait for the client to read them.

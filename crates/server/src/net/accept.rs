@@ -130,7 +130,7 @@ pub(crate) fn take_on(
         };
         let end = match opened {
             Ok(stream) => {
-                let connection = Connection::new(Arc::clone(&state), conn, stream);
+                let mut connection = Connection::new(Arc::clone(&state), conn, stream);
                 connection.serve(deadline).await
             }
             Err(end) => end,
@@ -198,5 +198,23 @@ impl RegisteredConnection {
 impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.state.forget(&self.conn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::state::tests::state;
+
+    /// An idle session is to cost 3 kB; its task and its entry are the largest parts.
+    #[tokio::test]
+    async fn a_connection_is_small() {
+        let state = state(Options::default());
+        let (stream, _other) = tokio::net::UnixStream::pair().unwrap();
+        let accepted = Accepted::Ready(Stream::Unix(stream));
+        let task = take_on(&state, accepted, Peer::Local).unwrap();
+        let bytes = size_of_val(&task) + size_of::<Conn>();
+        assert!(bytes <= 1300, "{bytes} bytes");
     }
 }

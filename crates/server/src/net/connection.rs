@@ -4,6 +4,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `buffers` | the memory that connections share |
 //! | `opening` | the first bytes: a four-letter word, or the frame that asks for a session |
 //! | `requests` | each request, by the class of its operation |
 //! | `identity` | what a client proves to be |
@@ -12,6 +13,7 @@
 //! | `replies` | replies that the socket has not taken |
 //! | `unanswered` | requests that the core has not answered |
 
+mod buffers;
 mod costly;
 mod exchange;
 mod identity;
@@ -66,14 +68,14 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end. Cancelling drops the socket; what was handed to the core
-    /// is still done.
+    /// Serves the connection to its end. What was handed to the core is done even when this is
+    /// cancelled.
     /// A client that has not named its session at `deadline` is closed.
-    pub(crate) async fn serve(mut self, deadline: tokio::time::Instant) -> End {
+    pub(crate) async fn serve(&mut self, deadline: tokio::time::Instant) -> End {
+        // What is over soon is boxed, so that the future of an open connection stays small.
         let opening = tokio::time::timeout_at(deadline, poll_fn(|cx| self.poll(cx, true)));
-        let end = match opening.await {
+        let end = match Box::pin(opening).await {
             Ok(None) => match self.exchange.phase {
-                // Boxed so that the future of a connection with a session stays small.
                 Phase::Word(word, argument) => {
                     return Box::pin(self.answer_word(word, argument)).await;
                 }
@@ -95,7 +97,7 @@ impl Connection {
                 stats.unfinished_closed.fetch_add(1, Relaxed);
             }
             Some(End::Closed(_)) if self.exchange.state.outbound.pressure() == Pressure::None => {
-                self.linger().await;
+                Box::pin(self.linger()).await;
             }
             _ => {}
         }
@@ -141,6 +143,7 @@ impl Connection {
     /// Ready with `None` once the session is attached or a word has come, if `opening`.
     fn poll(&mut self, cx: &mut Context<'_>, opening: bool) -> Poll<Option<End>> {
         self.exchange.turn = Turn::default();
+        self.exchange.take_buffers();
         loop {
             let need = match self.exchange.advance() {
                 Ok(need) => need,
@@ -183,7 +186,7 @@ impl Connection {
             let outlet = is_idle.then(|| Arc::clone(&self.outlet) as Arc<dyn Outlet>);
             let is_full = self.exchange.replies.is_full();
             if self.exchange.conn.wait(cx.waker(), is_full, outlet) {
-                self.exchange.release_memory();
+                self.exchange.return_buffers();
                 return Poll::Pending;
             }
         }

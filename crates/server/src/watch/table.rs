@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use baton_proto::{EventKind, WatcherKind};
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{HashMap, HashTable};
 use smallvec::SmallVec;
 
 use crate::connections::conn::Conn;
@@ -129,6 +129,8 @@ pub(crate) enum TooManyWatches {
 #[derive(Debug)]
 struct Watcher {
     conn: u32,
+    /// Its place in [`Watching::paths`].
+    place: u32,
     kinds: Kinds,
 }
 
@@ -220,7 +222,8 @@ fn hash_of(state: &RandomState, path: &str) -> u64 {
 #[derive(Debug)]
 struct Watching {
     conn: Arc<Conn>,
-    paths: HashSet<u32, RandomState>,
+    /// Slots of the paths, in no order.
+    paths: SmallVec<[u32; 4]>,
     has: Amount,
 }
 
@@ -398,10 +401,13 @@ impl WatchTable {
         let slot = there.map_or_else(|| self.slot_or_insert(path), |(slot, ..)| slot);
         let watching = self.conns.entry(conn.id).or_insert_with(|| Watching {
             conn: Arc::clone(conn),
-            paths: HashSet::default(),
+            paths: SmallVec::new(),
             has: Amount::default(),
         });
-        watching.paths.insert(slot);
+        let place_of_path = u32::try_from(watching.paths.len()).unwrap_or(u32::MAX);
+        if there.is_none() {
+            watching.paths.push(slot);
+        }
         watching.has = watching.has.and(more);
         self.has = self.has.and(more);
         self.recursive += usize::from(new.has(Kinds::RECURSIVE));
@@ -420,6 +426,7 @@ impl WatchTable {
                 place,
                 Watcher {
                     conn: conn.id,
+                    place: place_of_path,
                     kinds,
                 },
             ),
@@ -457,27 +464,37 @@ impl WatchTable {
         };
         let removed = Kinds(watcher.kinds.0 & kinds.0);
         watcher.kinds.0 &= !kinds.0;
-        let is_last = watcher.kinds.0 == 0;
-        if is_last {
+        let last = (watcher.kinds.0 == 0).then_some((path_cost, watcher.place));
+        if last.is_some() {
             watched.watchers.remove(place);
         }
         watched.counts.remove(removed);
-        self.count_out(slot, conn, removed, is_last.then_some(path_cost));
+        self.count_out(conn, removed, last);
         self.drop_if_unwatched(slot);
         removed.0 != 0
     }
 
-    /// Counts watches of a connection out. `last`: the cost of their path, where the connection has
-    /// no other watch.
-    fn count_out(&mut self, slot: u32, conn: u32, removed: Kinds, last: Option<usize>) {
+    /// Counts watches of a connection out. `last`: the cost of their path and its place in the
+    /// connection's list, where the connection has no other watch there.
+    fn count_out(&mut self, conn: u32, removed: Kinds, last: Option<(usize, u32)>) {
         let fewer = Amount {
             watches: removed.count(),
-            bytes: last.unwrap_or(0),
+            bytes: last.map_or(0, |(bytes, _)| bytes),
         };
         if let Some(watching) = self.conns.get_mut(&conn) {
             watching.has = watching.has.less(fewer);
-            if last.is_some() {
-                watching.paths.remove(&slot);
+            let left = last.filter(|(_, place)| (*place as usize) < watching.paths.len());
+            if let Some((_, place)) = left {
+                watching.paths.swap_remove(place as usize);
+                // The last path of the list has come to that place.
+                let moved = watching.paths.get(place as usize).copied();
+                let moved = moved.and_then(|slot| self.at_mut(slot));
+                if let Some(watched) = moved
+                    && let Ok(at) = watched.place(conn)
+                    && let Some(watcher) = watched.watchers.get_mut(at)
+                {
+                    watcher.place = place;
+                }
             }
         }
         self.has = self.has.less(fewer);
@@ -497,7 +514,8 @@ impl WatchTable {
             watcher.kinds.0 &= !kinds.0;
             let is_last = watcher.kinds.0 == 0;
             if removed.0 != 0 {
-                removals.push((watcher.conn, removed, is_last.then_some(path_cost)));
+                let last = is_last.then_some((path_cost, watcher.place));
+                removals.push((watcher.conn, removed, last));
             }
             !is_last
         });
@@ -505,7 +523,7 @@ impl WatchTable {
             watched.counts.remove(*removed);
         }
         for (conn, removed, last) in removals {
-            self.count_out(slot, conn, removed, last);
+            self.count_out(conn, removed, last);
         }
         self.drop_if_unwatched(slot);
     }
@@ -516,7 +534,7 @@ impl WatchTable {
         let Some(watching) = self.conns.get(&conn) else {
             return false;
         };
-        let paths: Vec<u32> = watching.paths.iter().take(most).copied().collect();
+        let paths: Vec<u32> = watching.paths.iter().rev().take(most).copied().collect();
         if paths.is_empty() {
             self.conns.remove(&conn);
             return false;
@@ -712,6 +730,33 @@ mod tests {
         assert_eq!(fired(&mut table, EventKind::NodeDataChanged, "/a"), [1]);
         assert!(fired(&mut table, EventKind::NodeDataChanged, "/a").is_empty());
         assert_eq!(table.counts(), WatchCounts::default());
+    }
+
+    #[test]
+    fn watches_that_go_in_any_order_leave_the_others_in_place() {
+        let paths = ["/a", "/b", "/c", "/d", "/e", "/f"];
+        for first in 0..paths.len() {
+            let mut table = table();
+            let (one, two) = (conn(1), conn(2));
+            for path in paths {
+                table.add(&one, path, Kinds::DATA).unwrap();
+                table.add(&two, path, Kinds::DATA).unwrap();
+            }
+            for at in 0..paths.len() {
+                let path = paths[(first + 5 * at) % paths.len()];
+                assert!(table.remove(1, path, Kinds::DATA), "{path}");
+                let slots = &table.conns[&1].paths;
+                for (place, slot) in slots.iter().enumerate() {
+                    let watched = table.at(*slot).unwrap();
+                    let watcher = &watched.watchers[watched.place(1).unwrap()];
+                    assert_eq!(watcher.place as usize, place, "{}", watched.path);
+                }
+                assert_eq!(slots.len(), paths.len() - 1 - at);
+            }
+            assert_eq!(table.counts().watches, paths.len());
+            forget(&mut table, 2);
+            assert_eq!(table.counts(), WatchCounts::default());
+        }
     }
 
     #[test]

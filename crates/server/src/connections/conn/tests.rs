@@ -194,23 +194,19 @@ fn a_task_sleeps_only_where_nothing_has_come_for_it_since_it_looked() {
 }
 
 #[test]
-fn a_burst_s_memory_is_given_back_and_what_waits_is_kept() {
+fn a_connection_that_waits_keeps_no_memory_of_a_burst() {
     let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
-    conn.push(1, &mut Vec::new(), |out| {
-        out.extend_from_slice(&[7; 1000]);
-    });
-    conn.shrink(100);
-    assert_eq!(conn.waiting_bytes(), 1000);
+    let capacity_after = |bytes: usize, mut out: Vec<u8>| {
+        conn.push(1, &mut Vec::new(), |out| out.resize(bytes, 7));
+        conn.take(&mut out, usize::MAX);
+        assert!(conn.wait(Waker::noop(), false, None));
+        conn.outbox.lock().bytes.capacity()
+    };
     // The task has something already, so that the memory stays here.
-    let mut out = vec![0];
-    conn.take(&mut out, usize::MAX);
-    assert_eq!(out.len(), 1001);
-    let capacity = || conn.outbox.lock().bytes.capacity();
-    let burst = capacity();
-    conn.shrink(burst);
-    assert_eq!(capacity(), burst);
-    conn.shrink(100);
-    assert_eq!(capacity(), 0);
+    assert_eq!(capacity_after(IDLE_BYTES, vec![0]), IDLE_BYTES);
+    assert_eq!(capacity_after(IDLE_BYTES + 1, vec![0]), 0);
+    let roomy = Vec::with_capacity(1 << 16);
+    assert_eq!(capacity_after(100, roomy), 100, "it keeps its own");
 }
 
 #[test]

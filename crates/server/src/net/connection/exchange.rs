@@ -26,8 +26,6 @@ use crate::state::ServerState;
 
 /// Bytes that one read asks the socket for.
 pub(super) const READ_BYTES: usize = 16 << 10;
-/// Memory that an idle connection keeps.
-const IDLE_BYTES: usize = 4 << 10;
 /// Bytes that a connection without a request in flight may hand in though the queue is full.
 pub(super) const FREE_BYTES: usize = 4 << 10;
 
@@ -306,20 +304,6 @@ impl Exchange {
         }
         Notice::BadFrame
     }
-
-    /// Frees the memory of an idle connection.
-    pub(super) fn release_memory(&mut self) {
-        if self.unanswered.requests() > 0 {
-            return;
-        }
-        if self.replies.release() {
-            self.conn.shrink(IDLE_BYTES);
-        }
-        self.work.release();
-        if self.input.is_empty() && self.input.capacity() > 4 * READ_BYTES {
-            self.input = BytesMut::new();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -421,6 +405,34 @@ mod tests {
             }
             replies
         }
+    }
+
+    #[test]
+    fn an_idle_connection_has_no_buffers_and_one_with_half_a_request_keeps_it() {
+        let mut stage = Stage::open(Options::default());
+        let memory = |exchange: &mut Exchange| {
+            (exchange.input.capacity(), exchange.replies.out().capacity())
+        };
+        stage.exchange.return_buffers();
+        assert_eq!(memory(&mut stage.exchange), (0, 0));
+        stage.exchange.take_buffers();
+        stage.send(&[0, 0]).unwrap();
+        stage.exchange.replies.out().push(1);
+        stage.exchange.return_buffers();
+        stage.exchange.take_buffers();
+        assert_eq!(&stage.exchange.input[..], [0, 0]);
+        assert_eq!(stage.exchange.replies.len(), 1);
+        // What one leaves the next one of the thread has.
+        let mut other = Stage::open(Options::default());
+        other.exchange.input.reserve(READ_BYTES);
+        other.exchange.return_buffers();
+        let mut third = Stage::new(Options::default());
+        third.exchange.take_buffers();
+        assert!(third.exchange.input.capacity() >= READ_BYTES);
+        third.exchange.input.reserve(8 * READ_BYTES);
+        third.exchange.return_buffers();
+        other.exchange.take_buffers();
+        assert_eq!(other.exchange.input.capacity(), 0, "a burst's");
     }
 
     fn hello() -> Vec<u8> {

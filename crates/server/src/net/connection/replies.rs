@@ -6,8 +6,6 @@ use std::task::{Context, Poll};
 
 /// Written bytes that are kept in front of the others, so that these need not be moved.
 const WRITTEN_BYTES: usize = 64 << 10;
-/// Memory that is kept though nothing waits.
-const IDLE_BYTES: usize = 64 << 10;
 
 /// Bytes on their way to the client.
 #[derive(Debug, Default)]
@@ -83,15 +81,6 @@ impl Replies {
             self.bytes.shrink_to_fit();
         }
     }
-
-    /// Frees the memory of an idle connection; whether it had more than it keeps.
-    pub(super) fn release(&mut self) -> bool {
-        let is_large = self.bytes.is_empty() && self.bytes.capacity() > IDLE_BYTES;
-        if is_large {
-            self.bytes = Vec::new();
-        }
-        is_large
-    }
 }
 
 #[cfg(test)]
@@ -146,11 +135,7 @@ mod tests {
         );
         assert!(write(&mut replies, 6999, usize::MAX).is_pending());
         assert_eq!(replies.len(), WRITTEN_BYTES);
-        assert!(!replies.release(), "something waits");
         assert!(write(&mut replies, WRITTEN_BYTES, usize::MAX).is_ready());
-        assert!(!replies.release(), "it has no more than it keeps");
-        replies.out().reserve(IDLE_BYTES + 1);
-        assert!(replies.release() && !replies.release());
     }
 
     #[test]

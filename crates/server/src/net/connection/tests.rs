@@ -46,8 +46,8 @@ impl Stage {
         let (client, server) = UnixStream::pair().unwrap();
         let stream = Stream::Unix(server);
         let deadline = tokio::time::Instant::now() + state.options.handshake_timeout;
-        let connection = Connection::new(Arc::clone(&state), Arc::clone(&conn), stream);
-        tokio::spawn(connection.serve(deadline));
+        let mut connection = Connection::new(Arc::clone(&state), Arc::clone(&conn), stream);
+        tokio::spawn(async move { connection.serve(deadline).await });
         let mut stage = Self {
             state,
             conn,
