@@ -128,6 +128,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         all.tracer = tracer;
         all.commit = BUILD.commit.map(str::to_owned);
         all.lost_log_lines = error_stream::lost_lines();
+        open_files::fit_connections(all);
     });
     let data = settings.target().folder();
     let exit_when_idle = settings.target().exit_when_idle;
@@ -166,7 +167,6 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         service_manager::is_ready();
         let options = &settings.target().options;
-        open_files::check_limit(options);
         let openings = options.openings();
         let is_open = |setting| openings.iter().any(|opening| opening.setting == setting);
         let plain = open_to_others(

@@ -98,7 +98,7 @@ pub struct Options {
     /// network of IPv6 is one address.
     /// Default: 4,096.
     pub max_connections_per_address: usize,
-    /// Connections in all; 0 is no limit. Default: 10,000.
+    /// Connections in all; 0 is no limit. Default: 110,000.
     pub max_connections: usize,
     /// Requests of one connection that wait for their place in the log, before its socket is read
     /// no further. Default: 1,024.
@@ -541,7 +541,7 @@ impl Default for Options {
             max_session_timeout: Duration::from_secs(120),
             max_frame_bytes: 1_048_575,
             max_connections_per_address: 4096,
-            max_connections: 10_000,
+            max_connections: 110_000,
             max_requests_in_flight: 1024,
             max_outbound_bytes: 1 << 20,
             max_outbound_bytes_in_all: 256 << 20,

@@ -16,26 +16,36 @@ pub(super) fn raise_limit() {
     }
 }
 
-/// Warns where the limit is reached before that of connections.
-pub(super) fn check_limit(options: &Options) {
-    let limit = getrlimit(Resource::Nofile).current;
-    if let Some((open_files, needed)) = too_few(limit, options.max_connections as u64) {
+/// A default limit on connections that the system does not allow is lowered without a warning down
+/// to this.
+const MANY_CONNECTIONS: usize = 10_000;
+
+/// Lowers the limit on connections to what the limit of open files allows: a client that is refused
+/// learns why, where one for whom there is no file would wait.
+pub(super) fn fit_connections(options: &mut Options) {
+    let asked = options.max_connections;
+    let open_files = getrlimit(Resource::Nofile).current;
+    let Some(fitting) = fitting_connections(open_files, asked) else {
+        return;
+    };
+    options.max_connections = fitting;
+    if fitting < MANY_CONNECTIONS || asked != Options::default().max_connections {
         tracing::warn!(
             open_files,
-            needed,
-            max_connections = options.max_connections,
-            "the limit of open files is reached before that of connections, and then clients are refused at \
-             random; raise it (LimitNOFILE= of the systemd unit, ulimit -Hn) or lower max_connections"
+            asked,
+            max_connections = fitting,
+            "the limit of open files allows fewer connections than max_connections, and clients beyond are refused; \
+             raise it (LimitNOFILE= of the systemd unit, ulimit -Hn) or lower max_connections"
         );
     }
 }
 
-/// The limit of open files and how many are needed, if these are more.
-fn too_few(limit: Option<u64>, connections: u64) -> Option<(u64, u64)> {
-    let needed = connections.saturating_add(OTHER_FILES);
-    let limit = limit?;
-    // Without a limit on connections, that of files is the only one.
-    (connections > 0 && limit < needed).then_some((limit, needed))
+/// The connections for which there are files, if these are fewer than `asked`; 0 asks for no limit
+/// but that of files.
+fn fitting_connections(open_files: Option<u64>, asked: usize) -> Option<usize> {
+    let fitting = open_files?.saturating_sub(OTHER_FILES).max(1);
+    let fitting = usize::try_from(fitting).unwrap_or(usize::MAX);
+    (asked > fitting).then_some(fitting)
 }
 
 #[cfg(test)]
@@ -43,11 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_has_to_be_enough_for_the_connections_and_the_files_besides() {
-        assert_eq!(too_few(Some(1024), 10_000), Some((1024, 10_256)));
-        assert_eq!(too_few(Some(10_255), 10_000), Some((10_255, 10_256)));
-        assert_eq!(too_few(Some(10_256), 10_000), None);
-        assert_eq!(too_few(None, usize::MAX as u64), None);
-        assert_eq!(too_few(Some(64), 0), None);
+    fn there_are_as_many_connections_as_files_besides_those_of_the_server() {
+        assert_eq!(fitting_connections(Some(1024), 10_000), Some(768));
+        assert_eq!(fitting_connections(Some(10_255), 10_000), Some(9999));
+        assert_eq!(fitting_connections(Some(10_256), 10_000), None);
+        assert_eq!(fitting_connections(None, usize::MAX), None);
+        assert_eq!(fitting_connections(Some(64), 0), None);
+        assert_eq!(fitting_connections(Some(64), 10), Some(1));
     }
 }
