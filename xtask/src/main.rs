@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
 //! | `holder_deaths` | the time from a holder's death to the next grant |
+//! | `scale` | many sessions and watches on one server |
 //! | `agent_soak` | memory and processor time of many guards of one agent |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
@@ -44,6 +45,7 @@ mod peers_break;
 mod process;
 mod register;
 mod release;
+mod scale;
 mod secure;
 mod table;
 
@@ -98,6 +100,7 @@ enum Task {
     PeersBreak(peers_break::Args),
     Pods(ensemble::pods::Args),
     Release(release::Args),
+    Scale(scale::Args),
     Upgrade(ensemble::upgrade::Args),
     #[command(hide = true)]
     Turn(register::Turn),
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
         Task::PeersBreak(args) => peers_break::run(&args),
         Task::Pods(args) => ensemble::pods::run(&args),
         Task::Release(args) => release::run(&args),
+        Task::Scale(args) => scale::run(&args),
         Task::Upgrade(args) => ensemble::upgrade::run(&args),
         Task::Turn(turn) => register::take_turn(&turn),
         Task::Member(member) => peer::member::take_part(member),

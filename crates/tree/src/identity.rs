@@ -98,6 +98,10 @@ impl Identity {
         if !self.has_name(&name) {
             self.bytes += name.id.scheme.len() + name.id.id.len();
             self.is_super |= name.id.scheme == "super";
+            if self.names.is_empty() {
+                // Most connections have one, and there may be a hundred thousand.
+                self.names.reserve_exact(1);
+            }
             self.names.push(name);
         }
     }

@@ -40,6 +40,7 @@ impl Exchange {
 
     /// Gives its empty buffers to the thread, without what a burst has needed.
     pub(super) fn return_buffers(&mut self) {
+        self.unanswered.release();
         SPARE.with_borrow_mut(|spare| {
             if self.input.is_empty() {
                 spare.input = std::mem::take(&mut self.input);

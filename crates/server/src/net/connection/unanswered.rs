@@ -63,6 +63,13 @@ impl Unanswered {
         }
     }
 
+    /// Gives memory back while nothing waits.
+    pub(super) fn release(&mut self) {
+        if self.handed_in.is_empty() {
+            self.handed_in = VecDeque::new();
+        }
+    }
+
     /// The core has answered requests. A hand-in counts until the last of its requests is.
     pub(super) fn answered(&mut self, taken: TakenOutput) {
         let (answered, pongs) = (taken.answered as usize, taken.pongs as usize);

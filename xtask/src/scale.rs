@@ -1,0 +1,455 @@
+//! `cargo xtask scale`: what many sessions and watches cost one server, how long one change takes
+//! to reach all who watch it, and how they come back after the server was killed. The clients are
+//! sockets with plain frames, so that they cost little beside the server.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use baton_proto::{
+    Acl, ConnectRequest, ConnectResponse, Create, CreateMode, Limits, Request, frame, xid,
+};
+use tokio::net::TcpSocket;
+use tokio::runtime::Runtime;
+
+use crate::process::{Kind, Server, build_baton, cpu_seconds, work_dir};
+use crate::table::{markdown, show};
+use crate::{Result, machine};
+
+/// Connections of one address: below the server's bound and the range of ports.
+const PER_ADDRESS: usize = 4_000;
+/// Requests that are on their way at once.
+const AT_ONCE: usize = 256;
+const SESSION: Duration = Duration::from_secs(30);
+/// Clients that ping while a change reaches the watchers.
+const BYSTANDERS: usize = 10;
+const WATCHED: &str = "/scale";
+/// Threads of the churn.
+const CHURNING: usize = 16;
+
+/// Measure many sessions and watches on one server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The number of sessions, each with a connection. Both ends need a file: raise `ulimit -n`.
+    #[arg(long, value_name = "N", default_value_t = 9_000)]
+    sessions: usize,
+    /// The number of watches for the cost of one, on as many paths as there are for 100 connections.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    watches: usize,
+    /// Seconds for which all sessions are idle, and for which sessions are opened and closed.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    seconds: u64,
+    /// Folder for the server's data [default: the build's folder].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// A session with its connection.
+struct Client {
+    stream: TcpStream,
+    session: i64,
+    password: [u8; 16],
+}
+
+impl Client {
+    fn send(&mut self, xid: i32, request: &Request<'_>) -> Result<()> {
+        let mut out = Vec::new();
+        frame::write_request(&mut out, xid, request);
+        Ok(self.stream.write_all(&out)?)
+    }
+
+    /// The xid of the next frame, and its error code.
+    fn receive(&mut self) -> Result<(i32, i32)> {
+        let frame = receive(&mut self.stream)?;
+        let number = |at: usize| {
+            let bytes = frame
+                .get(at..at + 4)
+                .and_then(|bytes| bytes.try_into().ok());
+            bytes.map(i32::from_be_bytes).ok_or("a reply is too short")
+        };
+        Ok((number(0)?, number(12)?))
+    }
+
+    fn call(&mut self, request: &Request<'_>) -> Result<i32> {
+        self.send(1, request)?;
+        Ok(self.receive()?.1)
+    }
+}
+
+fn receive(stream: &mut TcpStream) -> Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut frame = vec![0; usize::try_from(i32::from_be_bytes(length))?];
+    stream.read_exact(&mut frame)?;
+    Ok(frame)
+}
+
+/// What all clients of a server share.
+struct Clients {
+    runtime: Runtime,
+    to: SocketAddr,
+}
+
+impl Clients {
+    /// Connects from the address that the connection of this number has.
+    fn connect(&self, number: usize) -> Result<TcpStream> {
+        let host = u8::try_from(number / PER_ADDRESS + 2)?;
+        let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
+        let stream = self.runtime.block_on(async {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind(from)?;
+            socket.connect(self.to).await?.into_std()
+        });
+        let stream =
+            stream.map_err(|error| format!("connection {number}: {error}; raise ulimit -n"))?;
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Opens `count` sessions, or takes `past` ones up again.
+    fn open(&self, count: usize, past: &[(i64, [u8; 16])]) -> Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(count);
+        while clients.len() < count {
+            let first = clients.len();
+            let numbers = first..count.min(first + AT_ONCE);
+            let mut streams = Vec::with_capacity(AT_ONCE);
+            for number in numbers {
+                let mut stream = self.connect(number)?;
+                let (session_id, password) = past.get(number).copied().unwrap_or_default();
+                let request = ConnectRequest {
+                    protocol_version: 0,
+                    last_zxid_seen: 0,
+                    timeout_ms: i32::try_from(SESSION.as_millis())?,
+                    session_id,
+                    password: &password,
+                    read_only: Some(false),
+                };
+                let mut out = Vec::new();
+                frame::write_connect_request(&mut out, &request);
+                stream.write_all(&out)?;
+                streams.push(stream);
+            }
+            for mut stream in streams {
+                let answer = ConnectResponse::decode(&receive(&mut stream)?, &Limits::default())?;
+                clients.push(Client {
+                    stream,
+                    session: answer.session_id,
+                    password: answer.password,
+                });
+            }
+        }
+        Ok(clients)
+    }
+}
+
+/// Has every client ask this, some at a time.
+fn ask_all(clients: &mut [Client], xid: i32, request: &Request<'_>) -> Result<()> {
+    for some in clients.chunks_mut(AT_ONCE) {
+        some.iter_mut()
+            .try_for_each(|client| client.send(xid, request))?;
+        some.iter_mut()
+            .try_for_each(|client| client.receive().map(drop))?;
+    }
+    Ok(())
+}
+
+/// The memory of a process that is no file's, in bytes.
+fn memory(server: &Server) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()?))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    Ok(kib.ok_or("no RssAnon")? * 1024.0)
+}
+
+/// The time in milliseconds below which this share of the times is.
+fn quantile(times: &mut [Duration], share: f64) -> f64 {
+    times.sort_unstable();
+    let at = (times.len() as f64 * share) as usize;
+    let time = times.get(at.min(times.len().saturating_sub(1)));
+    time.map_or(0.0, Duration::as_secs_f64) * 1e3
+}
+
+/// Times of reads and writes of one client, nine to one.
+fn foreground(client: &mut Client) -> Result<Vec<Duration>> {
+    let set = Request::SetData {
+        path: "/foreground",
+        data: Some(&[7; 100]),
+        version: -1,
+    };
+    let get = Request::GetData {
+        path: "/foreground",
+        watch: false,
+    };
+    let mut times = Vec::new();
+    for number in 0..2_000 {
+        let begun = Instant::now();
+        client.call(if number % 10 == 0 { &set } else { &get })?;
+        times.push(begun.elapsed());
+    }
+    Ok(times)
+}
+
+fn create(client: &mut Client, path: &str, mode: CreateMode) -> Result<()> {
+    let acl = vec![Acl::open_unsafe()];
+    match client.call(&Request::Create(Create::new(
+        path,
+        Some(&[7; 100]),
+        acl,
+        mode,
+    )))? {
+        0 => Ok(()),
+        code => Err(format!("create {path}: error {code}").into()),
+    }
+}
+
+/// Has one client change what all others watch. The time until the last of them has been notified,
+/// and the pings of bystanders meanwhile.
+fn fan_out(clients: &mut [Client], bystanders: &mut [Client]) -> Result<(Duration, Vec<Duration>)> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let pinging = scope.spawn(|| {
+            let mut times = Vec::new();
+            while !is_over.load(Relaxed) {
+                for client in bystanders.iter_mut() {
+                    let begun = Instant::now();
+                    client.send(xid::PING, &Request::Ping).ok()?;
+                    client.receive().ok()?;
+                    times.push(begun.elapsed());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Some(times)
+        });
+        let notified = (|| {
+            let (writer, watchers) = clients.split_first_mut().ok_or("no clients")?;
+            let begun = Instant::now();
+            writer.send(
+                1,
+                &Request::SetData {
+                    path: WATCHED,
+                    data: None,
+                    version: -1,
+                },
+            )?;
+            for client in watchers {
+                match client.receive()? {
+                    (xid::NOTIFICATION, _) => {}
+                    (other, _) => return Err(format!("reply {other} in place of an event").into()),
+                }
+            }
+            let took = begun.elapsed();
+            writer.receive()?;
+            Ok(took)
+        })();
+        is_over.store(true, Relaxed);
+        let times = pinging
+            .join()
+            .ok()
+            .flatten()
+            .ok_or("a bystander was disconnected")?;
+        notified.map(|took| (took, times))
+    })
+}
+
+/// Opens and closes sessions with an ephemeral each, on several threads; the times of each.
+fn churn(clients: &Clients, seconds: u64) -> Result<Vec<Duration>> {
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let each = |thread: usize| -> Result<Vec<Duration>> {
+        let mut times = Vec::new();
+        while Instant::now() < until {
+            let begun = Instant::now();
+            let mut opened = clients.open(1, &[])?;
+            let client = opened.first_mut().ok_or("no session")?;
+            let path = format!("{WATCHED}/{thread}-{}", times.len());
+            create(client, &path, CreateMode::Ephemeral)?;
+            client.call(&Request::CloseSession)?;
+            times.push(begun.elapsed());
+        }
+        Ok(times)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..CHURNING)
+            .map(|thread| scope.spawn(move || each(thread).map_err(|error| error.to_string())))
+            .collect();
+        let mut all = Vec::new();
+        for thread in threads {
+            all.extend(
+                thread
+                    .join()
+                    .map_err(|_| "a thread of the churn has panicked")??,
+            );
+        }
+        Ok(all)
+    })
+}
+
+/// Pings of all sessions, three in their timeout; the share of a core that the server needs.
+fn idle(server: &Server, clients: &mut [Client], seconds: u64) -> Result<f64> {
+    let step = Duration::from_millis(100);
+    let steps_of_a_round = usize::try_from(SESSION.as_millis() / 3 / step.as_millis())?;
+    let each = clients.len().div_ceil(steps_of_a_round).max(1);
+    let before = cpu_seconds(server.pid()?).ok_or("the server has ended")?;
+    let begun = Instant::now();
+    let mut chunks = 0;
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let from = chunks % steps_of_a_round * each;
+        let some = clients.iter_mut().skip(from).take(each);
+        for client in some {
+            client.send(xid::PING, &Request::Ping)?;
+            client.receive()?;
+        }
+        chunks += 1;
+        let due = begun + step * u32::try_from(chunks)?;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+    let after = cpu_seconds(server.pid()?).ok_or("the server has ended")?;
+    Ok((after - before) / begun.elapsed().as_secs_f64() * 100.0)
+}
+
+/// Runs the task.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let dir = work_dir(args.dir.as_deref())?;
+    let mut server = Server::start(&Kind::Baton(build_baton()?), dir.path())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let clients = Clients {
+        runtime,
+        to: server.addr().parse()?,
+    };
+    let mut rows = Vec::new();
+    let mut row = |what: &str, value: String| {
+        eprintln!("{what}: {value}");
+        rows.push(vec![what.to_owned(), value]);
+    };
+    let count = args.sessions;
+    let mut others = clients.open(BYSTANDERS, &[])?;
+    let first = others.first_mut().ok_or("no session")?;
+    create(first, WATCHED, CreateMode::Persistent)?;
+    create(first, "/foreground", CreateMode::Persistent)?;
+    let at_rest = memory(&server)?;
+    let mut alone = foreground(first)?;
+    row(
+        "gets and sets of one client, nine to one, beside no other session: p50, p99",
+        format!(
+            "{} ms, {} ms",
+            show(quantile(&mut alone, 0.5)),
+            show(quantile(&mut alone, 0.99))
+        ),
+    );
+
+    let begun = Instant::now();
+    let mut sessions = clients.open(count, &[])?;
+    let took = begun.elapsed().as_secs_f64();
+    row("sessions opened in a second", show(count as f64 / took));
+    let with_sessions = memory(&server)?;
+    row(
+        "bytes of an idle session, connection included",
+        show((with_sessions - at_rest) / count as f64),
+    );
+    let percent = idle(&server, &mut sessions, args.seconds)?;
+    row(
+        &format!("{count} sessions that ping each 10 s: share of a core"),
+        format!("{percent:.1} %"),
+    );
+    let first = others.first_mut().ok_or("no session")?;
+    let mut beside = foreground(first)?;
+    row(
+        &format!("the same gets and sets beside {count} sessions"),
+        format!(
+            "{} ms, {} ms",
+            show(quantile(&mut beside, 0.5)),
+            show(quantile(&mut beside, 0.99))
+        ),
+    );
+
+    let watch = Request::Exists {
+        path: WATCHED,
+        watch: true,
+    };
+    let before = memory(&server)?;
+    ask_all(sessions.get_mut(1..).unwrap_or_default(), 1, &watch)?;
+    row(
+        "bytes of a watch, one a connection, all of one znode",
+        show((memory(&server)? - before) / count as f64),
+    );
+    let (took, mut pings) = fan_out(&mut sessions, &mut others)?;
+    row(
+        &format!("one change to {count} watchers: last event"),
+        format!("{} ms", show(took.as_secs_f64() * 1e3)),
+    );
+    row(
+        "pings of others meanwhile: p99",
+        format!("{} ms", show(quantile(&mut pings, 0.99))),
+    );
+
+    let before = memory(&server)?;
+    let watchers = sessions.get_mut(..100).ok_or("--sessions is below 100")?;
+    let paths = args.watches / watchers.len();
+    for number in 0..paths {
+        let path = format!("{WATCHED}/watched-{number:07}");
+        let watch = Request::Exists {
+            path: &path,
+            watch: true,
+        };
+        watchers
+            .iter_mut()
+            .try_for_each(|client| client.send(1, &watch))?;
+        watchers
+            .iter_mut()
+            .try_for_each(|client| client.receive().map(drop))?;
+    }
+    row(
+        &format!(
+            "bytes of a watch, {} of 100 connections on the same paths",
+            paths * 100
+        ),
+        show((memory(&server)? - before) / (paths * 100) as f64),
+    );
+
+    let mut churned = churn(&clients, args.seconds)?;
+    row(
+        "sessions opened, with an ephemeral, and closed in a second; p99",
+        format!(
+            "{}, {} ms",
+            show(churned.len() as f64 / args.seconds as f64),
+            show(quantile(&mut churned, 0.99))
+        ),
+    );
+
+    let past: Vec<_> = sessions
+        .iter()
+        .map(|it| (it.session, it.password))
+        .collect();
+    server.kill();
+    drop(sessions);
+    let restart = server.restart()?;
+    let begun = Instant::now();
+    let mut back = clients.open(count, &past)?;
+    for number in 0..10 {
+        let path = format!("{WATCHED}/back-{number}");
+        ask_all(
+            &mut back,
+            1,
+            &Request::Exists {
+                path: &path,
+                watch: true,
+            },
+        )?;
+    }
+    let lost = back.iter().filter(|client| client.session == 0).count();
+    row(
+        &format!(
+            "the server killed and started again ({restart:.1?}): {count} sessions back, with 10 watches each"
+        ),
+        format!("{:.1} s, {lost} lost", begun.elapsed().as_secs_f64()),
+    );
+    println!("{}", markdown(&["quantity", "measured"], &rows));
+    println!("{}", machine::describe());
+    Ok(())
+}
