@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// The number of sessions, each with a connection. Both ends need a file: raise `ulimit -n`.
     #[arg(long, value_name = "N", default_value_t = 9_000)]
     sessions: usize,
-    /// The number of watches for the cost of one, on as many paths as there are for 100 connections.
+    /// The number of watches for the cost of one: those of 100 connections on the same paths.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     watches: usize,
     /// Seconds for which all sessions are idle, and for which sessions are opened and closed.
@@ -86,7 +86,7 @@ fn receive(stream: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// What all clients of a server share.
+/// The server and the runtime of all clients.
 struct Clients {
     runtime: Runtime,
     to: SocketAddr,

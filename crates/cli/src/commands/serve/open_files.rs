@@ -20,8 +20,8 @@ pub(super) fn raise_limit() {
 /// to this.
 const MANY_CONNECTIONS: usize = 10_000;
 
-/// Lowers the limit on connections to what the limit of open files allows: a client that is refused
-/// learns why, where one for whom there is no file would wait.
+/// Lowers the limit on connections to what the limit of open files allows: a refused client
+/// gets the reason, where one for whom there is no file would wait.
 pub(super) fn fit_connections(options: &mut Options) {
     let asked = options.max_connections;
     let open_files = getrlimit(Resource::Nofile).current;
