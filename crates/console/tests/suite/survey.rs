@@ -94,6 +94,11 @@ async fn each_recipe_is_recognized_and_its_parts_are_not_taken_for_others() {
     assert_eq!((work.depth, work.dead, work.claims.len()), (2, 1, 1));
     let reason = work.letters[0].note.as_ref().unwrap().reason.clone();
     assert_eq!(reason.as_deref(), Some("broken"));
+    let states = ["/latch", "/gate"].map(|path| match &surveyor.recipes()[path] {
+        Recipe::Barrier(barrier) => barrier.to_string(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(states, ["waiting, 1 of 3 have come", "closed"]);
     let Recipe::Election(found) = &surveyor.recipes()["/leader"] else {
         panic!("no election");
     };
