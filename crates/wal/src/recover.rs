@@ -6,7 +6,6 @@
 //! "Recovery").
 
 use std::collections::BTreeSet;
-use std::num::NonZero;
 use std::thread;
 
 use bytes::Bytes;
@@ -175,11 +174,15 @@ pub(crate) fn recover(
     };
     // Most often the newest snapshot is whole, so the log behind it is read while it is verified.
     let likely = newest_snapshot(storage)?;
-    let (chosen, ahead) = thread::scope(|scope| {
-        let chosen = scope.spawn(|| choose_snapshot(storage, cluster_id, &headers));
-        let ahead = read_from(likely);
-        (joined(chosen), ahead)
-    });
+    let choose = || choose_snapshot(storage, cluster_id, &headers);
+    let (chosen, ahead) = match storage.readers() {
+        0 | 1 => (choose(), read_from(likely)),
+        _ => thread::scope(|scope| {
+            let chosen = scope.spawn(choose);
+            let ahead = read_from(likely);
+            (joined(chosen), ahead)
+        }),
+    };
     let (snapshot, damaged) = chosen?;
     notes.extend(damaged);
     let base = snapshot.as_ref().map_or(0, |info| info.meta.index);
@@ -470,14 +473,13 @@ impl WalkedSegment {
     }
 }
 
-/// Reads segments on all cores.
+/// Reads segments with all readers of the storage.
 fn walk(
     storage: &dyn Storage,
     headers: &[SegmentHeader],
     marked_offset: u32,
 ) -> Result<Vec<WalkedSegment>, WalError> {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    let share = headers.len().div_ceil(cores).max(1);
+    let share = headers.len().div_ceil(storage.readers().max(1)).max(1);
     let read = |headers: &[SegmentHeader]| -> Result<Vec<WalkedSegment>, WalError> {
         let read =
             |header: &SegmentHeader| WalkedSegment::read(storage, header.sequence, marked_offset);

@@ -79,6 +79,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// Number of threads that read at once at a start; 1 where the order of calls matters.
+    fn readers(&self) -> usize {
+        1
+    }
+
     /// The name as a person finds it, for messages: with its folder.
     fn location(&self, name: &str) -> String;
 }

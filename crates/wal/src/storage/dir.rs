@@ -159,6 +159,10 @@ impl Storage for DirStorage {
         Ok(Some((lock.dev(), lock.ino())))
     }
 
+    fn readers(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    }
+
     fn location(&self, name: &str) -> String {
         if name.is_empty() {
             self.path.display().to_string()
