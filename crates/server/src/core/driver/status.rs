@@ -70,9 +70,9 @@ impl CoreDriver {
             self.log.submit(Job::Commit(index), now);
         }
         let progress = self.consensus.progress();
-        self.transfers.release_matched(&progress);
-        let commit = self.consensus.commit_index();
         let last = self.consensus.last_index();
+        self.transfers.release_matched(&progress, last, now);
+        let commit = self.consensus.commit_index();
         let progress: BTreeMap<u64, u64> = progress
             .into_iter()
             .map(|peer| (peer.id, peer.matched.min(commit)))

@@ -15,8 +15,8 @@
 //!    [`EndedTransfer`] that it returns goes to `Consensus::report_snapshot` (R26). After
 //!    [`SendFailure::wants_fresh`] the leader makes a new snapshot and announces it by
 //!    `Consensus::snapshot_saved`.
-//! 4. [`Outgoing::release_matched`] with `Consensus::progress` ends the pins of snapshots that
-//!    their receivers have installed, and [`Outgoing::oldest`] goes to `Consensus::keep_after`
+//! 4. [`Outgoing::release_matched`] with `Consensus::progress` ends the pins of snapshots whose
+//!    receivers have installed them and caught up, and [`Outgoing::oldest`] goes to `Consensus::keep_after`
 //!    (R22).
 //! 5. A server that leads no more calls [`Outgoing::abandon`].
 //!

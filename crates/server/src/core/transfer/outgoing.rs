@@ -98,7 +98,8 @@ pub(crate) struct Outgoing {
     transfers: u64,
     sending: BTreeMap<u64, Sending>,
     ended: Vec<EndedTransfer>,
-    /// Snapshots that have arrived and are not known to be installed, by receiver.
+    /// Snapshots that have arrived, by receiver, until it has installed them and caught up: what
+    /// lies between goes to it as entries, or it would need another snapshot at once.
     arrived: BTreeMap<u64, Arrived>,
     /// The last pause after a failure, by receiver.
     pauses: BTreeMap<u64, Duration>,
@@ -110,6 +111,10 @@ pub(crate) struct Outgoing {
 struct Arrived {
     pin: Arc<SnapshotPin>,
     kept_until: Instant,
+    /// The last entry that the receiver has.
+    matched: u64,
+    /// The leader's last entry when the receiver had installed the snapshot.
+    caught_up_at: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -292,19 +297,30 @@ impl Outgoing {
         self.sending.values().filter_map(due).min()
     }
 
-    /// Ends the pins of snapshots whose receivers have them installed, or belong to the cluster no
-    /// more. `progress` is what the leader knows of all others.
-    pub(crate) fn release_matched(&mut self, progress: &[PeerProgress]) {
+    /// Ends the pins of snapshots whose receivers have them installed and have caught up, or belong
+    /// to the cluster no more. `progress` is what the leader, whose last entry is `last`, knows of
+    /// all others.
+    pub(crate) fn release_matched(&mut self, progress: &[PeerProgress], last: u64, now: Instant) {
+        let stall_limit = self.limits.stall_limit;
         self.arrived.retain(|to, arrived| {
-            let needs = |peer: &PeerProgress| peer.matched < arrived.pin.index();
-            progress.iter().any(|peer| peer.id == *to && needs(peer))
+            let Some(peer) = progress.iter().find(|peer| peer.id == *to) else {
+                return false;
+            };
+            if peer.matched < arrived.pin.index() {
+                return true;
+            }
+            if peer.matched > arrived.matched {
+                arrived.matched = peer.matched;
+                arrived.kept_until = now + stall_limit;
+            }
+            peer.matched < *arrived.caught_up_at.get_or_insert(last)
         });
     }
 
     /// The oldest entry after which the log is needed for a snapshot under way (R22).
     pub(crate) fn oldest(&self) -> Option<u64> {
         let sending = self.sending.values().map(|sending| sending.pin.index());
-        let arrived = self.arrived.values().map(|arrived| arrived.pin.index());
+        let arrived = self.arrived.values().map(|arrived| arrived.matched);
         sending.chain(arrived).min()
     }
 
@@ -327,6 +343,8 @@ impl Outgoing {
             Arrived {
                 pin: sending.pin,
                 kept_until: now + self.limits.stall_limit,
+                matched: index,
+                caught_up_at: None,
             },
         );
         self.end(to, index, Ok(()));

@@ -96,9 +96,9 @@ impl Transfers {
         self.outgoing.oldest()
     }
 
-    /// Ends the pins of snapshots that their receivers have installed.
-    pub(crate) fn release_matched(&mut self, progress: &[PeerProgress]) {
-        self.outgoing.release_matched(progress);
+    /// Ends the pins of snapshots whose receivers have caught up.
+    pub(crate) fn release_matched(&mut self, progress: &[PeerProgress], last: u64, now: Instant) {
+        self.outgoing.release_matched(progress, last, now);
     }
 
     /// This server leads no more.

@@ -243,7 +243,7 @@ fn r24_a_receiver_gives_up_what_nobody_sends_on() {
 }
 
 #[test]
-fn r22_file_and_log_stay_while_a_snapshot_travels_and_until_it_is_installed() {
+fn r22_file_and_log_stay_while_a_snapshot_travels_and_until_its_receiver_has_caught_up() {
     let (mut pair, point) = Pair::new();
     let another = members(&[1, 2, 3]);
     let more = |pair: &mut Pair, count: u64| {
@@ -273,11 +273,27 @@ fn r22_file_and_log_stay_while_a_snapshot_travels_and_until_it_is_installed() {
         active: true,
         snapshot: 0,
     };
-    pair.outgoing.release_matched(&[progress(19)]);
+    let release = |pair: &mut Pair, matched| {
+        let last = pair.leader.last_index();
+        let progress = [progress(matched)];
+        pair.outgoing.release_matched(&progress, last, pair.now);
+    };
+    release(&mut pair, 19);
     more(&mut pair, 1);
     assert!(is_kept(&pair));
     assert_eq!(pair.outgoing.oldest(), Some(20));
-    pair.outgoing.release_matched(&[progress(20)]);
+    // It is installed; what came meanwhile is to go to it as entries.
+    release(&mut pair, 20);
+    assert_eq!(pair.outgoing.oldest(), Some(20));
+    let due = pair.leader.last_index();
+    more(&mut pair, 1);
+    pair.wait(limits().stall_limit - Duration::from_millis(1));
+    release(&mut pair, due - 1);
+    pair.wait(limits().stall_limit - Duration::from_millis(1));
+    pair.settle();
+    assert!(is_kept(&pair), "it catches up");
+    assert_eq!(pair.outgoing.oldest(), Some(due - 1));
+    release(&mut pair, due);
     assert_eq!(pair.outgoing.oldest(), None);
     more(&mut pair, 1);
     assert!(!is_kept(&pair));
