@@ -194,7 +194,7 @@ impl Effects for Deliver<'_> {
 impl Deliver<'_> {
     /// Ends the connections that watch the last event, behind what they have received before.
     fn end_watchers(&mut self) {
-        self.run.end(self.watches, self.stats, self.wake);
+        self.run.end(self.stats, self.wake);
         for id in self.watches.hits() {
             if let Some(conn) = self.watches.conn(*id)
                 && conn.close(CloseReason::TooManyEvents, self.wake)
@@ -362,7 +362,7 @@ impl Applier {
                         )),
                         applied => applied,
                     };
-                    self.run.end(&watches, &state.stats, &mut self.wake);
+                    self.run.end(&state.stats, &mut self.wake);
                     if state.outbound.needs_relief(&mut self.relief) {
                         state.relieve(&mut self.wake);
                     }

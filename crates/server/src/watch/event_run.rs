@@ -1,13 +1,17 @@
-//! Events that the same connections receive, one after the other. They are encoded once and handed
-//! over together: a session's end that deletes many znodes costs a connection that watches all of
-//! them one step, and long runs are not copied for each connection.
+//! Events on their way to the connections that watch them. Events that the same connections receive,
+//! one after the other, are encoded once: a session's end that deletes many znodes costs a
+//! connection that watches all of them one step, and long runs are not copied for each connection.
+//! What one connection receives of a command is gathered, so that its outbox is locked a few times
+//! and not for each event.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use baton_proto::Perms;
-use baton_tree::AclList;
+use baton_tree::{AclList, Identity};
 use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 
 use crate::connections::conn::Conn;
 use crate::stats::counters::Stats;
@@ -17,6 +21,35 @@ use crate::watch::table::{Fired, WatchTable};
 const MOST_BYTES: usize = 64 << 10;
 /// From this length on, connections share a run.
 const SHARED_BYTES: usize = 4 << 10;
+/// Room for so many receivers is kept from one command to the next.
+const KEPT_RECEIVERS: usize = 64;
+
+/// A connection that receives events of the command.
+#[derive(Debug)]
+struct Receiver {
+    conn: Arc<Conn>,
+    identity: Arc<Identity>,
+    /// What it is to receive, behind what its outbox has: fewer than [`SHARED_BYTES`].
+    frames: Vec<u8>,
+}
+
+impl Receiver {
+    fn new(conn: &Arc<Conn>) -> Self {
+        Self {
+            conn: Arc::clone(conn),
+            identity: conn.identity(),
+            frames: Vec::new(),
+        }
+    }
+
+    fn flush(&mut self, wake: &mut Vec<Arc<Conn>>) {
+        if !self.frames.is_empty() {
+            self.conn
+                .push(0, wake, |out| out.extend_from_slice(&self.frames));
+            self.frames.clear();
+        }
+    }
+}
 
 /// The events of one command that are not handed over yet.
 #[derive(Debug, Default)]
@@ -24,6 +57,8 @@ pub(crate) struct EventRun {
     frames: Vec<u8>,
     /// The connections that receive them.
     conns: Vec<u32>,
+    /// All that have received something of the command, or were asked.
+    receivers: HashMap<u32, Receiver, RandomState>,
     /// The ACL by which `conns` were selected: its address, which stays that of one ACL while a
     /// command is applied, since the events of a command that gives ACLs back and takes others
     /// precede that. 0 for none.
@@ -43,46 +78,61 @@ impl EventRun {
     ) {
         let acl_address = std::ptr::from_ref(acl).addr();
         if fired == Fired::Others || self.acl != acl_address {
-            self.hand_over(watches, stats, wake);
+            self.hand_over(stats, wake);
             self.acl = acl_address;
             self.work += watches.hits().len();
-            // A client that may not read the znode gets no event of it (protocol.md §1.7).
-            let may_read = |id: &u32| {
-                let conn = watches.conn(*id);
-                conn.is_some_and(|conn| acl.permits(&conn.identity(), Perms::READ))
-            };
-            let hits = watches.hits().iter().copied();
             self.conns.clear();
-            self.conns.extend(hits.filter(may_read));
+            for id in watches.hits() {
+                let receiver = match self.receivers.get(id) {
+                    Some(known) => known,
+                    None => match watches.conn(*id) {
+                        Some(conn) => self.receivers.entry(*id).or_insert(Receiver::new(conn)),
+                        None => continue,
+                    },
+                };
+                // A client that may not read the znode gets no event of it (protocol.md §1.7).
+                if acl.permits(&receiver.identity, Perms::READ) {
+                    self.conns.push(*id);
+                }
+            }
         }
         if self.conns.is_empty() {
             return;
         }
         encode(&mut self.frames);
         if self.frames.len() > MOST_BYTES {
-            self.hand_over(watches, stats, wake);
+            self.hand_over(stats, wake);
         }
     }
 
     /// Hands all events over and forgets who received them: the command is applied.
-    pub(crate) fn end(&mut self, watches: &WatchTable, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
-        self.hand_over(watches, stats, wake);
+    pub(crate) fn end(&mut self, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
+        self.hand_over(stats, wake);
         self.acl = 0;
+        self.receivers
+            .drain()
+            .for_each(|(_, mut receiver)| receiver.flush(wake));
+        self.receivers.shrink_to(KEPT_RECEIVERS);
     }
 
-    fn hand_over(&mut self, watches: &WatchTable, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
+    fn hand_over(&mut self, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
         if self.frames.is_empty() {
             return;
         }
-        let conns = self.conns.iter().filter_map(|id| watches.conn(*id));
-        if self.frames.len() < SHARED_BYTES || self.conns.len() < 2 {
-            for conn in conns {
-                conn.push(0, wake, |out| out.extend_from_slice(&self.frames));
+        let is_shared = self.frames.len() >= SHARED_BYTES && self.conns.len() > 1;
+        let shared = is_shared.then(|| Bytes::copy_from_slice(&self.frames));
+        for id in &self.conns {
+            let Some(receiver) = self.receivers.get_mut(id) else {
+                continue;
+            };
+            if let Some(frames) = &shared {
+                receiver.flush(wake);
+                receiver.conn.push_shared(frames, wake);
+                continue;
             }
-        } else {
-            let frames = Bytes::copy_from_slice(&self.frames);
-            for conn in conns {
-                conn.push_shared(&frames, wake);
+            receiver.frames.extend_from_slice(&self.frames);
+            if receiver.frames.len() >= SHARED_BYTES {
+                receiver.flush(wake);
             }
         }
         let sent = self.frames.len() * self.conns.len();

@@ -107,6 +107,47 @@ async fn the_reply_that_set_a_watch_comes_before_its_event_and_the_event_before_
     }
 }
 
+/// Short events are gathered for each connection, and long runs shared.
+#[tokio::test]
+async fn the_events_of_a_multi_keep_their_order_whoever_else_receives_them() {
+    // More than a run that is copied for each connection has.
+    const LONG: usize = 200;
+    let server = start().await;
+    let mut both = Wire::open(&server.connect_string()).await;
+    let mut one = Wire::open(&server.connect_string()).await;
+    for path in ["/a", "/b"] {
+        both.create(path, b"", 0).await.unwrap();
+        let watch = Request::AddWatch { path, mode: 0 };
+        both.call(watch).await.unwrap();
+    }
+    let watch = Request::AddWatch {
+        path: "/a",
+        mode: 0,
+    };
+    one.call(watch).await.unwrap();
+    let mut paths = vec!["/b", "/a", "/b"];
+    paths.extend(["/a"; LONG]);
+    paths.extend(["/b", "/a"]);
+    let part = |path| MultiOp::SetData {
+        path,
+        data: None,
+        version: -1,
+    };
+    let parts = paths.iter().copied().map(part).collect();
+    let mut writer = Wire::open(&server.connect_string()).await;
+    writer.call(Request::Multi(parts)).await.unwrap();
+    for path in &paths {
+        assert_eq!(both.event().await.path, *path);
+    }
+    for _ in 0..LONG + 2 {
+        assert_eq!(one.event().await.path, "/a");
+    }
+    for wire in [&mut both, &mut one] {
+        let nothing_more = wire.call(Request::Sync { path: "/" }).await;
+        assert!(nothing_more.is_ok());
+    }
+}
+
 #[tokio::test]
 async fn an_event_comes_before_any_reply_that_shows_its_state() {
     let server = start().await;
