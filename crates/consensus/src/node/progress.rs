@@ -41,4 +41,12 @@ impl Consensus {
         let ahead = voters.iter().filter(|id| matched(id) > own).count();
         raft.state == StateRole::Leader && 2 * ahead > voters.len()
     }
+
+    /// Whether most voters have acknowledged the entry at `index` to this leader.
+    pub fn majority_has(&self, index: u64) -> bool {
+        let prs = self.node.raft.prs();
+        let voters = &self.membership.voters;
+        let has = |id: &&u64| prs.get(**id).is_some_and(|it| it.matched >= index);
+        2 * voters.iter().filter(has).count() > voters.len()
+    }
 }

@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use baton_consensus::{Effects, MessageKind, PeerMessage, Role, RoleChange};
+use baton_consensus::{Effects, MessageKind, PeerMessage, PeerProgress, Role, RoleChange};
+use baton_tree::BatchBuilder;
 use baton_wal::{Record, Wal};
 
 use super::CoreDriver;
@@ -31,9 +32,24 @@ impl CoreDriver {
         let standstill = self.log.standstill(now);
         let waits = standstill.map(|(stands, _)| stands);
         let is_full = self.state.stats.disk_full.load(Relaxed);
-        if self.leadership.must_hand_over(standstill, is_full, now)
-            && self.consensus.majority_is_ahead_of_own_disk()
-            && let Some(to) = self.best_successor()
+        if !self.leadership.must_hand_over(standstill, is_full, now)
+            || !self.consensus.majority_is_ahead_of_own_disk()
+        {
+            *self.leadership.hand_over_entry() = None;
+            return;
+        }
+        // Disks may have filled up since: whoever stores one more entry has room for its vote.
+        let Some(asked) = *self.leadership.hand_over_entry() else {
+            let batch = BatchBuilder::raising(self.applier.level, self.entry_ms);
+            let proposed = self.consensus.propose(batch.finish());
+            let last = self.consensus.last_index();
+            *self.leadership.hand_over_entry() = Some(proposed.map_or(last, |at| at.index));
+            return;
+        };
+        let progress = self.consensus.progress();
+        let may_lead = |peer: &PeerProgress| peer.active && peer.matched >= asked;
+        if self.consensus.majority_has(asked)
+            && let Some(to) = successor(self.consensus.membership(), &progress, may_lead)
         {
             self.leadership.handed_over(now);
             tracing::warn!(

@@ -53,6 +53,9 @@ pub(crate) struct Leadership {
     campaign_at: Option<Instant>,
     /// When leadership may be handed over again because the disk hangs.
     may_hand_over_at: Option<Instant>,
+    /// The entry that was proposed because this leader is to hand over: whoever has stored it has
+    /// room on its disk.
+    hand_over_entry: Option<u64>,
 }
 
 /// Ticks of the consensus that are due.
@@ -84,6 +87,7 @@ impl Leadership {
             leaderless_since: Some(now),
             campaign_at: None,
             may_hand_over_at: None,
+            hand_over_entry: None,
         }
     }
 
@@ -210,8 +214,14 @@ impl Leadership {
         self.leads() && may && (is_full || standstill.is_some_and(hangs))
     }
 
+    /// The entry that the next leader has to store first, once it is proposed.
+    pub(crate) const fn hand_over_entry(&mut self) -> &mut Option<u64> {
+        &mut self.hand_over_entry
+    }
+
     /// Leadership is handed over because the disk hangs.
     pub(crate) fn handed_over(&mut self, now: Instant) {
+        self.hand_over_entry = None;
         self.may_hand_over_at = Some(now + HAND_OVER_PAUSE);
     }
 
