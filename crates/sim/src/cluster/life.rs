@@ -637,7 +637,7 @@ impl Surroundings for Port {
 
     fn stored(&self) {
         let mut state = self.cluster.state();
-        let outcome = state.stored(self.id);
+        let outcome = state.stored(self.id, &self.cluster.0);
         drop(state);
         match outcome {
             Ok(true) => self.restart_soon(),
@@ -658,7 +658,7 @@ impl Surroundings for Port {
         }
         if let Frame::Raft(messages) = &frame {
             for message in messages {
-                let outcome = state.promised(self.id, message);
+                let outcome = state.promised(self.id, message, &self.cluster.0);
                 self.fail(outcome);
             }
         }
@@ -793,6 +793,12 @@ impl State {
                 return Err(format!("server {id} went back from {before:?} to {at:?}"));
             }
             let (now, then) = (at.unapplied, before.unapplied);
+            if at.changes.installed_snapshots > before.changes.installed_snapshots {
+                let applied = at.applied;
+                recorder.note(|| {
+                    format!("s{id} installs a snapshot up to entry {applied}, which ends its clients' connections")
+                });
+            }
             for (is_new, mark) in [
                 (now.duplicates > then.duplicates, mark::DUPLICATE_DROPPED),
                 (now.after_gap > then.after_gap, mark::GAP_REFUSED),

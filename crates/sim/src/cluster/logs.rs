@@ -127,8 +127,9 @@ impl State {
 
     /// Everything that was handed out is on the disk of a server. Returns whether it is to restart,
     /// by mistake: with a change of the members that is not committed.
-    pub(super) fn stored(&mut self, id: u64) -> Result<bool, String> {
+    pub(super) fn stored(&mut self, id: u64, shared: &Shared) -> Result<bool, String> {
         let bug = self.setup.bug;
+        let mut written = Vec::new();
         let Some(seat) = self.seats.get_mut(&id) else {
             return Ok(false);
         };
@@ -142,20 +143,39 @@ impl State {
             } = step
             {
                 let before = server.image.term_at(index - 1).unwrap_or(0);
-                self.oracle.appended(id, (index, term), content, before)?;
+                written.push(((index, term), content, before));
             }
         }
         let news = std::mem::take(&mut server.news);
-        Ok(bug == Some(SeededBug::B17) && news > server.compared)
+        let restarts = bug == Some(SeededBug::B17) && news > server.compared;
+        for (position, content, before) in written {
+            self.appended(id, position, content, before, shared)?;
+        }
+        Ok(restarts)
+    }
+
+    /// Log matching, which two leaders of one term may break whom rolled-back folders have elected.
+    fn appended(
+        &mut self,
+        id: u64,
+        position: (u64, u64),
+        content: u32,
+        before: u64,
+        shared: &Shared,
+    ) -> Holds {
+        match self.oracle.appended(id, position, content, before) {
+            Err(what) => self.elected_wrongly(id, position.1, 0, what, shared),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// A message leaves. What it promises is kept in mind, whatever becomes of the process.
-    pub(super) fn promised(&mut self, id: u64, message: &PeerMessage) -> Holds {
+    pub(super) fn promised(&mut self, id: u64, message: &PeerMessage, shared: &Shared) -> Holds {
         let mut before = message.log_term;
         for entry in &message.entries {
             let content = content_of(entry.kind.as_byte(), &entry.payload);
             let position = (entry.index, entry.term);
-            self.oracle.appended(id, position, content, before)?;
+            self.appended(id, position, content, before, shared)?;
             before = entry.term;
         }
         let Some(seat) = self.seats.get_mut(&id) else {

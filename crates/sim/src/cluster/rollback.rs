@@ -221,7 +221,14 @@ impl State {
         };
         let votes = self.votes.range((since, 0)..=(term, u64::MAX));
         let mut votes = votes.flat_map(|(_, votes)| votes).copied().chain(own);
-        if knew || !votes.any(|vote| vote.is_forgetful) {
+        // An earlier leader may still lead those who have forgotten the term of the entry.
+        let is_earlier = |of: u64| {
+            let mut seats = self.seats.values();
+            of > term && seats.any(|seat| seat.log.forgets(of))
+        };
+        let committed = self.oracle.committed(index);
+        let is_forgotten = committed.is_some_and(|(of, _)| is_earlier(of));
+        if knew || !is_forgotten && !votes.any(|vote| vote.is_forgetful) {
             return Err(what);
         }
         if !self.is_beyond() {
