@@ -1,8 +1,8 @@
-//! Events on their way to the connections that watch them. Events that the same connections receive,
-//! one after the other, are encoded once: a session's end that deletes many znodes costs a
-//! connection that watches all of them one step, and long runs are not copied for each connection.
-//! What one connection receives of a command is gathered, so that its outbox is locked a few times
-//! and not for each event.
+//! Events on their way to the connections that watch them. Those that the same connections
+//! receive, one after the other, are encoded once: a session's end that deletes many znodes costs
+//! a connection that watches all of them one step, and long runs are not copied for each
+//! connection. What one connection receives of a command is gathered, so that its outbox is locked
+//! a few times and not for each event.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ use crate::watch::table::{Fired, WatchTable};
 const MOST_BYTES: usize = 64 << 10;
 /// From this length on, connections share a run.
 const SHARED_BYTES: usize = 4 << 10;
-/// Room for so many receivers is kept from one command to the next.
+/// Receivers for which room is kept from one command to the next.
 const KEPT_RECEIVERS: usize = 64;
 
 /// A connection that receives events of the command.
@@ -29,7 +29,7 @@ const KEPT_RECEIVERS: usize = 64;
 struct Receiver {
     conn: Arc<Conn>,
     identity: Arc<Identity>,
-    /// What it is to receive, behind what its outbox has: fewer than [`SHARED_BYTES`].
+    /// Events that it is to receive, behind what its outbox has: fewer bytes than [`SHARED_BYTES`].
     frames: Vec<u8>,
 }
 

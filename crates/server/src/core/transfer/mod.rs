@@ -16,8 +16,8 @@
 //!    [`SendFailure::wants_fresh`] the leader makes a new snapshot and announces it by
 //!    `Consensus::snapshot_saved`.
 //! 4. [`Outgoing::release_matched`] with `Consensus::progress` ends the pins of snapshots whose
-//!    receivers have installed them and caught up, and [`Outgoing::oldest`] goes to `Consensus::keep_after`
-//!    (R22).
+//!    receivers have installed them and caught up, and [`Outgoing::oldest`] goes to
+//!    `Consensus::keep_after` (R22).
 //! 5. A server that leads no more calls [`Outgoing::abandon`].
 //!
 //! The receiver, from the core's turn:
