@@ -210,7 +210,7 @@ const LISTED_IDENTITY_BYTES: usize = 128;
 const COUNTED_BYTES: usize = DIRECT_BYTES;
 
 /// Memory that an empty outbox keeps.
-const IDLE_BYTES: usize = 1 << 10;
+const IDLE_BYTES: usize = 4 << 10;
 
 /// The most of a listing that is encoded at once.
 const LISTING_BYTES: usize = 64 << 10;
