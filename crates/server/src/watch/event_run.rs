@@ -55,11 +55,13 @@ impl Receiver {
 #[derive(Debug, Default)]
 pub(crate) struct EventRun {
     frames: Vec<u8>,
-    /// The connections that receive them.
-    conns: Vec<u32>,
-    /// All that have received something of the command, or were asked.
-    receivers: HashMap<u32, Receiver, RandomState>,
-    /// The ACL by which `conns` were selected: its address, which stays that of one ACL while a
+    /// The receivers that get them, by their place.
+    selected: Vec<usize>,
+    /// All that have received something of the command, or were asked; in this order they are woken.
+    receivers: Vec<Receiver>,
+    /// The place of each connection in `receivers`.
+    places: HashMap<u32, usize, RandomState>,
+    /// The ACL by which `selected` were chosen: its address, which stays that of one ACL while a
     /// command is applied, since the events of a command that gives ACLs back and takes others
     /// precede that. 0 for none.
     acl: usize,
@@ -81,22 +83,27 @@ impl EventRun {
             self.hand_over(stats, wake);
             self.acl = acl_address;
             self.work += watches.hits().len();
-            self.conns.clear();
+            self.selected.clear();
             for id in watches.hits() {
-                let receiver = match self.receivers.get(id) {
-                    Some(known) => known,
-                    None => match watches.conn(*id) {
-                        Some(conn) => self.receivers.entry(*id).or_insert(Receiver::new(conn)),
-                        None => continue,
-                    },
+                let place = match self.places.get(id) {
+                    Some(place) => *place,
+                    None => {
+                        let Some(conn) = watches.conn(*id) else {
+                            continue;
+                        };
+                        self.receivers.push(Receiver::new(conn));
+                        self.places.insert(*id, self.receivers.len() - 1);
+                        self.receivers.len() - 1
+                    }
                 };
                 // A client that may not read the znode gets no event of it (protocol.md §1.7).
-                if acl.permits(&receiver.identity, Perms::READ) {
-                    self.conns.push(*id);
+                let receiver = self.receivers.get(place);
+                if receiver.is_some_and(|receiver| acl.permits(&receiver.identity, Perms::READ)) {
+                    self.selected.push(place);
                 }
             }
         }
-        if self.conns.is_empty() {
+        if self.selected.is_empty() {
             return;
         }
         encode(&mut self.frames);
@@ -109,20 +116,25 @@ impl EventRun {
     pub(crate) fn end(&mut self, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
         self.hand_over(stats, wake);
         self.acl = 0;
-        self.receivers
-            .drain()
-            .for_each(|(_, mut receiver)| receiver.flush(wake));
+        if self.receivers.is_empty() {
+            return;
+        }
+        for mut receiver in self.receivers.drain(..) {
+            receiver.flush(wake);
+        }
         self.receivers.shrink_to(KEPT_RECEIVERS);
+        self.places.clear();
+        self.places.shrink_to(KEPT_RECEIVERS);
     }
 
     fn hand_over(&mut self, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
         if self.frames.is_empty() {
             return;
         }
-        let is_shared = self.frames.len() >= SHARED_BYTES && self.conns.len() > 1;
+        let is_shared = self.frames.len() >= SHARED_BYTES && self.selected.len() > 1;
         let shared = is_shared.then(|| Bytes::copy_from_slice(&self.frames));
-        for id in &self.conns {
-            let Some(receiver) = self.receivers.get_mut(id) else {
+        for place in &self.selected {
+            let Some(receiver) = self.receivers.get_mut(*place) else {
                 continue;
             };
             if let Some(frames) = &shared {
@@ -135,9 +147,9 @@ impl EventRun {
                 receiver.flush(wake);
             }
         }
-        let sent = self.frames.len() * self.conns.len();
+        let sent = self.frames.len() * self.selected.len();
         stats.watch_bytes.fetch_add(sent as u64, Relaxed);
-        self.work += self.conns.len();
+        self.work += self.selected.len();
         self.frames.clear();
     }
 
