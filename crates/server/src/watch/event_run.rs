@@ -57,7 +57,7 @@ pub(crate) struct EventRun {
     frames: Vec<u8>,
     /// The receivers that get them, by their place.
     selected: Vec<usize>,
-    /// All that have received something of the command, or were asked; in this order they are woken.
+    /// All that have received something of the command, or were asked, in the order of waking.
     receivers: Vec<Receiver>,
     /// The place of each connection in `receivers`.
     places: HashMap<u32, usize, RandomState>,
