@@ -21,6 +21,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 from test_conformance import Agent, Build, Program
@@ -158,6 +159,8 @@ def main():
     parser.add_argument("--fault", choices=FAULTS, action="append")
     parser.add_argument("--zookeeper", action="store_true")
     options = parser.parse_args()
+    # A run that is terminated ends its servers, agents and programs too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     build = Build()
     servers = (ZooKeepers if options.zookeeper else Batons)(build.folder)
     agents = []
