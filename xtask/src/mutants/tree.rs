@@ -144,7 +144,7 @@ impl Tree {
             let mut switch = include_str!("switch.rs").to_owned();
             for instant in source.instants {
                 switch.push_str(&format!(
-                    "\nimpl Later for {instant} {{\n    fn later(self) -> Self {{\n        \
+                    "\nimpl Delayable for {instant} {{\n    fn later(self) -> Self {{\n        \
                      self + Duration::from_secs(1)\n    }}\n}}\n"
                 ));
             }
