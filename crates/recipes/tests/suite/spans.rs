@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex as StdMutex};
+use std::sync::{Arc, LazyLock, Mutex as StdMutex};
 
 #[cfg(feature = "embedded")]
 use baton::LostReason;
@@ -10,7 +10,7 @@ use baton::{LeaderElection, Mutex, Semaphore, WorkQueue};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -87,6 +87,11 @@ impl Recorder {
     /// Records on this thread, on which a test's runtime runs all of its tasks, and those of a
     /// client of [`Stage::client_here`].
     fn start() -> (Self, DefaultGuard) {
+        // Beside a single one, a thread without a subscriber decides for all whether a span that it
+        // is the first to open is recorded.
+        static ANOTHER: LazyLock<Dispatch> =
+            LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&ANOTHER);
         let recorder = Self::default();
         let subscriber = tracing_subscriber::registry().with(recorder.clone());
         (recorder, tracing::subscriber::set_default(subscriber))
