@@ -7,6 +7,7 @@ use crate::error::WalError;
 use crate::file_names::segment_name;
 use crate::recover;
 use crate::storage::Storage;
+use crate::whole_file;
 
 /// Files that the log counts on no more.
 #[derive(Debug)]
@@ -36,12 +37,10 @@ impl Outdated {
         Ok(())
     }
 
+    /// A file may be gone: a removal that was begun later, where the disk is full, comes before one
+    /// that waits for another thread.
     fn remove_file(&self, name: &str) -> Result<(), WalError> {
-        let failed = |action, name| {
-            let location = self.storage.location(name);
-            move |error| WalError::io(action, location, error)
-        };
-        self.storage.remove(name).map_err(failed("remove", name))?;
-        self.storage.sync_dir().map_err(failed("sync", ""))
+        whole_file::remove_durably(self.storage.as_ref(), name)
+            .map_err(|error| WalError::io("remove", self.storage.location(name), error))
     }
 }

@@ -353,7 +353,7 @@ impl Wal {
     /// Adds the mark of a durable snapshot to the records that wait.
     ///
     /// # Errors
-    /// As [`append`](Wal::append).
+    /// Those of [`append`](Wal::append).
     pub fn mark_snapshot(&mut self, saved: &SnapshotInfo) -> Result<(), WalError> {
         self.append(&[Record::Snapshot {
             index: saved.meta.index,

@@ -125,6 +125,31 @@ fn what_the_disk_refused_to_remove_goes_with_the_next_removal_and_leaves_no_gap(
 }
 
 #[test]
+fn removals_that_overlap_leave_nothing_behind_in_either_order() {
+    for is_reversed in [false, true] {
+        let disk = log().crash(Loss::Nothing);
+        let (mut wal, _) = open(&disk, 1).unwrap();
+        let old = [snapshot(&wal, 8), snapshot(&wal, 10)];
+        snapshot(&wal, 20);
+        let earlier = wal.outdated().unwrap();
+        snapshot(&wal, 30);
+        let later = wal.outdated().unwrap();
+        let (first, second) = match is_reversed {
+            true => (later, earlier),
+            false => (earlier, later),
+        };
+        first.remove().unwrap();
+        second.remove().unwrap();
+        for info in &old {
+            assert_eq!(disk.content(&info.name), None, "{}", info.name);
+        }
+        let left = first_indices(&disk);
+        assert!(left[0] > 20 && left[0] <= 31, "{left:?}");
+        assert_starts_after(&disk.crash(Loss::Everything), 30, "two removals");
+    }
+}
+
+#[test]
 fn a_start_from_the_oldest_snapshot_kept_needs_no_entry_that_was_purged() {
     let log = log();
     for older in 1..ENTRIES {
