@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{Kind, OwnedChild, Server, build_baton, cpu_seconds, work_dir};
+use crate::process::{Kind, OwnedChild, Server, build_baton, cpu_seconds, memory_bytes, work_dir};
 use crate::{Result, table};
 
 /// Hold many locks through the agent, and measure its memory and processor time.
@@ -83,16 +83,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The memory of a process in megabytes: its own, and with the pages of its program's file.
 fn show_memory(pid: u32) -> Result<String> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let megabytes = |key: &str| -> Result<String> {
-        let line = status.lines().find_map(|line| line.strip_prefix(key));
-        let kib = line.and_then(|line| line.split_whitespace().next());
-        let kib: f64 = kib.ok_or("no such line in the agent's status")?.parse()?;
-        Ok(table::show(kib * 1024.0 / 1e6))
-    };
+    let megabytes =
+        |line: &str| -> Result<String> { Ok(table::show(memory_bytes(pid, line)? / 1e6)) };
     Ok(format!(
         "{} MB, {} MB with its program",
-        megabytes("RssAnon:")?,
-        megabytes("VmRSS:")?
+        megabytes("RssAnon")?,
+        megabytes("VmRSS")?
     ))
 }

@@ -12,13 +12,12 @@ mod storm;
 mod tls;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::output;
 use crate::peer::python;
-use crate::process::{Kind, Server, build_baton, work_dir};
+use crate::process::{Kind, Server, build_baton, memory_bytes, work_dir};
 use crate::table::{Series, markdown, ratio, show};
 use crate::{Result, java, machine, page, root};
 
@@ -266,7 +265,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for kind in &kinds {
             let server = Server::start(kind, dir.path())?;
             sizes.push(Size {
-                idle_bytes: resident_bytes(server.pid()?)?,
+                idle_bytes: memory_bytes(server.pid()?, "VmRSS")?,
                 ..Size::default()
             });
             servers.push((kind.name(), server));
@@ -410,19 +409,10 @@ fn million(kind: &Kind, baton: &Path, dir: &Path, size: &mut Size) -> Result<()>
         &server.addr(),
     ]);
     output(&mut fill)?;
-    size.million_bytes = resident_bytes(server.pid()?)?;
+    size.million_bytes = memory_bytes(server.pid()?, "VmRSS")?;
     server.kill();
     size.restart_seconds = server.restart()?.as_secs_f64();
     Ok(())
-}
-
-fn resident_bytes(pid: u32) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .ok_or("no VmRSS")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse::<f64>()? * 1024.0)
 }
 
 fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {

@@ -58,14 +58,14 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     }
 }
 
-/// The most memory that a process has had so far, in MiB; none once it has ended.
-pub(crate) fn peak_mib(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib / 1024)
+/// Memory of a process in bytes, by the name of its line in `/proc/PID/status`.
+pub(crate) fn memory_bytes(pid: u32, line: &str) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let mut lines = status.lines();
+    let value = lines.find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    let kib = value.and_then(|value| value.split_whitespace().next());
+    let kib = kib.ok_or_else(|| format!("process {pid} has no {line}"))?;
+    Ok(kib.parse::<f64>()? * 1024.0)
 }
 
 /// The processor time that a process has taken so far, in seconds; none once it has ended.

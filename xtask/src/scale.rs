@@ -14,8 +14,8 @@ use baton_proto::{
 use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 
-use crate::process::{Kind, Server, build_baton, cpu_seconds, work_dir};
-use crate::table::{markdown, show};
+use crate::process::{Kind, Server, build_baton, cpu_seconds, memory_bytes, work_dir};
+use crate::table::{markdown, quantile, show};
 use crate::{Result, machine};
 
 /// Connections of one address: below the server's bound and the range of ports.
@@ -158,20 +158,12 @@ fn ask_all(clients: &mut [Client], xid: i32, request: &Request<'_>) -> Result<()
 
 /// The memory of a process that is no file's, in bytes.
 fn memory(server: &Server) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()?))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    Ok(kib.ok_or("no RssAnon")? * 1024.0)
+    memory_bytes(server.pid()?, "RssAnon")
 }
 
-/// The time in milliseconds below which this share of the times is.
-fn quantile(times: &mut [Duration], share: f64) -> f64 {
-    times.sort_unstable();
-    let at = (times.len() as f64 * share) as usize;
-    let time = times.get(at.min(times.len().saturating_sub(1)));
-    time.map_or(0.0, Duration::as_secs_f64) * 1e3
+/// The quantile in milliseconds.
+fn ms(times: &mut [Duration], of_thousand: usize) -> String {
+    show(quantile(times, of_thousand).as_secs_f64() * 1e3)
 }
 
 /// Times of reads and writes of one client, nine to one.
@@ -336,11 +328,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut alone = foreground(first)?;
     row(
         "gets and sets of one client, nine to one, beside no other session: p50, p99",
-        format!(
-            "{} ms, {} ms",
-            show(quantile(&mut alone, 0.5)),
-            show(quantile(&mut alone, 0.99))
-        ),
+        format!("{} ms, {} ms", ms(&mut alone, 500), ms(&mut alone, 990)),
     );
 
     let begun = Instant::now();
@@ -361,11 +349,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut beside = foreground(first)?;
     row(
         &format!("the same gets and sets beside {count} sessions"),
-        format!(
-            "{} ms, {} ms",
-            show(quantile(&mut beside, 0.5)),
-            show(quantile(&mut beside, 0.99))
-        ),
+        format!("{} ms, {} ms", ms(&mut beside, 500), ms(&mut beside, 990)),
     );
 
     let watch = Request::Exists {
@@ -385,7 +369,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
     row(
         "pings of others meanwhile: p99",
-        format!("{} ms", show(quantile(&mut pings, 0.99))),
+        format!("{} ms", ms(&mut pings, 990)),
     );
 
     let before = memory(&server)?;
@@ -418,7 +402,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         format!(
             "{}, {} ms",
             show(churned.len() as f64 / args.seconds as f64),
-            show(quantile(&mut churned, 0.99))
+            ms(&mut churned, 990)
         ),
     );
 

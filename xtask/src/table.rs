@@ -25,14 +25,16 @@ impl Series {
     }
 }
 
+/// The time below which this many of a thousand times are; sorts them.
+pub(crate) fn quantile(times: &mut [Duration], of_thousand: usize) -> Duration {
+    times.sort_unstable();
+    let place = (times.len() * of_thousand / 1000).min(times.len().saturating_sub(1));
+    times.get(place).copied().unwrap_or_default()
+}
+
 /// Count, quantiles and maximum of what took this long.
 pub(crate) fn latencies(mut took: Vec<Duration>) -> String {
-    took.sort_unstable();
-    let at = |part: usize| {
-        let place = (took.len() * part / 1000).min(took.len().saturating_sub(1));
-        took.get(place)
-            .map_or(0.0, |took| took.as_secs_f64() * 1000.0)
-    };
+    let mut at = |part: usize| quantile(&mut took, part).as_secs_f64() * 1000.0;
     let (p50, p99, p999, most) = (at(500), at(990), at(999), at(1000));
     let count = took.len();
     format!("{count}, p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, longest {most:.1} ms")

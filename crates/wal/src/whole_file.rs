@@ -59,8 +59,8 @@ pub(crate) fn read_beginning(
     Ok(Some(buffer))
 }
 
-/// Removes a file that may be there, durably: a crash that undid the removal of an unfinished one and
-/// kept a rename behind it would put the old bytes in the place of the new ones.
+/// Removes a file that may be there, durably: a crash that undid the removal of an unfinished one
+/// and kept a rename behind it would put the old bytes in the place of the new ones.
 pub(crate) fn remove_durably(storage: &dyn Storage, name: &str) -> io::Result<()> {
     match storage.remove(name) {
         Ok(()) => storage.sync_dir(),

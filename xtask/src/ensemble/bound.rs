@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use baton_testkit::Target;
 
 use super::throughput::{Case, ClientTarget, Throughput, measure, start};
-use crate::table::{Series, markdown, ratio, show};
+use crate::table::{Series, markdown, quantile, ratio, show};
 use crate::{Result, machine};
 
 /// Bytes of a request of 100 bytes of data, and of the log's record of it, as servers have them.
@@ -30,13 +30,9 @@ struct Latency {
 
 impl Latency {
     fn push(&mut self, mut took: Vec<Duration>) {
-        took.sort_unstable();
-        let at = |percent: usize| {
-            let place = (took.len() * percent / 100).min(took.len().saturating_sub(1));
-            took.get(place).map_or(0.0, |took| took.as_secs_f64() * 1e6)
-        };
-        self.p50.push(at(50));
-        self.p99.push(at(99));
+        let mut at = |part: usize| quantile(&mut took, part).as_secs_f64() * 1e6;
+        self.p50.push(at(500));
+        self.p99.push(at(990));
     }
 }
 

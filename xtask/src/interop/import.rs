@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::output;
-use crate::process::{Kind, OwnedChild, Server, cpu_seconds, peak_mib};
+use crate::process::{Kind, OwnedChild, Server, cpu_seconds, memory_bytes};
 use crate::{Result, java};
 
 const TOOL: &str = "TreeTool";
@@ -101,13 +101,18 @@ fn attach(server: &Server, sessions: &[&str]) -> Result<String> {
     tool(&args)
 }
 
+/// The most memory that a process has had so far, in MiB; 0 once it has ended.
+fn peak_mib(pid: u32) -> u64 {
+    memory_bytes(pid, "VmHWM").map_or(0, |bytes| bytes as u64 >> 20)
+}
+
 /// A server on a folder that has data, and what its start took.
 fn serving(kind: &Kind, dir: &Path) -> Result<(Server, String)> {
     let begin = Instant::now();
     let server = Server::start(kind, dir)?;
     let seconds = begin.elapsed().as_secs_f64();
     let pid = server.pid()?;
-    let (cpu, mib) = (cpu_seconds(pid).unwrap_or(0.0), peak_mib(pid).unwrap_or(0));
+    let (cpu, mib) = (cpu_seconds(pid).unwrap_or(0.0), peak_mib(pid));
     Ok((
         server,
         format!("serves it after {seconds:.1} s, {cpu:.1} s of CPU, with {mib} MiB at most"),
@@ -140,7 +145,7 @@ fn timed(name: &str, command: &mut Command) -> Result<String> {
     let status = loop {
         // Both only grow; of a child that has just ended the measurements are gone.
         cpu = cpu_seconds(child.pid()).unwrap_or(cpu);
-        mib = mib.max(peak_mib(child.pid()).unwrap_or(0));
+        mib = mib.max(peak_mib(child.pid()));
         if let Some(status) = child.0.try_wait()? {
             break status;
         }

@@ -141,43 +141,22 @@ impl Write for ToOutput {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::*;
+    use crate::output::log_lines::tests::captured;
 
     #[test]
     fn a_panic_is_one_line_with_its_place() {
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let writer = Arc::clone(&kept);
-        let layer = tracing_subscriber::fmt::layer()
-            .with_writer(move || CapturedLog(Arc::clone(&writer)))
-            .fmt_fields(JsonFields)
-            .event_format(JsonLines);
-        let log = Registry::default().with(layer);
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(log_panic));
-        tracing::subscriber::with_default(log, || {
+        let text = captured(JsonLines, JsonFields, || {
             let caught = std::panic::catch_unwind(|| panic!("two\nlines of {}", 7));
             assert!(caught.is_err());
         });
         std::panic::set_hook(before);
-        let text = String::from_utf8(kept.lock().unwrap().clone()).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["panic"], "two\nlines of 7");
         let place = line["location"].as_str().unwrap();
         assert!(place.contains("log.rs:"), "{place}");
-    }
-
-    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for CapturedLog {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
     }
 }

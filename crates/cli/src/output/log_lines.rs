@@ -257,7 +257,7 @@ fn cut(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// Returns the log of the events of `work`.
-    fn log<E, N>(lines: E, fields: N, work: impl FnOnce()) -> String
+    pub(in crate::output) fn captured<E, N>(lines: E, fields: N, work: impl FnOnce()) -> String
     where
         E: FormatEvent<tracing_subscriber::Registry, N> + Send + Sync + 'static,
         N: for<'a> FormatFields<'a> + Send + Sync + 'static,
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn each_event_is_one_object_with_its_fields_and_spans() {
-        let text = log(JsonLines, JsonFields, || {
+        let text = captured(JsonLines, JsonFields, || {
             let error = std::io::Error::other(HOSTILE[0]);
             let span =
                 tracing::info_span!("hold", path = HOSTILE[1], token = tracing::field::Empty);
@@ -340,13 +340,13 @@ mod tests {
                 tracing::info!(name: "span", "{}", value);
             }
         };
-        let text = log(TextLines::new(true), DefaultFields::new(), events);
+        let text = captured(TextLines::new(true), DefaultFields::new(), events);
         let lines = text.lines();
         assert_eq!(lines.count(), 2 * HOSTILE.len(), "{text}");
         let is_shown = |c: char| c == '\n' || !c.is_control();
         assert!(text.chars().all(is_shown), "{text:?}");
         assert!(!text.contains(['\u{2028}', '\u{202e}']), "{text:?}");
-        let json = log(JsonLines, JsonFields, events);
+        let json = captured(JsonLines, JsonFields, events);
         assert_eq!(json.lines().count(), 2 * HOSTILE.len(), "{json}");
         for (at, line) in json.lines().enumerate() {
             let line: Value = serde_json::from_str(line).unwrap();
@@ -358,10 +358,10 @@ mod tests {
     fn a_value_without_end_is_cut() {
         let long = "ü".repeat(1 << 20);
         let event = || tracing::info!(shown = %long, text = &*long, "refused");
-        let text = log(TextLines::new(false), DefaultFields::new(), event);
+        let text = captured(TextLines::new(false), DefaultFields::new(), event);
         assert!(text.len() < 20_000, "{}", text.len());
         assert!(text.trim_end().ends_with("bytes)"), "{text}");
-        let json = log(JsonLines, JsonFields, event);
+        let json = captured(JsonLines, JsonFields, event);
         let line: Value = serde_json::from_str(&json).unwrap();
         for name in ["shown", "text"] {
             let value = line[name].as_str().unwrap();

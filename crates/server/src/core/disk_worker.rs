@@ -144,13 +144,18 @@ impl DiskWorker for InlineWorker {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_thread_runs_jobs_in_order_wakes_after_each_and_ends_with_its_worker() {
+    /// A worker, and its calls of `wake`.
+    fn worker() -> (ThreadWorker, Receiver<()>) {
         let (woken, wakes) = crossbeam_channel::unbounded();
         let wake = Arc::new(move || {
             let _ = woken.send(());
         });
-        let mut worker = ThreadWorker::new("test", wake);
+        (ThreadWorker::new("test", wake), wakes)
+    }
+
+    #[test]
+    fn a_thread_runs_jobs_in_order_wakes_after_each_and_ends_with_its_worker() {
+        let (mut worker, wakes) = worker();
         let (begun, order) = crossbeam_channel::unbounded();
         let tasks: Vec<Task<u32>> = (0..3)
             .map(|number| {
@@ -172,11 +177,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_is_lost_and_a_later_one_runs() {
-        let (woken, wakes) = crossbeam_channel::unbounded();
-        let wake = Arc::new(move || {
-            let _ = woken.send(());
-        });
-        let mut worker = ThreadWorker::new("test", wake);
+        let (mut worker, wakes) = worker();
         let lost: Task<()> = Task::start(&mut worker, || std::panic::resume_unwind(Box::new(())));
         if let Some((_, thread)) = &worker.thread {
             while !thread.is_finished() {

@@ -57,7 +57,7 @@ pub(crate) struct EventRun {
     frames: Vec<u8>,
     /// The receivers that get them, by their place.
     selected: Vec<usize>,
-    /// All that have received something of the command, or were asked, in the order of waking.
+    /// All that have received something of the command, or were asked, as they were found.
     receivers: Vec<Receiver>,
     /// The place of each connection in `receivers`.
     places: HashMap<u32, usize, RandomState>,
@@ -80,7 +80,7 @@ impl EventRun {
     ) {
         let acl_address = std::ptr::from_ref(acl).addr();
         if fired == Fired::Others || self.acl != acl_address {
-            self.hand_over(stats, wake);
+            self.hand_over(false, stats, wake);
             self.acl = acl_address;
             self.work += watches.hits().len();
             self.selected.clear();
@@ -108,13 +108,13 @@ impl EventRun {
         }
         encode(&mut self.frames);
         if self.frames.len() > MOST_BYTES {
-            self.hand_over(stats, wake);
+            self.hand_over(false, stats, wake);
         }
     }
 
     /// Hands all events over and forgets who received them: the command is applied.
     pub(crate) fn end(&mut self, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
-        self.hand_over(stats, wake);
+        self.hand_over(true, stats, wake);
         self.acl = 0;
         if self.receivers.is_empty() {
             return;
@@ -127,7 +127,9 @@ impl EventRun {
         self.places.shrink_to(KEPT_RECEIVERS);
     }
 
-    fn hand_over(&mut self, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
+    /// Gives the run to its receivers. Of the last one of a command nothing is gathered for those
+    /// who receive nothing else: most commands have one event.
+    fn hand_over(&mut self, is_last: bool, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
         if self.frames.is_empty() {
             return;
         }
@@ -140,11 +142,15 @@ impl EventRun {
             if let Some(frames) = &shared {
                 receiver.flush(wake);
                 receiver.conn.push_shared(frames, wake);
-                continue;
-            }
-            receiver.frames.extend_from_slice(&self.frames);
-            if receiver.frames.len() >= SHARED_BYTES {
-                receiver.flush(wake);
+            } else if is_last && receiver.frames.is_empty() {
+                receiver
+                    .conn
+                    .push(0, wake, |out| out.extend_from_slice(&self.frames));
+            } else {
+                receiver.frames.extend_from_slice(&self.frames);
+                if receiver.frames.len() >= SHARED_BYTES {
+                    receiver.flush(wake);
+                }
             }
         }
         let sent = self.frames.len() * self.selected.len();

@@ -35,15 +35,16 @@ impl CoreDriver {
         if !self.leadership.must_hand_over(standstill, is_full, now)
             || !self.consensus.majority_is_ahead_of_own_disk()
         {
-            *self.leadership.hand_over_entry() = None;
+            self.leadership.set_hand_over_entry(None);
             return;
         }
         // Disks may have filled up since: whoever stores one more entry has room for its vote.
-        let Some(asked) = *self.leadership.hand_over_entry() else {
+        let Some(asked) = self.leadership.hand_over_entry() else {
             let batch = BatchBuilder::raising(self.applier.level, self.entry_ms);
             let proposed = self.consensus.propose(batch.finish());
             let last = self.consensus.last_index();
-            *self.leadership.hand_over_entry() = Some(proposed.map_or(last, |at| at.index));
+            let asked = proposed.map_or(last, |at| at.index);
+            self.leadership.set_hand_over_entry(Some(asked));
             return;
         };
         let progress = self.consensus.progress();

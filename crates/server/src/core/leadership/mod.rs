@@ -215,8 +215,13 @@ impl Leadership {
     }
 
     /// The entry that the next leader has to store first, once it is proposed.
-    pub(crate) const fn hand_over_entry(&mut self) -> &mut Option<u64> {
-        &mut self.hand_over_entry
+    pub(crate) const fn hand_over_entry(&self) -> Option<u64> {
+        self.hand_over_entry
+    }
+
+    /// The next leader has to store this entry first; `None`: leadership stays.
+    pub(crate) const fn set_hand_over_entry(&mut self, entry: Option<u64>) {
+        self.hand_over_entry = entry;
     }
 
     /// Leadership is handed over because the disk hangs.

@@ -2,6 +2,7 @@
 //! together; never repairs.
 
 use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
@@ -170,7 +171,8 @@ impl Content {
                 };
                 Ok::<_, ServerError>((tree, point))
             });
-            (restored.transpose(), joined(entries))
+            let entries = entries.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (restored.transpose(), entries)
         });
         let (mut tree, snapshot) = match restored? {
             Some((tree, point)) => (tree, Some(point)),
@@ -282,13 +284,6 @@ impl Executor for AllCores {
             }
         });
     }
-}
-
-/// Joins a thread; a panic of it goes on here.
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The bytes of a torn write that the note is about.

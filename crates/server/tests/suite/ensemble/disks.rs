@@ -9,7 +9,7 @@ use baton_server::Storage;
 use baton_wal::testing::{Fault, FaultStorage};
 
 use crate::support::ensemble::{Ensemble, sync};
-use crate::support::{PATIENCE, create, word};
+use crate::support::{PATIENCE, Wire, create, word};
 
 /// Several of this size are more than a log has made room for.
 static LARGE: [u8; 900_000] = [7; 900_000];
@@ -107,11 +107,8 @@ async fn r04_a_follower_with_a_full_disk_holds_nobody_up() {
     assert!(at_other.exists("/large-3").await);
 }
 
-/// Nobody could be elected: a server writes down its vote first.
-#[tokio::test(flavor = "multi_thread")]
-async fn r04_a_leader_stays_while_a_majority_stores_nothing_and_reads_and_sessions_go_on() {
-    let (ensemble, gates) = Ensemble::start_gated(3).await;
-    let (leader, other) = leader_and_other(&ensemble).await;
+/// A client at each server, all of which know `/known`.
+async fn readers(ensemble: &Ensemble) -> Vec<Wire> {
     let mut at_each = Vec::new();
     for id in ensemble.ids() {
         at_each.push(ensemble.open(id).await);
@@ -120,6 +117,15 @@ async fn r04_a_leader_stays_while_a_majority_stores_nothing_and_reads_and_sessio
     for wire in &mut at_each {
         sync(wire).await;
     }
+    at_each
+}
+
+/// Nobody could be elected: a server writes down its vote first.
+#[tokio::test(flavor = "multi_thread")]
+async fn r04_a_leader_stays_while_a_majority_stores_nothing_and_reads_and_sessions_go_on() {
+    let (ensemble, gates) = Ensemble::start_gated(3).await;
+    let (leader, other) = leader_and_other(&ensemble).await;
+    let mut at_each = readers(&ensemble).await;
     let mut writer = ensemble.open(leader).await;
     let term = term(&ensemble, leader).await;
     let shut = [leader, other].map(|id| gates[&id].shut());
@@ -143,14 +149,7 @@ async fn r04_a_leader_stays_while_a_majority_stores_nothing_and_reads_and_sessio
 async fn r04_a_leader_stays_whose_followers_fill_up_one_entry_after_it() {
     let (ensemble, gates) = Ensemble::start_gated(3).await;
     let (leader, other) = leader_and_other(&ensemble).await;
-    let mut at_each = Vec::new();
-    for id in ensemble.ids() {
-        at_each.push(ensemble.open(id).await);
-    }
-    at_each[0].create("/known", b"here", 0).await.unwrap();
-    for wire in &mut at_each {
-        sync(wire).await;
-    }
+    let mut at_each = readers(&ensemble).await;
     let mut writer = ensemble.open(other).await;
     let term = term(&ensemble, leader).await;
     let begun = tokio::time::Instant::now();
