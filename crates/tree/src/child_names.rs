@@ -1,12 +1,13 @@
 //! The names of the children of a znode that has many, in blocks that a listing shares: a reader
 //! gets all names of one moment at the cost of a reference for each block, and encodes them without
-//! the tree's lock. Owns the blocks; knows neither znodes nor their data. A write copies a block at
-//! most, and only while a listing has it.
+//! the tree's lock. Owns the blocks; knows neither znodes nor their data. A listing copies the last
+//! block, and a write one block at most, and only while a listing has it.
 
 use std::sync::Arc;
 
-/// Names in one block.
+/// Names in one block, and their bytes: a block gets no further name that has as many of either.
 const BLOCK_NAMES: usize = 256;
+const BLOCK_BYTES: usize = 64 << 10;
 
 /// A child, and its place among its siblings: when it was created.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +28,19 @@ struct Block {
 }
 
 impl Block {
+    fn new() -> Self {
+        Self {
+            from: (i64::MAX, u32::MAX),
+            ids: Vec::with_capacity(BLOCK_NAMES),
+            ends: Vec::with_capacity(BLOCK_NAMES),
+            text: Vec::new(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.ids.len() >= BLOCK_NAMES || self.text.len() >= BLOCK_BYTES
+    }
+
     fn start_of(&self, place: usize) -> u32 {
         let before = place.checked_sub(1).and_then(|place| self.ends.get(place));
         before.copied().unwrap_or(0)
@@ -84,33 +98,38 @@ impl Block {
 }
 
 /// The names, in the order of their creation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NameBlocks {
     blocks: Vec<Arc<Block>>,
+    /// The block behind all others, which no listing shares: to append a name takes no atomic
+    /// operation, which would wait for all that the create has stored before.
+    last: Block,
     names: usize,
     bytes: usize,
+}
+
+impl Default for NameBlocks {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            last: Block::new(),
+            names: 0,
+            bytes: 0,
+        }
+    }
 }
 
 impl NameBlocks {
     /// Adds the child that was created last.
     pub(crate) fn push(&mut self, child: Sibling, name: &[u8]) {
-        let is_full = |last: &Arc<Block>| last.ids.len() >= BLOCK_NAMES;
-        if self.blocks.last().is_none_or(is_full) {
-            if let Some(full) = self.blocks.last_mut().and_then(Arc::get_mut) {
-                full.text.shrink_to_fit();
-            }
-            self.blocks.push(Arc::new(Block {
-                from: child.order,
-                ids: Vec::with_capacity(BLOCK_NAMES),
-                ends: Vec::with_capacity(BLOCK_NAMES),
-                text: Vec::new(),
-            }));
+        if self.last.is_full() {
+            let mut full = std::mem::replace(&mut self.last, Block::new());
+            full.text.shrink_to_fit();
+            self.blocks.push(Arc::new(full));
         }
         self.names += 1;
         self.bytes += name.len();
-        if let Some(last) = self.blocks.last_mut() {
-            Arc::make_mut(last).append(child, name);
-        }
+        self.last.append(child, name);
     }
 
     /// Adds a child again that was removed, behind the sibling `prev`. `order_of` says when a child
@@ -122,54 +141,69 @@ impl NameBlocks {
         name: &[u8],
         order_of: impl Fn(u32) -> (i64, u32),
     ) {
-        let at = self.block_of(child);
-        let Some(block) = self.blocks.get_mut(at) else {
-            return self.push(child, name);
-        };
-        let block = Arc::make_mut(block);
-        let before = block.ids.iter().position(|id| *id == prev);
-        block.insert(before.map_or(0, |place| place + 1), child, name);
         self.names += 1;
         self.bytes += name.len();
+        let at = self.block_of(child);
+        let block = self.block_mut(at);
+        let before = block.ids.iter().position(|id| *id == prev);
+        block.insert(before.map_or(0, |place| place + 1), child, name);
         // Where a block that became empty was removed, another one gets its children.
         if block.ids.len() > 2 * BLOCK_NAMES
             && let Some(half) = block.split_off(order_of)
         {
-            self.blocks.insert(at + 1, Arc::new(half));
+            if at < self.blocks.len() {
+                self.blocks.insert(at + 1, Arc::new(half));
+            } else {
+                let first = std::mem::replace(&mut self.last, half);
+                self.blocks.push(Arc::new(first));
+            }
         }
     }
 
     /// Removes a child. `false`: it is not where it should be.
     pub(crate) fn remove(&mut self, child: Sibling) -> bool {
         let at = self.block_of(child);
-        let Some(block) = self.blocks.get_mut(at) else {
-            return false;
-        };
+        let block = self.blocks.get(at).map_or(&self.last, |block| block);
         let Some(place) = block.ids.iter().position(|id| *id == child.id) else {
             return false;
         };
-        let block = Arc::make_mut(block);
+        let block = self.block_mut(at);
         let before = block.text.len();
         block.remove(place);
+        let removed = before - block.text.len();
+        let is_empty = block.ids.is_empty();
         self.names -= 1;
-        self.bytes -= before - block.text.len();
-        if block.ids.is_empty() {
+        self.bytes -= removed;
+        if is_empty && at < self.blocks.len() {
             self.blocks.remove(at);
+        } else if is_empty {
+            self.last = Block::new();
         }
         true
     }
 
+    /// The block with the names of that time; the last one is behind all that are shared.
     fn block_of(&self, child: Sibling) -> usize {
+        if self.blocks.is_empty() || self.last.from <= child.order {
+            return self.blocks.len();
+        }
         let after = self
             .blocks
             .partition_point(|block| block.from <= child.order);
         after.saturating_sub(1)
     }
 
+    fn block_mut(&mut self, at: usize) -> &mut Block {
+        self.blocks
+            .get_mut(at)
+            .map_or(&mut self.last, Arc::make_mut)
+    }
+
     /// The names as they are now.
     pub(crate) fn listing(&self) -> ChildListing {
+        let last = (!self.last.ids.is_empty()).then(|| Arc::new(self.last.clone()));
         ChildListing {
-            blocks: self.blocks.clone(),
+            blocks: self.blocks.iter().cloned().chain(last).collect(),
             names: self.names,
             bytes: self.bytes,
             next: (0, 0),
@@ -289,5 +323,17 @@ mod tests {
             assert_eq!(all(&names), expected);
         }
         assert_eq!(listed.collect::<Vec<_>>(), expected, "as it was");
+    }
+
+    #[test]
+    fn long_names_fill_a_block_by_their_bytes() {
+        let mut names = NameBlocks::default();
+        let long = "x".repeat(BLOCK_BYTES / 2);
+        for n in 0..5 {
+            names.push(child(n), long.as_bytes());
+        }
+        let sizes: Vec<usize> = names.blocks.iter().map(|block| block.ids.len()).collect();
+        assert_eq!(sizes, [2, 2]);
+        assert_eq!(all(&names).len(), 5);
     }
 }
