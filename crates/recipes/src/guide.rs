@@ -47,23 +47,7 @@
 /// Choice of a recipe; its guarantees and their limits; its nodes in the tree.
 ///
 /// [doing it again]: crate::guide::guarantees#your-part-doing-it-again
-/// [example barrier]: crate::guide::examples#barrier
-/// [example counter]: crate::guide::examples#counter
-/// [example election]: crate::guide::examples#election
-/// [example locking_queue]: crate::guide::examples#locking_queue
-/// [example membership]: crate::guide::examples#membership
-/// [example multi_lock]: crate::guide::examples#multi_lock
-/// [example mutex]: crate::guide::examples#mutex
-/// [example observe]: crate::guide::examples#observe
-/// [example partitioner]: crate::guide::examples#partitioner
-/// [example queue]: crate::guide::examples#queue
-/// [example queue_orders]: crate::guide::examples#queue_orders
-/// [example reentrant]: crate::guide::examples#reentrant
-/// [example rw_lock]: crate::guide::examples#rw_lock
-/// [example semaphore]: crate::guide::examples#semaphore
-/// [example simple_mutex]: crate::guide::examples#simple_mutex
-/// [example tree_cache]: crate::guide::examples#tree_cache
-/// [example work_queue]: crate::guide::examples#work_queue
+/// [example]: crate::guide::examples
 /// [fencing]: crate::guide::guarantees#your-part-fencing
 /// [guarantees]: crate::guide::guarantees
 /// [once a night]: crate::guide::recipes#once

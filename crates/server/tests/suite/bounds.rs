@@ -19,7 +19,7 @@ use crate::support::http;
 use crate::support::{PATIENCE, Wire, create, get, in_memory, no_session, set, watched};
 
 const DOCS: &str = include_str!("../../../../docs/operate/limits.md");
-const SETTINGS: &str = include_str!("../../../../docs/operate/configure.md");
+const SETTINGS: &str = include_str!("../../../cli/src/settings/table.rs");
 
 /// State after an attack: the hostile clients' connections, and the server. Dropped in this order:
 /// a server that is dropped waits for its disk, which an attack may have shut.
@@ -111,7 +111,7 @@ fn every_row_has_a_bound_that_is_a_setting_or_a_number_a_metric_and_an_attack() 
     for row in rows {
         assert!(!row.metrics.is_empty(), "{} has no metric", row.resource);
         for setting in quoted(row.bound) {
-            let configured = format!("| `{setting}` | `--{}` |", setting.replace('_', "-"));
+            let configured = format!("name: \"{setting}\"");
             assert!(
                 SETTINGS.contains(&configured),
                 "{}: {setting}",

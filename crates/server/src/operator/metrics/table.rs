@@ -1,7 +1,7 @@
 //! The table of metrics, each defined once: its name, what it is, what it means, where it comes
 //! from. Names are ZooKeeper's where it has one (protocol.md §7.3); what only Baton has begins with
-//! `baton_`. docs/operate/monitor.md shows it to operators, with ZooKeeper's metrics that are not
-//! here.
+//! `baton_`. docs/operate/monitor.md shows it to operators; `zookeeper-absent.txt` has ZooKeeper's
+//! metrics that are not here.
 
 mod agreement;
 
