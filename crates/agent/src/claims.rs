@@ -36,7 +36,7 @@ impl ClaimTable {
         self.entries.lock().len()
     }
 
-    /// Adds a claim, and returns what is asked of it.
+    /// Adds a claim, and returns the settlements that callers ask of it.
     pub(crate) fn add(
         self: &Arc<Self>,
         caller: &Caller,

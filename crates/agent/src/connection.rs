@@ -27,7 +27,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers the requests of a caller until it closes the connection.
 pub(crate) async fn serve(stream: UnixStream, caller: Caller, routes: Router) {
-    // Boxed, and gone with this statement: what holds something is small.
+    // Boxed and dropped here, so that the future of a held lock stays small.
     let begun = Box::pin(serve_http(stream, caller, routes)).await;
     let Some((stream, lines)) = begun else { return };
     if let Err(error) = write(stream, lines).await {

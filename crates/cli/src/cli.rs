@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Else they are wrapped, and their columns are none any more.
+    /// Longer lines are wrapped, which breaks the columns.
     #[test]
     fn examples_and_tables_fit_a_terminal_of_80_columns() {
         let mut found = Vec::new();

@@ -251,7 +251,7 @@ async fn join(
             None => Ok(ran.ended.outcome()),
         }
     };
-    // The end of the session does it as well, should no server answer now.
+    // If no server answers now, the end of the session removes the node.
     let _ = tokio::time::timeout(Duration::from_secs(3), registration.leave()).await;
     outcome
 }
@@ -278,7 +278,7 @@ impl Tenure for RegisteredMember<'_> {
     }
 }
 
-/// Says what keeps the registration from being there, each time that changes.
+/// Reports why the registration is not there, whenever the reason changes.
 async fn report_obstacles(
     registration: &Registration,
     context: &Context,

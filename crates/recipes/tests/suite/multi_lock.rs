@@ -37,7 +37,7 @@ async fn nodes(stage: &Stage, path: &str) -> Vec<Znode> {
     inspect::children(stage.addr, path).await.unwrap()
 }
 
-/// Waits until the three lines are so long.
+/// Waits until the three wait queues have these lengths.
 async fn until(stage: &Stage, counts: [usize; 3]) {
     within(async {
         loop {
@@ -106,7 +106,7 @@ async fn h49_reversed_lists_do_not_wait_for_each_other() {
                 tokio::task::yield_now().await;
                 drop(inside);
                 guard.release().await.unwrap();
-                // One that takes the same locks singly, in the same order, is no danger either.
+                // A caller that takes the same locks one by one, in the same order, is safe too.
                 let first = mutex(&client, &given[0].clone().min(given[1].clone()));
                 let first = first.acquire().await.unwrap();
                 let second = mutex(&client, &shared).acquire().await.unwrap();
@@ -158,7 +158,7 @@ async fn h49_an_error_on_one_lock_gives_back_the_others_at_once() {
     let foreign = "5c1b0f546d3c4f0b9d0e0a4b7d3f2e11__lock__0000000001";
     plant(&admin, &format!("{b}/{foreign}")).await;
     for free in [true, false] {
-        // Either in the first multi, or on the way through the lines.
+        // The foreign node is met in the first multi, or while the wait queues are passed.
         let held = match free {
             true => None,
             false => Some(

@@ -38,7 +38,7 @@ pub(super) fn create(from: &mut Generator, path: &'static str) -> Create<'static
     }
 }
 
-/// A list for this path: on open ones such as leave it open to everybody, or are refused.
+/// A random ACL for this path. On a path that stays open it lets everybody in, or is refused.
 pub(super) fn acl(from: &mut Generator, path: &str) -> Option<Vec<Acl<'static>>> {
     let open = Acl::open_unsafe();
     if !RESTRICTED.contains(&path) {

@@ -7,7 +7,7 @@
 //! | `znodes` | names that running servers have |
 //! | `words` | the words of a command line as a shell understands them; a value written there |
 //!
-//! Whatever goes wrong there are no candidates: nothing is asked, started or said.
+//! A failure yields no candidates and no message; no server is started.
 
 mod place;
 mod words;
@@ -28,11 +28,11 @@ use crate::exit::{self, Failure};
 use crate::servers::lookup::Files;
 use crate::servers::machine::Machine;
 
-/// The time that an answer may take, whatever hangs.
+/// Longest time for an answer, even if a file system or a name server hangs.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Bytes of a command line, at most.
+/// Longest command line, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// Candidates, at most.
+/// Most candidates of one answer.
 const MOST: usize = 1000;
 
 /// Print a completion script for a shell.
@@ -80,14 +80,14 @@ pub(crate) struct Line {
     breaks: String,
 }
 
-/// The shells whose scripts ask.
+/// Shells whose scripts run the hidden verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Asking {
     /// The line up to the cursor.
     Bash,
     /// The words up to the cursor, a zero byte between two of them.
     Zsh,
-    /// The form of zsh.
+    /// The words, in the form of zsh.
     Fish,
 }
 
@@ -97,7 +97,7 @@ enum Action {
     /// Offer the candidates. With `Open`, no space follows one that is chosen: more may come.
     Names,
     Open,
-    /// Offer what the shell knows itself.
+    /// Leave the candidates to the shell: files, folders or commands.
     Files,
     Folders,
     Commands,
@@ -248,7 +248,7 @@ fn options_for_servers(before: &[Word]) -> Option<Vec<String>> {
     let mut words = before.iter().skip(1);
     while let Some(word) = words.next() {
         let Some(word) = word else {
-            // Whatever it becomes: an option that matters, or another word.
+            // The shell has yet to expand this word, so its value is unknown: it is skipped.
             continue;
         };
         if word == "--" {

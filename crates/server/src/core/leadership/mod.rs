@@ -12,25 +12,25 @@ use baton_consensus::{Role, RoleChange};
 use self::lateness::{Caution, Lateness};
 use crate::options::stretched;
 
-/// Ticks that are made up for after the core was late. The others are left out: messages that have
-/// come meanwhile are handled first (R10).
+/// Most ticks that are made up for after the core was late. Further ones are dropped, so that the
+/// messages that have arrived meanwhile are handled first (R10).
 const MOST_TICKS: u32 = 2;
-/// Ticks after which an election counts as one that nobody wins.
+/// Ticks after which an election counts as one without a winner.
 const ELECTION_TICKS: u32 = 60;
-/// Terms in which it led that a server keeps in mind: more than have entries on their way.
+/// Number of its own terms that a server remembers: more than can have entries in flight.
 const TERMS_KEPT: usize = 16;
 /// Delay before a server campaigns once the leader is known to be gone, by its place
 /// among those that are left.
 const CAMPAIGN_DELAY: Duration = Duration::from_millis(5);
 const CAMPAIGN_STEP: Duration = Duration::from_millis(25);
-/// Time for which clients are kept while no leader is known; the server looks as often for silent
-/// clients of read-only mode; longer where the steps of elections are.
+/// Time without a known leader after which client connections close, and interval of the check for
+/// silent clients of read-only mode. It grows with the tick.
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 /// Time for which a leader's disk may make nothing durable before leadership moves; the bytes it
 /// has to write in a second besides.
 const SLOW_DISK: Duration = Duration::from_millis(500);
 const SLOW_DISK_BYTES: u64 = 2 << 20;
-/// Time for which leadership stays after it was handed over.
+/// Pause between two hand-overs of leadership.
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
 
 /// The part of a server in its ensemble.
@@ -44,8 +44,8 @@ pub(crate) struct Leadership {
     role: RoleChange,
     /// The newest terms in which this server led, the last one last.
     led_terms: VecDeque<u64>,
-    /// The term of the newest applied entry. Once it is the present one, what is not answered is
-    /// not in the log of an earlier leader either.
+    /// The term of the newest applied entry. Once it is the present term, a command without an
+    /// answer is in no earlier leader's log.
     applied_term: u64,
     /// When the leader was last known; `None` while one is.
     leaderless_since: Option<Instant>,
@@ -67,8 +67,8 @@ pub(crate) struct DueTicks {
 }
 
 impl Leadership {
-    /// That of a server that starts at `now` and knows no leader, with ticks `tick` apart; `None`:
-    /// it has none, because there is no other server.
+    /// State of a server that starts at `now` and knows no leader. `tick`: time between two ticks,
+    /// `None` where there is no other server.
     pub(crate) fn new(
         id: u64,
         role: RoleChange,

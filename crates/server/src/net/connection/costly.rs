@@ -20,7 +20,7 @@ impl Exchange {
         let sliced = self.sliced.as_mut()?;
         let state = &self.state;
         let tree = state.tree.read();
-        // Events up to the state that the slice shows.
+        // The events up to the state that the slice shows go first.
         let taken = self.conn.take(self.replies.out(), usize::MAX);
         let source = SliceSource {
             tree: &tree,

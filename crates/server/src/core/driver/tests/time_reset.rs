@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Its clock was ten years ahead when it wrote, and is right again.
+/// The server's clock was ten years ahead when it wrote, and is right again.
 #[test]
 fn an_operator_sets_a_time_that_was_ahead_back_to_the_clock() {
     const NOW_MS: i64 = 1_795_478_400_000;
@@ -27,7 +27,7 @@ fn an_operator_sets_a_time_that_was_ahead_back_to_the_clock() {
     });
     assert_eq!(made(&stage, "/behind"), NOW_MS);
     stage.stop();
-    // It is in the log.
+    // The reset is in the log: the next start has the right time.
     let stage = Stage::at(Arc::new(disk), patient, NOW_MS + 1);
     assert_eq!(made(&stage, "/later"), NOW_MS + 1);
     stage.stop();
