@@ -7,7 +7,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
@@ -27,11 +29,11 @@ final class Program {
     }
 
     private String text(String field) {
-        return Link.text(command, field);
+        return Json.text(command, field);
     }
 
     private long number(String field) {
-        return Link.number(command, field);
+        return Json.number(command, field);
     }
 
     private Duration time(String field) {
@@ -86,6 +88,17 @@ final class Program {
                 Files.writeString(log, line.replace("begin", "end"), StandardOpenOption.APPEND);
             }
         }
+    }
+
+    /** Returns the nanoseconds of each lock and its release. */
+    private List<Object> turns() throws Exception {
+        var times = new ArrayList<>();
+        for (long count = 0; count < number("count"); count++) {
+            long begin = System.nanoTime();
+            agent.lock(path).acquire().release();
+            times.add(System.nanoTime() - begin);
+        }
+        return times;
     }
 
     /** Returns the nanoseconds of one check. */
@@ -147,6 +160,7 @@ final class Program {
                 }
             }
             case "cycle" -> cycle();
+            case "turns" -> result = turns();
             case "checks" -> result = checks();
             case "act" -> act();
             case "many" -> {
@@ -178,7 +192,7 @@ final class Program {
     }
 
     public static void main(String[] arguments) throws Exception {
-        agent = new Agent(Path.of(arguments[0]));
+        agent = new Agent(arguments.length == 0 ? null : Path.of(arguments[0]));
         var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             var thread = new Thread(new Program(line)::run);

@@ -49,7 +49,8 @@ class Batons:
 
 
 class ZooKeepers:
-    """Three servers of the distribution's package."""
+    """Three servers of the distribution's package, or of the class path that
+    BATON_ZOOKEEPER_CLASSPATH names, as `cargo xtask` does."""
 
     def __init__(self, folder):
         with contextlib.ExitStack() as stack:
@@ -61,7 +62,8 @@ class ZooKeepers:
         self.addresses = [f"127.0.0.1:{port}" for port in ports[:3]]
         peers = [f"server.{it + 1}=127.0.0.1:{ports[3 + it]}:{ports[6 + it]}" for it in range(3)]
         self.processes = []
-        jars = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+        debian = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+        jars = os.environ.get("BATON_ZOOKEEPER_CLASSPATH") or debian
         for number in range(3):
             data = os.path.join(folder, f"zookeeper{number}")
             os.mkdir(data)

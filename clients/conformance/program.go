@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,6 +100,19 @@ func cycle(c command) error {
 	return err
 }
 
+// turns returns the nanoseconds of each lock and its release.
+func turns(c command) (times []int64, err error) {
+	for number := 0; number < c.Count && err == nil; number++ {
+		begin := time.Now()
+		var guard *baton.Guard
+		if guard, err = agent.Lock(ctx, c.Path); err == nil {
+			err = guard.Release(ctx)
+		}
+		times = append(times, time.Since(begin).Nanoseconds())
+	}
+	return times, err
+}
+
 // checks returns the nanoseconds of one check.
 func checks(c command) (float64, error) {
 	guard := of[*baton.Guard](c)
@@ -182,6 +196,8 @@ func carryOut(c command) (err error) {
 		})
 	case "cycle":
 		err = cycle(c)
+	case "turns":
+		result, err = turns(c)
 	case "checks":
 		result, err = checks(c)
 	case "act":
@@ -200,7 +216,7 @@ func carryOut(c command) (err error) {
 }
 
 func main() {
-	agent = baton.New(os.Args[1])
+	agent = baton.New(strings.Join(os.Args[1:], ""))
 	kinds := map[error]string{baton.ErrNotAcquired: "NotAcquired", baton.ErrLost: "Lost",
 		baton.ErrUnavailable: "Unavailable", baton.ErrUnknown: "Unknown", baton.ErrRefused: "Refused"}
 	lines := bufio.NewScanner(os.Stdin)

@@ -32,6 +32,17 @@ async function cycle({ path, count, log }) {
   }
 }
 
+/** Returns the nanoseconds of each lock and its release. */
+async function turns({ path, count }) {
+  const times = [];
+  for (let number = 0; number < count; number++) {
+    const begin = process.hrtime.bigint();
+    await (await agent.lock(path)).release();
+    times.push(Number(process.hrtime.bigint() - begin));
+  }
+  return times;
+}
+
 /** Returns the nanoseconds of one check. */
 function checks({ id, count }) {
   const guard = held.get(id);
@@ -84,6 +95,7 @@ const ACTIONS = {
   current: ({ path, token }) => agent.tokenIsCurrent(path, token),
   members,
   cycle,
+  turns,
   checks,
   act,
   many,

@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import baton  # noqa: E402
 
-agent = baton.Agent(sys.argv[1])
+agent = baton.Agent(*sys.argv[1:])
 held = {}
 turn = threading.Lock()
 
@@ -47,6 +47,16 @@ def cycle(path, count, log):
             os.write(file, b"begin python %d\n" % guard.token)
             guard.check()
             os.write(file, b"end python %d\n" % guard.token)
+
+
+def turns(path, count):
+    """Returns the nanoseconds of each lock and its release."""
+    times = []
+    for _ in range(count):
+        begin = time.monotonic_ns()
+        agent.lock(path).acquire().release()
+        times.append(time.monotonic_ns() - begin)
+    return times
 
 
 def checks(found, count):
@@ -112,6 +122,8 @@ def carry_out(command):
             views.close()
         elif do == "cycle":
             cycle(path, command["count"], command["log"])
+        elif do == "turns":
+            result = turns(path, command["count"])
         elif do == "checks":
             result = checks(held[id], command["count"])
         elif do == "act":

@@ -105,12 +105,12 @@ class Agent:
 class Program:
     """A program of one language that carries out commands."""
 
-    def __init__(self, language, command, agent):
+    def __init__(self, language, command, agent=None, **options):
         self.language, self._events, self._number = language, {}, 0
         self._turn = threading.Lock()
-        start = [*command, agent.socket]
+        start = [*command, agent.socket] if agent else command
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(start, stdin=pipe, stdout=pipe, text=True)
+        self.process = subprocess.Popen(start, stdin=pipe, stdout=pipe, text=True, **options)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _of(self, id):
@@ -370,6 +370,39 @@ class Conformance(unittest.TestCase):
 
     def test_the_stop_of_the_agent_ends_guards_and_waits_and_the_next_one_serves(self):
         self.ends_with_the_agent(signal.SIGTERM)
+
+    @staticmethod
+    def end_those_in(folder):
+        """Ends the agent and the server that a program has started with this as its home."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if f"HOME={folder}".encode() in file.read().split(b"\0"):
+                        os.kill(int(pid), signal.SIGTERM)
+            except (OSError, ProcessLookupError):
+                pass  # It has ended, or belongs to another user.
+
+    @unittest.skipIf(os.path.exists("/run/baton/agent.sock"), "this machine has an agent")
+    def test_a_program_without_an_agent_starts_one_for_its_user(self):
+        for language, command in self.build.commands.items():
+            with self.subTest(language=language), tempfile.TemporaryDirectory() as home:
+                os.chmod(self.build.folder, 0o755)
+                if os.geteuid() == 0:
+                    # The socket of root is the machine's. This user may read what root may.
+                    os.chown(home, 65534, 65534)
+                    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                               "--inh-caps=+dac_override", "--ambient-caps=+dac_override", *command]
+                path = f"{os.path.dirname(self.agent.command)}:{os.environ['PATH']}"
+                environment = {"PATH": path, "HOME": home, "XDG_RUNTIME_DIR": home,
+                               "BATON_IDLE": "30s"}
+                program = Program(language, command, env=environment, cwd=home)
+                try:
+                    held = program.acquire("/started")
+                    self.assertTrue(program.is_held(held))
+                    program.do("release", held["id"])
+                finally:
+                    program.end()
+                    self.end_those_in(home)
 
     def test_many_guards_of_a_program_are_free_after_its_death(self):
         count = GUARDS // len(self.programs)

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -31,18 +32,23 @@ type Agent struct{ path string }
 // New returns the agent of a socket.
 func New(socket string) *Agent { return &Agent{socket} }
 
-// Socket returns the path of the agent's socket.
+// Socket returns the path of the agent's socket. Where there is neither this user's nor the
+// machine's, it starts this user's, which ends when nobody uses it.
 func (a *Agent) Socket() string {
 	if a.path != "" {
 		return a.path
 	}
+	own, machine := "/run/baton/agent.sock", "/run/baton/agent.sock"
 	if folder := os.Getenv("XDG_RUNTIME_DIR"); folder != "" && os.Geteuid() != 0 {
-		own := filepath.Join(folder, "baton", "agent.sock")
-		if _, err := os.Stat(own); err == nil {
-			return own
+		own = filepath.Join(folder, "baton", "agent.sock")
+	}
+	for _, found := range []string{own, machine} {
+		if _, err := os.Stat(found); err == nil {
+			return found
 		}
 	}
-	return "/run/baton/agent.sock"
+	_ = exec.Command("baton", "agent", "--background").Run() // The error of the request says more.
+	return own
 }
 
 // Option is a parameter of a request. The agent refuses one that the request does not have.
@@ -63,10 +69,7 @@ func duration(field string, d time.Duration) Option {
 }
 
 // Modes of a lock that is shared.
-const (
-	ModeRead  = "read"
-	ModeWrite = "write"
-)
+const ModeRead, ModeWrite = "read", "write"
 
 // Wait limits the wait; 0 does not wait. Without it the wait lasts as long as the context.
 func Wait(d time.Duration) Option {
@@ -241,8 +244,7 @@ func (a *Agent) Counter(path string) Counter { return Counter{a, path} }
 
 // Add adds, and returns the value.
 func (c Counter) Add(ctx context.Context, delta int64) (int64, error) {
-	add := newCall("POST", "counter", c.path, "/add", field("delta", delta))
-	answer, err := c.agent.ask(ctx, add)
+	answer, err := c.agent.ask(ctx, newCall("POST", "counter", c.path, "/add", field("delta", delta)))
 	return answer.Value, err
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func deploy(ctx context.Context) error {
-	guard, err := baton.Lock(ctx, "/deploy") // needs `baton agent &`
+	guard, err := baton.Lock(ctx, "/deploy") // starts an agent where none runs
 	if err != nil {
 		return err
 	}

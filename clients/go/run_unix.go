@@ -53,12 +53,9 @@ func (g *Guard) Run(cmd *exec.Cmd) error {
 }
 
 func waitForExit(pid int) {
-	for {
+	for errno := syscall.EINTR; errno == syscall.EINTR; {
 		// The first argument is P_PID.
-		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, 1, uintptr(pid), 0,
+		_, _, errno = syscall.Syscall6(syscall.SYS_WAITID, 1, uintptr(pid), 0,
 			syscall.WEXITED|syscall.WNOWAIT, 0, 0)
-		if errno != syscall.EINTR {
-			return
-		}
 	}
 }

@@ -1,5 +1,6 @@
 // Locks, elections, queues, membership and counters of Baton, through the agent of this machine.
 
+import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import path from "node:path";
 
@@ -9,10 +10,18 @@ import { CALL_LIMIT, Link, ask, explain, milliseconds, payload, route } from "./
 export { BatonError, Lost, Lost as LockLost, NotAcquired, Refused, Unavailable, Unknown } from "./errors.js";
 export { Guard, Item, Membership };
 
+/**
+ * Returns the socket of this user's agent, or else of the machine's. Starts the user's, which ends
+ * when nobody uses it, where there is neither.
+ */
 function defaultSocket() {
-  const folder = process.env.XDG_RUNTIME_DIR;
-  const own = folder && process.geteuid() !== 0 ? path.join(folder, "baton", "agent.sock") : "";
-  return own && existsSync(own) ? own : "/run/baton/agent.sock";
+  const machine = "/run/baton/agent.sock";
+  const folder = process.geteuid() !== 0 && process.env.XDG_RUNTIME_DIR;
+  const own = folder ? path.join(folder, "baton", "agent.sock") : machine;
+  const found = [own, machine].find(existsSync);
+  // The error of the request names the socket where this fails.
+  if (!found) spawnSync("baton", ["agent", "--background"], { stdio: "ignore", timeout: CALL_LIMIT });
+  return found ?? own;
 }
 
 /** Returns the fields that options of times and names give. */

@@ -28,10 +28,14 @@ Lock = Acquisition[Guard, AsyncGuard]
 
 
 def _default_socket() -> str:
-    """Returns the socket of this user's agent, or else of the machine's."""
-    folder = os.environ.get("XDG_RUNTIME_DIR")
-    own = os.path.join(folder, "baton", "agent.sock") if folder and os.geteuid() != 0 else ""
-    return own if os.path.exists(own) else "/run/baton/agent.sock"
+    """Returns the socket of this user's agent, or else of the machine's. Where there is neither,
+    starts the user's, which ends when nobody uses it."""
+    folder = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() != 0 else None
+    sockets = [os.path.join(it, "baton", "agent.sock") for it in (folder, "/run") if it]
+    found = [it for it in sockets if os.path.exists(it)]
+    if not found:  # Where this fails, the error of the request names the socket.
+        os.system("exec baton agent --background </dev/null >/dev/null 2>&1")
+    return (found or sockets)[0]
 
 
 class Agent:
@@ -119,11 +123,13 @@ class Agent:
             raise
 
 
-class Queue:
-    """Work queue."""
-
+class _AtPath:
     def __init__(self, agent: Agent, path: str) -> None:
         self._agent, self._path = agent, path
+
+
+class Queue(_AtPath):
+    """Work queue."""
 
     def put(self, data: Data, *, priority: Optional[int] = None, delay: Optional[float] = None,
             id: Optional[str] = None, max_attempts: Optional[int] = None) -> Json:
@@ -142,11 +148,8 @@ class Queue:
         return Acquisition(self._agent.socket, self._path, call, Item, AsyncItem)
 
 
-class Counter:
+class Counter(_AtPath):
     """Counter."""
-
-    def __init__(self, agent: Agent, path: str) -> None:
-        self._agent, self._path = agent, path
 
     def add(self, delta: int = 1) -> int:
         """Adds, and returns the value."""

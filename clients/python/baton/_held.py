@@ -48,8 +48,7 @@ class Anchor:
     """
 
     def __init__(self, sent_ns: int, reading: Json) -> None:
-        received_ns = now_ns()
-        self.sent_ns, self.agent_ns = sent_ns, int(reading["now_ns"])
+        received_ns, self.sent_ns, self.agent_ns = now_ns(), sent_ns, int(reading["now_ns"])
         self.boot_id = str(reading["boot_id"])
         self.is_wide = received_ns - sent_ns > 100_000_000
         is_same_boot = self.boot_id == boot_id() != ""

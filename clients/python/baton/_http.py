@@ -82,8 +82,7 @@ class _Answer:
     """Parser of one response: an object a line, or one object."""
 
     def __init__(self) -> None:
-        self._raw, self._text = bytearray(), bytearray()
-        self._status, self._left = 0, -1
+        self._raw, self._text, self._status, self._left = bytearray(), bytearray(), 0, -1
         self._is_chunked = self._is_complete = False
 
     def feed(self, data: bytes) -> List[Json]:

@@ -34,10 +34,13 @@ pub struct AgentOptions {
     /// Whether every user of the machine may connect, each with sessions of its own; else the
     /// agent's own user and root.
     pub is_shared: bool,
+    /// Time without connections and without holds after which the agent ends; `None`: it stays.
+    pub exit_when_idle: Option<Duration>,
 }
 
 impl AgentOptions {
-    /// The usual settings: a session timeout of 10 s, 20,000 connections, for the agent's own user.
+    /// The usual settings: a session timeout of 10 s, 20,000 connections, for the agent's own
+    /// user, and no end without a signal.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -45,6 +48,7 @@ impl AgentOptions {
             session_timeout: Duration::from_secs(10),
             max_connections: 20_000,
             is_shared: false,
+            exit_when_idle: None,
         }
     }
 }
@@ -120,7 +124,8 @@ impl Agent {
         }
     }
 
-    /// Answers callers until `stop`. Then releases what is held, and closes the sessions.
+    /// Answers callers until `stop`, or until nobody needs the agent. Then releases what is held,
+    /// and closes the sessions.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self {
             listener,
@@ -128,7 +133,7 @@ impl Agent {
             options,
             shared,
         } = self;
-        let sessions = Arc::clone(&shared.sessions);
+        let (sessions, holds) = (Arc::clone(&shared.sessions), Arc::clone(&shared.holds));
         let routes = router(shared);
         let places = Arc::new(Semaphore::new(options.max_connections));
         let own = rustix::process::geteuid().as_raw();
@@ -141,6 +146,12 @@ impl Agent {
                 biased;
                 () = &mut stop => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+                () = pause(options.exit_when_idle), if connections.is_empty() => {
+                    if holds.count() == 0 {
+                        break;
+                    }
+                    continue;
+                }
                 accepted = listener.accept() => accepted,
             };
             let stream = match accepted {
@@ -175,6 +186,14 @@ impl Agent {
         }
         connections.shutdown().await;
         sessions.close().await;
+    }
+}
+
+/// Resolves after this time; never without one.
+async fn pause(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,5 +1,11 @@
 //! Locks and elections: one holder at a time, a death that frees at once, releases, guarded writes.
 
+use std::time::Duration;
+
+use baton::Config;
+use baton::embedded::Embedded;
+use baton_agent::AgentOptions;
+
 use crate::support::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,4 +175,18 @@ async fn a_token_is_current_only_for_the_present_holder() {
     let (_second, held) = stage.lock("/deploy", "").await;
     assert_eq!(asked(old).await, false);
     assert_eq!(asked(held["token"].as_u64().unwrap()).await, true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_nobody_needs_ends_and_one_that_holds_does_not() {
+    let server = Embedded::in_memory().await.unwrap();
+    let mut options = AgentOptions::new(Config::new(&server.connect_string()).unwrap());
+    options.exit_when_idle = Some(Duration::from_millis(5));
+    let mut stage = Stage::on(options).await;
+    let (mut answer, _) = stage.lock("/a", r#"{"session_timeout_ms": 1000}"#).await;
+    // It comes long after that time.
+    answer.until("lease").await;
+    drop(answer);
+    stage.ended().await;
+    assert!(!stage.socket().exists());
 }

@@ -60,6 +60,11 @@ impl Stage {
 
     pub async fn stop(&mut self) {
         drop(self.stop.take());
+        self.ended().await;
+    }
+
+    /// The agent ends.
+    pub async fn ended(&mut self) {
         within(self.agent.take().unwrap()).await.unwrap();
     }
 

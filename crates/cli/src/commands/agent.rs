@@ -2,8 +2,12 @@
 //!
 //! The interface is `baton_agent`'s; here are its socket and the servers that it uses.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use baton_agent::{Agent, AgentOptions};
 use listenfd::ListenFd;
@@ -14,6 +18,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::Failure;
 use crate::folders::{self, CHANGED_BY_OTHERS};
+use crate::servers::{detached, local};
 use crate::signals::{self, Signals};
 
 /// Hold locks for programs in any language, over HTTP on a unix socket.
@@ -44,12 +49,36 @@ pub(crate) struct Args {
     /// Connections at a time; a lock that is held is one
     #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
     max_connections: usize,
+    /// Start it in the background, unless one listens on the socket already; it ends when nobody
+    /// has used it for ten minutes
+    #[arg(long)]
+    background: bool,
+    /// The time without callers after which it ends, for one in the background
+    #[arg(long, value_name = "TIME", hide = true, value_parser = duration::parse)]
+    exit_when_idle: Option<std::time::Duration>,
+}
+
+/// An agent's first line.
+#[derive(Serialize)]
+struct Listening<'a> {
+    socket: &'a str,
+    servers: &'a str,
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if args.background {
+        return start(args);
+    }
+    let is_detached = args.exit_when_idle.is_some();
+    if is_detached {
+        detached::leave_starter();
+    }
     context.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = match is_detached {
+            true => Signals::of_detached()?,
+            false => Signals::new()?,
+        };
         let connection = Connection::open(context, LASTING).await?;
         let outcome = serve(args, context, &connection, &mut signals).await;
         connection.close().await;
@@ -63,15 +92,11 @@ async fn serve(
     connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct Listening<'a> {
-        socket: &'a str,
-        servers: &'a str,
-    }
     let mut options = AgentOptions::new(connection.client.config().clone());
     options.session_timeout = args.session_timeout;
     options.max_connections = args.max_connections;
     options.is_shared = args.shared;
+    options.exit_when_idle = args.exit_when_idle;
     let inherited = ListenFd::from_env().take_unix_listener(0);
     let refused = |error: &dyn std::fmt::Display| Failure::baton(error.to_string());
     let (agent, socket) = match inherited.map_err(|error| refused(&error))? {
@@ -104,9 +129,65 @@ async fn serve(
         },
         text,
     );
+    if args.exit_when_idle.is_some() {
+        detached::close_output();
+    }
     let mut number = signals::INTERRUPT;
     agent.run(async { number = signals.stop().await }).await;
     Ok(signals::lasted_until(number))
+}
+
+/// Sees to it that an agent listens, in the background. Of several commands at once, one starts it
+/// and the others wait.
+fn start(args: &Args) -> Result<u8, Failure> {
+    let socket = match &args.socket {
+        Some(path) => path.clone(),
+        None => default_socket()?,
+    };
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::baton(format!("{}: no agent was started: {why}", socket.display()))
+    };
+    if local::try_connect(&socket).is_ok() {
+        return Ok(0);
+    }
+    let log = socket.with_extension("log");
+    let mut options = File::options();
+    options.create(true).append(true).mode(0o600);
+    let open = || options.open(&log).map_err(|error| failed(&error));
+    let turn = open()?;
+    turn.lock().map_err(|error| failed(&error))?;
+    if local::try_connect(&socket).is_ok() {
+        return Ok(0);
+    }
+    turn.set_len(0).map_err(|error| failed(&error))?;
+    let idle = local::idle_limit()?;
+    let given = std::env::args_os().skip(1);
+    let mut agent = Command::new("/proc/self/exe")
+        .arg0("baton")
+        .args(given.filter(|argument| argument != "--background"))
+        .args(["--exit-when-idle", &format!("{}ms", idle.as_millis())])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // Not the file that is locked: it would stay so as long as the agent runs.
+        .stderr(open()?)
+        .spawn()
+        .map_err(|error| failed(&error))?;
+    let mut first = String::new();
+    if let Some(output) = agent.stdout.take() {
+        // It has a line once it listens, and ends without one where it has failed.
+        let read = BufReader::new(output).read_line(&mut first);
+        read.map_err(|error| failed(&error))?;
+    }
+    if !first.is_empty() || local::try_connect(&socket).is_ok() {
+        return Ok(0);
+    }
+    let _ = agent.wait();
+    let said = std::fs::read_to_string(&log).unwrap_or_default();
+    let last = said
+        .lines()
+        .next_back()
+        .unwrap_or("it ended without an error message");
+    Err(failed(&last.trim_start_matches("baton: ")))
 }
 
 /// The socket of this user's agent, in a folder of its own.

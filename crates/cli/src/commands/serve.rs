@@ -3,10 +3,8 @@
 //! It listens on `baton.sock` in its data folder besides the addresses that are set, so that local
 //! commands with the same folder meet it (see `local`). The first line on standard output means
 //! that it answers. What its HTTP shows of the tree is `page`, what its HTTP lets callers hold
-//! `locks`, how many files it may open `open_files`, how it begins where a command starts it on
-//! demand `detached`.
+//! `locks`, how many files it may open `open_files`.
 
-mod detached;
 mod inside;
 mod locks;
 mod open_files;
@@ -34,9 +32,9 @@ use crate::exit::{self, Failure};
 use crate::folders;
 use crate::output::progress::ShownProgress;
 use crate::output::{Output, error_stream, log};
-use crate::servers::local;
 use crate::servers::machine::Machine;
 use crate::servers::marker::Marker;
+use crate::servers::{detached, local};
 use crate::service_manager;
 use crate::settings::{SettingFlags, Settings, Target};
 use crate::signals::{self, Signals};

@@ -278,7 +278,7 @@ impl LocalServer {
 }
 
 /// After what idle time a server that is started here ends itself: BATON_IDLE, else ten minutes.
-fn idle_limit() -> Result<Duration, Failure> {
+pub(crate) fn idle_limit() -> Result<Duration, Failure> {
     match std::env::var_os("BATON_IDLE").filter(|value| !value.is_empty()) {
         None => Ok(IDLE),
         Some(value) => duration::parse(&value.to_string_lossy())

@@ -9,11 +9,13 @@
 //! | `words` | all servers asked about themselves and their connections |
 //! | `probe` | one server asked what it is, by a four-letter word |
 //! | `local` | the local server of this user, and its start |
+//! | `detached` | a server or an agent that a command has started, and that outlives it |
 //! | `unshared_locks` | the notice that other users of the machine use other servers |
 //! | `marker` | marks by which users see each other's local servers |
 //! | `machine` | the paths that all users of a machine share |
 
 pub(crate) mod config_file;
+pub(crate) mod detached;
 pub(crate) mod http_port;
 pub(crate) mod local;
 pub(crate) mod lookup;

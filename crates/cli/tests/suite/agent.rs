@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::common::ServedHome;
+use crate::common::{Ran, ServedHome, processes, runs, signal, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn others_see_the_program_that_holds_through_the_agent_and_not_the_agent() {
@@ -23,4 +23,30 @@ async fn others_see_the_program_that_holds_through_the_agent_and_not_the_agent()
     let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
     let holder = &shown["holder"];
     assert_eq!(holder["pid"], std::process::id(), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_in_the_background_is_started_once_and_outlives_its_starter() {
+    let served = ServedHome::new().await;
+    let socket = served.home.path("agent.sock");
+    let text = socket.to_str().unwrap().to_owned();
+    let start = || {
+        let mut command = served.baton(&["agent", "--background", "--socket", &text]);
+        Ran::from(command.env("BATON_IDLE", "60s").output().unwrap())
+    };
+    std::thread::scope(|scope| {
+        for started in [scope.spawn(start), scope.spawn(start)] {
+            let ran = started.join().unwrap();
+            assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+        }
+    });
+    UnixStream::connect(&socket).unwrap();
+    let agents = processes(&["agent", "--exit-when-idle", "60000ms", &text]);
+    assert_eq!(agents.len(), 1);
+    signal(agents[0], "TERM");
+    until("the agent has ended", || !runs(agents[0]));
+    std::fs::create_dir(&socket).unwrap();
+    let refused = start();
+    assert_eq!(refused.code, 125);
+    assert!(refused.complaint().contains("no agent was started: "));
 }

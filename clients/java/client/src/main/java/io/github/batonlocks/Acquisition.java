@@ -1,9 +1,10 @@
 package io.github.batonlocks;
 
 import java.time.Duration;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /**
  * Request for something to hold. The agent refuses an option that the request does not have.
@@ -11,10 +12,6 @@ import java.util.function.Consumer;
  * @param <T> what is held
  */
 public final class Acquisition<T extends Held> {
-    interface Factory<T> {
-        T of(Agent agent, String path, Link link, Map<String, Object> event);
-    }
-
     /**
      * Position in a wait queue.
      *
@@ -26,31 +23,31 @@ public final class Acquisition<T extends Held> {
     private final Agent agent;
     private final String path;
     private final String url;
-    private final Factory<T> factory;
-    private final Map<String, Object> fields = new HashMap<>();
+    private final Function<Held.Grant, T> kind;
+    private final Map<String, Object> fields = new LinkedHashMap<>();
     private Consumer<Position> onWait = position -> { };
 
-    Acquisition(Agent agent, String path, String url, Factory<T> factory) {
+    Acquisition(Agent agent, String path, String url, Function<Held.Grant, T> kind) {
         this.agent = agent;
         this.path = path;
         this.url = url;
-        this.factory = factory;
+        this.kind = kind;
     }
 
-    Acquisition<T> with(String name, Object value) {
-        fields.put(name, value);
+    Acquisition<T> with(String field, Object value) {
+        fields.put(field, value);
         return this;
     }
 
-    /** Shares a lock among readers. */
-    public Acquisition<T> read() {
-        return with("mode", "read");
+    private Acquisition<T> time(String field, Duration time) {
+        return with(field, Agent.milliseconds(field, time));
     }
 
+    /** Shares a lock among readers. */
+    public Acquisition<T> read() { return with("mode", "read"); }
+
     /** Takes a lock that readers share for itself. */
-    public Acquisition<T> write() {
-        return with("mode", "write");
-    }
+    public Acquisition<T> write() { return with("mode", "write"); }
 
     /** Lets a lock have several holders. */
     public Acquisition<T> slots(int slots) {
@@ -59,9 +56,7 @@ public final class Acquisition<T extends Held> {
     }
 
     /** Name that is shown to others; otherwise it is the program's. */
-    public Acquisition<T> name(String name) {
-        return with("name", name);
-    }
+    public Acquisition<T> name(String name) { return with("name", name); }
 
     /** Time after which the servers give up a session without messages. */
     public Acquisition<T> sessionTimeout(Duration timeout) {
@@ -79,9 +74,7 @@ public final class Acquisition<T extends Held> {
     }
 
     /** Data that is shown to those who watch an election or members. */
-    public Acquisition<T> data(byte[] data) {
-        return with("data_base64", Agent.base64(data));
-    }
+    public Acquisition<T> data(byte[] data) { return with("data_base64", Json.base64(data)); }
 
     /** Function that receives each change of the position in the wait queue. */
     public Acquisition<T> onWait(Consumer<Position> function) {
@@ -90,41 +83,36 @@ public final class Acquisition<T extends Held> {
     }
 
     /** Acquires, and waits as long as it takes. An interrupt ends the wait. */
-    public T acquire() throws InterruptedException {
-        return acquire(null);
-    }
+    public T acquire() throws InterruptedException { return acquire(null); }
 
     /** Acquires, and waits for at most so long; {@link Duration#ZERO} does not wait. */
     public T acquire(Duration wait) throws InterruptedException {
-        var all = new HashMap<>(fields);
-        all.put("wait_ms", Agent.milliseconds("wait", wait));
-        var call = new Link.Call("POST", url, all);
-        Duration limit = wait == null ? null : wait.plus(Link.CALL_LIMIT);
+        var all = new LinkedHashMap<>(fields);
+        all.put("wait_ms", Agent.milliseconds("wait_ms", wait));
+        var call = new Link.Call("POST", url, Link.limit(wait), all);
         Lease sent = agent.clocks.read();
         Link link = null;
-        T held = null;
         try {
             link = new Link(agent.socket(), call);
-            var event = link.receive(limit);
-            for (; "waiting".equals(event.get("event")); event = link.receive(limit)) {
-                long place = Link.number(event, "place");
-                onWait.accept(new Position(place, Link.text(event, "held_by")));
+            var event = link.receive(call.limit());
+            for (; "waiting".equals(event.get("event")); event = link.receive(call.limit())) {
+                long place = Json.number(event, "place");
+                onWait.accept(new Position(place, Json.text(event, "held_by")));
             }
-            var found = factory.of(agent, path, link, event);
-            found.start(sent, event);
-            held = found;
+            T held = kind.apply(new Held.Grant(agent, path, link, event));
+            held.start(sent);
+            // It is open as long as this is held.
+            link = null;
             return held;
         } catch (BatonException error) {
             throw agent.explain(call, error);
         } finally {
-            if (held == null && link != null) {
+            if (link != null) {
                 link.close();
             }
         }
     }
 
     /** Returns a view of this request as a lock of {@code java.util.concurrent}. */
-    public LockView asLock() {
-        return new LockView(this);
-    }
+    public LockView asLock() { return new LockView(this); }
 }

@@ -7,12 +7,8 @@ public final class Baton {
     private Baton() {}
 
     /** A lock: exclusive, unless it is shared by readers or slots. */
-    public static Acquisition<Guard> lock(String path) {
-        return AGENT.lock(path);
-    }
+    public static Acquisition<Guard> lock(String path) { return AGENT.lock(path); }
 
     /** The agent, for all else. */
-    public static Agent agent() {
-        return AGENT;
-    }
+    public static Agent agent() { return AGENT; }
 }

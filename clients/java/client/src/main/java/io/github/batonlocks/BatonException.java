@@ -4,8 +4,8 @@ import java.time.Instant;
 import java.util.Optional;
 
 /** Error of the client. Names the thing, the cause and the next step, in that order. */
+@SuppressWarnings("serial")
 public abstract sealed class BatonException extends RuntimeException {
-    private static final long serialVersionUID = 1;
     private final String thing;
     private final String reason;
     private final String nextStep;
@@ -18,45 +18,31 @@ public abstract sealed class BatonException extends RuntimeException {
     }
 
     /** The thing that the error is about. */
-    public String thing() {
-        return thing;
-    }
+    public String thing() { return thing; }
 
     /** The cause, in words. */
-    public String reason() {
-        return reason;
-    }
+    public String reason() { return reason; }
 
     /** The next step. */
-    public String nextStep() {
-        return nextStep;
-    }
+    public String nextStep() { return nextStep; }
 
     /** Somebody else holds it, and the caller did not want to wait longer. */
     public static final class NotAcquired extends BatonException {
-        private static final long serialVersionUID = 1;
         String heldBy;
 
-        NotAcquired(String thing, String reason, String nextStep) {
-            super(thing, reason, nextStep);
-        }
+        NotAcquired(String thing, String reason, String next) { super(thing, reason, next); }
 
         /** The holder's name, where it is known. */
-        public Optional<String> heldBy() {
-            return Optional.ofNullable(heldBy);
-        }
+        public Optional<String> heldBy() { return Optional.ofNullable(heldBy); }
     }
 
     /** The agent or its servers do not answer. */
     public static final class Unavailable extends BatonException {
-        private static final long serialVersionUID = 1;
         Instant since;
         /** Whether the agent was sent all, and then was silent. */
         boolean wasSent;
 
-        Unavailable(String thing, String reason, String nextStep) {
-            super(thing, reason, nextStep);
-        }
+        Unavailable(String thing, String reason, String next) { super(thing, reason, next); }
 
         static Unavailable silent(Object agent, Object cause, boolean wasSent) {
             String reason = "no answer of the agent: " + cause;
@@ -67,35 +53,21 @@ public abstract sealed class BatonException extends RuntimeException {
         }
 
         /** The time since when they do not, where it is known. */
-        public Optional<Instant> since() {
-            return Optional.ofNullable(since);
-        }
+        public Optional<Instant> since() { return Optional.ofNullable(since); }
     }
 
     /** The lock, term, claim or membership is held no longer. */
     public static final class Lost extends BatonException {
-        private static final long serialVersionUID = 1;
-
-        Lost(String thing, String reason, String nextStep) {
-            super(thing, reason, nextStep);
-        }
+        Lost(String thing, String reason, String next) { super(thing, reason, next); }
     }
 
     /** A change may or may not have been applied: read before you repeat it. */
     public static final class Unknown extends BatonException {
-        private static final long serialVersionUID = 1;
-
-        Unknown(String thing, String reason, String nextStep) {
-            super(thing, reason, nextStep);
-        }
+        Unknown(String thing, String reason, String next) { super(thing, reason, next); }
     }
 
     /** The request cannot be carried out as it is. */
     public static final class Refused extends BatonException {
-        private static final long serialVersionUID = 1;
-
-        Refused(String thing, String reason, String nextStep) {
-            super(thing, reason, nextStep);
-        }
+        Refused(String thing, String reason, String next) { super(thing, reason, next); }
     }
 }

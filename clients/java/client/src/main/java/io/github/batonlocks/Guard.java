@@ -2,46 +2,29 @@ package io.github.batonlocks;
 
 import io.github.batonlocks.BatonException.Lost;
 import io.github.batonlocks.BatonException.Unknown;
-import java.util.ArrayList;
-import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Stream;
 
 /** Guard of a lock or of a term of an election. */
 public final class Guard extends Held {
-    private final String id;
-    private final long token;
-    private final long term;
     private volatile boolean releaseRequested;
 
-    Guard(Agent agent, String path, Link link, Map<String, Object> event) {
-        super(agent, path, link);
-        id = Link.text(event, "guard");
-        token = Link.number(event, "token");
-        term = Link.number(event, "term");
-    }
+    Guard(Grant grant) { super(grant); }
 
     /** The agent's name of it. */
-    public String id() {
-        return id;
-    }
+    public String id() { return Json.text(grant.event(), "guard"); }
 
     /** The fencing token: greater than that of each earlier holder. */
-    public long token() {
-        return token;
-    }
+    public long token() { return Json.number(grant.event(), "token"); }
 
     /** The number of the term of an election, else 0. */
-    public long term() {
-        return term;
-    }
+    public long term() { return Json.number(grant.event(), "term"); }
 
     /** Whether somebody has asked the holder to release. */
-    public boolean releaseRequested() {
-        return releaseRequested;
-    }
+    public boolean releaseRequested() { return releaseRequested; }
 
     @Override
     void handle(Map<String, Object> event) {
@@ -49,8 +32,8 @@ public final class Guard extends Held {
         super.handle(event);
     }
 
-    Link.Call call(String action, Map<String, Object> fields) {
-        return new Link.Call("POST", "/v1/guard/" + id + "/" + action, fields);
+    Link.Call call(String action, Object... fields) {
+        return new Link.Call("POST", "/v1/guard/" + id() + "/" + action, fields);
     }
 
     /** Part of a guarded write. */
@@ -66,9 +49,7 @@ public final class Guard extends Held {
         }
 
         /** Deletes a znode. */
-        public static Write delete(String path) {
-            return new Write("delete", path, null, null);
-        }
+        public static Write delete(String path) { return new Write("delete", path, null, null); }
 
         /** Writes nothing, but lets nothing be written unless the znode has this version. */
         public static Write check(String path, int version) {
@@ -76,24 +57,15 @@ public final class Guard extends Held {
         }
 
         /** Limits the write to a version of its znode. */
-        public Write ifVersion(int wanted) {
-            return new Write(op, path, data, wanted);
-        }
+        public Write ifVersion(int wanted) { return new Write(op, path, data, wanted); }
     }
 
     /** Applies writes together if the lock is still held. */
     public void txn(Write... writes) {
         check();
-        var list = new ArrayList<Object>();
-        for (Write write : writes) {
-            var fields = new HashMap<String, Object>();
-            fields.put("op", write.op());
-            fields.put("path", write.path());
-            fields.put("data_base64", Agent.base64(write.data()));
-            fields.put("version", write.version());
-            list.add(fields);
-        }
-        agent.ask(call("txn", Map.of("writes", List.copyOf(list))), Link.CALL_LIMIT);
+        var list = Stream.of(writes).map(it -> Json.object("op", it.op, "path", it.path,
+                "data_base64", Json.base64(it.data), "version", it.version)).toList();
+        grant.agent().ask(call("txn", "writes", list));
     }
 
     /**
@@ -103,20 +75,13 @@ public final class Guard extends Held {
     public <T> T run(Callable<T> work) throws Exception {
         check();
         var worker = new AtomicReference<>(Thread.currentThread());
-        lost().thenAccept(it -> {
-            synchronized (worker) {
-                if (worker.get() != null) {
-                    worker.get().interrupt();
-                }
-            }
-        });
+        var interrupt = lost().thenRun(() ->
+                Optional.ofNullable(worker.getAndSet(null)).ifPresent(Thread::interrupt));
         try {
             return work.call();
         } finally {
-            synchronized (worker) {
-                worker.set(null);
-            }
-            if (lost().isDone()) {
+            if (worker.getAndSet(null) == null) {
+                interrupt.join();
                 // The interrupt was for the work.
                 Thread.interrupted();
             }
@@ -126,18 +91,16 @@ public final class Guard extends Held {
 
     /** Releases, and waits until a server has confirmed it. A second call does nothing. */
     public void release() {
-        var answer = finish(call("release", Map.of()));
+        var answer = finish(call("release"));
         if ("lost".equals(answer.get("event"))) {
-            throw new Lost(path, Link.text(answer, "reason"), NEXT_STEP);
+            throw new Lost(path(), Json.text(answer, "reason"), NEXT_STEP);
         } else if ("unknown".equals(answer.get("event"))) {
-            String next = Link.text(answer, "next_step");
-            throw new Unknown("release of " + path, "no server confirms it", next);
+            String next = Json.text(answer, "next_step");
+            throw new Unknown("release of " + path(), "no server confirms it", next);
         }
     }
 
     /** Releases. */
     @Override
-    public void close() {
-        release();
-    }
+    public void close() { release(); }
 }

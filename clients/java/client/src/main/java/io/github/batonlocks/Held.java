@@ -1,8 +1,8 @@
 package io.github.batonlocks;
 
 import io.github.batonlocks.BatonException.Lost;
-import java.time.Duration;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -15,73 +15,60 @@ public abstract class Held implements AutoCloseable {
     private static final String RELEASED = "it was released";
     private static final String LEASE_ENDED =
             "the lease ended: no server answered in time, or this process was paused";
-    private static final ExecutorService READERS = Executors.newCachedThreadPool(task -> {
-        var thread = new Thread(task, "baton-reader");
-        thread.setDaemon(true);
-        return thread;
-    });
+    private static final Set<String> ENDS = Set.of("lost", "released", "settled", "unknown");
+    private static final ExecutorService READERS = Executors.newCachedThreadPool(Link.DAEMONS);
 
-    final Agent agent;
-    final String path;
-    private final Link link;
+    /** The answer to a request that holds something, and its first event. */
+    record Grant(Agent agent, String path, Link link, Map<String, Object> event) {
+        Lease.Clocks clocks() { return agent.clocks; }
+    }
+
+    final Grant grant;
     private final CompletableFuture<Lost> lost = new CompletableFuture<>();
     /** End of the lease; null once it is held no longer. */
     private volatile Lease end = Lease.NONE;
     private volatile String reason;
     private Lease.Anchor anchor;
-    private Future<?> timer;
+    private Future<?> timer = CompletableFuture.completedFuture(null);
 
-    Held(Agent agent, String path, Link link) {
-        this.agent = agent;
-        this.path = path;
-        this.link = link;
-    }
+    Held(Grant grant) { this.grant = grant; }
 
     /** The path of the znode. */
-    public String path() {
-        return path;
-    }
+    public String path() { return grant.path(); }
 
     /**
      * Throws {@link Lost} unless it is held now. Waits for nothing, and needs no message: it is
      * right also after a pause of this process, of the agent or of the network.
      */
     public void check() {
-        Lease lease = end;
-        if (lease == null || !lease.isAhead(agent.clocks)) {
-            checkSlowly();
-        }
-    }
-
-    private synchronized void checkSlowly() {
-        if (reason == null && !end.isAhead(agent.clocks)) {
-            Lease renewed = end.renewed(agent.clocks);
-            if (renewed == null) {
-                // A lease that has ended stays ended, also if an older message brings a later end.
-                endFor(LEASE_ENDED);
-            } else {
-                end = renewed;
-            }
-        }
-        if (reason != null) {
-            throw new Lost(path, reason, NEXT_STEP);
+        if (!isHeld()) {
+            throw new Lost(path(), reason, NEXT_STEP);
         }
     }
 
     /** Whether it is held now. */
     public boolean isHeld() {
-        try {
-            check();
-            return true;
-        } catch (Lost error) {
-            return false;
+        Lease lease = end;
+        return lease != null && lease.isAhead(grant.clocks()) || isStillHeld();
+    }
+
+    private synchronized boolean isStillHeld() {
+        if (reason == null && !end.isAhead(grant.clocks())) {
+            // A lease that has ended stays ended, also if an older message brings a later end.
+            setEnd(end.renewed(grant.clocks()));
+        }
+        return reason == null;
+    }
+
+    private void setEnd(Lease found) {
+        end = found;
+        if (found == null) {
+            endFor(LEASE_ENDED);
         }
     }
 
     /** Completes when it is lost, not when it is released, in a thread of the client. */
-    public CompletableFuture<Lost> lost() {
-        return lost;
-    }
+    public CompletableFuture<Lost> lost() { return lost; }
 
     private synchronized void endFor(String cause) {
         if (reason != null) {
@@ -89,13 +76,11 @@ public abstract class Held implements AutoCloseable {
         }
         reason = cause;
         end = null;
-        if (timer != null) {
-            timer.cancel(false);
-        }
+        timer.cancel(false);
         if (!cause.equals(RELEASED)) {
             READERS.execute(() -> {
-                link.close();
-                lost.complete(new Lost(path, cause, NEXT_STEP));
+                grant.link().close();
+                lost.complete(new Lost(path(), cause, NEXT_STEP));
             });
         }
     }
@@ -103,22 +88,19 @@ public abstract class Held implements AutoCloseable {
     /** Notices the end of the lease while no message comes. */
     private synchronized void watch() {
         if (isHeld() && end != Lease.NONE) {
-            long left = Math.max(end.mono() - agent.clocks.mono(), 1_000_000);
+            long left = Math.max(end.mono() - grant.clocks().mono(), 1_000_000);
             timer = Link.TIMER.schedule(this::watch, left, TimeUnit.NANOSECONDS);
         }
     }
 
-    void start(Lease sent, Map<String, Object> event) throws InterruptedException {
-        if (event.containsKey("lease_until_ns")) {
-            anchor = Lease.Anchor.of(agent.clocks, sent, event);
+    void start(Lease sent) {
+        if (grant.event().containsKey("lease_until_ns")) {
+            anchor = Lease.Anchor.of(grant.clocks(), sent, grant.event());
             if (anchor.isWide()) {
                 // It has waited: this reading would cost the lease as much.
                 readAnchor();
             }
-            end = anchor.end(agent.clocks, event);
-            if (end == null) {
-                endFor(LEASE_ENDED);
-            }
+            setEnd(anchor.end(grant.clocks(), grant.event()));
             check();
             watch();
         }
@@ -126,50 +108,48 @@ public abstract class Held implements AutoCloseable {
     }
 
     private void readAnchor() {
-        Lease sent = agent.clocks.read();
-        anchor = Lease.Anchor.of(agent.clocks, sent, agent.ask(Agent.HEALTH, Link.CALL_LIMIT));
+        Lease sent = grant.clocks().read();
+        anchor = Lease.Anchor.of(grant.clocks(), sent, grant.agent().ask(Agent.HEALTH));
     }
 
     private void read() {
         try {
             while (true) {
-                handle(link.receive(null));
+                handle(grant.link().receive(Link.NO_LIMIT));
             }
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | InterruptedException error) {
             if (isHeld()) {
                 endFor(error instanceof BatonException it ? it.reason() : error.toString());
             }
-        } catch (InterruptedException error) {
-            endFor(error.getMessage());
         } finally {
-            link.close();
+            grant.link().close();
         }
     }
 
     void handle(Map<String, Object> event) {
-        switch (Link.text(event, "event")) {
-            case "lease" -> {
-                if (!anchor.isSameClock()) {
-                    try {
-                        // The rates of two clocks differ; an old reading would cost more and more.
-                        readAnchor();
-                    } catch (BatonException error) {
-                        // The old one is as sound.
-                    }
-                }
-                Lease later = anchor.end(agent.clocks, event);
-                synchronized (this) {
-                    boolean isSameBoot = anchor.bootId().equals(event.get("boot_id"));
-                    if (isHeld() && later != null && isSameBoot && later.boot() > end.boot()) {
-                        end = later;
-                    }
-                }
+        if (ENDS.contains(Json.text(event, "event"))) {
+            String cause = Json.text(event, "reason");
+            endFor(cause.isEmpty() ? "another request ended it" : cause);
+        } else if ("lease".equals(event.get("event"))) {
+            extend(event);
+        }
+    }
+
+    private void extend(Map<String, Object> event) {
+        try {
+            if (!anchor.isSameClock()) {
+                // The rates of two clocks differ; an old reading would cost more and more.
+                readAnchor();
             }
-            case "lost", "released", "settled", "unknown" -> {
-                String cause = Link.text(event, "reason");
-                endFor(cause.isEmpty() ? "another request ended it" : cause);
+        } catch (BatonException error) {
+            // The old one is as sound.
+        }
+        Lease later = anchor.end(grant.clocks(), event);
+        boolean isSameBoot = anchor.bootId().equals(event.get("boot_id"));
+        synchronized (this) {
+            if (isHeld() && later != null && isSameBoot && later.boot() > end.boot()) {
+                end = later;
             }
-            default -> { }
         }
     }
 
@@ -186,9 +166,9 @@ public abstract class Held implements AutoCloseable {
         // An interrupted thread releases too.
         boolean wasInterrupted = Thread.interrupted();
         try {
-            return call == null ? Map.of() : agent.ask(call, Link.CALL_LIMIT);
+            return call == null ? Map.of() : grant.agent().ask(call);
         } finally {
-            link.close();
+            grant.link().close();
             if (wasInterrupted) {
                 Thread.currentThread().interrupt();
             }

@@ -1,39 +1,52 @@
 package io.github.batonlocks;
 
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
 /** JSON of the agent: maps, lists, strings, {@link Long}, {@link Double}, booleans, null. */
+@SuppressWarnings("unchecked")
 final class Json {
     /** Depth of the agent's answers is 4; deeper ones would end the stack. */
     private static final int MAX_DEPTH = 64;
+    private static final Pattern WORD =
+            Pattern.compile("null|true|false|-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?");
 
     private final String text;
     private int at;
 
-    private Json(String text) {
-        this.text = text;
-    }
+    private Json(String text) { this.text = text; }
 
-    /** Reads one object. */
-    static Map<String, Object> read(String text) {
-        try {
-            var json = new Json(text);
-            @SuppressWarnings("unchecked")
-            var found = (Map<String, Object>) json.value(0);
-            if (json.peek() != 0 || found == null) {
-                throw json.wrong();
-            }
-            return found;
-        } catch (ClassCastException | IndexOutOfBoundsException error) {
-            throw new IllegalArgumentException("the answer is not one JSON object", error);
+    /** Returns an object of names and values in turn. */
+    static Map<String, Object> object(Object... fields) {
+        var found = new LinkedHashMap<String, Object>();
+        for (int at = 0; at < fields.length; at += 2) {
+            found.put((String) fields[at], fields[at + 1]);
         }
+        return found;
     }
 
-    /** Writes a value, without the fields that are null. */
+    static String text(Map<String, Object> object, String field) {
+        return object.get(field) instanceof String text ? text : "";
+    }
+
+    static long number(Map<String, Object> object, String field) {
+        return object.get(field) instanceof Number number ? number.longValue() : 0;
+    }
+
+    static List<Map<String, Object>> list(Map<String, Object> object, String field) {
+        return object.get(field) instanceof List<?> it ? (List<Map<String, Object>>) it : List.of();
+    }
+
+    static String base64(byte[] data) {
+        return data == null ? null : Base64.getEncoder().encodeToString(data);
+    }
+
+    /** Writes a value in ASCII, without the fields that are null. */
     static String write(Object value) {
         if (value instanceof Map<?, ?> map) {
             return map.entrySet().stream().filter(it -> it.getValue() != null)
@@ -42,86 +55,67 @@ final class Json {
         } else if (value instanceof List<?> list) {
             return list.stream().map(Json::write).collect(Collectors.joining(",", "[", "]"));
         } else if (value instanceof String string) {
-            var quoted = new StringBuilder("\"");
-            for (char c : string.toCharArray()) {
-                boolean isPlain = c >= ' ' && c < 127 && c != '"' && c != '\\';
-                quoted.append(isPlain ? String.valueOf(c) : String.format("\\u%04x", (int) c));
-            }
-            return quoted.append('"').toString();
+            return string.chars().mapToObj(c -> c >= ' ' && c < 127 && c != '"' && c != '\\'
+                    ? Character.toString(c) : String.format("\\u%04x", c))
+                    .collect(Collectors.joining("", "\"", "\""));
         }
         return String.valueOf(value);
     }
 
-    private IllegalArgumentException wrong() {
-        return new IllegalArgumentException("the answer is not JSON at character " + at);
+    /** Reads one object. */
+    static Map<String, Object> read(String text) {
+        try {
+            var json = new Json(text.strip());
+            var found = (Map<String, Object>) json.value(0);
+            json.need(found != null && json.at == json.text.length());
+            return found;
+        } catch (ClassCastException | IndexOutOfBoundsException error) {
+            throw new IllegalArgumentException("the answer is not one JSON object", error);
+        }
     }
 
-    /** Skips space; 0 at the end. */
-    private char peek() {
-        while (at < text.length() && " \t\r\n".indexOf(text.charAt(at)) >= 0) {
+    private void need(boolean isRight) {
+        if (!isRight) {
+            throw new IllegalArgumentException("the answer is not JSON at character " + at);
+        }
+    }
+
+    /** Skips space, and the character if it comes then. */
+    private boolean skip(char wanted) {
+        while (" \t\r\n".indexOf(text.charAt(at)) >= 0) {
             at++;
         }
-        return at < text.length() ? text.charAt(at) : 0;
-    }
-
-    private boolean skip(char wanted) {
-        boolean isThere = peek() == wanted;
+        boolean isThere = text.charAt(at) == wanted;
         at += isThere ? 1 : 0;
         return isThere;
     }
 
-    private void need(char wanted) {
-        if (!skip(wanted)) {
-            throw wrong();
-        }
-    }
-
     private Object value(int depth) {
-        if (depth > MAX_DEPTH) {
-            throw wrong();
-        } else if (skip('{')) {
-            var map = new LinkedHashMap<String, Object>();
-            for (boolean isMore = !skip('}'); isMore; isMore = !skip('}')) {
-                if (!map.isEmpty()) {
-                    need(',');
-                }
-                need('"');
-                String name = string();
-                need(':');
-                map.put(name, value(depth + 1));
+        need(depth <= MAX_DEPTH);
+        boolean isObject = skip('{');
+        if (isObject || skip('[')) {
+            // The names in an array are the indices.
+            var found = new LinkedHashMap<String, Object>();
+            while (!skip(isObject ? '}' : ']')) {
+                need(found.isEmpty() || skip(','));
+                need(!isObject || skip('"'));
+                String name = isObject ? string() : String.valueOf(found.size());
+                need(!isObject || skip(':'));
+                found.put(name, value(depth + 1));
             }
-            return map;
-        } else if (skip('[')) {
-            var list = new ArrayList<Object>();
-            for (boolean isMore = !skip(']'); isMore; isMore = !skip(']')) {
-                if (!list.isEmpty()) {
-                    need(',');
-                }
-                list.add(value(depth + 1));
-            }
-            return list;
+            return isObject ? found : new ArrayList<>(found.values());
         } else if (skip('"')) {
             return string();
         }
-        int from = at;
-        while (at < text.length() && ",]} \t\r\n".indexOf(text.charAt(at)) < 0) {
-            at++;
-        }
-        String word = text.substring(from, at);
-        return switch (word) {
+        var word = WORD.matcher(text).region(at, text.length());
+        need(word.lookingAt());
+        at = word.end();
+        return switch (word.group()) {
             case "null" -> null;
-            case "true", "false" -> word.equals("true");
-            default -> number(word);
+            case "true", "false" -> word.group().equals("true");
+            default -> word.group().matches("-?\\d{1,18}") ? (Object) Long.valueOf(word.group())
+                    : Double.valueOf(word.group());
         };
-    }
-
-    private Object number(String word) {
-        if (word.matches("-?\\d{1,18}")) {
-            return Long.valueOf(word);
-        } else if (word.matches("-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?")) {
-            return Double.valueOf(word);
-        }
-        throw wrong();
     }
 
     private String string() {
@@ -129,12 +123,12 @@ final class Json {
         for (char c = text.charAt(at++); c != '"'; c = text.charAt(at++)) {
             if (c == '\\') {
                 c = text.charAt(at++);
-                int short_ = "bfnrt".indexOf(c);
+                int escape = "bfnrt".indexOf(c);
                 if (c == 'u') {
-                    c = (char) Integer.parseInt(text.substring(at, at + 4), 16);
                     at += 4;
-                } else if (short_ >= 0) {
-                    c = "\b\f\n\r\t".charAt(short_);
+                    c = (char) Integer.parseInt(text.substring(at - 4, at), 16);
+                } else if (escape >= 0) {
+                    c = "\b\f\n\r\t".charAt(escape);
                 }
             }
             found.append(c);

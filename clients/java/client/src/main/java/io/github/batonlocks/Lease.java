@@ -14,36 +14,26 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
     /** The clocks. A class of their own, so that tests can set them. */
     static class Clocks {
         /** A monotonic clock, which may stand still while the machine sleeps. */
-        long mono() {
-            return System.nanoTime();
-        }
+        long mono() { return System.nanoTime(); }
 
         /** The wall clock, which goes on then, but may be set; rounded down to its grain. */
-        long wall() {
-            return System.currentTimeMillis() * 1_000_000;
-        }
+        long wall() { return System.currentTimeMillis() * 1_000_000; }
 
-        long wallGrain() {
-            return 1_000_000;
-        }
+        long wallGrain() { return 1_000_000; }
 
         /** A clock that goes on then and cannot be set, rounded down to the grain; -1 if none. */
         long boot() {
-            try {
-                String uptime = Files.readString(Path.of("/proc/uptime")).split(" ")[0];
-                return new BigDecimal(uptime).movePointRight(9).longValue();
-            } catch (IOException | NumberFormatException error) {
-                return -1;
-            }
+            String uptime = read("/proc/uptime").split(" ")[0];
+            return uptime.isEmpty() ? -1 : new BigDecimal(uptime).movePointRight(9).longValue();
         }
 
-        long grain() {
-            return 10_000_000;
-        }
+        long grain() { return 10_000_000; }
 
-        String bootId() {
+        String bootId() { return read("/proc/sys/kernel/random/boot_id").strip(); }
+
+        private static String read(String file) {
             try {
-                return Files.readString(Path.of("/proc/sys/kernel/random/boot_id")).strip();
+                return Files.readString(Path.of(file));
             } catch (IOException error) {
                 return "";
             }
@@ -91,16 +81,16 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
         static Anchor of(Clocks clocks, Lease sent, Map<String, Object> answer) {
             Lease received = clocks.read();
             String own = clocks.bootId();
-            long agent = Link.number(answer, "now_ns");
+            long agent = Json.number(answer, "now_ns");
             boolean isSame = !own.isEmpty() && own.equals(answer.get("boot_id")) && sent.hasBoot
                     && sent.boot <= agent && agent <= received.boot + clocks.grain();
             boolean isWide = received.mono - sent.mono > 100_000_000;
-            return new Anchor(sent, agent, Link.text(answer, "boot_id"), isWide, isSame);
+            return new Anchor(sent, agent, Json.text(answer, "boot_id"), isWide, isSame);
         }
 
         /** Returns the end of a lease on these clocks, never too late; null if it has come. */
         Lease end(Clocks clocks, Map<String, Object> event) {
-            long left = Link.number(event, "lease_until_ns") - agent;
+            long left = Json.number(event, "lease_until_ns") - agent;
             Lease end = sent.plus(isSameClock ? left : left / 100 * 99);
             // The machine may have slept since the anchor was read.
             return end.hasBoot ? end.renewed(clocks) : end;

@@ -11,35 +11,42 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.UnixDomainSocketAddress;
-import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 
 /** Connection with one request. A thread that is interrupted while it waits closes it. */
 final class Link implements AutoCloseable {
     /** Longest wait for an answer, beyond what the caller wants to wait. */
     static final Duration CALL_LIMIT = Duration.ofMinutes(1);
-    static final ScheduledThreadPoolExecutor TIMER = new ScheduledThreadPoolExecutor(1, task -> {
-        var thread = new Thread(task, "baton-timer");
+    static final Duration NO_LIMIT = ChronoUnit.FOREVER.getDuration();
+    static final ThreadFactory DAEMONS = task -> {
+        var thread = new Thread(task, "baton");
         thread.setDaemon(true);
         return thread;
-    });
+    };
+    static final ScheduledThreadPoolExecutor TIMER = new ScheduledThreadPoolExecutor(1, DAEMONS);
     private static final int MAX_MESSAGE = 16 << 20;
 
     static {
         TIMER.setRemoveOnCancelPolicy(true);
     }
 
-    /** A request. */
-    record Call(String method, String url, Map<String, Object> fields) {}
+    /** A request, and the longest wait for an object of its answer. */
+    record Call(String method, String url, Duration limit, Map<String, Object> fields) {
+        Call(String method, String url, Object... fields) {
+            this(method, url, CALL_LIMIT, Json.object(fields));
+        }
+    }
 
     private final Path agent;
     private final SocketChannel channel;
@@ -58,35 +65,33 @@ final class Link implements AutoCloseable {
             throw Unavailable.silent(agent, error, false);
         }
         input = new BufferedInputStream(Channels.newInputStream(channel));
-        byte[] body = Json.write(call.fields()).getBytes(StandardCharsets.UTF_8);
-        String head = call.method() + " " + call.url() + " HTTP/1.1\r\nHost: localhost\r\n"
-                + "Content-Length: " + body.length + "\r\n\r\n";
-        byte[] first = head.getBytes(StandardCharsets.UTF_8);
-        var data = ByteBuffer.allocate(first.length + body.length).put(first).put(body).flip();
+        String body = Json.write(call.fields());
+        String request = "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+                .formatted(call.method(), call.url(), body.length(), body);
         try {
-            while (data.hasRemaining()) {
-                channel.write(data);
-            }
+            Channels.newOutputStream(channel).write(request.getBytes(StandardCharsets.US_ASCII));
         } catch (IOException error) {
             // No end: the agent may have answered before it has read all.
         }
     }
 
+    /** Returns the longest wait for what may wait so long itself; null for as long as it takes. */
+    static Duration limit(Duration wait) { return wait == null ? NO_LIMIT : wait.plus(CALL_LIMIT); }
+
     /** Waits for an object. Throws the error that the agent names, or that it is silent. */
     Map<String, Object> receive(Duration limit) throws InterruptedException {
-        var timer = limit == null ? null
-                : TIMER.schedule(this::close, limit.toNanos(), TimeUnit.NANOSECONDS);
+        long nanos = TimeUnit.NANOSECONDS.convert(limit);
+        var timer = TIMER.schedule(this::close, nanos, TimeUnit.NANOSECONDS);
         try {
             budget = MAX_MESSAGE;
             if (status == 0) {
                 readHead();
             }
             String line = line();
-            boolean isEmpty = line.isBlank();
-            if (isEmpty && status < 400) {
+            if (line.isBlank() && status < 400) {
                 throw new EOFException("it has ended the connection");
             }
-            var found = isEmpty ? Map.<String, Object>of("thing", "HTTP status " + status)
+            var found = line.isBlank() ? Json.object("thing", "HTTP status " + status)
                     : Json.read(line);
             if (status >= 400 || "error".equals(found.get("event"))) {
                 throw failure(found);
@@ -98,9 +103,7 @@ final class Link implements AutoCloseable {
         } catch (IOException | IllegalArgumentException error) {
             throw Unavailable.silent(agent, error, true);
         } finally {
-            if (timer != null) {
-                timer.cancel(false);
-            }
+            timer.cancel(false);
         }
     }
 
@@ -110,9 +113,10 @@ final class Link implements AutoCloseable {
             throw new IOException("the answer is not HTTP/1.1");
         }
         for (String field = headLine(); !field.isEmpty(); field = headLine()) {
-            String[] parts = field.split(": ", 2);
-            isChunked |= parts[0].equals("transfer-encoding") && parts[1].equals("chunked");
-            left = parts[0].equals("content-length") ? Integer.parseInt(parts[1]) : left;
+            isChunked |= field.equals("transfer-encoding: chunked");
+            if (field.startsWith("content-length: ")) {
+                left = Integer.parseInt(field.substring(16));
+            }
         }
         status = Integer.parseInt(first.substring(9, 12));
     }
@@ -136,46 +140,36 @@ final class Link implements AutoCloseable {
     /** Returns the next line of the body that is not empty; an empty one at its end. */
     private String line() throws IOException {
         var line = new ByteArrayOutputStream();
-        while (true) {
+        for (int c = 0; c != '\n' || line.size() == 0; ) {
             if (left == 0 && isChunked) {
                 left = Integer.parseInt(headLine(), 16);
             }
             if (left <= 0) {
-                return line.toString(StandardCharsets.UTF_8);
+                break;
             }
-            int c = next();
-            left--;
-            if (left == 0 && isChunked) {
-                headLine();
-            }
+            c = next();
             if (c != '\n') {
                 line.write(c);
-            } else if (line.size() > 0) {
-                return line.toString(StandardCharsets.UTF_8);
+            }
+            if (--left == 0 && isChunked) {
+                headLine();
             }
         }
+        return line.toString(StandardCharsets.UTF_8);
     }
 
     private static BatonException failure(Map<String, Object> answer) {
-        String thing = text(answer, "thing");
-        String cause = text(answer, "cause");
-        String next = text(answer, "next_step");
+        String thing = Json.text(answer, "thing");
+        String cause = Json.text(answer, "cause");
+        String next = Json.text(answer, "next_step");
         // An agent does not remember what has ended: a guard that it does not know is a lost one.
-        return switch (thing.startsWith("guard ") ? "lost" : text(answer, "code")) {
+        return switch (thing.startsWith("guard ") ? "lost" : Json.text(answer, "code")) {
             case "not_acquired" -> new NotAcquired(thing, cause, next);
             case "unavailable" -> new Unavailable(thing, cause, next);
             case "lost" -> new Lost(thing, cause, next);
             case "unknown" -> new Unknown(thing, cause, next);
             default -> new Refused(thing, cause, next);
         };
-    }
-
-    static String text(Map<String, Object> answer, String field) {
-        return answer.get(field) instanceof String text ? text : "";
-    }
-
-    static long number(Map<String, Object> answer, String field) {
-        return answer.get(field) instanceof Number number ? number.longValue() : 0;
     }
 
     @Override

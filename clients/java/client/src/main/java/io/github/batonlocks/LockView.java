@@ -16,14 +16,10 @@ public final class LockView implements Lock {
     private final Acquisition<?> acquisition;
     private final AtomicReference<Held> held = new AtomicReference<>();
 
-    LockView(Acquisition<?> acquisition) {
-        this.acquisition = acquisition;
-    }
+    LockView(Acquisition<?> acquisition) { this.acquisition = acquisition; }
 
     /** Throws {@link BatonException.Lost} if the lock was lost. */
-    public void check() {
-        current(held.get()).check();
-    }
+    public void check() { current(held.get()).check(); }
 
     private static Held current(Held held) {
         if (held == null) {
@@ -32,35 +28,25 @@ public final class LockView implements Lock {
         return held;
     }
 
-    @Override
-    public void lock() {
-        boolean wasInterrupted = Thread.interrupted();
-        while (true) {
-            try {
-                lockInterruptibly();
-                break;
-            } catch (InterruptedException error) {
-                wasInterrupted = true;
-            }
-        }
-        if (wasInterrupted) {
-            Thread.currentThread().interrupt();
+    private boolean acquire(Duration wait) throws InterruptedException {
+        try {
+            held.set(acquisition.acquire(wait));
+            return true;
+        } catch (NotAcquired error) {
+            return false;
         }
     }
 
-    @Override
-    public void lockInterruptibly() throws InterruptedException {
-        held.set(acquisition.acquire());
-    }
-
-    @Override
-    public boolean tryLock() {
+    private boolean acquireUninterruptibly(Duration wait) {
         boolean wasInterrupted = Thread.interrupted();
         try {
-            return tryLock(0, TimeUnit.NANOSECONDS);
-        } catch (InterruptedException error) {
-            wasInterrupted = true;
-            return false;
+            while (true) {
+                try {
+                    return acquire(wait);
+                } catch (InterruptedException error) {
+                    wasInterrupted = true;
+                }
+            }
         } finally {
             if (wasInterrupted) {
                 Thread.currentThread().interrupt();
@@ -69,19 +55,21 @@ public final class LockView implements Lock {
     }
 
     @Override
+    public void lock() { acquireUninterruptibly(null); }
+
+    @Override
+    public void lockInterruptibly() throws InterruptedException { acquire(null); }
+
+    @Override
+    public boolean tryLock() { return acquireUninterruptibly(Duration.ZERO); }
+
+    @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
-        try {
-            held.set(acquisition.acquire(Duration.ofNanos(unit.toNanos(Math.max(time, 0)))));
-            return true;
-        } catch (NotAcquired error) {
-            return false;
-        }
+        return acquire(Duration.ofNanos(unit.toNanos(Math.max(time, 0))));
     }
 
     @Override
-    public void unlock() {
-        current(held.getAndSet(null)).close();
-    }
+    public void unlock() { current(held.getAndSet(null)).close(); }
 
     @Override
     public Condition newCondition() {

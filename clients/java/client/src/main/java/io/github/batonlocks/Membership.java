@@ -2,13 +2,9 @@ package io.github.batonlocks;
 
 /** Membership. It has no lease: its loss may be noticed late. */
 public final class Membership extends Held {
-    Membership(Agent agent, String path, Link link) {
-        super(agent, path, link);
-    }
+    Membership(Grant grant) { super(grant); }
 
     /** Leaves. */
     @Override
-    public void close() {
-        finish(null);
-    }
+    public void close() { finish(null); }
 }

@@ -37,7 +37,7 @@ public final class AgentTest {
 
     /** Ends a guard so that its holder knows nothing before a message comes. */
     private static void endFromOutside(Guard guard) {
-        var answer = guard.agent.ask(guard.call("release", java.util.Map.of()), Link.CALL_LIMIT);
+        var answer = guard.grant.agent().ask(guard.call("release"));
         Check.equal(answer.get("event"), "released");
     }
 
@@ -60,7 +60,7 @@ public final class AgentTest {
             Check.equal(isTaken(agent().lock("/deploy")).heldBy().orElse(""), "first");
             Check.fails(NotAcquired.class,
                     () -> agent().lock("/deploy").acquire(Duration.ofMillis(50)));
-            var holder = Agent.list(agent().locks("/deploy"), "holders").get(0);
+            var holder = Json.list(agent().locks("/deploy"), "holders").get(0);
             Check.equal(holder.get("token"), token);
             first.release();
             Check.fails(Lost.class, first::check);
@@ -128,8 +128,7 @@ public final class AgentTest {
         guard.lost().get(60, TimeUnit.SECONDS);
         // The agent refuses it, whatever this process knows by now.
         var late = List.of(java.util.Map.of("op", "delete", "path", "/state"));
-        Check.fails(Lost.class, () -> guard.agent.ask(
-                guard.call("txn", java.util.Map.of("writes", late)), Link.CALL_LIMIT));
+        Check.fails(Lost.class, () -> guard.grant.agent().ask(guard.call("txn", "writes", late)));
         Check.fails(Lost.class, guard::txn);
     }
 
@@ -317,7 +316,7 @@ public final class AgentTest {
     }
 
     public static void theFirstExampleRuns() throws Exception {
-        try (Guard guard = Baton.lock("/deploy").acquire()) { // needs `baton agent &`
+        try (Guard guard = Baton.lock("/deploy").acquire()) { // starts an agent where none runs
             guard.check(); // throws BatonException.Lost once the lock is held no longer
             System.out.println("deploying with token " + guard.token());
         }

@@ -279,8 +279,8 @@ public final class LeaseTest {
             seen.add(url + " " + guard.isHeld());
             send.send(ScriptedAgent.whole(Map.of("event", "unknown"), "200 OK"));
         });
-        java.nio.file.Files.delete(guard.agent.socket());
-        java.nio.file.Files.createSymbolicLink(guard.agent.socket(), scripted.socket);
+        java.nio.file.Files.delete(guard.grant.agent().socket());
+        java.nio.file.Files.createSymbolicLink(guard.grant.agent().socket(), scripted.socket);
         Check.fails(Unknown.class, guard::release);
         Check.equal(seen, List.of("/v1/guard/g/release false"));
         Check.isTrue(!guard.lost().isDone(), "a release is no loss");
@@ -290,7 +290,7 @@ public final class LeaseTest {
         var lab = new Lab();
         Guard guard = lab.lock();
         lab.advance(10 * SECOND);
-        java.nio.file.Files.delete(guard.agent.socket());
+        java.nio.file.Files.delete(guard.grant.agent().socket());
         Check.fails(Lost.class, guard::txn);
         Check.fails(Lost.class, guard::release);
     }

@@ -1,7 +1,7 @@
-//! A server that a command has started on demand and that outlives it. It begins as if nobody in
-//! particular had started it: what it inherits would go on after its starter's end, as a lock on a
-//! file does, or decide how all later users are served, as a limit does. Its environment and
-//! working folder are its starter's to choose (`servers/local`).
+//! A server or an agent that a command has started on demand and that outlives it. It begins as if
+//! nobody in particular had started it: what it inherits would go on after its starter's end, as a
+//! lock on a file does, or decide how all later users are served, as a limit does. Its environment
+//! and working folder are its starter's to choose (`local`).
 
 use std::fs::File;
 use std::path::Path;
@@ -25,7 +25,7 @@ const LIMITS: [Resource; 5] = [
 ];
 
 /// Leaves behind what this process has inherited. Others of its threads must not run yet.
-pub(super) fn leave_starter() {
+pub(crate) fn leave_starter() {
     // Fails only for a process that leads a group already, which has left its starter's group then.
     let _ = rustix::process::setsid();
     close_inherited();
@@ -41,7 +41,7 @@ pub(super) fn leave_starter() {
 }
 
 /// Says what could not be left behind.
-pub(super) fn report_rest() {
+pub(crate) fn report_rest() {
     let nice = rustix::process::getpriority_process(None).unwrap_or(0);
     if nice > 0 {
         tracing::warn!(
@@ -63,7 +63,7 @@ pub(super) fn report_rest() {
 }
 
 /// Has nobody wait for more on standard output.
-pub(super) fn close_output() {
+pub(crate) fn close_output() {
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
