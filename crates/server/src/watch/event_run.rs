@@ -42,14 +42,29 @@ impl Receiver {
         }
     }
 
-    fn flush(&mut self, wake: &mut Vec<Arc<Conn>>) {
-        if !self.frames.is_empty() {
-            self.conn
-                .push(0, wake, |out| out.extend_from_slice(&self.frames));
-            self.frames.clear();
+    /// Keeps events for later, unless that makes many bytes.
+    fn gather(&mut self, frames: &[u8], wake: &mut Vec<Arc<Conn>>) {
+        self.frames.extend_from_slice(frames);
+        if self.frames.len() >= SHARED_BYTES {
+            self.push(&[], wake);
         }
     }
+
+    /// Gives the connection what is gathered, and these events behind it.
+    fn push(&mut self, frames: &[u8], wake: &mut Vec<Arc<Conn>>) {
+        if self.frames.is_empty() && frames.is_empty() {
+            return;
+        }
+        self.conn.push(0, wake, |out| {
+            out.extend_from_slice(&self.frames);
+            out.extend_from_slice(frames);
+        });
+        self.frames.clear();
+    }
 }
+
+/// Method by which a receiver gets a run that it does not share.
+type Give = fn(&mut Receiver, &[u8], &mut Vec<Arc<Conn>>);
 
 /// The events of one command that are not handed over yet.
 #[derive(Debug, Default)]
@@ -80,7 +95,7 @@ impl EventRun {
     ) {
         let acl_address = std::ptr::from_ref(acl).addr();
         if fired == Fired::Others || self.acl != acl_address {
-            self.hand_over(false, stats, wake);
+            self.hand_over(Receiver::gather, stats, wake);
             self.acl = acl_address;
             self.work += watches.hits().len();
             self.selected.clear();
@@ -108,28 +123,28 @@ impl EventRun {
         }
         encode(&mut self.frames);
         if self.frames.len() > MOST_BYTES {
-            self.hand_over(false, stats, wake);
+            self.hand_over(Receiver::gather, stats, wake);
         }
     }
 
     /// Hands all events over and forgets who received them: the command is applied.
     pub(crate) fn end(&mut self, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
-        self.hand_over(true, stats, wake);
+        self.hand_over(Receiver::push, stats, wake);
         self.acl = 0;
         if self.receivers.is_empty() {
             return;
         }
         for mut receiver in self.receivers.drain(..) {
-            receiver.flush(wake);
+            receiver.push(&[], wake);
         }
         self.receivers.shrink_to(KEPT_RECEIVERS);
         self.places.clear();
         self.places.shrink_to(KEPT_RECEIVERS);
     }
 
-    /// Gives the run to its receivers. Of the last one of a command nothing is gathered for those
-    /// who receive nothing else: most commands have one event.
-    fn hand_over(&mut self, is_last: bool, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
+    /// Gives the run to its receivers. The last one of a command is not gathered: most commands
+    /// have one event.
+    fn hand_over(&mut self, give: Give, stats: &Stats, wake: &mut Vec<Arc<Conn>>) {
         if self.frames.is_empty() {
             return;
         }
@@ -139,18 +154,12 @@ impl EventRun {
             let Some(receiver) = self.receivers.get_mut(*place) else {
                 continue;
             };
-            if let Some(frames) = &shared {
-                receiver.flush(wake);
-                receiver.conn.push_shared(frames, wake);
-            } else if is_last && receiver.frames.is_empty() {
-                receiver
-                    .conn
-                    .push(0, wake, |out| out.extend_from_slice(&self.frames));
-            } else {
-                receiver.frames.extend_from_slice(&self.frames);
-                if receiver.frames.len() >= SHARED_BYTES {
-                    receiver.flush(wake);
+            match &shared {
+                Some(frames) => {
+                    receiver.push(&[], wake);
+                    receiver.conn.push_shared(frames, wake);
                 }
+                None => give(receiver, &self.frames, wake),
             }
         }
         let sent = self.frames.len() * self.selected.len();
@@ -167,5 +176,128 @@ impl EventRun {
     /// Returns the connections that were asked or received something since the last call.
     pub(crate) fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_proto::EventKind;
+    use baton_tree::Tree;
+
+    use super::*;
+    use crate::connections::conn::tests::outbound;
+    use crate::connections::peer::Peer;
+    use crate::options::Options;
+    use crate::watch::table::{Kinds, WatchBounds};
+
+    /// Connections with persistent watches on the znodes that have their letters in their names.
+    struct Watched {
+        conns: Vec<(char, Arc<Conn>)>,
+        watches: WatchTable,
+        tree: Tree,
+        stats: Stats,
+        run: EventRun,
+        wake: Vec<Arc<Conn>>,
+    }
+
+    impl Watched {
+        fn new(names: &[&str]) -> Self {
+            let outbound = outbound(16 << 20);
+            let conn = |id| Conn::new(id, Peer::Local, Identity::default(), 0, &outbound);
+            let numbered = (1..).zip('a'..='d');
+            let conns: Vec<_> = numbered.map(|(id, letter)| (letter, conn(id))).collect();
+            let mut watches = WatchTable::new(WatchBounds::new(&Options::default()));
+            for name in names {
+                for (letter, conn) in &conns {
+                    if name.contains(*letter) {
+                        watches
+                            .add(conn, &format!("/{name}"), Kinds::PERSISTENT)
+                            .unwrap();
+                    }
+                }
+            }
+            Self {
+                conns,
+                watches,
+                tree: Tree::new(),
+                stats: Stats::new(),
+                run: EventRun::default(),
+                wake: Vec::new(),
+            }
+        }
+
+        fn event(&mut self, name: &str, frames: &[u8]) {
+            let fired = self
+                .watches
+                .fire(EventKind::NodeDataChanged, &format!("/{name}"));
+            let (_, acl) = self.tree.peek("/").unwrap();
+            self.run.add(
+                (&self.watches, fired),
+                acl,
+                |run| run.extend_from_slice(frames),
+                (&self.stats, &mut self.wake),
+            );
+        }
+
+        /// Returns what the connection with this letter has been given.
+        fn taken(&self, letter: char) -> Vec<u8> {
+            let mut out = Vec::new();
+            let (_, conn) = self.conns.iter().find(|(own, _)| *own == letter).unwrap();
+            conn.take(&mut out, usize::MAX);
+            out
+        }
+    }
+
+    #[test]
+    fn each_receiver_gets_its_events_in_order_whatever_their_lengths() {
+        let names = ["a", "b", "ab", "abc", "ac", "bcd"];
+        let lengths = [1, 40, SHARED_BYTES - 40, SHARED_BYTES, MOST_BYTES, 3];
+        for seed in 0..36_usize {
+            let mut it = Watched::new(&names);
+            let mut expected = [const { Vec::new() }; 4];
+            for number in 0..12_usize {
+                let name = names[(seed + number * (1 + seed / 6)) % names.len()];
+                let length = lengths[(number * (1 + seed % 6) + seed / 6) % lengths.len()];
+                let frames = vec![u8::try_from(number).unwrap(); length];
+                it.event(name, &frames);
+                for (expected, letter) in expected.iter_mut().zip('a'..='d') {
+                    if name.contains(letter) {
+                        expected.extend_from_slice(&frames);
+                    }
+                }
+            }
+            it.run.end(&it.stats, &mut it.wake);
+            for (expected, letter) in expected.iter().zip('a'..='d') {
+                assert!(it.taken(letter) == *expected, "{letter}, seed {seed}");
+            }
+            let sent: usize = expected.iter().map(Vec::len).sum();
+            assert_eq!(it.stats.watch_bytes.load(Relaxed), sent as u64);
+            let receivers = expected.iter().filter(|expected| !expected.is_empty());
+            assert_eq!(
+                it.wake.len(),
+                receivers.count(),
+                "who gets nothing is not woken"
+            );
+        }
+    }
+
+    #[test]
+    fn less_than_a_shared_run_is_gathered_and_nothing_kept_beyond_the_command() {
+        let mut it = Watched::new(&["a", "b"]);
+        it.event("a", &[1; SHARED_BYTES - 1]);
+        it.event("b", &[2]);
+        assert!(it.taken('a').is_empty());
+        it.event("a", &[3]);
+        it.event("b", &[4]);
+        assert_eq!(it.taken('a').len(), SHARED_BYTES);
+        assert!(it.taken('b').is_empty());
+        it.run.end(&it.stats, &mut it.wake);
+        assert_eq!(it.taken('b'), [2, 4]);
+        assert!(it.run.receivers.is_empty() && it.run.places.is_empty());
+        assert_eq!(
+            it.run.take_work(),
+            8,
+            "each was asked, and received a run, four times"
+        );
     }
 }

@@ -32,10 +32,11 @@ impl CoreDriver {
         let standstill = self.log.standstill(now);
         let waits = standstill.map(|(stands, _)| stands);
         let is_full = self.state.stats.disk_full.load(Relaxed);
-        if !self.leadership.must_hand_over(standstill, is_full, now)
-            || !self.consensus.majority_is_ahead_of_own_disk()
+        let others_are_ahead = || self.consensus.majority_is_ahead_of_own_disk();
+        if !self
+            .leadership
+            .must_hand_over(standstill, is_full, others_are_ahead, now)
         {
-            self.leadership.set_hand_over_entry(None);
             return;
         }
         // Disks may have filled up since: whoever stores one more entry has room for its vote.
@@ -44,7 +45,7 @@ impl CoreDriver {
             let proposed = self.consensus.propose(batch.finish());
             let last = self.consensus.last_index();
             let asked = proposed.map_or(last, |at| at.index);
-            self.leadership.set_hand_over_entry(Some(asked));
+            self.leadership.set_hand_over_entry(asked);
             return;
         };
         let progress = self.consensus.progress();

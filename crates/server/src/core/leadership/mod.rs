@@ -200,10 +200,13 @@ impl Leadership {
     /// Whether a leader hands over because its disk hangs or is full: it goes on with its
     /// heartbeats, so nobody else would lead and no write would proceed (R04). `standstill`: for
     /// how long the disk has made nothing durable, and the bytes that wait for it.
+    /// `others_are_ahead`: whether the disks of a majority have more than its own. Where leadership
+    /// stays, the next leader has to store another entry than the last that was proposed for that.
     pub(crate) fn must_hand_over(
-        &self,
+        &mut self,
         standstill: Option<(Duration, usize)>,
         is_full: bool,
+        others_are_ahead: impl FnOnce() -> bool,
         now: Instant,
     ) -> bool {
         let may = self.may_hand_over_at.is_none_or(|at| now >= at);
@@ -211,7 +214,12 @@ impl Leadership {
             let millis = (bytes as u64).saturating_mul(1000) / SLOW_DISK_BYTES;
             stands > self.stretched(SLOW_DISK + Duration::from_millis(millis))
         };
-        self.leads() && may && (is_full || standstill.is_some_and(hangs))
+        let is_stuck = is_full || standstill.is_some_and(hangs);
+        let must = self.leads() && may && is_stuck && others_are_ahead();
+        if !must {
+            self.hand_over_entry = None;
+        }
+        must
     }
 
     /// The entry that the next leader has to store first, once it is proposed.
@@ -219,9 +227,9 @@ impl Leadership {
         self.hand_over_entry
     }
 
-    /// The next leader has to store this entry first; `None`: leadership stays.
-    pub(crate) const fn set_hand_over_entry(&mut self, entry: Option<u64>) {
-        self.hand_over_entry = entry;
+    /// The next leader has to store this entry first.
+    pub(crate) const fn set_hand_over_entry(&mut self, entry: u64) {
+        self.hand_over_entry = Some(entry);
     }
 
     /// Leadership is handed over because the disk hangs.
@@ -395,17 +403,49 @@ mod tests {
     fn a_disk_that_is_busy_with_much_does_not_hang() {
         let now = Instant::now();
         let mut it = of_three(now);
-        let hangs = |it: &Leadership, millis, bytes| {
-            it.must_hand_over(Some((Duration::from_millis(millis), bytes)), false, now)
+        let hangs = |it: &mut Leadership, millis, bytes| {
+            let standstill = Some((Duration::from_millis(millis), bytes));
+            it.must_hand_over(standstill, false, || true, now)
         };
-        assert!(!hangs(&it, 9000, 0), "it does not lead");
+        assert!(!hangs(&mut it, 9000, 0), "it does not lead");
         it.change(role(Role::Leader, 5, Some(2)), now);
-        assert!(hangs(&it, 501, 0) && !hangs(&it, 500, 0));
-        assert!(!hangs(&it, 1500, 2 << 20) && hangs(&it, 1501, 2 << 20));
-        assert!(it.must_hand_over(None, true, now) && !it.must_hand_over(None, false, now));
+        assert!(hangs(&mut it, 501, 0) && !hangs(&mut it, 500, 0));
+        assert!(!hangs(&mut it, 1500, 2 << 20) && hangs(&mut it, 1501, 2 << 20));
+        let is_full = |it: &mut Leadership, now| it.must_hand_over(None, true, || true, now);
+        assert!(is_full(&mut it, now) && !it.must_hand_over(None, false, || true, now));
         it.handed_over(now);
         let later = now + HAND_OVER_PAUSE;
-        assert!(!it.must_hand_over(None, true, later - TICK));
-        assert!(it.must_hand_over(None, true, later));
+        assert!(!is_full(&mut it, later - TICK) && is_full(&mut it, later));
+    }
+
+    /// The others' disks may have filled up since it was proposed.
+    #[test]
+    fn an_entry_that_the_next_leader_has_to_store_is_forgotten_where_leadership_stays() {
+        let now = Instant::now();
+        let mut it = of_three(now);
+        it.change(role(Role::Leader, 5, Some(2)), now);
+        let full = |it: &mut Leadership| it.must_hand_over(None, true, || true, now);
+        type Happening = fn(&mut Leadership, Instant);
+        let reasons: [(&str, Happening); 4] = [
+            ("there is room again", |it, now| {
+                assert!(!it.must_hand_over(None, false, || true, now));
+            }),
+            ("the others are behind", |it, now| {
+                assert!(!it.must_hand_over(None, true, || false, now));
+            }),
+            ("it does not lead", |it, now| {
+                it.change(role(Role::Follower, 6, Some(3)), now);
+                assert!(!it.must_hand_over(None, true, || true, now));
+                it.change(role(Role::Leader, 7, Some(2)), now);
+            }),
+            ("leadership was handed over", |it, now| it.handed_over(now)),
+        ];
+        for (reason, happens) in reasons {
+            it.set_hand_over_entry(9);
+            assert!(full(&mut it), "{reason}");
+            assert_eq!(it.hand_over_entry(), Some(9), "{reason}");
+            happens(&mut it, now);
+            assert_eq!(it.hand_over_entry(), None, "{reason}");
+        }
     }
 }
