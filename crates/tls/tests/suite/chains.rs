@@ -1,10 +1,12 @@
 //! Chains of one to three certificates, at every place where a certificate is judged: the handshake
 //! of each side, between servers, at start, and when an open connection is judged again.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use baton_tls::rustls::pki_types::CertificateDer;
 use baton_tls::rustls::pki_types::pem::PemObject;
 use baton_tls::{ClientAuth, ClientTls, Files, PeerTls, ReloadOutcome, ServerTls};
-use rcgen::SerialNumber;
+use rcgen::{SerialNumber, date_time_ymd};
 
 use crate::support::{Ca, CertificatePair, Folder, client, meet, why};
 
@@ -56,6 +58,22 @@ fn a_client_with_a_chain_is_accepted_and_stays_accepted_when_it_is_judged_again(
             let refused = why(outcome);
             assert!(refused.contains("signed by no authority"), "{refused}");
         }
+    }
+}
+
+#[test]
+fn a_chain_is_valid_until_its_first_certificate_ends() {
+    let root = Ca::new("root");
+    let year_3000 = UNIX_EPOCH + Duration::from_secs(32_503_680_000);
+    for (intermediate, own) in [(3000, 3500), (3500, 3000)] {
+        let authority = root.intermediate_until("first", intermediate);
+        let own = authority.sign(|it| it.not_after = date_time_ymd(own, 1, 1));
+        let folder = Folder::new();
+        let files = || folder.files(&own, Some(&root));
+        let server = ServerTls::load(files(), ClientAuth::Required).unwrap();
+        let peer = PeerTls::load(files(), true).unwrap();
+        let ends = [server.valid_until(), peer.valid_until()];
+        assert_eq!(ends, [Some(year_3000); 2]);
     }
 }
 

@@ -120,6 +120,19 @@ fn others_may_delete_what_an_ended_session_has_left() {
     assert_eq!(dump(&twin), dump(&driver.tree));
 }
 
+/// Of those that have ended before, nobody knows it.
+#[test]
+fn the_id_of_a_session_that_is_ending_counts_as_used_from_the_level_of_unique_ids_on() {
+    let mut driver = with_ephemerals(FormatLevel::BoundedMultis, MOST_DELETED_AT_ONCE + 2);
+    driver.close(OTHER, CloseReason::Expired).unwrap();
+    assert_eq!(end(&mut driver), Ok(Response::Empty));
+    driver.apply(0, Command::SetLevel(FormatLevel::UniqueSessionIds));
+    assert_eq!(end(&mut driver), Ok(Response::Empty));
+    assert_eq!(driver.tree.unfinished_end(), None);
+    assert!(driver.tree.is_session_id_used(SESSION));
+    assert!(!driver.tree.is_session_id_used(OTHER));
+}
+
 #[test]
 fn earlier_levels_delete_all_ephemerals_with_the_session() {
     for level in [FormatLevel::Initial, FormatLevel::BoundSessions] {

@@ -46,9 +46,15 @@ impl Ca {
 
     /// An intermediate authority, certified by this one. What it signs carries the chain.
     pub fn intermediate(&self, name: &str) -> Self {
+        self.intermediate_until(name, 4000)
+    }
+
+    /// [`Ca::intermediate`] with a certificate that ends at the beginning of this year.
+    pub fn intermediate_until(&self, name: &str, year: i32) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_after = date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
         let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
         Self {
