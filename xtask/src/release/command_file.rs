@@ -9,13 +9,15 @@ use crate::{Result, command, process, root};
 /// The program header that names a loader of libraries.
 const PT_INTERP: u32 = 3;
 
-/// Builds it with the profile `dist`: with musl where its target is installed, else with the
-/// static library of glibc.
+/// Builds it with the profile `dist`: with musl where its target and its compiler are installed,
+/// else with the static library of glibc.
 pub(super) fn build() -> Result<PathBuf> {
     let mut rustup = Command::new("rustup");
     let targets = command::output(rustup.args(["target", "list", "--installed"]));
     let musl = "x86_64-unknown-linux-musl";
-    let has_musl = targets.is_ok_and(|targets| targets.lines().any(|target| target == musl));
+    let has_musl = targets.is_ok_and(|targets| targets.lines().any(|target| target == musl))
+        // Some dependencies have parts in C.
+        && Command::new("musl-gcc").arg("--version").output().is_ok();
     let target = if has_musl {
         musl
     } else {

@@ -51,7 +51,8 @@ public final class AnswerTest {
         String ok = "HTTP/1.1 200 OK\r\n";
         String chunked = ok + "Transfer-Encoding: chunked\r\n\r\n";
         for (String data : List.of("SSH-2.0-OpenSSH\r\n\r\n", "\r\n", ok + "\r\n",
-                ok + "no field\r\n\r\n", ok + "Content-Length: 1\r\n\r\n{",
+                ok + "no field\r\n\r\n", ok + "Content-Length\r\n\r\n",
+                ok + "Content-Length: 1\r\n\r\n{",
                 ok + "Content-Length: 2\r\n\r\n[]", ok + "Content-Length: 9\r\n\r\n{}",
                 ok + "Content-Length: x\r\n\r\n", ok + "Content-Length: 4\r\n\r\nnull",
                 ok + "Content-Length: 2000000\r\n\r\n" + "[".repeat(2_000_000),
