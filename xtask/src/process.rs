@@ -92,8 +92,8 @@ pub(crate) fn wake_ups(pid: u32) -> Option<u64> {
     Some(count)
 }
 
-/// Builds the release `baton` and returns its path; that of the one that `BATON_BIN` names, if it
-/// does.
+/// Builds `baton` as packages ship it and returns its path; that of the one that `BATON_BIN` names,
+/// if it does.
 pub(crate) fn build_baton() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("BATON_BIN") {
         return Ok(named.into());
@@ -104,14 +104,15 @@ pub(crate) fn build_baton() -> Result<PathBuf> {
             .args([
                 "build",
                 "--quiet",
-                "--release",
+                "--profile",
+                "dist",
                 "--package",
                 "baton-locks-cli",
             ])
             .current_dir(root()),
     )?;
     Ok(command::target_dir()?
-        .join("release")
+        .join("dist")
         .join(format!("baton{}", std::env::consts::EXE_SUFFIX)))
 }
 
