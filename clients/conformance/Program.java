@@ -111,12 +111,17 @@ final class Program {
         return (System.nanoTime() - begin) / (double) number("count");
     }
 
+    /** Adds its token and an instant at which the lock was held still. */
     private void act() throws Exception {
-        Path log = Path.of(text("log"));
-        byte[] line = ("java " + guard().token() + "\n").getBytes(StandardCharsets.UTF_8);
-        try (var file = Files.newOutputStream(log, StandardOpenOption.APPEND)) {
-            for (; guard().isHeld(); Thread.sleep(5)) {
-                file.write(line);
+        try (var file = Files.newOutputStream(Path.of(text("log")), StandardOpenOption.APPEND)) {
+            while (true) {
+                long now = System.nanoTime();
+                if (!guard().isHeld()) {
+                    return;
+                }
+                String line = "java " + guard().token() + " " + now + "\n";
+                file.write(line.getBytes(StandardCharsets.UTF_8));
+                Thread.sleep(5);
             }
         }
     }

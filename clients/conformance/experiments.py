@@ -3,10 +3,11 @@
     BATON=target/release/baton python3 clients/conformance/experiments.py --runs 100 --timeout 4
 
 Three servers (of Baton, or of Apache ZooKeeper with `--zookeeper`), and two agents: the holders' one
-uses the first server, the waiters' one the others. In each run each language holds a lock and adds
-a line with its token to that lock's log every 5 ms while `check` passes; the next language waits
-and does the same. The log is what the lock protects: a line with an older token after one with a
-newer token is a double hold.
+uses the first server, the waiters' one the others. In each run each language holds a lock; every
+5 ms it reads the clock, and while `check` passes after that, it adds its token and the reading to
+that lock's log. The next language waits and does the same. A reading with an older token that is
+later than one with a newer token is a double hold. A program that is stopped between its check and
+its write writes late, which no lock prevents: the token is for that.
 
 Faults: `server` stops the first server for good (SIGSTOP), until the waiters hold; `pause` stops the
 holders and their agent, which go on then; `agent` kills the holders' agent; `program` kills the
@@ -104,13 +105,14 @@ class ZooKeepers:
 
 
 def double_holds(log):
-    """Counts the lines that come after one with a newer token."""
-    newest = found = 0
+    """Counts the instants at which a lock was held still after a newer token was held."""
     with open(log) as file:
-        for line in file:
-            token = int(line.split()[1])
-            newest, found = max(newest, token), found + (token < newest)
-    return found
+        lines = [tuple(map(int, line.split()[1:])) for line in file]
+    first = {}
+    for token, instant in lines:
+        first[token] = min(first.get(token, instant), instant)
+    return sum(any(newer > token and begin < instant for newer, begin in first.items())
+               for token, instant in lines)
 
 
 def run(number, fault, servers, holders, waiters, build, folder):

@@ -11,7 +11,9 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+	"unsafe"
 
 	baton "github.com/baton-locks/baton/clients/go"
 )
@@ -125,11 +127,22 @@ func checks(c command) (float64, error) {
 	return float64(time.Since(begin).Nanoseconds()) / float64(c.Count), nil
 }
 
+// monotonic reads CLOCK_MONOTONIC, which is the same for all programs.
+func monotonic() int64 {
+	var now syscall.Timespec
+	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&now)), 0)
+	return now.Nano()
+}
+
+// act adds its token and an instant at which the lock was held still.
 func act(c command) error {
 	file, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_APPEND, 0)
-	for guard := of[*baton.Guard](c); err == nil && guard.Check() == nil; {
-		_, err = fmt.Fprintf(file, "go %d\n", guard.Token)
-		time.Sleep(5 * time.Millisecond)
+	for guard := of[*baton.Guard](c); err == nil; time.Sleep(5 * time.Millisecond) {
+		now := monotonic()
+		if guard.Check() != nil {
+			return nil
+		}
+		_, err = fmt.Fprintf(file, "go %d %d\n", guard.Token, now)
 	}
 	return err
 }

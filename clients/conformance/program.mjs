@@ -51,10 +51,15 @@ function checks({ id, count }) {
   return Number(process.hrtime.bigint() - begin) / count;
 }
 
+/** Adds its token and an instant at which the lock was held still. */
 async function act({ id, log }) {
   const file = fs.openSync(log, "a");
-  for (const guard = held.get(id); isHeld(guard); await setTimeout(5)) {
-    fs.writeSync(file, `node ${guard.token}\n`);
+  const guard = held.get(id);
+  for (;;) {
+    const now = process.hrtime.bigint();
+    if (!isHeld(guard)) return;
+    fs.writeSync(file, `node ${guard.token} ${now}\n`);
+    await setTimeout(5);
   }
 }
 

@@ -68,9 +68,13 @@ def checks(found, count):
 
 
 def act(found, log):
+    """Adds its token and an instant at which the lock was held still."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
-    while is_held(found):
-        os.write(file, b"python %d\n" % found.token)
+    while True:
+        now = time.monotonic_ns()
+        if not is_held(found):
+            return
+        os.write(file, b"python %d %d\n" % (found.token, now))
         time.sleep(0.005)
 
 
