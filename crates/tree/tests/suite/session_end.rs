@@ -120,7 +120,7 @@ fn others_may_delete_what_an_ended_session_has_left() {
     assert_eq!(dump(&twin), dump(&driver.tree));
 }
 
-/// Of those that have ended before, nobody knows it.
+/// Replicas need not know the ids of those that have ended before.
 #[test]
 fn the_id_of_a_session_that_is_ending_counts_as_used_from_the_level_of_unique_ids_on() {
     let mut driver = with_ephemerals(FormatLevel::BoundedMultis, MOST_DELETED_AT_ONCE + 2);
