@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod ahead_of_the_disk;
 mod cluster;
 mod members_come_and_go;
 mod membership;

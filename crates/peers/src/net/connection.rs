@@ -1,8 +1,9 @@
 //! One connection after its handshake: a reader task and a writer task, until one of them ends, a
 //! newer connection takes the place, or the transport stops.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::codec::{CloseReason, Frame, FrameError, FrameType, Stage, take_frame};
 use crate::net::counters::add;
-use crate::net::events::{Direction, EndCause};
+use crate::net::events::{Direction, EndCause, FramePermit};
 use crate::net::exchange::OpenedStream;
 use crate::net::peer::{EstablishedConnection, Peer};
 use crate::net::shared::TransportState;
@@ -72,7 +73,6 @@ pub(crate) async fn run<S>(
         peer: Arc::clone(peer),
         link,
         writer,
-        to_echo: AtomicU64::new(0),
     });
     let (read_half, write_half) = tokio::io::split(opened.stream);
     let (say_bye, bye) = oneshot::channel();
@@ -160,8 +160,7 @@ async fn receive(
     match frame {
         Frame::Alive(alive) => {
             if alive.stamp != 0 {
-                state.to_echo.store(alive.stamp, Relaxed);
-                state.writer.wake();
+                state.writer.answer_sign_of_life(alive.stamp);
             }
             if alive.echo != 0 {
                 let passed = state.shared.now_us().saturating_sub(alive.echo);
@@ -173,12 +172,24 @@ async fn receive(
         Frame::Bye(bye) => Err(EndCause::Bye(bye)),
         frame => {
             check(state, own_id, kind, &frame)?;
-            let held = state.peer.hold(state.link.lane, bytes).await;
+            let held = hold(state, bytes).await;
             if state.peer.deliver(state.link, frame, held) {
                 Ok(())
             } else {
                 Err(EndCause::Superseded)
             }
+        }
+    }
+}
+
+/// Waits until the owner may hold this many bytes more. Nothing is read meanwhile, so signs of life
+/// have no answer: they are sent unasked.
+async fn hold(state: &LinkState, bytes: usize) -> FramePermit {
+    let mut hold = pin!(state.peer.hold(state.link.lane, bytes));
+    loop {
+        match timeout(state.shared.options.timing.alive_interval, &mut hold).await {
+            Ok(held) => return held,
+            Err(_) => state.writer.send_sign_of_life(state.shared.now_us()),
         }
     }
 }

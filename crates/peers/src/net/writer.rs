@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
@@ -13,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
-use crate::codec::{CloseReason, Frame, LivenessFrame, Pieces};
+use crate::codec::{CloseReason, Frame, Pieces};
 use crate::net::counters::add;
 use crate::net::events::{Direction, EndCause, Link};
 use crate::net::peer::Peer;
@@ -31,8 +30,6 @@ pub(crate) struct LinkState {
     pub(crate) peer: Arc<Peer>,
     pub(crate) link: Link,
     pub(crate) writer: Arc<WriterHandle>,
-    /// The number of the newest sign of life that was not answered; 0 for none.
-    pub(crate) to_echo: AtomicU64,
 }
 
 pub(crate) struct Writer<W> {
@@ -74,7 +71,6 @@ where
 
     /// Writes until the connection has ended, or until its last words are written.
     pub(crate) async fn run(self: Arc<Self>, mut bye: oneshot::Receiver<CloseReason>) -> EndCause {
-        let mut alive = self.state.shared.alive_ticks();
         loop {
             let written = std::future::poll_fn(|cx| self.half.lock().poll_write(&self.state, cx));
             if let Err(error) = written.await {
@@ -89,11 +85,6 @@ where
                     return self.end(last_words).await;
                 }
                 () = self.state.writer.woken() => {}
-                _ = alive.tick() => {
-                    let stamp = self.state.shared.now_us();
-                    let alive = Frame::Alive(LivenessFrame { stamp, echo: 0 });
-                    encode(&mut self.half.lock().pieces, &alive);
-                }
             }
         }
     }
@@ -195,14 +186,10 @@ where
         }
     }
 
-    /// Encodes what waits: an answer to a sign of life, and frames.
+    /// Encodes what waits: a sign of life, and frames.
     fn encode_queued(&mut self, state: &LinkState) {
-        let echo = state.to_echo.swap(0, Relaxed);
-        if echo != 0 {
-            encode(
-                &mut self.pieces,
-                &Frame::Alive(LivenessFrame { stamp: 0, echo }),
-            );
+        if let Some(alive) = state.writer.take_sign_of_life() {
+            encode(&mut self.pieces, &Frame::Alive(alive));
         }
         if state.link.direction == Direction::Inbound {
             return;
@@ -227,6 +214,7 @@ fn encode(pieces: &mut Pieces, frame: &Frame) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     use bytes::BytesMut;
@@ -260,7 +248,6 @@ mod tests {
             peer,
             link: established.link,
             writer: established.writer,
-            to_echo: AtomicU64::new(0),
         };
         (Writer::new(Arc::new(state), near), far)
     }
