@@ -225,6 +225,25 @@ async fn h91_a_refused_write_extends_no_strict_lease() {
     assert!(refused > 8, "{refused}");
 }
 
+/// Its answer never comes, and those to later pings are no answers to it.
+#[tokio::test(start_paused = true)]
+async fn h27_a_ping_that_was_lost_with_its_connection_is_not_awaited_on_the_next() {
+    let mut world = FakeServers::new();
+    let (s, mut peer) = world.session().await;
+    peer.answer_next_probe().await;
+    peer.ping().await;
+    drop(peer);
+    let mut peer = world.accept(SESSION).await;
+    peer.answer_next_probe().await;
+    for _ in 0..6 {
+        let ping = peer.ping().await;
+        peer.ok(&ping, None).await;
+    }
+    settle().await;
+    assert_eq!(s.epoch(), 2, "the connection lasts");
+    assert_eq!(s.unanswered_for(), Duration::ZERO);
+}
+
 #[tokio::test(start_paused = true)]
 async fn h91_an_answer_counts_from_when_it_was_read_for_the_writes_behind_it() {
     for by_ping in [false, true] {

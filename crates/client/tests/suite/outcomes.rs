@@ -204,6 +204,29 @@ async fn h50_a_deadline_ends_what_waits_as_not_sent_and_what_left_as_maybe_appli
     marker.await.unwrap();
 }
 
+/// The queue is nearly full each time.
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_without_a_connection_leaves_room_in_the_queue() {
+    let mut world = FakeServers::new();
+    let config = world.config().max_pending(100, 1000);
+    let (s, peer) = world.session_with(config).await;
+    drop(peer);
+    settle().await;
+    let hasty = s.with_deadline(Duration::from_millis(1));
+    for _ in 0..10 {
+        let written = hasty.set_data("/x", &[0; 900], None).await;
+        let error = written.unwrap_err();
+        let is_late = matches!(
+            &error,
+            Error::NotSent {
+                reason: Reason::DeadlinePassed,
+                ..
+            }
+        );
+        assert!(is_late, "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_queue_is_bounded_and_what_is_beyond_is_not_sent() {
     let mut world = FakeServers::new();

@@ -7,7 +7,7 @@ use baton_client::{CreateMode, Session, TraceContext, set_trace_source};
 use baton_proto::{Decoder, Limits, OpCode, RequestHeader, Response, Stat};
 use bytes::Bytes;
 
-use crate::support::{FakeServers, Peer, ReceivedRequest, SESSION};
+use crate::support::{FakeServers, Peer, ReceivedRequest, SESSION, settle};
 
 const TRACE: TraceContext = TraceContext {
     trace_id: [1; 16],
@@ -132,4 +132,26 @@ async fn h02_the_next_server_is_asked_anew_and_a_write_that_waited_is_sent_witho
     let request = baton_proto::Request::decode(OpCode::Create2, &body, &limits).unwrap();
     assert_eq!(request.path(), Some("/write"));
     assert_eq!(next(&mut peer).await.0, OpCode::Exists as i32);
+}
+
+/// The description of the server before says nothing of this one.
+#[tokio::test(start_paused = true)]
+async fn h02_a_write_names_no_trace_until_the_next_server_has_described_itself() {
+    begin_trace();
+    let mut world = FakeServers::new();
+    let (session, mut peer) = world.session().await;
+    describe(&mut peer, TRACED).await;
+    tokio::join!(ask(&session), answer_exists(&mut peer));
+    drop(peer);
+    let mut peer = world.accept(SESSION).await;
+    let probe = peer.any().await.unwrap();
+    assert_eq!(probe.op, OpCode::GetData);
+    settle().await;
+    drop(session.create("/early", b"", CreateMode::Persistent));
+    let mut came = Vec::new();
+    for _ in 0..4 {
+        came.push(next(&mut peer).await.0);
+    }
+    assert!(!came.contains(&TraceContext::OP), "{came:?}");
+    assert!(came.contains(&(OpCode::Create2 as i32)), "{came:?}");
 }

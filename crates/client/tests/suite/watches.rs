@@ -386,3 +386,21 @@ async fn a_one_shot_watch_that_waits_for_a_connection_leaves_the_servers_watch_a
     assert_eq!(beside.await.unwrap().kind, EventKind::NodeDataChanged);
     drop(alone.await.unwrap());
 }
+
+/// The next server has not been asked to watch for it.
+#[tokio::test(start_paused = true)]
+async fn h74_a_persistent_watch_that_was_dropped_covers_no_read_on_the_next_connection() {
+    let mut world = FakeServers::new();
+    let (s, mut peer) = world.session().await;
+    let dropped = stream(&s, &mut peer, "/n", AddWatchMode::Persistent).await;
+    let reading = s.get_data_watch("/n");
+    let asked = peer.expect(OpCode::GetData).await;
+    peer.no_data(&asked, stat(1, 0)).await;
+    let _kept = reading.await.unwrap();
+    drop(dropped);
+    settle().await;
+    drop(peer);
+    let mut peer = world.accept(SESSION).await;
+    assert_eq!(rearmed(&mut peer).await.1, ["/n"]);
+    drop(data_watch(&s, &mut peer, "/n").await);
+}
