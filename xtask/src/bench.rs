@@ -203,7 +203,7 @@ struct Size {
     restart_seconds: f64,
 }
 
-type Book = BTreeMap<(&'static str, &'static str), Measurements>;
+type Results = BTreeMap<(&'static str, &'static str), Measurements>;
 
 /// On which server another library ran a recipe.
 const PEER_ON: [&str; 2] = ["on Apache ZooKeeper", "on Baton"];
@@ -258,7 +258,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(args.dir.as_deref())?;
     let kinds = [Kind::ZooKeeper, Kind::Baton(baton.clone())];
     let wanted = |name: &str| args.wants(name);
-    let mut book = Book::new();
+    let mut book = Results::new();
     let mut sizes = Vec::new();
     {
         let mut servers = Vec::new();
@@ -415,7 +415,7 @@ fn million(kind: &Kind, baton: &Path, dir: &Path, size: &mut Size) -> Result<()>
     Ok(())
 }
 
-fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
+fn render(args: &Args, book: &Results, sizes: &[Size]) -> String {
     let (zookeeper, baton) = (Kind::ZooKeeper.name(), Kind::Baton(PathBuf::new()).name());
     let mut text = format!(
         "Taken on {}, load generator included; median of {} rounds of {} s.\n\n",

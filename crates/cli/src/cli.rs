@@ -36,6 +36,11 @@ impl Cli {
         Self::of(std::env::args_os())
     }
 
+    /// Reads the options of every verb from these arguments, and the environment.
+    pub(crate) fn globals_of(arguments: Vec<String>) -> Option<Globals> {
+        Some(Self::of(arguments).ok()?.globals)
+    }
+
     /// Reads these arguments, and the environment for those that were not given.
     fn of(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
@@ -109,8 +114,6 @@ pub(crate) enum Verb {
     Export(commands::export::Args),
     Bench(bench::Args),
     Completions(commands::completions::Args),
-    #[command(hide = true)]
-    Complete(commands::completions::Line),
     Man(commands::man::Args),
     Version(commands::version::Args),
 }
@@ -174,11 +177,7 @@ impl Verb {
             Self::Cert(args) => commands::cert::run(&args, context),
             Self::Context(args) => commands::context::run(&args, context),
             Self::Bench(args) => bench::run(&args, context),
-            Self::Completions(args) => commands::completions::run(&args, Cli::command(), context),
-            Self::Complete(args) => {
-                let globals = |arguments: Vec<String>| Some(Cli::of(arguments).ok()?.globals);
-                commands::completions::complete(&args, Cli::command(), globals, context)
-            }
+            Self::Completions(args) => commands::completions::run(&args, context),
             Self::Man(args) => commands::man::run(&args, Cli::command(), context),
             Self::Version(args) => commands::version::run(&args, context),
         }

@@ -202,7 +202,7 @@ impl Connection {
 }
 
 /// A client for one brief question, of servers that run.
-pub(crate) struct Glance {
+pub(crate) struct ProbeClient {
     /// The client.
     pub(crate) client: Client,
     /// Keeps the name of the local server's socket.
@@ -211,7 +211,7 @@ pub(crate) struct Glance {
 
 /// A client of the servers that [`lookup`] finds, if they run: none is started, and nothing is
 /// written. Its first session opens `within` this time or not at all.
-pub(crate) fn glance(globals: &Globals, within: Duration) -> Option<Glance> {
+pub(crate) fn glance(globals: &Globals, within: Duration) -> Option<ProbeClient> {
     let (found, files) = lookup::servers(globals, &Machine::this().ok()?).ok()?;
     let access = files.read().ok()?;
     let (list, origin, local) = match found {
@@ -227,7 +227,7 @@ pub(crate) fn glance(globals: &Globals, within: Duration) -> Option<Glance> {
         .session_timeout(GLANCE_TIMEOUT)
         .connect_within(within)
         .new_session_within(within);
-    Some(Glance {
+    Some(ProbeClient {
         client: Client::lazy(config),
         _local: local,
     })

@@ -79,6 +79,9 @@ fn main() -> ExitCode {
     if let Some(code) = first_process::divert() {
         return code;
     }
+    if commands::completions::answer(cli::Cli::command, cli::Cli::globals_of) {
+        return ExitCode::SUCCESS;
+    }
     let cli = match cli::Cli::read() {
         Ok(cli) => cli,
         Err(error) => return usage::report(&error, &cli::Cli::command()),

@@ -1,9 +1,9 @@
 //! The page and what it asks for, over HTTP.
 //!
 //! Owns routes and headers. Who asks, and by which identity the tree is read, is the host's to say
-//! ([`Host`]): nothing of the tree is handed out without a [`Seat`], and the page's own files say
-//! nothing of it. A page from elsewhere gets nothing: it can neither read an answer nor send the
-//! header that an action needs, and a name that somebody else's DNS gives to this machine is
+//! ([`Host`]): nothing of the tree is handed out without a [`CallerView`], and the page's own files
+//! say nothing of it. A page from elsewhere gets nothing: it can neither read an answer nor send
+//! the header that an action needs, and a name that somebody else's DNS gives to this machine is
 //! refused.
 
 use std::convert::Infallible;
@@ -107,7 +107,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// The view that one caller gets.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct CallerView {
     /// The survey, by the identity that the caller has.
     pub console: Console,
     /// Whether the caller may change something.
@@ -136,7 +136,7 @@ pub trait Host: Send + Sync + 'static {
     fn seat<'a>(
         &'a self,
         request: &'a Parts,
-    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<CallerView, Refusal>> + Send + 'a>>;
 }
 
 /// The routes of the page, at `/` and below `/console/`.
@@ -170,7 +170,7 @@ async fn with_headers(request: Request, next: Next) -> Result<Response, Infallib
 type Shared = State<Arc<dyn Host>>;
 
 /// The caller's seat, or the answer that refuses it.
-async fn seat(host: &Arc<dyn Host>, request: &Parts) -> Result<Seat, Response> {
+async fn seat(host: &Arc<dyn Host>, request: &Parts) -> Result<CallerView, Response> {
     let is_by_own_name = baton_server::http::is_by_own_name(&request.headers);
     let under_foreign_name = || {
         let text = "open the console by an address, or show who you are by something that only you have: without that it is \
@@ -227,7 +227,7 @@ async fn who(State(host): Shared, request: Parts) -> Response {
         now_ms: i64,
     }
     match seat(&host, &request).await {
-        Ok(Seat { who, may_act, .. }) => json(&CallerReport {
+        Ok(CallerView { who, may_act, .. }) => json(&CallerReport {
             who,
             may_act,
             now_ms: survey::local_ms(),

@@ -150,7 +150,7 @@ struct Hop {
 
 /// The largest set of waits of which each waits for others of it, found by taking out what is not
 /// of it. Looks at each blocker of each wait a few times, however long the chains are.
-struct Stuck<'g> {
+struct StuckWaits<'g> {
     graph: &'g WaitGraph,
     stuck: Vec<bool>,
     /// The waits that each node blocks.
@@ -172,7 +172,7 @@ struct Stuck<'g> {
     looks: usize,
 }
 
-impl<'g> Stuck<'g> {
+impl<'g> StuckWaits<'g> {
     fn of(graph: &'g WaitGraph) -> Self {
         let mut this = Self {
             graph,
@@ -421,7 +421,7 @@ impl WaitGraph {
     /// Returns for each wait whether it ends only if one of others that do not end by themselves is
     /// ended: the largest set of waits of which each waits for others of it.
     fn stuck(&self) -> Vec<bool> {
-        Stuck::of(self).stuck
+        StuckWaits::of(self).stuck
     }
 
     /// The stuck waits by which a stuck wait goes on: those of its blockers, and those of the
@@ -837,7 +837,7 @@ mod tests {
         const LENGTH: usize = 20_000;
         for (is_ring, expected) in [(false, false), (true, true)] {
             let graph = chain(LENGTH, is_ring);
-            let found = Stuck::of(&graph);
+            let found = StuckWaits::of(&graph);
             assert!(found.stuck.iter().all(|stuck| *stuck == expected));
             assert!(found.looks <= 4 * LENGTH, "{} looks", found.looks);
         }

@@ -105,7 +105,8 @@ pub trait RecipeError: std::error::Error {
 /// and what stands before the client's text, as in `Connect("not acquired: ")`; nothing stands
 /// there where it is left out. A comment before it follows the documentation that all recipes have.
 ///
-/// The enum gets `shared_variant`, which is [`RecipeError::common`] for its shared variants.
+/// The enum gets a constructor for each shared variant, and `shared_variant`, which is
+/// [`RecipeError::common`] for them.
 macro_rules! recipe_error {
     (
         $(#[$meta:meta])*
@@ -115,12 +116,12 @@ macro_rules! recipe_error {
         }
     ) => {
         $crate::common_error::recipe_error! {
-            @collect ($(#[$meta])* $name { $($own)* }) {} {} $($shared)*
+            @collect ($(#[$meta])* $name { $($own)* }) {} {} {} $($shared)*
         }
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
         $(#[$more:meta])* BadPath($not_legal:tt), $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
@@ -143,12 +144,18 @@ macro_rules! recipe_error {
                     Some($crate::common_error::CommonError::BadPath { path, why })
                 }
             }
+            {
+                $($makers)*
+                pub(crate) fn bad_path(path: &str, why: String) -> Self {
+                    Self::BadPath { path: path.to_owned(), why }
+                }
+            }
             $($shared)*
         }
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
         $(#[$more:meta])* TimedOut($not_done:tt, $others:tt), $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
@@ -174,12 +181,22 @@ macro_rules! recipe_error {
                     Some($crate::common_error::CommonError::TimedOut { path, limit, waited_for })
                 }
             }
+            {
+                $($makers)*
+                pub(crate) fn timed_out(
+                    path: &str,
+                    limit: ::std::time::Duration,
+                    waited_for: $crate::time_limit::WaitReason,
+                ) -> Self {
+                    Self::TimedOut { path: path.to_owned(), limit, waited_for }
+                }
+            }
             $($shared)*
         }
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
         $(#[$more:meta])* Connect $(($before:tt))?, $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
@@ -202,12 +219,18 @@ macro_rules! recipe_error {
                     Some($crate::common_error::CommonError::Connect { path, source })
                 }
             }
+            {
+                $($makers)*
+                pub(crate) fn connect(path: &str, source: ::baton_client::ConnectError) -> Self {
+                    Self::Connect { path: path.to_owned(), source }
+                }
+            }
             $($shared)*
         }
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
         $(#[$more:meta])* Client $(($before:tt))?, $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
@@ -230,12 +253,18 @@ macro_rules! recipe_error {
                     Some($crate::common_error::CommonError::of_client(path, source))
                 }
             }
+            {
+                $($makers)*
+                pub(crate) fn client(path: &str, source: ::baton_client::Error) -> Self {
+                    Self::Client { path: path.to_owned(), source }
+                }
+            }
             $($shared)*
         }
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
         $(#[$more:meta])* Lease $(($before:tt))?, $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
@@ -258,13 +287,19 @@ macro_rules! recipe_error {
                     Some($crate::common_error::CommonError::Lease { path, source })
                 }
             }
+            {
+                $($makers)*
+                pub(crate) fn lease(path: &str, source: ::baton_client::LeaseError) -> Self {
+                    Self::Lease { path: path.to_owned(), source }
+                }
+            }
             $($shared)*
         }
     };
 
     (
         @collect ($(#[$meta:meta])* $name:ident { $($own:tt)* })
-        { $($variants:tt)* } { $($arms:tt)* }
+        { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
     ) => {
         $(#[$meta])*
         pub enum $name {
@@ -272,7 +307,10 @@ macro_rules! recipe_error {
             $($own)*
         }
 
+        #[allow(dead_code, reason = "not every recipe makes each of its errors by name")]
         impl $name {
+            $($makers)*
+
             /// Returns the shared error of a variant; `None` for the recipe's own.
             fn shared_variant(&self) -> Option<$crate::common_error::CommonError<'_>> {
                 match self {

@@ -37,6 +37,18 @@ pub(crate) async fn until_retryable(session: &Session, error: Error) -> Result<(
     }
 }
 
+/// Returns once another attempt makes sense: on this session, or on the next one where this one is
+/// over.
+///
+/// # Errors
+/// An error that another attempt would meet again.
+pub(crate) async fn until_next_attempt(session: &Session, error: Error) -> Result<(), Error> {
+    match until_retryable(session, error).await {
+        Err(error) if !session.state().is_final() => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// After `error`, for a caller that reads the tree before it changes it again: returns once it may
 /// do so, also where the change was perhaps applied, because the read shows that.
 pub(crate) async fn until_readable(session: &Session, error: Error) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! The server without its threads and without sockets, for deterministic tests: the same core, log,
 //! sessions' clocks, watches and connections, as tasks of one tokio runtime whose time is paused.
 //! Owns how they are driven; whatever they decide is decided by the code that runs in production.
-//! A server of an ensemble reaches the others through [`Surroundings`].
+//! A server of an ensemble reaches the others through [`MemberEnvironment`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +43,7 @@ use crate::options::Options;
 use crate::server::{prepare, state_of};
 use crate::state::ServerState;
 pub use crate::state::simulated::{
-    ChangeCounts, CoreObserver, MemberProgress, MemberView, Mistake, UnappliedCounts,
+    ChangeCounts, CoreObserver, MemberProgress, MemberView, ServerBug, UnappliedCounts,
 };
 use crate::time::{Clock, ServerTime};
 
@@ -72,7 +72,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Environment of a simulated server of an ensemble: the connections to the others, its disk's
 /// speed, and its observer. The server's tasks call it; it must not call the server.
-pub trait Surroundings: CoreObserver {
+pub trait MemberEnvironment: CoreObserver {
     /// A start has found this in its folder. What is changed here is what it goes on with.
     ///
     /// Returns up to which entry the members found contain all changes, by mistake; 0 without.
@@ -127,9 +127,9 @@ pub struct SimulatedMember {
     /// Decides everything that a process draws at its start.
     pub seed: u64,
     /// A mistake that it makes on purpose.
-    pub mistake: Option<Mistake>,
+    pub mistake: Option<ServerBug>,
     /// Its environment.
-    pub around: Arc<dyn Surroundings>,
+    pub around: Arc<dyn MemberEnvironment>,
 }
 
 /// A server that runs as tasks of the calling runtime. Dropping it is a crash: its connections
@@ -138,7 +138,7 @@ pub struct SimulatedServer {
     state: Arc<ServerState>,
     running: Arc<Mutex<Option<RunningServer>>>,
     tasks: Mutex<JoinSet<()>>,
-    member: Option<(Arc<EventQueue>, Arc<dyn Surroundings>)>,
+    member: Option<(Arc<EventQueue>, Arc<dyn MemberEnvironment>)>,
 }
 
 /// The core, and what writes its log where it does not itself.
@@ -150,7 +150,7 @@ struct RunningServer {
 /// The log of a member: what takes the place of its thread.
 struct SimulatedLog {
     writer: LogWriter,
-    around: Arc<dyn Surroundings>,
+    around: Arc<dyn MemberEnvironment>,
     /// When what waits is written and synced.
     due: Option<Instant>,
     /// The log cannot go on.
@@ -262,7 +262,7 @@ impl SimulatedServer {
     fn run(
         state: Arc<ServerState>,
         running: RunningServer,
-        member: Option<(Arc<EventQueue>, Arc<dyn Surroundings>)>,
+        member: Option<(Arc<EventQueue>, Arc<dyn MemberEnvironment>)>,
     ) -> Self {
         let server = Self {
             state: Arc::clone(&state),
@@ -453,7 +453,7 @@ impl SimulatedLog {
 async fn drive(
     state: Arc<ServerState>,
     running: Arc<Mutex<Option<RunningServer>>>,
-    around: Option<Arc<dyn Surroundings>>,
+    around: Option<Arc<dyn MemberEnvironment>>,
 ) {
     let mut work = Work::default();
     loop {
@@ -497,9 +497,9 @@ fn stop_for(state: &ServerState, error: &ServerError) {
     state.close_connections();
 }
 
-/// [`Surroundings`] as the core uses connections.
+/// [`MemberEnvironment`] as the core uses connections.
 #[derive(Debug)]
-struct SimulatedWire(Arc<dyn Surroundings>);
+struct SimulatedWire(Arc<dyn MemberEnvironment>);
 
 impl Wire for SimulatedWire {
     fn send_raft(&self, messages: Vec<PeerMessage>) -> Vec<Unsent> {

@@ -23,7 +23,7 @@ enum Column {
 
 const COLUMNS: [Column; 3] = [Column::ZooKeeper, Column::Plain, Column::Tls];
 
-type Book = BTreeMap<(&'static str, Column), Measurements>;
+type Results = BTreeMap<(&'static str, Column), Measurements>;
 
 /// Takes all of it and writes it into the book.
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -67,7 +67,7 @@ fn rates(args: &Args, baton: &Path, dir: &Path, credentials: &Credentials) -> Re
         .iter()
         .filter(|case| CASES.contains(&case.name) && args.wants(case.name))
         .collect();
-    let mut book = Book::new();
+    let mut book = Results::new();
     for round in 1..=args.rounds {
         for case in &cases {
             for column in COLUMNS {
@@ -112,7 +112,7 @@ fn with_tls<'a>(server: &Server, authorities: &'a Path) -> Result<ServerConnecti
     })
 }
 
-fn row(case: &Case, book: &Book) -> Option<Vec<String>> {
+fn row(case: &Case, book: &Results) -> Option<Vec<String>> {
     let of = |column| book.get(&(case.name, column));
     let all = [of(Column::ZooKeeper)?, of(Column::Plain)?, of(Column::Tls)?];
     let [theirs, plain, tls] = all.map(|one| one.ops_per_second.median());

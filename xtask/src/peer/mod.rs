@@ -80,10 +80,10 @@ impl Event {
 
 /// Lines of all peers of a run, in the order of arrival.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Log(Arc<(Mutex<Book>, Condvar)>);
+pub(crate) struct Log(Arc<(Mutex<PeerEvents>, Condvar)>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct PeerEvents {
     /// The recipe of each peer.
     recipes: Vec<String>,
     events: Vec<Event>,

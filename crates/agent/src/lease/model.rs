@@ -10,7 +10,7 @@
 //! The invariant: at the next grant, which is no earlier than the timeout after the agent sent its
 //! newest request, no check of the caller is true.
 //!
-//! Each [`Mistake`] must be found: a model that does not find them proves nothing.
+//! Each [`SeededBug`] must be found: a model that does not find them proves nothing.
 //!
 //! `cargo test -p baton-locks-agent --lib lease::model` runs the bounded form,
 //! `BATON_AGENT_MODEL=whole` with `--release` the whole.
@@ -32,7 +32,7 @@ const COUNTED: i64 = 99;
 
 /// A wrong rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistake {
+enum SeededBug {
     /// The agent counts a lease from the receipt of the server's answer.
     CountsFromReceipt,
     /// The agent reads its clock after what remains.
@@ -60,11 +60,11 @@ struct Setting {
     rate: i64,
     /// Quanta of a schedule.
     horizon: u64,
-    mistake: Option<Mistake>,
+    mistake: Option<SeededBug>,
 }
 
 impl Setting {
-    fn has(&self, mistake: Mistake) -> bool {
+    fn has(&self, mistake: SeededBug) -> bool {
         self.mistake == Some(mistake)
     }
 }
@@ -153,7 +153,7 @@ impl Model {
 
     /// The caller's clock at an instant, if its machine does not sleep from now on.
     fn clock(&self, at: u64, setting: &Setting) -> i64 {
-        let stood = match setting.has(Mistake::ClockStopsInSleep) {
+        let stood = match setting.has(SeededBug::ClockStopsInSleep) {
             true => self.slept,
             false => 0,
         };
@@ -190,7 +190,7 @@ impl Model {
             pause();
             Duration::from_nanos(left)
         };
-        let lease = if setting.has(Mistake::ReadsClockLast) {
+        let lease = if setting.has(SeededBug::ReadsClockLast) {
             let left = remaining();
             Lease::read("boot", clock, || left)
         } else {
@@ -217,7 +217,7 @@ impl Model {
             is_same_clock: setting.is_same_boot && sent <= agent && agent <= received,
         };
         self.anchor = Some(anchor);
-        let from = match setting.has(Mistake::NoSendInstant) {
+        let from = match setting.has(SeededBug::NoSendInstant) {
             true => received,
             false => sent,
         };
@@ -229,13 +229,13 @@ impl Model {
 
     /// The caller has a message of the lease, and counts from its anchor.
     fn extend(&mut self, anchor: Anchor, message: Message, setting: &Setting) {
-        let trusts = setting.has(Mistake::TrustsSocket)
-            || setting.has(Mistake::TrustsBootId) && setting.is_same_boot;
+        let trusts = setting.has(SeededBug::TrustsSocket)
+            || setting.has(SeededBug::TrustsBootId) && setting.is_same_boot;
         if trusts {
             return self.hold_until(signed(message.lease_until_ns));
         }
         let left = signed(message.lease_until_ns) - signed(anchor.agent);
-        let counted = match anchor.is_same_clock || setting.has(Mistake::CountsAll) {
+        let counted = match anchor.is_same_clock || setting.has(SeededBug::CountsAll) {
             true => left,
             false => left * COUNTED / 100,
         };
@@ -253,7 +253,7 @@ impl Model {
             Move::Pass | Move::Sleep => {
                 may(self.now < setting.horizon * QUANTUM)?;
                 // To a clock that runs on, a sleep is a pause.
-                may(matches!(step, Move::Pass) || setting.has(Mistake::ClockStopsInSleep))?;
+                may(matches!(step, Move::Pass) || setting.has(SeededBug::ClockStopsInSleep))?;
                 self.now += QUANTUM;
                 if let Move::Sleep = step {
                     self.slept += QUANTUM;
@@ -267,7 +267,7 @@ impl Model {
             }
             Move::TouchAnswered => {
                 let sent = self.touch.take()?;
-                let from = match setting.has(Mistake::CountsFromReceipt) {
+                let from = match setting.has(SeededBug::CountsFromReceipt) {
                     true => self.now,
                     false => sent,
                 };
@@ -362,7 +362,7 @@ fn horizon() -> u64 {
     if is_whole { 6 } else { 3 }
 }
 
-fn settings(mistake: Option<Mistake>) -> Vec<Setting> {
+fn settings(mistake: Option<SeededBug>) -> Vec<Setting> {
     let clock = |is_same_boot, offset, rate| Setting {
         is_same_boot,
         offset,
@@ -395,13 +395,13 @@ fn no_check_of_a_caller_is_true_at_the_next_grant_in_any_schedule() {
 #[test]
 fn each_wrong_rule_of_the_lease_on_the_wire_is_found() {
     for mistake in [
-        Mistake::CountsFromReceipt,
-        Mistake::ReadsClockLast,
-        Mistake::NoSendInstant,
-        Mistake::TrustsSocket,
-        Mistake::TrustsBootId,
-        Mistake::CountsAll,
-        Mistake::ClockStopsInSleep,
+        SeededBug::CountsFromReceipt,
+        SeededBug::ReadsClockLast,
+        SeededBug::NoSendInstant,
+        SeededBug::TrustsSocket,
+        SeededBug::TrustsBootId,
+        SeededBug::CountsAll,
+        SeededBug::ClockStopsInSleep,
     ] {
         let mut found = settings(Some(mistake)).into_iter();
         let found = found.find_map(|setting| search(&setting).broken);

@@ -1,11 +1,11 @@
 //! `baton acl`: who may do what with a znode, read and set.
 
 use baton_client::Acl;
-use serde::Serialize;
 
 use crate::acl_words::{AclEntry, shown_letters};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::paths;
 use crate::znode::{failure, with_session};
 
@@ -50,13 +50,6 @@ struct SetArgs {
     if_version: Option<i32>,
 }
 
-#[derive(Serialize)]
-struct Entry<'a> {
-    perms: &'a str,
-    scheme: &'a str,
-    id: &'a str,
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     match &args.act {
@@ -72,17 +65,13 @@ fn print(path: &str, context: &Context) -> Result<u8, Failure> {
             let perms = shown_letters(*perms);
             let text = format!("{perms} {scheme} {id}");
             let perms = &perms;
-            context.output.result(&Entry { perms, scheme, id }, text);
+            context.output.result(&record! { perms, scheme, id }, text);
         }
         Ok(exit::OK)
     })
 }
 
 fn set(args: &SetArgs, context: &Context) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct Version {
-        aversion: i32,
-    }
     let acl: Vec<_> = args.entries.iter().map(|entry| entry.0.clone()).collect();
     with_session(context, async |session| {
         let stat = session
@@ -91,7 +80,7 @@ fn set(args: &SetArgs, context: &Context) -> Result<u8, Failure> {
             .map_err(failure)?;
         let aversion = stat.aversion;
         let text = format!("version {aversion}");
-        context.output.result(&Version { aversion }, text);
+        context.output.result(&record! { aversion }, text);
         Ok(exit::OK)
     })
 }

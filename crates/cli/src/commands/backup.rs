@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use baton_server::{Progress, Unit, restoring};
 use baton_wal::{BackupWriter, DirStorage, SnapshotInfo, WalError};
 use baton_zkdata::Tree;
-use serde::Serialize;
 
 use crate::access::Access;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::progress::ShownProgress;
+use crate::output::record::record;
 use crate::servers::http_port::{self, HTTP_PORT, HttpPort};
 use crate::servers::lookup::{self, Found};
 use crate::servers::machine::Machine;
@@ -69,18 +69,6 @@ pub(crate) struct Args {
     wait: Duration,
 }
 
-#[derive(Serialize)]
-struct Report {
-    file: String,
-    bytes: u64,
-    znodes: usize,
-    sessions: usize,
-    zxid: String,
-    /// When the server began with it.
-    taken: String,
-    cluster: String,
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let token = args.http_token_file.as_deref();
@@ -125,19 +113,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         cluster,
     } = removed_when_stopped(&context.output, &unfinished, taking)??;
     drop(shown_progress);
-    let report = Report {
-        file: shown.display().to_string(),
-        bytes: info.file_bytes,
-        znodes: tree.node_count(),
-        sessions: tree.sessions().len(),
-        zxid: format!("0x{:x}", info.meta.zxid),
-        taken: restoring::timestamp(info.meta.time_ms),
-        cluster: format!("{cluster:016x}"),
-    };
+    let (file, bytes) = (shown.display().to_string(), info.file_bytes);
+    let (znodes, sessions) = (tree.node_count(), tree.sessions().len());
+    let zxid = format!("0x{:x}", info.meta.zxid);
+    let taken = restoring::timestamp(info.meta.time_ms);
+    let cluster = format!("{cluster:016x}");
     let text = format!(
-        "{}: {} znodes, {} sessions, up to zxid {}, taken {}; {} bytes, read back and rebuilt",
-        report.file, report.znodes, report.sessions, report.zxid, report.taken, report.bytes
+        "{file}: {znodes} znodes, {sessions} sessions, up to zxid {zxid}, taken {taken}; {bytes} bytes, read back and rebuilt"
     );
+    let report = record! { file, bytes, znodes, sessions, zxid, taken, cluster };
     context.output.result(&report, text);
     Ok(exit::OK)
 }

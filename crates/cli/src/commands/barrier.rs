@@ -7,13 +7,13 @@ use std::time::Duration;
 use baton::barrier::{BarrierEntry, BarrierError, BarrierLayout, RoundEnd};
 use baton::{Barrier, DoubleBarrier, LostReason};
 use baton_client::Session;
-use serde::Serialize;
 
 use super::listing;
 use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::paths;
 use crate::run::options::RunOptions;
 use crate::run::supervise::{Command, SessionTicket};
@@ -131,11 +131,6 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct GateState<'a> {
-        path: &'a str,
-        gate: &'a str,
-    }
     let (Gate::Open { path } | Gate::Close { path } | Gate::Wait { path, .. }) = gate;
     let connection = Connection::open(context, LASTING).await?;
     let mut signals = Signals::new()?;
@@ -160,7 +155,7 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
     };
     let outcome = tokio::select! {
         outcome = doing => outcome.map_err(|error| failure(&error)).map(|gate| {
-            context.output.result(&GateState { path, gate }, format!("{path} is {gate}"));
+            context.output.result(&record! { path, gate }, format!("{path} is {gate}"));
             exit::OK
         }),
         number = signals.stop() => Ok(signals::ended_by(number)),
@@ -330,14 +325,6 @@ fn print_stage(
     quiet: bool,
     left: Option<RoundEnd>,
 ) {
-    #[derive(Serialize)]
-    struct BarrierStage<'a> {
-        path: &'a str,
-        state: &'a str,
-        round: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        lost: Option<u32>,
-    }
     let state = if left.is_some() { "left" } else { "entered" };
     let lost = left.map(|left| left.lost);
     let mut text = format!("{state} {path}");
@@ -348,12 +335,7 @@ fn print_stage(
         text.push_str(&format!("; {lost} were lost before they had left"));
     }
     if !quiet {
-        let shown = BarrierStage {
-            path,
-            state,
-            round,
-            lost,
-        };
+        let shown = record! { path, state, round, ?lost };
         context.output.result(&shown, text);
     } else if lost.is_some_and(|lost| lost > 0) {
         context.output.note(text);

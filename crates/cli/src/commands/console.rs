@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use baton_console::http::{Host, Refusal, Seat, router};
+use baton_console::http::{CallerView, Host, Refusal, router};
 use baton_console::{Console, Words};
 use baton_server::http;
-use serde::Serialize;
 
 use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::servers::words::ServerWords;
 use crate::signals::{self, Signals};
 
@@ -66,11 +66,6 @@ async fn serve(
     connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct Opened<'a> {
-        url: &'a str,
-        servers: &'a str,
-    }
     let listening = http::bind(&args.listen.to_string()).await;
     let (listener, local) = listening.map_err(|error| {
         Failure::baton(format!(
@@ -88,7 +83,7 @@ async fn serve(
     let url = format!("http://{local}/#token={token}");
     let text = format!("console of {} on {url}", connection.servers);
     let servers = &connection.servers;
-    context.output.result(&Opened { url: &url, servers }, text);
+    context.output.result(&record! { url: &url, servers }, text);
     let number = tokio::select! {
         () = http::serve(router(Arc::new(gate)), listener) => return Ok(exit::OK),
         number = signals.stop() => number,
@@ -117,14 +112,14 @@ impl Host for Gate {
     fn seat<'a>(
         &'a self,
         request: &'a Parts,
-    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<CallerView, Refusal>> + Send + 'a>> {
         let authorization = request.headers.get(header::AUTHORIZATION);
         let authorization = authorization.and_then(|header| header.to_str().ok());
         let shown = authorization.and_then(|header| header.strip_prefix("Bearer "));
         let is_known = shown.is_some_and(|shown| is_same(shown, &self.token));
         Box::pin(async move {
             if is_known {
-                return Ok(Seat {
+                return Ok(CallerView {
                     console: self.console.clone(),
                     may_act: true,
                     is_proven: true,

@@ -1,6 +1,6 @@
 //! `baton context`: the contexts of `config.toml`, sets of servers under names.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use baton_proto::OneLine;
 use serde::Serialize;
@@ -9,6 +9,7 @@ use crate::access::AccessFiles;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::Tone;
+use crate::output::record::record;
 use crate::servers::config_file::{self, NamedContext, Selected};
 use crate::servers::lookup::{self, Files, Found};
 use crate::servers::machine::Machine;
@@ -91,14 +92,6 @@ fn shown_files(access: &AccessFiles) -> Vec<ShownFile> {
 
 /// Prints every context, and marks the current one.
 fn list(context: &Context, machine: &Machine) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct ContextRow<'a> {
-        context: &'a str,
-        current: bool,
-        servers: &'a str,
-        origin: &'a str,
-        files: Vec<ShownFile>,
-    }
     let files = Files::of(machine)?.read()?;
     let chosen = context.globals.context.clone();
     let current = files.iter().find_map(|file| file.current.as_ref());
@@ -117,7 +110,7 @@ fn list(context: &Context, machine: &Machine) -> Result<u8, Failure> {
     }
     let rows = known.iter().map(|one| {
         let is_current = current.as_deref() == Some(&one.name);
-        let record = ContextRow {
+        let record = record! {
             context: &one.name,
             current: is_current,
             servers: &one.servers.list,
@@ -135,14 +128,6 @@ fn list(context: &Context, machine: &Machine) -> Result<u8, Failure> {
 
 /// Prints what commands use, or would use in the context of this name.
 fn show(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct ContextDetails {
-        /// `None`: the user's own local server.
-        servers: Option<String>,
-        origin: String,
-        files: Vec<ShownFile>,
-        acl: Option<Vec<String>>,
-    }
     let mut globals = context.globals.clone();
     if let Some(name) = name {
         globals.context = Some(name.to_owned());
@@ -154,35 +139,27 @@ fn show(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8, 
         Found::Named(named) => (Some(named.list), named.origin),
         Found::Local { origin, .. } => (None, origin),
     };
-    let shown = ContextDetails {
-        servers,
-        origin,
-        files: shown_files(&access),
-        acl: access.acl.as_ref().map(|acl| acl.entries.clone()),
-    };
+    let files = shown_files(&access);
     let mut lines = Vec::new();
     let mut line = |key: &str, value: &str, origin: &str| {
         lines.push(OneLine(&format!("{key:9}  {value}  ({origin})")).to_string());
     };
-    let list = shown.servers.as_deref().unwrap_or("the local server");
-    line("servers", list, &shown.origin);
-    for file in &shown.files {
+    let list = servers.as_deref().unwrap_or("the local server");
+    line("servers", list, &origin);
+    for file in &files {
         line(file.key, &file.path.to_string_lossy(), &file.origin);
     }
     if let Some(acl) = &access.acl {
         line("acl", &acl.entries.join(";"), &acl.origin);
     }
+    let acl = access.acl.as_ref().map(|acl| &acl.entries);
+    let shown = record! { servers, origin, files, acl };
     context.output.paragraph(&shown, lines.join("\n"));
     Ok(exit::OK)
 }
 
 /// Writes `current` in the user's file, or removes it.
 fn choose(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct Chosen<'a> {
-        current: Option<&'a str>,
-        file: &'a Path,
-    }
     let files = Files::of(machine)?;
     if let Some(name) = name {
         let read = files.read()?;
@@ -214,10 +191,7 @@ fn choose(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8
         Some(name) => format!("current context: {name}"),
         None => "no current context".to_owned(),
     };
-    let record = Chosen {
-        current: name,
-        file,
-    };
+    let record = record! { current: name, file };
     context.output.result(&record, said);
     let globals = &context.globals;
     let by_variable = globals.from_variables.contains(&"context") && globals.context.is_some();

@@ -2,11 +2,11 @@
 
 use baton::Counter;
 use baton::value::{CounterLayout, ValueError};
-use serde::Serialize;
 
 use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::paths;
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
@@ -142,14 +142,9 @@ async fn watch(
 }
 
 fn print_value(context: &Context, path: &str, value: i64) {
-    #[derive(Serialize)]
-    struct CounterValue<'a> {
-        path: &'a str,
-        value: i64,
-    }
     context
         .output
-        .result(&CounterValue { path, value }, value.to_string());
+        .result(&record! { path, value }, value.to_string());
 }
 
 fn failure(error: &ValueError) -> Failure {

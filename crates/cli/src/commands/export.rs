@@ -10,12 +10,12 @@ use std::sync::Arc;
 use baton_server::{Progress, Unit, offline};
 use baton_wal::{Access, DirStorage, Storage};
 use baton_zkdata::{ExportError, ExportReport, Tree};
-use serde::Serialize;
 
 use crate::commands::import::VERSION_2;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::progress::{Counted, ShownProgress};
+use crate::output::record::record;
 use crate::unfinished::{heed_stops, removed_when_stopped};
 
 /// The folder's name while it is written; ZooKeeper does not read it.
@@ -40,15 +40,6 @@ pub(crate) struct Args {
     /// The dataDir to make.
     #[arg(long, value_name = "DIR")]
     zookeeper_data: PathBuf,
-}
-
-#[derive(Serialize)]
-struct Report {
-    znodes: u64,
-    sessions: u64,
-    zxid: String,
-    snapshot: String,
-    notes: Vec<String>,
 }
 
 /// Runs the verb.
@@ -111,17 +102,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     for note in &notes {
         context.output.note(note);
     }
-    let report = Report {
-        znodes: exported.znodes,
-        sessions: exported.sessions,
-        zxid: format!("0x{:x}", tree.zxid()),
-        snapshot: target.join(&snapshot).display().to_string(),
-        notes,
-    };
-    let text = format!(
-        "{}: {} znodes, {} sessions, up to zxid {}",
-        report.snapshot, report.znodes, report.sessions, report.zxid
-    );
+    let (znodes, sessions) = (exported.znodes, exported.sessions);
+    let zxid = format!("0x{:x}", tree.zxid());
+    let snapshot = target.join(&snapshot).display().to_string();
+    let text = format!("{snapshot}: {znodes} znodes, {sessions} sessions, up to zxid {zxid}");
+    let report = record! { znodes, sessions, zxid, snapshot, notes };
     context.output.result(&report, text);
     Ok(exit::OK)
 }

@@ -8,11 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use baton_server::{Progress, Unit, offline};
 use baton_zkdata::{Database, OwnerForm, ZkDataError};
-use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::progress::{Counted, ShownProgress};
+use crate::output::record::record;
 use crate::unfinished::{heed_stops, removed_when_stopped};
 
 /// The folder in ZooKeeper's folders that has the files.
@@ -51,19 +51,6 @@ pub(crate) struct Args {
     /// Take the data although transactions seem to be missing, and no digest says that none are.
     #[arg(long)]
     allow_gap: bool,
-}
-
-#[derive(Serialize)]
-struct Report {
-    znodes: usize,
-    sessions: usize,
-    ephemerals: usize,
-    zxid: String,
-    snapshot: String,
-    transactions: u64,
-    bytes: u64,
-    data_dir: String,
-    notes: Vec<String>,
 }
 
 /// Runs the verb.
@@ -142,27 +129,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     for note in &notes {
         context.output.note(note);
     }
-    let report = Report {
-        znodes: moved.tree.node_count(),
-        sessions: moved.tree.sessions().len(),
-        ephemerals: moved.tree.ephemeral_count(),
-        zxid: format!("0x{:x}", moved.tree.zxid()),
-        snapshot,
-        transactions,
-        bytes,
-        data_dir: folder.display().to_string(),
-        notes,
-    };
+    let (znodes, sessions) = (moved.tree.node_count(), moved.tree.sessions().len());
+    let ephemerals = moved.tree.ephemeral_count();
+    let zxid = format!("0x{:x}", moved.tree.zxid());
+    let data_dir = folder.display().to_string();
     let text = format!(
-        "{}: {} znodes, {} sessions with {} ephemerals, up to zxid {} ({} and {} transactions after it)",
-        report.data_dir,
-        report.znodes,
-        report.sessions,
-        report.ephemerals,
-        report.zxid,
-        report.snapshot,
-        report.transactions
+        "{data_dir}: {znodes} znodes, {sessions} sessions with {ephemerals} ephemerals, up to zxid {zxid} \
+         ({snapshot} and {transactions} transactions after it)"
     );
+    let report = record! {
+        znodes, sessions, ephemerals, zxid, snapshot, transactions, bytes, data_dir, notes,
+    };
     context.output.result(&report, text);
     Ok(exit::OK)
 }

@@ -7,6 +7,7 @@ use clap::Command;
 
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 
 /// Write the manual pages into a folder, one for each verb.
 #[derive(Debug, clap::Args)]
@@ -19,10 +20,6 @@ pub(crate) struct Args {
 
 /// Writes the pages and prints their paths.
 pub(crate) fn run(args: &Args, cli: Command, context: &Context) -> Result<u8, Failure> {
-    #[derive(serde::Serialize)]
-    struct Page {
-        page: String,
-    }
     let folder = &args.folder;
     let failed = |error: std::io::Error| {
         Failure::baton(format!(
@@ -39,7 +36,9 @@ pub(crate) fn run(args: &Args, cli: Command, context: &Context) -> Result<u8, Fa
         .collect();
     pages.sort();
     for page in pages {
-        context.output.result(&Page { page: page.clone() }, &page);
+        context
+            .output
+            .result(&record! { page: page.clone() }, &page);
     }
     Ok(exit::OK)
 }

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::bytes::{self, DataField};
+use crate::output::record::record;
 use crate::output::table::known;
 use crate::paths;
 use crate::run::supervise::{Command, OnLost, SessionTicket};
@@ -176,13 +177,6 @@ async fn join(
     connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct Joined<'a> {
-        path: &'a str,
-        id: &'a str,
-        node: &'a str,
-        session: String,
-    }
     let group = match options.instance {
         Some(instance) => group.clone().instance(instance),
         None => group.clone(),
@@ -201,22 +195,16 @@ async fn join(
         number = signals.stop() => return Ok(signals::ended_by(number)),
         never = report_obstacles(&registration, context) => match never {},
     };
-    let joined = Joined {
-        path: group.path(),
-        id: &id,
-        node: registration.node().path(),
-        session: format!("0x{:x}", registered.session_id),
-    };
+    let (path, node) = (group.path(), registration.node().path());
+    let session_id = format!("0x{:x}", registered.session_id);
     let words = match &options.line {
         Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
         None => options.command.clone(),
     };
     let tenure = RegisteredMember(&registration);
     let outcome = if words.is_empty() {
-        let text = format!(
-            "joined {} node {} session {}",
-            joined.path, joined.node, joined.session
-        );
+        let text = format!("joined {path} node {node} session {session_id}");
+        let joined = record! { path, id: &id, node, session: session_id };
         context.output.result(&joined, text);
         let holding = tenure::hold(&tenure, signals);
         tokio::select! {
@@ -232,9 +220,9 @@ async fn join(
         let command = Command {
             words,
             environment: vec![
-                ("BATON_PATH", joined.path.to_owned()),
-                ("BATON_NODE", joined.node.to_owned()),
-                ("BATON_SESSION", joined.session.clone()),
+                ("BATON_PATH", path.to_owned()),
+                ("BATON_NODE", node.to_owned()),
+                ("BATON_SESSION", session_id),
             ],
             on_lost: OnLost::Term,
             kill_after: (timeout * 3 / 10).min(Duration::from_secs(5)),

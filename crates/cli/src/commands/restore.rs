@@ -12,12 +12,12 @@ use baton_server::restoring::{self, ClockTrust, UnreadableBackup};
 use baton_server::{Progress, Unit};
 use baton_wal::{BackupReader, DirStorage, Hold, WalError};
 use baton_zkdata::{OwnerForm, Tree, ZkDataError};
-use serde::Serialize;
 
 use crate::commands::server::peer_address;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::progress::{Counted, ShownProgress};
+use crate::output::record::record;
 use crate::unfinished::{heed_stops, removed_when_stopped};
 
 /// Bytes of a file that show what it is.
@@ -73,23 +73,6 @@ pub(crate) struct Args {
     no_hold: bool,
 }
 
-#[derive(Serialize)]
-struct Report {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data_dir: Option<String>,
-    znodes: usize,
-    /// In the backup.
-    sessions: usize,
-    ephemerals: usize,
-    /// Last transaction of the backup.
-    zxid: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    begins_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    taken: Option<String>,
-    form: &'static str,
-}
-
 /// A backup that was read.
 struct Backup {
     tree: Tree,
@@ -117,30 +100,19 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let progress = Arc::new(Progress::default());
     let shown = ShownProgress::on_status(&context.output, &progress);
     let mut backup = read(&args.backup, &progress)?;
-    let mut report = Report {
-        data_dir: None,
-        znodes: backup.tree.node_count(),
-        sessions: backup.tree.sessions().len(),
-        ephemerals: backup.tree.ephemeral_count(),
-        zxid: format!("0x{:x}", backup.tree.zxid()),
-        begins_at: None,
-        taken: backup.taken_ms.map(restoring::timestamp),
-        form: backup.form,
-    };
+    let zxid = format!("0x{:x}", backup.tree.zxid());
+    let (znodes, sessions) = (backup.tree.node_count(), backup.tree.sessions().len());
+    let ephemerals = backup.tree.ephemeral_count();
+    let taken = backup.taken_ms.map(restoring::timestamp);
+    let form = backup.form;
     let Some(folder) = folder else {
         drop(shown);
-        let taken = report
-            .taken
-            .as_deref()
-            .unwrap_or("at a time that it does not say");
+        let when = taken.as_deref().unwrap_or("at a time that it does not say");
         let text = format!(
-            "{}: whole; {} znodes, {} sessions with {} ephemerals, up to zxid {}, taken {taken}",
+            "{}: whole; {znodes} znodes, {sessions} sessions with {ephemerals} ephemerals, up to zxid {zxid}, taken {when}",
             args.backup.display(),
-            report.znodes,
-            report.sessions,
-            report.ephemerals,
-            report.zxid
         );
+        let report = record! { znodes, sessions, ephemerals, zxid, ?taken, form };
         context.output.result(&report, text);
         return Ok(exit::OK);
     };
@@ -167,17 +139,25 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.output.note(
         "never start a server on the folders of before again: it would give the same fencing tokens to others",
     );
-    report.data_dir = Some(folder.display().to_string());
-    report.begins_at = Some(format!("0x{:x}", anew.zxid));
     let text = format!(
         "{}: {} znodes of zxid {}, goes on beyond 0x{:x}; {} sessions have ended, with {} ephemerals",
         folder.display(),
         backup.tree.node_count(),
-        report.zxid,
+        zxid,
         anew.zxid,
         anew.sessions,
         anew.ephemerals
     );
+    let report = record! {
+        data_dir: folder.display().to_string(),
+        znodes,
+        sessions,
+        ephemerals,
+        zxid,
+        begins_at: format!("0x{:x}", anew.zxid),
+        ?taken,
+        form,
+    };
     context.output.result(&report, text);
     Ok(exit::OK)
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use baton::inspect::{Inspector, LockKind};
 use baton_client::{Children, Session};
 use baton_proto::path::{join, parent};
-use serde::Serialize;
 
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::confirm::{self, Answer};
+use crate::output::record::record;
 use crate::paths;
 use crate::znode::{failure, on_connection};
 
@@ -65,12 +65,6 @@ pub(crate) struct Args {
     if_version: Option<i32>,
 }
 
-/// A node that was deleted.
-#[derive(Serialize)]
-struct Deleted<'a> {
-    deleted: &'a str,
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.recursive && args.path == SYSTEM {
@@ -99,7 +93,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 fn print_deleted(context: &Context, path: &str) {
     if context.output.json() {
-        context.output.result(&Deleted { deleted: path }, "");
+        context.output.result(&record! { deleted: path }, "");
     } else {
         context.output.verbose(|| format!("deleted {path}"));
     }
@@ -304,22 +298,10 @@ impl Walk<'_> {
 
 /// Prints a node that would be deleted.
 fn would(context: &Context, path: &str, owner: i64) {
-    #[derive(Serialize)]
-    struct PlannedDelete<'a> {
-        path: &'a str,
-        would_delete: bool,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        session: Option<String>,
-    }
     let session = (owner != 0).then(|| format!("0x{owner:x}"));
-    context.output.result(
-        &PlannedDelete {
-            path,
-            would_delete: true,
-            session,
-        },
-        path,
-    );
+    context
+        .output
+        .result(&record! { path, would_delete: true, ?session }, path);
 }
 
 /// The nodes of a subtree: how many, and which of them live sessions own.

@@ -2,12 +2,12 @@
 
 use baton::semaphore::SemaphoreError;
 use baton::{Client, Semaphore};
-use serde::Serialize;
 
 use super::{listing, lock};
 use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::paths;
 use crate::run::guard::{self, WaitOptions};
 use crate::run::options::RunOptions;
@@ -77,14 +77,6 @@ enum Admin {
     },
 }
 
-/// A semaphore that was resized, as it is printed.
-#[derive(Serialize)]
-struct Resized<'a> {
-    path: &'a str,
-    before: u32,
-    slots: u32,
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
@@ -116,11 +108,7 @@ async fn resize(context: &Context, path: &str, slots: u32) -> Result<u8, Failure
     match outcome {
         Ok(before) => {
             let text = format!("{path} has {slots} permits; before {before}");
-            let resized = Resized {
-                path,
-                before,
-                slots,
-            };
+            let resized = record! { path, before, slots };
             context.output.result(&resized, text);
             Ok(exit::OK)
         }

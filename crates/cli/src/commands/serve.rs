@@ -31,6 +31,7 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::folders;
 use crate::output::progress::ShownProgress;
+use crate::output::record::record;
 use crate::output::{Output, error_stream, log};
 use crate::servers::machine::Machine;
 use crate::servers::marker::Marker;
@@ -437,16 +438,6 @@ fn announce(
     https: Option<SocketAddr>,
     data: Option<&Path>,
 ) {
-    #[derive(serde::Serialize)]
-    struct Serving<'a> {
-        serving: &'a [String],
-        #[serde(skip_serializing_if = "Option::is_none")]
-        http: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        https: Option<String>,
-        data_dir: Option<String>,
-        pid: u32,
-    }
     let data_dir = data.map(|folder| folder.display().to_string());
     let keeping = data_dir
         .as_ref()
@@ -460,10 +451,10 @@ fn announce(
         places.join(" and ")
     );
     context.output.result(
-        &Serving {
+        &record! {
             serving: places,
-            http: http.map(|at| at.to_string()),
-            https: https.map(|at| at.to_string()),
+            ?http: http.map(|at| at.to_string()),
+            ?https: https.map(|at| at.to_string()),
             data_dir,
             pid: std::process::id(),
         },

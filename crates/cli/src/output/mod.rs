@@ -13,6 +13,7 @@
 //! | `confirm`, `passed_over` | questions; nodes that a listing could not read |
 //! | `table`, `width`, `bytes` | tables; the width of text; data as text |
 //! | `error_stream` | standard error, without waiting for whoever reads it |
+//! | `record` | a result as an object |
 //! | `progress` | how far long work is, as a status line |
 
 pub(crate) mod bytes;
@@ -23,6 +24,7 @@ pub(crate) mod log_filter;
 pub(crate) mod log_lines;
 pub(crate) mod passed_over;
 pub(crate) mod progress;
+pub(crate) mod record;
 pub(crate) mod table;
 pub(crate) mod width;
 

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use baton::lock::{LockError, ReadGuard, WaitProgress, WriteGuard};
 use baton::semaphore::SemaphoreError;
 use baton::{Client, Guard, LostReason, Mutex, RwLock, Semaphore};
-use serde::Serialize;
 
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::run::lease;
 use crate::run::nested::{self, LockRequest};
 use crate::run::options::RunOptions;
@@ -77,16 +77,6 @@ pub(crate) fn permits(
     };
     let semaphore = semaphore.map_err(|error| Failure::usage(error.to_string()))?;
     Ok(LockTarget::Permits(semaphore.name(name), permits))
-}
-
-/// A lock that was acquired without a command, as it is printed.
-#[derive(Serialize)]
-struct HeldLock<'a> {
-    path: &'a str,
-    node: &'a str,
-    token: u64,
-    session: String,
-    acquired_at_ms: u64,
 }
 
 /// Connects, acquires what `want` makes of the client, runs the command of the options under it,
@@ -172,19 +162,12 @@ async fn under(
         .map_or(0, |since| {
             u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
         });
-    let held = HeldLock {
-        path,
-        node: guard.node(),
-        token: guard.token(),
-        session: format!("0x{:x}", session.id()),
-        acquired_at_ms,
-    };
+    let (node, token) = (guard.node(), guard.token());
+    let session_id = format!("0x{:x}", session.id());
     let words = options.words();
     if words.is_empty() {
-        let text = format!(
-            "held {path} token {} node {} session {}",
-            held.token, held.node, held.session
-        );
+        let text = format!("held {path} token {token} node {node} session {session_id}");
+        let held = record! { path, node, token, session: session_id, acquired_at_ms };
         context.output.result(&held, text);
         let holding = tenure::hold(&holding, signals);
         return match connection.wait(&Awaited::News { path }, holding).await {
@@ -202,11 +185,11 @@ async fn under(
         words,
         environment: vec![
             ("BATON_PATH", path.to_owned()),
-            ("BATON_NODE", held.node.to_owned()),
-            ("BATON_TOKEN", held.token.to_string()),
-            ("BATON_SESSION", held.session.clone()),
+            ("BATON_NODE", node.to_owned()),
+            ("BATON_TOKEN", token.to_string()),
+            ("BATON_SESSION", session_id.clone()),
             ("BATON_ACQUIRED_AT", acquired_at_ms.to_string()),
-            nested::variable(&held.session, held.node),
+            nested::variable(&session_id, node),
         ],
         on_lost: options.on_lost,
         kill_after: options.notice(timeout)?,

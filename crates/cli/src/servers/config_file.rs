@@ -102,10 +102,10 @@ pub(crate) fn read_existing(file: &Path) -> Result<Option<(String, ConfigFile)>,
             });
             let user = rustix::process::geteuid().as_raw();
             let parts = [
-                Some((name.clone(), Standing::of(&about))),
+                Some((name.clone(), FilePermissions::of(&about))),
                 folder
                     .ok()
-                    .map(|about| (format!("the folder of {name}"), Standing::of(&about))),
+                    .map(|about| (format!("the folder of {name}"), FilePermissions::of(&about))),
             ];
             let has_secrets = config.names_secrets() || user == SUPERUSER;
             for (what, standing) in parts.iter().flatten() {
@@ -174,12 +174,12 @@ fn is_absent(error: &std::io::Error) -> bool {
 }
 
 /// Owner and mode, which say who may change a file or replace the files of a folder.
-struct Standing {
+struct FilePermissions {
     owner: u32,
     mode: u32,
 }
 
-impl Standing {
+impl FilePermissions {
     fn of(about: &Metadata) -> Self {
         let mode = about.permissions().mode() & 0o7777;
         // In a folder with this bit nobody replaces the files of others.
@@ -200,11 +200,11 @@ impl Standing {
 /// may change a file without secrets.
 fn refuse_changed_by_others(
     what: &str,
-    standing: &Standing,
+    standing: &FilePermissions,
     user: u32,
     has_secrets: bool,
 ) -> Result<(), Failure> {
-    let Standing { owner, mode } = *standing;
+    let FilePermissions { owner, mode } = *standing;
     if !folders::is_trusted(owner, user) {
         return Err(Failure::usage(format!(
             "{what} belongs to another user ({owner}, this process runs as {user}), who could have secrets sent to \
@@ -568,7 +568,7 @@ mod tests {
             (7, 0o600, 0, true, FOREIGN),
             (0, 0o600, 0, true, None),
         ] {
-            let standing = super::Standing { owner, mode };
+            let standing = super::FilePermissions { owner, mode };
             let outcome = super::refuse_changed_by_others("x", &standing, user, has_secrets);
             match (outcome, refusal) {
                 (Ok(()), None) => {}

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 
-use super::{Field, Flag, Given, SETTINGS, Setting, Target, setting};
+use super::{Field, Flag, SETTINGS, Setting, SettingValue, Target, setting};
 use crate::output::log_filter;
 
 /// Settings that a variable gives, too: a switch that no file of a fleet should have to name, and
@@ -47,8 +47,8 @@ pub(crate) struct SettingFlags {
 
 impl SettingFlags {
     /// The settings that the flags give.
-    pub(super) fn given(&self) -> impl Iterator<Item = Given> {
-        self.given.iter().map(|(name, values)| Given {
+    pub(super) fn given(&self) -> impl Iterator<Item = SettingValue> {
+        self.given.iter().map(|(name, values)| SettingValue {
             setting: name,
             values: values.clone(),
             origin: match variable(name).filter(|_| self.from_variables.contains(name)) {

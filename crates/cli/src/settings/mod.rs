@@ -141,7 +141,7 @@ impl Target {
 
 /// One setting as some source has it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct SettingValue {
     setting: &'static str,
     values: Vec<String>,
     /// The file and line, or the flag, for people.
@@ -151,7 +151,7 @@ pub(crate) struct Given {
 /// The settings of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FromFile {
-    given: Vec<Given>,
+    given: Vec<SettingValue>,
     /// Keys that have no effect, each with what Baton does instead.
     instead: Vec<(String, &'static str)>,
     /// Lines that `conf` shows.
@@ -210,7 +210,7 @@ impl Settings {
             }
         }
         if let Some(folder) = data_dir {
-            settings.put(Given {
+            settings.put(SettingValue {
                 setting: "data_dir",
                 values: vec![folders::text(folder)?.to_owned()],
                 origin: "--data-dir or BATON_DATA_DIR".to_owned(),
@@ -249,7 +249,7 @@ impl Settings {
         Self::load_and_add(file, flags, data_dir, |_| Ok(()))
     }
 
-    fn put(&mut self, given: Given) -> Result<(), Failure> {
+    fn put(&mut self, given: SettingValue) -> Result<(), Failure> {
         let setting = setting(given.setting);
         setting
             .field

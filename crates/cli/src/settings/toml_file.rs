@@ -7,7 +7,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::{FromFile, Given, SETTINGS};
+use super::{FromFile, SETTINGS, SettingValue};
 
 /// The only table.
 const TABLE: &str = "ensemble";
@@ -124,7 +124,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<FromFile, String> {
             Value::Integer(_) if setting.field.refuses_numbers() => None,
             value => one(value).map(|one| vec![one]),
         };
-        said.given.push(Given {
+        said.given.push(SettingValue {
             setting: setting.name,
             values: values.ok_or_else(|| {
                 format!(

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Given;
+use super::SettingValue;
 
 const PROVIDER: &str = "authProvider.";
 const SASL_PROVIDER: &str = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
@@ -29,7 +29,7 @@ pub(super) struct ZooAuth {
 /// The result.
 #[derive(Default)]
 pub(super) struct AuthGiven {
-    pub(super) given: Vec<Given>,
+    pub(super) given: Vec<SettingValue>,
     /// Keys without effect, and why.
     pub(super) instead: Vec<(String, &'static str)>,
     /// Origin of the request for SASL.
@@ -120,7 +120,7 @@ fn is_super_user(key: &str) -> bool {
 
 impl AuthGiven {
     fn give(&mut self, setting: &'static str, values: Vec<String>, origin: &str) {
-        self.given.push(Given {
+        self.given.push(SettingValue {
             setting,
             values,
             origin: origin.to_owned(),

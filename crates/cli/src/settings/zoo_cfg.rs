@@ -11,7 +11,7 @@ use super::server_line::ServerLine;
 use super::zoo_auth::ZooAuth;
 use super::zoo_keys::{ALONE, TOGETHER, Unit, instead};
 use super::zoo_tls::ZooTls;
-use super::{FromFile, Given, SETTINGS};
+use super::{FromFile, SETTINGS, SettingValue};
 
 /// ZooKeeper's own defaults, where a file leaves something out.
 const TICK_MS: u64 = 3000;
@@ -45,18 +45,18 @@ pub(super) fn read(name: &str, text: &str, server_id: Option<&str>) -> Result<Fr
     reader.finish(name)
 }
 
-/// The address of a value: the last line with a key counts, as in ZooKeeper.
-type Placed = (String, String);
+/// A value, and the line that has it: the last line with a key counts, as in ZooKeeper.
+type PlacedValue = (String, String);
 
 #[derive(Default)]
 struct Reader {
-    given: BTreeMap<&'static str, Given>,
+    given: BTreeMap<&'static str, SettingValue>,
     instead: Vec<(String, &'static str)>,
     tick_ms: Option<(u64, String)>,
-    port: Option<Placed>,
+    port: Option<PlacedValue>,
     address: Option<String>,
     /// The client address in the line of this server.
-    server_address: Option<Placed>,
+    server_address: Option<PlacedValue>,
     servers: BTreeMap<u64, NamedServer>,
     /// Id of this server, where a flag gives it.
     server_id: Option<String>,
@@ -67,7 +67,7 @@ struct Reader {
     /// Whether `standaloneEnabled` is off.
     is_never_alone: bool,
     /// Value of `peerType`; the origin.
-    peer_type: Option<Placed>,
+    peer_type: Option<PlacedValue>,
     /// Those of [`SWITCHES_TOGETHER`] that are on, by their keys; the origins.
     switched_on: BTreeMap<String, String>,
     conf_lines: Vec<(String, String)>,
@@ -93,13 +93,13 @@ struct Http {
     admin_address: Option<String>,
     admin_port: Option<String>,
     metrics_host: Option<String>,
-    metrics_port: Option<Placed>,
+    metrics_port: Option<PlacedValue>,
 }
 
 impl Http {
     const ADMIN_PORT: &str = "8080";
 
-    fn given(self) -> Option<Given> {
+    fn given(self) -> Option<SettingValue> {
         let place =
             |host: Option<String>, port: &str| with_port(host.as_deref().unwrap_or(ANY), port);
         let mut values = Vec::new();
@@ -116,7 +116,7 @@ impl Http {
             }
             origins.push(origin);
         }
-        (!values.is_empty()).then(|| Given {
+        (!values.is_empty()).then(|| SettingValue {
             setting: "http",
             values,
             origin: origins.join(", "),
@@ -254,7 +254,7 @@ impl Reader {
             dropped.push((format!("{key}={word}"), why));
         });
         if let Some(values) = read.map_err(|what| format!("{value}: {what}"))? {
-            let given = Given {
+            let given = SettingValue {
                 setting,
                 values,
                 origin,
@@ -296,14 +296,14 @@ impl Reader {
             .tick_ms
             .unwrap_or_else(|| (TICK_MS, format!("{name}, ZooKeeper's default")));
         for (setting, ticks) in TIMEOUT_TICKS {
-            self.given.entry(setting).or_insert_with(|| Given {
+            self.given.entry(setting).or_insert_with(|| SettingValue {
                 setting,
                 values: vec![format!("{}ms", tick_ms.saturating_mul(ticks))],
                 origin: format!("{tick_at}, {ticks} ticks"),
             });
         }
         let setting = "max_connections_per_address";
-        self.given.entry(setting).or_insert_with(|| Given {
+        self.given.entry(setting).or_insert_with(|| SettingValue {
             setting,
             values: vec![MAX_CONNECTIONS_PER_ADDRESS.to_owned()],
             origin: format!("{name}, ZooKeeper's default"),
@@ -383,7 +383,7 @@ impl Reader {
         }
         if let Some(origin) = self.on_every_address.take() {
             let port = own.line.address.rsplit(':').next().unwrap_or_default();
-            let listen = Given {
+            let listen = SettingValue {
                 setting: "ensemble.listen",
                 values: vec![format!("{ANY}:{port}")],
                 origin,
@@ -395,13 +395,13 @@ impl Reader {
         let addresses = servers
             .clone()
             .map(|(id, of)| format!("{id}={}", of.line.address));
-        let servers_given = Given {
+        let servers_given = SettingValue {
             setting: "ensemble.servers",
             values: addresses.collect(),
             origin: origins.join(", "),
         };
         let mut more = vec![
-            Given {
+            SettingValue {
                 setting: "ensemble.observers",
                 values: servers
                     .clone()
@@ -410,7 +410,7 @@ impl Reader {
                     .collect(),
                 origin: origins.join(", "),
             },
-            Given {
+            SettingValue {
                 setting: "ensemble.clients",
                 values: servers
                     .clone()
@@ -420,7 +420,7 @@ impl Reader {
                 origin: origins.join(", "),
             },
         ];
-        more.push(Given {
+        more.push(SettingValue {
             setting: "ensemble.election_ports",
             values: servers
                 .clone()
@@ -435,14 +435,14 @@ impl Reader {
         for (key, setting) in SWITCHES_TOGETHER {
             if let Some(origin) = self.switched_on.remove(key) {
                 self.instead.retain(|(known, _)| known != key);
-                more.push(Given {
+                more.push(SettingValue {
                     setting,
                     values: vec!["true".to_owned()],
                     origin,
                 });
             }
         }
-        let id_given = Given {
+        let id_given = SettingValue {
             setting: "server_id",
             values: vec![id.to_string()],
             origin: id_origin,
@@ -494,7 +494,7 @@ impl Reader {
     }
 
     /// Returns the address for clients: the port of its own, else the one in the server's line.
-    fn listen(&self) -> Option<Given> {
+    fn listen(&self) -> Option<SettingValue> {
         let (listen, origin) = match (&self.port, &self.server_address) {
             (Some((port, origin)), _) => {
                 let address = self.address.as_deref().unwrap_or(ANY);
@@ -503,7 +503,7 @@ impl Reader {
             (None, Some((listen, origin))) => (listen.clone(), origin),
             (None, None) => return None,
         };
-        Some(Given {
+        Some(SettingValue {
             setting: "listen",
             values: vec![listen],
             origin: origin.clone(),

@@ -92,12 +92,13 @@ impl Unit {
 
 /// Keys that have no setting here.
 pub(crate) struct UnsupportedKeys {
-    /// The keys; one that ends with a dot or an underscore means every key with this prefix.
-    pub(crate) keys: &'static [&'static str],
-    /// Values that ask for what Baton does anyway: they need no warning.
-    pub(crate) agreeing: &'static [&'static str],
+    /// The keys with spaces between them; one that ends with a dot or an underscore means every key
+    /// with this prefix.
+    pub(super) keys: &'static str,
+    /// Value that asks for what Baton does anyway: it needs no warning.
+    pub(super) agreeing: Option<&'static str>,
     /// Baton's substitute.
-    pub(crate) instead: &'static str,
+    pub(super) instead: &'static str,
 }
 
 /// Reason why a key that is in no list is not followed.
@@ -113,221 +114,77 @@ pub(super) const ALONE: &str = "a server alone has no ensemble";
 pub(super) const TOGETHER: &str =
     "servers agree in Baton's own way: one vote each, times by ensemble.tick";
 
-/// All keys of ZooKeeper's that are known and have no setting.
-pub(crate) static WITHOUT: &[UnsupportedKeys] = &[
-    UnsupportedKeys {
-        keys: &[
-            "initLimit",
-            "syncLimit",
-            "connectToLearnerMasterLimit",
-            "group.",
-            "weight.",
-            "peerType",
-            "oraclePath",
-            "electionAlg",
-            "electionPortBindRetry",
-            "leaderServes",
-            "quorumListenOnAllIPs",
-            "quorum.cnxn.threads.size",
-            "cnxTimeout",
-            "commitLogCount",
-        ],
-        agreeing: &[],
-        instead: ALONE,
-    },
-    UnsupportedKeys {
-        keys: &["standaloneEnabled"],
-        agreeing: &["true"],
-        instead: ALONE,
-    },
-    UnsupportedKeys {
-        keys: &["reconfigEnabled"],
-        agreeing: &["false"],
-        instead: "reconfig is refused",
-    },
-    UnsupportedKeys {
-        keys: &["dataLogDir"],
-        agreeing: &[],
-        instead: "the log is in the data folder",
-    },
-    UnsupportedKeys {
-        keys: &["autopurge.", "snapshot.retain."],
-        agreeing: &[],
-        instead: "what a newer snapshot covers is removed by itself",
-    },
-    UnsupportedKeys {
-        keys: &[
-            "preAllocSize",
-            "txnLogSizeLimitInKb",
-            "fsync.warningthresholdms",
-        ],
-        agreeing: &[],
-        instead: "the log's files are cut by themselves",
-    },
-    UnsupportedKeys {
-        keys: &["forceSync"],
-        agreeing: &["yes"],
-        instead: "every write is on disk before it is answered",
-    },
-    UnsupportedKeys {
-        keys: &["flushDelay", "maxWriteQueuePollTime", "maxBatchSize"],
-        agreeing: &[],
-        instead: "what comes during a sync is the next batch",
-    },
-    UnsupportedKeys {
-        keys: &["globalOutstandingLimit"],
-        agreeing: &[],
-        instead: "requests are bounded by max_queued_bytes",
-    },
-    UnsupportedKeys {
-        keys: &[
-            "largeRequestMaxBytes",
-            "largeRequestThreshold",
-            "request_throttle_max_requests",
-            "requestThrottleLimit",
-            "requestThrottleStallTime",
-            "requestThrottleDropStale",
-            "throttledOpWaitTime",
-        ],
-        agreeing: &[],
-        instead: "requests wait in their sockets, bounded by max_requests_in_flight and max_queued_bytes",
-    },
-    UnsupportedKeys {
-        keys: &[
-            "connectionMaxTokens",
-            "connectionTokenFillTime",
-            "connectionTokenFillCount",
-            "connectionFreezeTime",
-            "connectionDropIncrease",
-            "connectionDropDecrease",
-            "connectionDecreaseRatio",
-            "connection_throttle_",
-        ],
-        agreeing: &[],
-        instead: "connections are bounded by their number",
-    },
-    UnsupportedKeys {
-        keys: &["maxResponseCacheSize", "maxGetChildrenResponseCacheSize"],
-        agreeing: &[],
-        instead: "replies are not cached",
-    },
-    UnsupportedKeys {
-        keys: &["clientPortListenBacklog"],
-        agreeing: &["-1"],
-        instead: "the backlog is fixed",
-    },
-    UnsupportedKeys {
-        keys: &["tcpKeepAlive", "clientTcpKeepAlive"],
-        agreeing: &[],
-        instead: "sessions find out that a peer is gone",
-    },
-    UnsupportedKeys {
-        keys: &["X509AuthenticationProvider.", "letAnySaslUserDoX"],
-        agreeing: &[],
-        instead: "superusers are whom super_digest, tls_super_subject and sasl_super_users name, and nobody else",
-    },
-    UnsupportedKeys {
-        keys: &["SASLAuthenticationProvider."],
-        agreeing: &[],
-        instead: "the password of every user is in the file of sasl_users",
-    },
-    UnsupportedKeys {
-        keys: &["requireClientAuthScheme", "jaasLoginRenew"],
-        agreeing: &[],
-        instead: "ZooKeeper does not read it either; require_auth says who has to authenticate",
-    },
-    UnsupportedKeys {
-        keys: &["allowSaslFailedClients"],
-        agreeing: &["false"],
-        instead: "a client that asks for SASL is closed",
-    },
-    UnsupportedKeys {
-        keys: &["enableEagerACLCheck"],
-        agreeing: &[],
-        instead: "ACLs are checked when a request is applied",
-    },
-    UnsupportedKeys {
-        keys: &["skipACL"],
-        agreeing: &["no"],
-        instead: "ACLs are checked",
-    },
-    UnsupportedKeys {
-        keys: &["enforceQuota"],
-        agreeing: &["true"],
-        instead: "hard quotas are always enforced",
-    },
-    UnsupportedKeys {
-        keys: &["localSessionsEnabled", "localSessionsUpgradingEnabled"],
-        agreeing: &["false"],
-        instead: "every session is a global one",
-    },
-    UnsupportedKeys {
-        keys: &["readonlymode.enabled"],
-        agreeing: &["false"],
-        instead: "a server that stands alone has no read-only mode",
-    },
-    UnsupportedKeys {
-        keys: &["extendedTypesEnabled"],
-        agreeing: &["true"],
-        instead: "TTL znodes are always there",
-    },
-    UnsupportedKeys {
-        keys: &["znode.container.maxPerMinute"],
-        agreeing: &[],
-        instead: "all that are due are removed",
-    },
-    UnsupportedKeys {
-        keys: &["digest.enabled"],
-        agreeing: &["true"],
-        instead: "the state's digest is always kept",
-    },
-    UnsupportedKeys {
-        keys: &[
-            "snapshot.compression.method",
-            "compressed.snapshot.",
-            "snapshot.trust.empty",
-        ],
-        agreeing: &[],
-        instead: "snapshots are Baton's own",
-    },
-    UnsupportedKeys {
-        keys: &["watchManagerName", "watcherCleanThreadsNum"],
-        agreeing: &[],
-        instead: "there is one kind of watch table",
-    },
-    UnsupportedKeys {
-        keys: &["serverCnxnFactory", "nio.", "netty."],
-        agreeing: &[],
-        instead: "there is one kind of network code",
-    },
-    UnsupportedKeys {
-        keys: &["admin.", "metricsProvider."],
-        agreeing: &["org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"],
-        instead: "HTTP is plain and has one set of paths on all its ports",
-    },
-    UnsupportedKeys {
-        keys: &["audit."],
-        agreeing: &[],
-        instead: "the audit record has one writer; audit says where it goes",
-    },
-];
+macro_rules! unsupported {
+    (@agreeing) => { None };
+    (@agreeing $value:literal) => { Some($value) };
+    ($($keys:literal $(unless $agreeing:literal)?: $instead:expr;)*) => {
+        &[$(UnsupportedKeys {
+            keys: $keys,
+            agreeing: unsupported!(@agreeing $($agreeing)?),
+            instead: $instead,
+        },)*]
+    };
+}
+
+/// All keys of ZooKeeper's that are known and have no setting; unless the value asks for what Baton
+/// does anyway; Baton's substitute.
+pub(crate) static WITHOUT: &[UnsupportedKeys] = unsupported! {
+    "initLimit syncLimit connectToLearnerMasterLimit group. weight. peerType \
+     oraclePath electionAlg electionPortBindRetry leaderServes quorumListenOnAllIPs \
+     quorum.cnxn.threads.size cnxTimeout commitLogCount": ALONE;
+    "standaloneEnabled" unless "true": ALONE;
+    "reconfigEnabled" unless "false": "reconfig is refused";
+    "dataLogDir": "the log is in the data folder";
+    "autopurge. snapshot.retain.": "what a newer snapshot covers is removed by itself";
+    "preAllocSize txnLogSizeLimitInKb fsync.warningthresholdms":
+        "the log's files are cut by themselves";
+    "forceSync" unless "yes": "every write is on disk before it is answered";
+    "flushDelay maxWriteQueuePollTime maxBatchSize": "what comes during a sync is the next batch";
+    "globalOutstandingLimit": "requests are bounded by max_queued_bytes";
+    "largeRequestMaxBytes largeRequestThreshold request_throttle_max_requests \
+     requestThrottleLimit requestThrottleStallTime requestThrottleDropStale \
+     throttledOpWaitTime":
+        "requests wait in their sockets, bounded by max_requests_in_flight and max_queued_bytes";
+    "connectionMaxTokens connectionTokenFillTime connectionTokenFillCount \
+     connectionFreezeTime connectionDropIncrease connectionDropDecrease \
+     connectionDecreaseRatio connection_throttle_": "connections are bounded by their number";
+    "maxResponseCacheSize maxGetChildrenResponseCacheSize": "replies are not cached";
+    "clientPortListenBacklog" unless "-1": "the backlog is fixed";
+    "tcpKeepAlive clientTcpKeepAlive": "sessions find out that a peer is gone";
+    "X509AuthenticationProvider. letAnySaslUserDoX":
+        "superusers are whom super_digest, tls_super_subject and sasl_super_users name, and nobody else";
+    "SASLAuthenticationProvider.": "the password of every user is in the file of sasl_users";
+    "requireClientAuthScheme jaasLoginRenew":
+        "ZooKeeper does not read it either; require_auth says who has to authenticate";
+    "allowSaslFailedClients" unless "false": "a client that asks for SASL is closed";
+    "enableEagerACLCheck": "ACLs are checked when a request is applied";
+    "skipACL" unless "no": "ACLs are checked";
+    "enforceQuota" unless "true": "hard quotas are always enforced";
+    "localSessionsEnabled localSessionsUpgradingEnabled" unless "false":
+        "every session is a global one";
+    "readonlymode.enabled" unless "false": "a server that stands alone has no read-only mode";
+    "extendedTypesEnabled" unless "true": "TTL znodes are always there";
+    "znode.container.maxPerMinute": "all that are due are removed";
+    "digest.enabled" unless "true": "the state's digest is always kept";
+    "snapshot.compression.method compressed.snapshot. snapshot.trust.empty":
+        "snapshots are Baton's own";
+    "watchManagerName watcherCleanThreadsNum": "there is one kind of watch table";
+    "serverCnxnFactory nio. netty.": "there is one kind of network code";
+    "admin. metricsProvider." unless "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider":
+        "HTTP is plain and has one set of paths on all its ports";
+    "audit.": "the audit record has one writer; audit says where it goes";
+};
 
 /// Returns what Baton does instead of what this key asks for, if that differs.
 pub(super) fn instead(key: &str, value: &str) -> Option<&'static str> {
-    let found = WITHOUT.iter().find(|without| {
-        without
-            .keys
-            .iter()
-            .any(|known| key == *known || known.ends_with(['.', '_']) && key.starts_with(known))
-    });
+    let names_it =
+        |known: &str| key == known || known.ends_with(['.', '_']) && key.starts_with(known);
+    let found = WITHOUT.iter().find(|row| row.keys.split(' ').any(names_it));
     match found {
         None => Some(UNKNOWN),
-        Some(without) => {
-            let agrees = without
-                .agreeing
-                .iter()
-                .any(|agreeing| agreeing.eq_ignore_ascii_case(value));
-            (!agrees).then_some(without.instead)
+        Some(row) => {
+            let agrees = |agreeing: &str| agreeing.eq_ignore_ascii_case(value);
+            (!row.agreeing.is_some_and(agrees)).then_some(row.instead)
         }
     }
 }

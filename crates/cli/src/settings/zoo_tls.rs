@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Given;
+use super::SettingValue;
 use super::address::{ANY, port, with_port};
 use super::zoo_keys::ALONE;
 
@@ -134,7 +134,7 @@ pub(super) struct ZooTls {
 /// The result.
 #[derive(Default)]
 pub(super) struct TlsGiven {
-    pub(super) given: Vec<Given>,
+    pub(super) given: Vec<SettingValue>,
     /// Keys without effect, and why.
     pub(super) instead: Vec<(String, &'static str)>,
     /// Lines that ask for lists of revoked certificates: the setting that names them, its flag, and
@@ -400,7 +400,7 @@ impl ZooTls {
 
 impl TlsGiven {
     fn give(&mut self, setting: &'static str, value: String, origin: String) {
-        self.given.push(Given {
+        self.given.push(SettingValue {
             setting,
             values: vec![value],
             origin,

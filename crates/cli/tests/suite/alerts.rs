@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{Home, Running};
+use crate::common::{CommandHome, RunningCommand};
 
 fn packaging(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -128,10 +128,10 @@ fn names_at(address: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_metric_of_the_rules_and_the_dashboard_is_on_a_page_of_a_server() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = home.baton(&["dev", "--json", "--servers", "3"]);
     command.env("TMPDIR", home.dir.path());
-    let mut running = Running::new(command);
+    let mut running = RunningCommand::new(command);
     let mut shown = BTreeSet::from(["up".to_owned()]);
     for _ in 0..4 {
         let event: Value = serde_json::from_str(&running.line()).unwrap();

@@ -1,12 +1,12 @@
 //! The audit record of `baton serve`: where it is, and what stops the start.
 
-use crate::common::Home;
+use crate::common::CommandHome;
 
 const CREATED: &str =
     "\toperation=create\tznode=/a\tznode_type=persistent\tacl=world:anyone:cdrwa\tresult=success";
 
 /// Serves with these arguments, creates `/a`, and stops; what the server said at the end.
-fn serve(home: &Home, arguments: &[&str]) -> String {
+fn serve(home: &CommandHome, arguments: &[&str]) -> String {
     let mut server = home.spawn(&[&["serve"], arguments].concat());
     let line = server.line();
     let address = line.split_whitespace().nth(3).unwrap();
@@ -20,7 +20,7 @@ fn serve(home: &Home, arguments: &[&str]) -> String {
 
 #[test]
 fn a_relative_name_is_one_of_the_folder_where_the_server_was_started() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let data = home.path("data");
     let data = data.display().to_string();
     let arguments = ["--data-dir", &data, "--listen", "127.0.0.1:0"];
@@ -39,7 +39,7 @@ fn a_relative_name_is_one_of_the_folder_where_the_server_was_started() {
 
 #[test]
 fn the_record_of_a_zoo_cfg_is_in_the_log() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let port = baton_testkit::free_addr().unwrap().port();
     let text = format!(
         "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\naudit.enable=true\n",
@@ -53,7 +53,7 @@ fn the_record_of_a_zoo_cfg_is_in_the_log() {
 
 #[test]
 fn a_record_that_cannot_be_written_stops_the_start() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = home.run(&[
         "serve",
         "--ephemeral",

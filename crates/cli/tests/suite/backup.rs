@@ -8,21 +8,21 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running, free_port, until};
+use crate::common::{CommandHome, Ran, RunningCommand, free_port, until};
 
 const TOKEN: &str = "0123456789abcdef";
 
 /// A server with HTTP, and a token for it.
 struct Served {
-    home: Home,
+    home: CommandHome,
     clients: String,
     http: String,
-    running: Running,
+    running: RunningCommand,
 }
 
 impl Served {
     fn new() -> Self {
-        let home = Home::new();
+        let home = CommandHome::new();
         home.write_secret("token", &format!("{TOKEN}\n"));
         let clients = format!("127.0.0.1:{}", free_port());
         let http = format!("127.0.0.1:{}", free_port());
@@ -56,7 +56,7 @@ impl Served {
     }
 }
 
-fn start(home: &Home, clients: &str, http: &str, folder: &str) -> Running {
+fn start(home: &CommandHome, clients: &str, http: &str, folder: &str) -> RunningCommand {
     let listen = format!("--listen={clients}");
     let http = format!("--http={http}");
     let data = format!("--data-dir={folder}");
@@ -70,7 +70,7 @@ fn refused(ran: &Ran, code: i32, says: &str) {
     assert_eq!(ran.out, "");
 }
 
-fn names(home: &Home, folder: &str) -> Vec<String> {
+fn names(home: &CommandHome, folder: &str) -> Vec<String> {
     let entries = fs::read_dir(home.path(folder)).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();
@@ -92,7 +92,7 @@ fn r42_a_backup_comes_back_without_its_sessions_and_tokens_go_on_above_all_befor
     assert_eq!(served.run(&["create", "/kept", "of before"]).code, 0);
     let mut holder = served.home.baton(&["lock", "/lock", "--", "sleep", "600"]);
     holder.env("BATON_SERVERS", &served.clients);
-    let holder = Running::new(holder);
+    let holder = RunningCommand::new(holder);
     until("the lock is held", || {
         served.run(&["lock", "show", "/lock"]).out.contains("holds")
     });
@@ -236,7 +236,7 @@ fn fake(
 
 #[test]
 fn a30_a_server_that_breaks_off_or_lies_leaves_no_file() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for (head, body, says) in [
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n",
@@ -272,7 +272,7 @@ fn a30_a_server_that_breaks_off_or_lies_leaves_no_file() {
 
 #[test]
 fn a_backup_that_is_stopped_leaves_no_file() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n";
     let (address, answering) = fake(head, b"BATONSNP", false);
     let taking = home.spawn(&["backup", "--http", &address, "x"]);

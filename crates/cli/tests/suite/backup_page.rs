@@ -1,6 +1,6 @@
 //! The commands of `docs/operate/backup.md`, run as the page writes them.
 
-use crate::common::{Running, until};
+use crate::common::{RunningCommand, until};
 use crate::page_machines::{Machines, block_behind, inline};
 
 const PAGE: &str = include_str!("../../../../docs/operate/backup.md");
@@ -97,7 +97,7 @@ fn a_server_is_backed_up_restored_and_tried_as_the_page_says() {
         .located(serve)
         .replace("/tmp/drill", folder.to_str().unwrap());
     let args: Vec<&str> = args.split_whitespace().skip(1).collect();
-    let tried = Running::new(machines.home.baton(&args));
+    let tried = RunningCommand::new(machines.home.baton(&args));
     let list = inline(PAGE, "baton ls / --servers");
     until("the drill shows what was backed up", || {
         machines.run(list).out.contains("kept")

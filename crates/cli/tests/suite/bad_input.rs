@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use baton_wal::{DirStorage, Entry, Record, Wal, WalOptions};
 
-use crate::common::Home;
+use crate::common::CommandHome;
 
 /// Runs `args`, and wants this code and a line with all of these in it.
-fn refused(home: &Home, args: &[&str], code: i32, parts: &[&str]) {
+fn refused(home: &CommandHome, args: &[&str], code: i32, parts: &[&str]) {
     let ran = home.run(args);
     assert_eq!(ran.code, code, "{args:?}: {ran:?}");
     let line = ran.complaint();
@@ -19,7 +19,7 @@ fn refused(home: &Home, args: &[&str], code: i32, parts: &[&str]) {
 
 #[test]
 fn wrong_arguments_are_refused_with_2() {
-    let home = Home::new();
+    let home = CommandHome::new();
     refused(&home, &["lock"], 2, &["PATH", "see baton lock --help"]);
     refused(
         &home,
@@ -95,7 +95,7 @@ fn wrong_arguments_are_refused_with_2() {
 
 #[test]
 fn paths_that_break_the_rules_are_refused_with_2() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for path in ["x", "", "//", "/x/", "/a//b", "/a/../b", "/\u{7}"] {
         for verb in [
             &["lock", path, "--", "true"][..],
@@ -112,7 +112,7 @@ fn paths_that_break_the_rules_are_refused_with_2() {
 
 #[test]
 fn a_path_that_breaks_the_rules_is_refused_before_a_server_is_asked_or_started() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for verb in [
         &["lock", "x"][..],
         &["lock", "show", "x"],
@@ -159,7 +159,7 @@ fn a_path_that_breaks_the_rules_is_refused_before_a_server_is_asked_or_started()
 
 #[test]
 fn errors_are_json_with_json() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for args in [
         &["--json", "lock"][..],
         &["lock", "--json", "x", "--", "true"],
@@ -175,7 +175,7 @@ fn errors_are_json_with_json() {
 
 #[test]
 fn servers_that_cannot_be_reached_are_named() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let unused = baton_testkit::free_addr().unwrap().to_string();
     let list = format!("{unused},{unused}");
     refused(
@@ -233,7 +233,7 @@ fn servers_that_cannot_be_reached_are_named() {
 
 #[test]
 fn a_port_in_use_is_named() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     refused(
@@ -252,7 +252,7 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn a_data_folder_in_use_is_named_with_the_process_that_has_it() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = home.spawn(&["serve", "--data-dir", "data"]);
     server.line();
     let pid = server.pid().to_string();
@@ -268,7 +268,7 @@ fn a_data_folder_in_use_is_named_with_the_process_that_has_it() {
 
 #[test]
 fn a_data_folder_of_another_format_version_is_refused_also_through_the_local_server() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = home.spawn(&["serve", "--data-dir", "data"]);
     server.line();
     server.signal("TERM");
@@ -295,7 +295,7 @@ fn a_data_folder_of_another_format_version_is_refused_also_through_the_local_ser
 
 #[test]
 fn folders_that_cannot_be_used_are_named() {
-    let home = Home::new();
+    let home = CommandHome::new();
     std::fs::write(home.path("file"), "").unwrap();
     refused(
         &home,
@@ -334,7 +334,7 @@ fn folders_that_cannot_be_used_are_named() {
 
 #[test]
 fn a_damaged_log_is_found_with_file_and_offset() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = home.spawn(&["serve", "--data-dir", "data"]);
     server.line();
     for at in 0..20 {
@@ -369,7 +369,7 @@ fn a_damaged_log_is_found_with_file_and_offset() {
 
 #[test]
 fn a_log_of_a_later_version_is_refused_by_verify_and_by_the_start_alike() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = home.spawn(&["serve", "--data-dir", "data"]);
     server.line();
     server.signal("TERM");
@@ -402,7 +402,7 @@ fn a_log_of_a_later_version_is_refused_by_verify_and_by_the_start_alike() {
 
 #[test]
 fn what_the_server_refuses_is_said_with_1() {
-    let home = Home::new();
+    let home = CommandHome::new();
     assert_eq!(home.run(&["create", "/x"]).code, 0);
     refused(&home, &["create", "/x"], 1, &["/x", "NodeExists"]);
     refused(&home, &["get", "/missing"], 1, &["/missing", "NoNode"]);
@@ -425,7 +425,7 @@ fn what_the_server_refuses_is_said_with_1() {
 
 #[test]
 fn a_chroot_that_does_not_exist_is_named_and_a_work_queue_takes_no_other_items() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = home.spawn(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
     let line = server.line();
     let addr = line.split([' ', ';']).nth(3).unwrap();
@@ -459,7 +459,7 @@ fn a_chroot_that_does_not_exist_is_named_and_a_work_queue_takes_no_other_items()
 
 #[test]
 fn no_recipe_is_run_on_what_belongs_to_the_server() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for verb in [
         &["lock", "/zookeeper", "--", "true"][..],
         &["lock", "-s", "/zookeeper/quota", "--", "true"],
@@ -484,7 +484,7 @@ fn no_recipe_is_run_on_what_belongs_to_the_server() {
 
 #[test]
 fn an_empty_item_is_put_only_where_it_is_meant() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let with_input = |args: &[&str], input: &str| {
         std::fs::write(home.path("input"), input).unwrap();
         let mut command = home.baton(args);

@@ -5,19 +5,19 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::Home;
+use crate::common::CommandHome;
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-fn read(home: &Home, name: &str) -> String {
+fn read(home: &CommandHome, name: &str) -> String {
     std::fs::read_to_string(home.path(name)).unwrap()
 }
 
 #[test]
 fn one_command_makes_an_authority_and_the_lines_to_paste() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let made = home.run(&["cert", "init", "tls", "zk1.example", "10.0.0.1"]);
     assert_eq!(made.code, 0, "{made:?}");
     for name in ["ca", "server", "client"] {
@@ -52,7 +52,7 @@ fn one_command_makes_an_authority_and_the_lines_to_paste() {
 
 #[test]
 fn more_certificates_come_from_the_same_authority_and_replace_old_ones_only_if_asked() {
-    let home = Home::new();
+    let home = CommandHome::new();
     assert_eq!(home.run(&["cert", "init", "tls"]).code, 0);
     let made = home.run(&[
         "cert",
@@ -104,7 +104,7 @@ fn more_certificates_come_from_the_same_authority_and_replace_old_ones_only_if_a
 
 #[test]
 fn what_cannot_be_made_is_refused_in_one_line() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let absent = home.run(&["cert", "client", "tls", "alice"]);
     assert_eq!(absent.code, 125, "{absent:?}");
     assert!(absent.complaint().contains("baton cert init"), "{absent:?}");

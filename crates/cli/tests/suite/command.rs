@@ -1,11 +1,11 @@
 //! The command under the lock: exit codes, signals, environment, and that it never outlives `baton`
 //! (H86, H87).
 
-use crate::common::{Home, number_in, runs, signal, until};
+use crate::common::{CommandHome, number_in, runs, signal, until};
 
 #[test]
 fn h86_the_exit_code_is_the_commands_own() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for (line, code) in [
         ("exit 0", 0),
         ("exit 7", 7),
@@ -28,7 +28,7 @@ fn h86_the_exit_code_is_the_commands_own() {
 
 #[test]
 fn h86_what_cannot_be_run_is_said_in_one_line_with_the_shells_codes() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let missing = home.run(&["lock", "/x", "--", "no-such-command"]);
     assert_eq!(missing.code, 127);
     assert!(missing.complaint().contains("no-such-command"));
@@ -43,7 +43,7 @@ fn h86_what_cannot_be_run_is_said_in_one_line_with_the_shells_codes() {
 
 #[test]
 fn h86_two_dashes_end_the_options() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = home.run(&["lock", "/x", "--", "echo", "--wait", "-n", "--", "--json"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "--wait -n -- --json\n"));
     let forgotten = home.run(&["lock", "/x", "echo", "hi"]);
@@ -53,7 +53,7 @@ fn h86_two_dashes_end_the_options() {
 
 #[test]
 fn h86_signals_reach_the_commands_whole_group() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for (name, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("USR1", 138)] {
         let script = "sleep 1000 >/dev/null 2>&1 & echo $! > grandchild; echo up; wait";
         let mut running = home.spawn(&["lock", "/x", "--", "sh", "-c", script]);
@@ -73,7 +73,7 @@ fn h86_signals_reach_the_commands_whole_group() {
 
 #[test]
 fn h86_a_command_that_handles_the_signal_decides_the_exit_code() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let script = "trap 'exit 42' TERM; echo up; while :; do sleep 0.01; done";
     let mut running = home.spawn(&["lock", "/x", "--", "sh", "-c", script]);
     assert_eq!(running.line(), "up");
@@ -83,7 +83,7 @@ fn h86_a_command_that_handles_the_signal_decides_the_exit_code() {
 
 #[test]
 fn h87_kill_9_of_baton_ends_the_command_and_all_its_descendants() {
-    let home = Home::new();
+    let home = CommandHome::new();
     // One grandchild in the group, one that has left group and session.
     let script = "sleep 1000 >/dev/null 2>&1 & echo $! > inside; setsid sh -c 'echo $$ > outside; exec sleep 1000' >/dev/null 2>&1 & echo $$ > command; wait";
     let running = home.spawn(&["lock", "/x", "--", "sh", "-c", script]);
@@ -96,7 +96,7 @@ fn h87_kill_9_of_baton_ends_the_command_and_all_its_descendants() {
 
 #[test]
 fn h87_kill_9_of_the_guardian_ends_the_command_too() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let running = home.spawn(&[
         "lock",
         "/x",
@@ -128,7 +128,7 @@ fn h87_kill_9_of_the_guardian_ends_the_command_too() {
 
 #[test]
 fn the_lock_is_released_only_after_the_command_was_reaped() {
-    let home = Home::new();
+    let home = CommandHome::new();
     // The first ignores TERM for a while: the second must not start meanwhile.
     let first = "trap '' TERM; echo up; sleep 0.5; echo end >> order";
     let mut running = home.spawn(&["lock", "/x", "--", "sh", "-c", first]);
@@ -145,7 +145,7 @@ fn the_lock_is_released_only_after_the_command_was_reaped() {
 
 #[test]
 fn the_command_finds_the_lock_in_its_environment_and_tokens_grow() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let print = "echo $BATON_PATH $BATON_NODE $BATON_TOKEN $BATON_SESSION $BATON_ACQUIRED_AT";
     let mut last = 0;
     for _ in 0..3 {
@@ -164,7 +164,7 @@ fn the_command_finds_the_lock_in_its_environment_and_tokens_grow() {
 
 #[test]
 fn standard_input_is_the_commands() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = home.baton(&["lock", "/x", "--", "cat"]);
     std::fs::write(home.path("in"), "through").unwrap();
     command.stdin(std::fs::File::open(home.path("in")).unwrap());
@@ -176,7 +176,7 @@ fn standard_input_is_the_commands() {
 
 #[test]
 fn without_a_command_the_first_line_is_the_record_and_a_signal_ends_it() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut holder = home.spawn(&["lock", "/x", "--json", "--name", "me"]);
     let record: serde_json::Value = serde_json::from_str(&holder.line()).unwrap();
     assert_eq!(record["path"], "/x");
@@ -201,7 +201,7 @@ fn without_a_command_the_first_line_is_the_record_and_a_signal_ends_it() {
 
 #[test]
 fn a_broken_lock_stops_its_command_and_says_113() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut holder = home.spawn(&["lock", "/x", "-c", "echo $BATON_TOKEN; exec sleep 1000"]);
     let token = holder.line();
     let other = home.run(&["lock", "break", "/x", "--token", "999999"]);
@@ -218,7 +218,7 @@ fn a_broken_lock_stops_its_command_and_says_113() {
 
 #[test]
 fn waiting_ends_with_a_signal_and_leaves_no_waiter_behind() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut holder = home.spawn(&["lock", "/x"]);
     holder.line();
     let waiter = home.spawn(&["lock", "/x", "--", "true"]);
@@ -232,7 +232,7 @@ fn waiting_ends_with_a_signal_and_leaves_no_waiter_behind() {
 
 #[test]
 fn on_a_terminal_the_command_is_in_front_and_cannot_be_suspended() {
-    let home = Home::new();
+    let home = CommandHome::new();
     // `script` gives the terminal. The command says who is in front; then a Ctrl-Z goes by without
     // effect.
     let inner = format!(

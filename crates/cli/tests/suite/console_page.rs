@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use baton_client::{Acl, Client, Config, CreateMode, Perms};
 use serde_json::Value;
 
-use crate::common::{Home, Running, signal, until};
+use crate::common::{CommandHome, RunningCommand, signal, until};
 
 const OWNER: &str = "digest owner:secret";
 const EVE: &str = "digest eve:guess";
 
 /// A server with HTTP and an audit record.
 struct Site {
-    home: Home,
-    server: Running,
+    home: CommandHome,
+    server: RunningCommand,
     address: String,
     http: String,
     record: PathBuf,
@@ -24,7 +24,7 @@ struct Site {
 
 impl Site {
     fn new(args: &[&str]) -> Self {
-        let home = Home::new();
+        let home = CommandHome::new();
         let serve = ["serve", "--ephemeral", "--json", "--audit", "./audit.log"];
         let http = ["--http", "127.0.0.1:0"];
         let mut server = home.spawn(&[&serve[..], &http, args].concat());
@@ -316,7 +316,7 @@ fn viewers_and_identities_are_bounded_and_others_still_get_answers() {
 
 #[test]
 fn a_server_that_only_its_owner_reaches_shows_its_page_to_nobody_else() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let data = home.path("data").display().to_string();
     let serve = [
         "serve",
@@ -369,10 +369,10 @@ async fn a_page_that_is_open_does_not_hold_the_stop_up_and_its_session_ends() {
 
 #[test]
 fn a_server_without_a_majority_still_shows_which_others_it_misses() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = home.baton(&["dev", "--servers", "3", "--json"]);
     command.env("TMPDIR", home.dir.path());
-    let mut dev = Running::new(command);
+    let mut dev = RunningCommand::new(command);
     dev.line();
     let servers = [(); 3].map(|()| serde_json::from_str::<Value>(&dev.line()).unwrap());
     let text = |server: &Value, key: &str| server[key].as_str().unwrap().to_owned();

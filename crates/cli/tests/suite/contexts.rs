@@ -6,18 +6,18 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running};
+use crate::common::{CommandHome, Ran, RunningCommand};
 
 /// A server, and a home with a user's and a machine's file.
-struct Place {
-    home: Home,
-    _server: Running,
+struct ServedConfig {
+    home: CommandHome,
+    _server: RunningCommand,
     address: String,
 }
 
-impl Place {
+impl ServedConfig {
     fn new() -> Self {
-        let home = Home::new();
+        let home = CommandHome::new();
         let mut server = home.spawn(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
         let line = server.line();
         let address = line.split_whitespace().nth(3).unwrap();
@@ -62,7 +62,7 @@ const BOTH: &str = "current = \"prod\"\nservers = \"ADDRESS/file\"\n\n[context.p
 
 #[test]
 fn a_flag_outweighs_a_variable_a_variable_the_current_context_and_that_the_rest_of_the_file() {
-    let place = Place::new();
+    let place = ServedConfig::new();
     place.write(&place.user_file(), BOTH);
     let machine = place.home.system("etc/baton/config.toml");
     place.write(
@@ -109,7 +109,7 @@ fn a_flag_outweighs_a_variable_a_variable_the_current_context_and_that_the_rest_
 
 #[test]
 fn a_context_that_nobody_has_is_refused_with_those_that_there_are() {
-    let place = Place::new();
+    let place = ServedConfig::new();
     place.write(
         &place.user_file(),
         &BOTH.replace("\"prod\"\n", "\"gone\"\n"),
@@ -131,7 +131,7 @@ fn a_context_that_nobody_has_is_refused_with_those_that_there_are() {
             "{ran:?}"
         );
     }
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = home.run(&["ls", "--context", "prod"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.complaint().contains("[context.NAME]"), "{ran:?}");
@@ -140,7 +140,7 @@ fn a_context_that_nobody_has_is_refused_with_those_that_there_are() {
 
 #[test]
 fn contexts_are_listed_shown_and_chosen() {
-    let place = Place::new();
+    let place = ServedConfig::new();
     let none = place.home.run(&["context", "ls"]);
     assert_eq!((none.code, none.out.as_str()), (1, ""), "{none:?}");
     let file = place.user_file();
@@ -194,7 +194,7 @@ fn contexts_are_listed_shown_and_chosen() {
 /// A user who can change what is read must not be able to lead credentials elsewhere.
 #[test]
 fn a22_credentials_of_a_context_are_for_its_servers_alone() {
-    let place = Place::new();
+    let place = ServedConfig::new();
     let home = &place.home;
     home.write_secret("auth", "digest:me:secret\n");
     let acl = home.run(&[

@@ -7,10 +7,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::common::{Home, Running, number_in, processes, runs, signal, until};
+use crate::common::{CommandHome, RunningCommand, number_in, processes, runs, signal, until};
 
 /// `baton` in this home, started by `env` with these flags.
-fn with_signals(home: &Home, flags: &[&str], args: &[&str]) -> Command {
+fn with_signals(home: &CommandHome, flags: &[&str], args: &[&str]) -> Command {
     let plain = home.baton(args);
     let mut command = Command::new("env");
     command
@@ -29,7 +29,7 @@ fn with_signals(home: &Home, flags: &[&str], args: &[&str]) -> Command {
 }
 
 /// Waits for the end of a process, which has to come.
-fn ended(mut running: Running) -> ExitStatus {
+fn ended(mut running: RunningCommand) -> ExitStatus {
     let mut status = None;
     until("it ends", || {
         status = running.child.try_wait().unwrap();
@@ -42,7 +42,7 @@ fn ended(mut running: Running) -> ExitStatus {
 /// for.
 #[test]
 fn a_verb_with_a_command_ends_under_a_parent_that_ignores_sigchld() {
-    let home = Home::new();
+    let home = CommandHome::new();
     assert_eq!(home.run(&["queue", "put", "/q", "item"]).code, 0);
     for flags in ["--ignore-signal=CHLD", "--block-signal=CHLD"] {
         for args in [
@@ -72,7 +72,7 @@ fn a_verb_with_a_command_ends_under_a_parent_that_ignores_sigchld() {
             &["member", "join", "/m", "--", "true"],
             &["queue", "work", "/w", "--until-empty", "--", "true"],
         ] {
-            let running = Running::new(with_signals(&home, &[flags], args));
+            let running = RunningCommand::new(with_signals(&home, &[flags], args));
             let ran = running.end();
             assert_eq!(ran.code, 0, "{flags} {args:?}: {ran:?}");
         }
@@ -81,10 +81,10 @@ fn a_verb_with_a_command_ends_under_a_parent_that_ignores_sigchld() {
 
 #[test]
 fn a_stop_that_a_parent_has_blocked_ends_a_verb_all_the_same() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let script = "echo up; exec sleep 1000";
     for args in [&["lock", "/x"][..], &["lock", "/x", "-c", script]] {
-        let mut running = Running::new(with_signals(&home, &["--block-signal=TERM"], args));
+        let mut running = RunningCommand::new(with_signals(&home, &["--block-signal=TERM"], args));
         assert_ne!(running.line(), "");
         running.signal("TERM");
         let status = ended(running);
@@ -96,7 +96,7 @@ fn a_stop_that_a_parent_has_blocked_ends_a_verb_all_the_same() {
 /// A shell, `make` and `xargs` go on after a program that has exited, whatever its code.
 #[test]
 fn a_verb_that_a_signal_interrupts_dies_by_it() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut holder = home.spawn(&["lock", "/held"]);
     holder.line();
     let waits = |path: &str| home.run(&["lock", "show", path]).out.contains("waits");
@@ -152,7 +152,7 @@ fn a_verb_that_a_signal_interrupts_dies_by_it() {
 
 #[test]
 fn a_server_that_a_command_starts_takes_nothing_of_it_along() {
-    let home = Home::new();
+    let home = CommandHome::new();
     std::fs::create_dir(home.path("inside")).unwrap();
     // A lock on a file, a limit, signals that are ignored, a secret, a folder that cannot be
     // removed while a process works there.
@@ -173,7 +173,7 @@ fn a_server_that_a_command_starts_takes_nothing_of_it_along() {
         };
     }
     shell.env("BATON_IDLE", "10m");
-    let started = Running::new(shell).end();
+    let started = RunningCommand::new(shell).end();
     assert_eq!(started.code, 0, "{started:?}");
     let folder = home.state().to_string_lossy().into_owned();
     let server = processes(&["serve", &folder])[0];
@@ -217,7 +217,7 @@ fn a_server_that_a_command_starts_takes_nothing_of_it_along() {
 
 #[test]
 fn no_command_under_a_lock_sees_the_password_of_baton() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let print = "echo ${BATON_AUTH-none} >> seen";
     for args in [
         &["lock", "/x", "-c", print][..],
@@ -244,7 +244,7 @@ fn no_command_under_a_lock_sees_the_password_of_baton() {
         ],
     ] {
         let mut command = home.baton(args);
-        let ran = Running::new({
+        let ran = RunningCommand::new({
             command.env("BATON_AUTH", "super:word");
             command
         })
@@ -258,7 +258,7 @@ fn no_command_under_a_lock_sees_the_password_of_baton() {
 /// Runs where this user may make a PID namespace.
 #[test]
 fn the_first_process_of_a_container_reaps_orphans_and_ends_with_a_signal() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let make = [
         "--user",
         "--map-root-user",
@@ -284,7 +284,7 @@ fn the_first_process_of_a_container_reaps_orphans_and_ends_with_a_signal() {
             None => command.env_remove(name),
         };
     }
-    let mut container = Running::new(command);
+    let mut container = RunningCommand::new(command);
     assert!(container.line().contains("token"));
     let children = |pid: i32| {
         let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -331,7 +331,7 @@ fn the_first_process_of_a_container_reaps_orphans_and_ends_with_a_signal() {
 /// Arguments, variables and paths of a shell may be any bytes.
 #[test]
 fn what_is_no_text_is_carried_through_or_refused_in_one_line() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let odd = OsStr::from_bytes(b"/o\xffdd");
     let refused: [(&[&str], Option<&str>); 8] = [
         (&[], None),
@@ -349,7 +349,7 @@ fn what_is_no_text_is_carried_through_or_refused_in_one_line() {
             Some(name) => command.env(name, odd),
             None => command.arg(odd),
         };
-        let ran = Running::new(command).end();
+        let ran = RunningCommand::new(command).end();
         assert_eq!(ran.code, 2, "{args:?} {variable:?}: {ran:?}");
         let complaint = ran.complaint();
         let named = variable.unwrap_or(r"/o\xFFdd");
@@ -357,7 +357,7 @@ fn what_is_no_text_is_carried_through_or_refused_in_one_line() {
         assert!(is_named, "{args:?} {variable:?}: {complaint}");
     }
     let mut server = home.baton(&["server", "ls", "--servers", "127.0.0.1:1"]);
-    let ran = Running::new({
+    let ran = RunningCommand::new({
         server.env("BATON_AUTH", odd);
         server
     })
@@ -371,7 +371,7 @@ fn what_is_no_text_is_carried_through_or_refused_in_one_line() {
 /// `sudo -E` leaves the variables of the user before. Only the superuser can try that.
 #[test]
 fn nothing_of_another_user_is_used_for_the_superuser() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let theirs = home.path("theirs");
     let config = theirs.join(".config/baton");
     std::fs::create_dir_all(&config).unwrap();
@@ -386,7 +386,7 @@ fn nothing_of_another_user_is_used_for_the_superuser() {
     let run = |args: &[&str], variable: &str, value: &Path| {
         let mut command = home.baton(args);
         command.env_remove("XDG_STATE_HOME").env(variable, value);
-        Running::new(command).end()
+        RunningCommand::new(command).end()
     };
     let listed = run(&["context", "ls"], "HOME", &theirs);
     assert!(!listed.out.contains("theirs"), "{listed:?}");

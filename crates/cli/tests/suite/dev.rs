@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{Home, Running, runs, signal, until};
+use crate::common::{CommandHome, RunningCommand, runs, signal, until};
 
 /// `baton dev`, with temporary folders in this home, and what it says with `--json`.
 struct Dev {
-    running: Running,
+    running: RunningCommand,
     servers: String,
     folder: PathBuf,
     /// The process of each server.
@@ -16,10 +16,10 @@ struct Dev {
 }
 
 impl Dev {
-    fn start(home: &Home, count: usize, args: &[&str]) -> Self {
+    fn start(home: &CommandHome, count: usize, args: &[&str]) -> Self {
         let mut command = home.baton(&[&["dev", "--json"], args].concat());
         command.env("TMPDIR", home.dir.path());
-        let mut running = Running::new(command);
+        let mut running = RunningCommand::new(command);
         let serving = event(&mut running);
         assert_eq!(serving["event"], "serving", "{serving}");
         let pids = (0..count).map(|_| {
@@ -40,14 +40,14 @@ impl Dev {
     }
 }
 
-fn event(running: &mut Running) -> Value {
+fn event(running: &mut RunningCommand) -> Value {
     let line = running.line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
 }
 
 #[test]
 fn one_server_runs_until_the_command_is_stopped_and_leaves_nothing() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let dev = Dev::start(&home, 1, &[]);
     let ran = home.run(&["create", "/a", "x", "--servers", &dev.servers]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -61,10 +61,10 @@ fn one_server_runs_until_the_command_is_stopped_and_leaves_nothing() {
 
 #[test]
 fn people_read_the_list_for_servers_and_each_server() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = home.baton(&["dev"]);
     command.env("TMPDIR", home.dir.path());
-    let mut running = Running::new(command);
+    let mut running = RunningCommand::new(command);
     let list = running.line();
     assert!(
         list.starts_with("baton: serving; use --context dev, or --servers 127.0.0.1:")
@@ -86,7 +86,7 @@ fn people_read_the_list_for_servers_and_each_server() {
 
 #[test]
 fn no_server_outlives_a_command_that_is_killed() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let dev = Dev::start(&home, 1, &[]);
     dev.running.signal("KILL");
     until("the server ends", || !runs(dev.pids[0]));
@@ -94,7 +94,7 @@ fn no_server_outlives_a_command_that_is_killed() {
 
 #[test]
 fn a_server_that_is_killed_is_reported_and_the_command_ends_with_the_last_one() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut dev = Dev::start(&home, 1, &[]);
     signal(dev.pids[0], "KILL");
     let ended = dev.event();
@@ -107,7 +107,7 @@ fn a_server_that_is_killed_is_reported_and_the_command_ends_with_the_last_one() 
 
 #[test]
 fn a_server_is_started_again_where_that_is_wanted_with_its_data_and_its_port() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut dev = Dev::start(&home, 1, &["--restart", "--data-dir", "dev"]);
     let create = ["create", "/a", "x", "--servers", &dev.servers];
     assert_eq!(home.run(&create).code, 0);
@@ -139,7 +139,7 @@ fn a_server_is_started_again_where_that_is_wanted_with_its_data_and_its_port() {
 
 #[test]
 fn numbers_and_lists_that_are_not_possible_are_refused() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for (args, part) in [
         (
             &["dev", "--servers", "9"][..],
@@ -156,12 +156,12 @@ fn numbers_and_lists_that_are_not_possible_are_refused() {
 
 #[test]
 fn a_list_in_the_environment_is_for_other_verbs() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = home.baton(&["dev", "--json"]);
     command
         .env("TMPDIR", home.dir.path())
         .env("BATON_SERVERS", "127.0.0.1:1");
-    let mut running = Running::new(command);
+    let mut running = RunningCommand::new(command);
     assert_eq!(event(&mut running)["event"], "serving");
     running.signal("TERM");
     assert_eq!(running.end().code, 0);
@@ -169,7 +169,7 @@ fn a_list_in_the_environment_is_for_other_verbs() {
 
 #[test]
 fn three_servers_go_on_after_one_is_killed() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut dev = Dev::start(&home, 3, &["--servers", "3"]);
     assert_eq!(dev.servers.split(',').count(), 3);
     let create = ["create", "/a", "x", "--servers", &dev.servers];
@@ -194,7 +194,7 @@ fn three_servers_go_on_after_one_is_killed() {
 
 #[test]
 fn the_servers_are_a_context_while_the_command_runs() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let dev = Dev::start(&home, 1, &[]);
     let created = home.run(&["--context", "dev", "create", "/a", "x"]);
     assert_eq!(created.code, 0, "{created:?}");
@@ -216,13 +216,13 @@ fn the_servers_are_a_context_while_the_command_runs() {
 
 #[test]
 fn a_context_of_the_user_keeps_its_name() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let own = "[context.dev]\nservers = \"host:2181\"\n";
     std::fs::create_dir_all(home.path("config/baton")).unwrap();
     std::fs::write(home.path("config/baton/config.toml"), own).unwrap();
     let mut command = home.baton(&["dev"]);
     command.env("XDG_CONFIG_HOME", home.path("config"));
-    let mut running = Running::new(command);
+    let mut running = RunningCommand::new(command);
     assert!(
         running
             .line()
@@ -235,7 +235,7 @@ fn a_context_of_the_user_keeps_its_name() {
 
 #[test]
 fn servers_without_a_majority_are_counted_in_the_error_and_by_doctor() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let dev = Dev::start(&home, 3, &["--servers", "3"]);
     for pid in &dev.pids[..2] {
         signal(*pid, "KILL");

@@ -10,7 +10,7 @@ use baton_client::{Config, CreateMode, Op, Session};
 use baton_testkit::{ServerOptions, Target, TestServer, zookeeper_or_skip};
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running, ServedHome, free_port};
+use crate::common::{CommandHome, Ran, RunningCommand, ServedHome, free_port};
 
 /// A session timeout and a comparison of clocks that take little time.
 const QUICK: [&str; 4] = ["--session-timeout", "4s", "--clock-for", "300ms"];
@@ -31,7 +31,7 @@ fn findings(ran: &Ran) -> Vec<Value> {
     all
 }
 
-fn doctor(home: &Home, servers: &str, args: &[&str]) -> Ran {
+fn doctor(home: &CommandHome, servers: &str, args: &[&str]) -> Ran {
     let base = ["doctor", "--json", "--servers", servers];
     home.run(&[&base[..], &QUICK, args].concat())
 }
@@ -66,7 +66,7 @@ fn assert_healthy(ran: &Ran) {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-fn serve(home: &Home, args: &[&str]) -> (Running, String) {
+fn serve(home: &CommandHome, args: &[&str]) -> (RunningCommand, String) {
     let base = ["serve", "--ephemeral", "--listen", "127.0.0.1:0"];
     let mut server = home.spawn(&[&base[..], args].concat());
     let line = server.line();
@@ -77,7 +77,7 @@ fn serve(home: &Home, args: &[&str]) -> (Running, String) {
 
 #[test]
 fn nothing_is_found_on_a_healthy_server_whatever_is_on_its_tree() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (_server, address) = serve(&home, &[]);
     let run = |args: &[&str]| {
         let ran = home.run(&[args, &["--servers", &address]].concat());
@@ -104,7 +104,7 @@ fn nothing_is_found_on_a_healthy_server_whatever_is_on_its_tree() {
         let command = if takes_command { &command[..] } else { &[] };
         let mut running = home.baton(&[args, &["--servers", &address], command].concat());
         running.stdin(std::process::Stdio::piped());
-        let mut running = Running::new(running);
+        let mut running = RunningCommand::new(running);
         let line = running.line();
         assert!(!line.is_empty(), "{args:?}");
         held.push(running);
@@ -137,10 +137,10 @@ fn nothing_is_found_on_a_healthy_server_whatever_is_on_its_tree() {
 
 #[test]
 fn three_servers_that_are_one_are_healthy_and_a_short_list_or_a_lost_server_is_found() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = home.baton(&["dev", "--json", "--servers", "3"]);
     command.env("TMPDIR", home.dir.path());
-    let mut dev = Running::new(command);
+    let mut dev = RunningCommand::new(command);
     let serving: Value = serde_json::from_str(&dev.line()).unwrap();
     let servers = serving["servers"].as_str().unwrap();
     let ran = doctor(&home, servers, &[]);
@@ -164,7 +164,7 @@ fn three_servers_that_are_one_are_healthy_and_a_short_list_or_a_lost_server_is_f
 
 #[test]
 fn servers_of_one_list_that_each_stand_alone_are_an_error() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (_one, first) = serve(&home, &[]);
     let (_two, second) = serve(&home, &["--tick", "100ms"]);
     let ran = doctor(&home, &format!("{first},{second}"), &[]);
@@ -256,7 +256,7 @@ async fn damaged_layouts_are_found_and_healed_ones_are_not() {
 
 #[test]
 fn what_may_not_be_read_is_not_passed_over_in_silence() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (_server, address) = serve(&home, &[]);
     home.write_secret("auth", "digest:me:secret\n");
     let mine = [
@@ -278,7 +278,7 @@ fn what_may_not_be_read_is_not_passed_over_in_silence() {
 
 #[test]
 fn certificates_are_judged_and_a_wrong_authority_is_an_error() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let made = home.run(&["cert", "init", "tls", "--days", "12"]);
     assert_eq!(made.code, 0, "{made:?}");
     assert_eq!(home.run(&["cert", "init", "other"]).code, 0);
@@ -314,7 +314,7 @@ fn certificates_are_judged_and_a_wrong_authority_is_an_error() {
 }
 
 /// Three servers that are one, each with TLS alone for clients, who have to show a certificate.
-fn three_with_certificates(home: &Home) -> (Vec<Running>, String) {
+fn three_with_certificates(home: &CommandHome) -> (Vec<RunningCommand>, String) {
     let made = home.run(&["cert", "init", "tls"]);
     assert_eq!(made.code, 0, "{made:?}");
     let places: Vec<_> = (1..=3).map(|id| (id, free_port(), free_port())).collect();
@@ -364,7 +364,7 @@ fn three_with_certificates(home: &Home) -> (Vec<Running>, String) {
 #[test]
 fn three_servers_that_ask_for_certificates_are_healthy_with_one_and_without_that_is_what_is_wrong()
 {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (_servers, servers) = three_with_certificates(&home);
     let ca = ["--tls-ca", "tls/ca.pem"];
     let own = [
@@ -451,7 +451,7 @@ async fn a_server_whose_clients_authenticate_by_sasl_is_healthy_with_credentials
 
 #[test]
 fn a_clock_that_runs_fast_or_slow_is_an_error_and_one_that_is_right_is_not() {
-    let home = Home::new();
+    let home = CommandHome::new();
     // A server whose clock runs at this multiple of ours; it opens no session.
     let ticking = |rate: f64| {
         let began = Instant::now();
@@ -522,7 +522,7 @@ fn drain(stream: &mut std::net::TcpStream) {
 
 #[test]
 fn what_is_no_server_is_named_and_cannot_hold_the_doctor_up_or_fill_its_memory() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let rubbish = impostor(|stream| {
         let _ = stream.read_exact(&mut [0; 4]);
         let _ = stream.write_all(b"SSH-2.0-\x1b[2J\xff\xfe evil\r\n");
@@ -595,7 +595,7 @@ fn what_is_no_server_is_named_and_cannot_hold_the_doctor_up_or_fill_its_memory()
 
 #[test]
 fn no_server_at_all_is_a_failure_that_starts_none() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = home.run(&["doctor"]);
     assert_eq!(ran.code, 125, "{ran:?}");
     assert!(ran.complaint().contains("does not run"), "{ran:?}");
@@ -612,7 +612,7 @@ async fn an_apache_zookeeper_is_healthy_and_what_it_does_not_say_is_not_checked(
         return;
     }
     let server = TestServer::start(Target::ZooKeeper).await.unwrap();
-    let home = Home::new();
+    let home = CommandHome::new();
     let servers = server.connect_string();
     let ran = tokio::task::spawn_blocking(move || doctor(&home, &servers, &[]))
         .await

@@ -1,10 +1,10 @@
 //! A command that is not well loses its lock, and has ended before (H39).
 
-use crate::common::{Home, number_in, runs, until};
+use crate::common::{CommandHome, number_in, runs, until};
 
 /// Runs a command under `verb` until it is not well, with another waiting behind it.
 fn stopped_when_not_well(verb: &[&str], check: &str) {
-    let home = Home::new();
+    let home = CommandHome::new();
     std::fs::write(home.path("well"), "").unwrap();
     let check = format!("echo >> asked; {check}");
     let mut args = verb.to_vec();
@@ -46,7 +46,7 @@ fn h39_a_command_that_is_not_well_is_stopped_and_then_the_lock_passes_on() {
 
 #[test]
 fn what_makes_no_sense_about_health_is_said_in_one_line() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for args in [
         &["lock", "/x", "--health-every", "1s", "--", "true"][..],
         &["lock", "/x", "--health-cmd", "true"],

@@ -6,14 +6,14 @@ use std::net::TcpStream;
 use baton_client::{Acl, Client, Config, CreateMode, Perms};
 use serde_json::{Value, json};
 
-use crate::common::{Home, Running, until};
+use crate::common::{CommandHome, RunningCommand, until};
 
 const OWNER: &str = "Authorization: digest owner:secret\r\n";
 const EVE: &str = "Authorization: digest eve:guess\r\n";
 
 struct Site {
-    server: Running,
-    _home: Home,
+    server: RunningCommand,
+    _home: CommandHome,
     address: String,
     http: String,
 }
@@ -42,7 +42,7 @@ impl Answer {
 
 impl Site {
     fn new() -> Self {
-        let home = Home::new();
+        let home = CommandHome::new();
         let serve = ["serve", "--ephemeral", "--json", "--listen", "127.0.0.1:0"];
         let mut server = home.spawn(&[&serve[..], &["--http", "127.0.0.1:0"]].concat());
         let said: Value = serde_json::from_str(&server.line()).unwrap();

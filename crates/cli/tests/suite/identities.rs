@@ -3,7 +3,7 @@
 
 use baton_testkit::{ServerOptions, inspect};
 
-use crate::common::{Ran, Running, ServedHome, number_in};
+use crate::common::{Ran, RunningCommand, ServedHome, number_in};
 
 const BATON: &str = env!("CARGO_BIN_EXE_baton");
 
@@ -296,7 +296,7 @@ async fn a_guardian_proves_who_it_is_before_it_ends_the_session_of_a_killed_bato
         work,
     ]);
     holder.env("BATON_AUTH_FILE", &users.bob);
-    let holder = Running::new(holder);
+    let holder = RunningCommand::new(holder);
     number_in(&users.served.home.path("worker"));
     holder.signal("KILL");
     users.bob_does(&["lock", "/x", "--", "true"]);

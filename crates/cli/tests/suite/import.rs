@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Home, Ran, Running, processes, until};
+use crate::common::{CommandHome, Ran, RunningCommand, processes, until};
 
 /// A ZooKeeper's dataDir: what an Apache ZooKeeper 3.8.0 wrote, without the files that `without`
 /// names.
-fn zookeeper(home: &Home, without: &[&str]) -> PathBuf {
+fn zookeeper(home: &CommandHome, without: &[&str]) -> PathBuf {
     let folder = home.path("zookeeper");
     fs::create_dir_all(folder.join("version-2")).unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zkdata/tests/golden");
@@ -21,7 +21,7 @@ fn zookeeper(home: &Home, without: &[&str]) -> PathBuf {
     folder
 }
 
-fn import(home: &Home, more: &[&str]) -> Ran {
+fn import(home: &CommandHome, more: &[&str]) -> Ran {
     let mut args = vec![
         "import",
         "--zookeeper-data",
@@ -42,7 +42,7 @@ fn refused(ran: &Ran, code: i32, says: &str) {
 
 #[test]
 fn a_zookeepers_data_moves_here_and_back() {
-    let home = Home::new();
+    let home = CommandHome::new();
     zookeeper(&home, &["snapshot.23.gz"]);
     let ran = import(&home, &["--json"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -109,13 +109,13 @@ fn a_zookeepers_data_moves_here_and_back() {
 
 #[test]
 fn a_newer_snapshot_needs_fewer_transactions() {
-    let home = Home::new();
+    let home = CommandHome::new();
     zookeeper(&home, &[]);
     let ran = import(&home, &[]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("snapshot.23.gz"), "{ran:?}");
     // Logs in a folder of their own.
-    let home = Home::new();
+    let home = CommandHome::new();
     let folder = zookeeper(&home, &["snapshot.23.gz"]);
     fs::create_dir_all(home.path("logs/version-2")).unwrap();
     fs::rename(
@@ -146,7 +146,7 @@ fn what_is_damaged_is_refused_and_nothing_is_made() {
         ),
     ];
     for (name, damage, says) in cases {
-        let home = Home::new();
+        let home = CommandHome::new();
         let path = zookeeper(&home, &["snapshot.23.gz"])
             .join("version-2")
             .join(name);
@@ -163,7 +163,7 @@ fn what_is_damaged_is_refused_and_nothing_is_made() {
 
 #[test]
 fn a_torn_last_transaction_is_left_out_and_named() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let path = zookeeper(&home, &["snapshot.23.gz"]).join("version-2/log.1");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 80]).unwrap();
@@ -176,7 +176,7 @@ fn a_torn_last_transaction_is_left_out_and_named() {
 fn missing_files_are_refused_unless_asked_for() {
     // The folder of snapshots alone; with it named as the folder of logs, the snapshot is all there
     // is.
-    let home = Home::new();
+    let home = CommandHome::new();
     zookeeper(&home, &["log.1"]);
     refused(&import(&home, &[]), 125, "--zookeeper-log");
     assert!(!home.path("new").exists());
@@ -184,7 +184,7 @@ fn missing_files_are_refused_unless_asked_for() {
     assert_eq!(ran.code, 0, "{ran:?}");
 
     // A snapshot that was finished after more than the logs have.
-    let home = Home::new();
+    let home = CommandHome::new();
     let folder = zookeeper(&home, &["snapshot.0"]).join("version-2");
     fs::rename(folder.join("snapshot.23.gz"), folder.join("snapshot.10.gz")).unwrap();
     let log = fs::read(folder.join("log.1")).unwrap();
@@ -195,7 +195,7 @@ fn missing_files_are_refused_unless_asked_for() {
     assert!(!home.path("new").exists());
 
     // Transactions are missing between snapshot and log: 1 to 3 of those in the log.
-    let home = Home::new();
+    let home = CommandHome::new();
     let path = zookeeper(&home, &["snapshot.23.gz"]).join("version-2/log.1");
     let mut at = 16;
     for _ in 0..3 {
@@ -213,7 +213,7 @@ fn missing_files_are_refused_unless_asked_for() {
 #[test]
 fn files_that_cannot_be_read_are_named() {
     for name in ["log.1", "snapshot.0"] {
-        let home = Home::new();
+        let home = CommandHome::new();
         let path = zookeeper(&home, &["snapshot.23.gz"])
             .join("version-2")
             .join(name);
@@ -229,7 +229,7 @@ fn files_that_cannot_be_read_are_named() {
 /// A limit on the size of files stands for a disk that is full.
 #[test]
 fn a_write_that_fails_leaves_nothing() {
-    let home = Home::new();
+    let home = CommandHome::new();
     zookeeper(&home, &[]);
     let limited = |args: &str| {
         let baton = env!("CARGO_BIN_EXE_baton");
@@ -266,7 +266,7 @@ fn a_write_that_fails_leaves_nothing() {
 
 #[test]
 fn wrong_folders_are_refused() {
-    let home = Home::new();
+    let home = CommandHome::new();
     refused(&import(&home, &[]), 125, "cannot read ZooKeeper's folder");
     fs::create_dir(home.path("zookeeper")).unwrap();
     refused(&import(&home, &[]), 125, "no snapshot and no log");
@@ -290,12 +290,12 @@ fn wrong_folders_are_refused() {
 /// Ctrl-C, or a supervisor that has no more time.
 #[test]
 fn an_import_or_export_that_is_stopped_leaves_nothing() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let item = [vec![b'x'; 900_000], vec![b'\n']].concat();
     fs::write(home.path("items"), item.repeat(30)).unwrap();
     let mut put = home.baton(&["--data-dir", "old", "queue", "put", "/q", "--lines"]);
     put.stdin(fs::File::open(home.path("items")).unwrap());
-    assert_eq!(Running::new(put).end().code, 0);
+    assert_eq!(RunningCommand::new(put).end().code, 0);
     // Its socket goes first: it has the folder until its process ends.
     let old = home.path("old").to_string_lossy().into_owned();
     until("the local server has ended itself", || {

@@ -5,11 +5,11 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::common::{Home, Running, processes, runs, signal, until};
+use crate::common::{CommandHome, RunningCommand, processes, runs, signal, until};
 
 #[test]
 fn the_first_command_starts_a_server_and_says_so_once() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let first = home.run(&["lock", "/demo", "--", "echo", "held"]);
     assert_eq!((first.code, first.out.as_str()), (0, "held\n"), "{first:?}");
     assert_eq!(
@@ -31,13 +31,13 @@ fn the_first_command_starts_a_server_and_says_so_once() {
 
 #[test]
 fn commands_at_once_start_one_server_between_them() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let running: Vec<_> = (0..6)
         .map(|at| home.spawn(&["queue", "put", "/q", &at.to_string()]))
         .collect();
     let ran: Vec<_> = running
         .into_iter()
-        .map(crate::common::Running::end)
+        .map(crate::common::RunningCommand::end)
         .collect();
     assert!(ran.iter().all(|ran| ran.code == 0), "{ran:?}");
     let started = ran
@@ -52,19 +52,19 @@ fn commands_at_once_start_one_server_between_them() {
 
 #[test]
 fn two_folders_do_not_meet() {
-    let home = Home::new();
+    let home = CommandHome::new();
     assert_eq!(home.run(&["create", "/here"]).code, 0);
     let elsewhere = home.path("elsewhere");
     let elsewhere = elsewhere.to_str().unwrap();
     assert_eq!(home.run(&["get", "/here", "--data-dir", elsewhere]).code, 1);
     assert_eq!(home.run(&["get", "/here"]).code, 0);
     // Nor do two homes, which is what two users have.
-    assert_eq!(Home::new().run(&["get", "/here"]).code, 1);
+    assert_eq!(CommandHome::new().run(&["get", "/here"]).code, 1);
 }
 
 #[test]
 fn an_idle_server_ends_itself_and_keeps_the_data() {
-    let home = Home::new();
+    let home = CommandHome::new();
     assert_eq!(home.run(&["create", "/kept", "value"]).code, 0);
     let folder = home.state().to_string_lossy().into_owned();
     until("the idle server has ended", || {
@@ -81,7 +81,7 @@ fn an_idle_server_ends_itself_and_keeps_the_data() {
 
 #[test]
 fn a_server_in_use_is_not_idle() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = home.run(&["lock", "/x", "-v", "--", "sleep", "2"]);
     assert_eq!(ran.code, 0);
     assert_eq!(
@@ -93,7 +93,7 @@ fn a_server_in_use_is_not_idle() {
 
 #[test]
 fn a_folder_with_a_path_longer_than_a_sockets_serves_as_well() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let long = home.path(&"long/".repeat(40));
     let long = long.to_str().unwrap();
     let ran = home.run(&["lock", "/x", "--data-dir", long, "--", "echo", "held"]);
@@ -103,7 +103,7 @@ fn a_folder_with_a_path_longer_than_a_sockets_serves_as_well() {
 
 #[test]
 fn a_server_in_the_foreground_is_found_by_its_folder() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = home.spawn(&[
         "serve",
         "--data-dir",
@@ -126,7 +126,7 @@ fn a_server_in_the_foreground_is_found_by_its_folder() {
 
 #[test]
 fn kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for round in 0..3 {
         for at in 0..5 {
             let put = home.run(&["queue", "put", "/q", &format!("{round}-{at}")]);
@@ -150,13 +150,13 @@ fn word(addr: &str, word: &str) -> String {
 
 #[test]
 fn a_limit_on_the_size_of_files_is_a_full_disk_and_ends_no_server() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut limited = Command::new("sh");
     // As much as a log's first file is made ahead, or twice that, by what the shell counts in.
     let script = r#"ulimit -f 2048; exec "$0" serve --data-dir data --listen 127.0.0.1:0"#;
     limited.args(["-c", script, env!("CARGO_BIN_EXE_baton")]);
     limited.current_dir(home.dir.path());
-    let mut server = Running::new(limited);
+    let mut server = RunningCommand::new(limited);
     let addr = server.line();
     let addr = addr.split_whitespace().nth(3).unwrap();
     std::fs::write(
@@ -166,7 +166,7 @@ fn a_limit_on_the_size_of_files_is_a_full_disk_and_ends_no_server() {
     .unwrap();
     let mut put = home.baton(&["queue", "put", "/q", "--lines", "--servers", addr]);
     put.stdin(std::fs::File::open(home.path("items")).unwrap());
-    let put = Running::new(put);
+    let put = RunningCommand::new(put);
     until("the server has no room", || {
         word(addr, "mntr").contains("zk_baton_disk_full\t1")
     });
@@ -187,7 +187,7 @@ fn a_limit_on_the_size_of_files_is_a_full_disk_and_ends_no_server() {
 /// For any umask, and any folder that was there before, also one of an earlier version.
 #[test]
 fn nobody_else_can_read_a_servers_folder() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut open = Command::new("sh");
     let script = r#"umask 0; exec "$0" --data-dir data create /x secret"#;
     open.args(["-c", script, env!("CARGO_BIN_EXE_baton")]);
@@ -195,7 +195,7 @@ fn nobody_else_can_read_a_servers_folder() {
         .env("BATON_IDLE", "1m")
         .env("BATON_SYSTEM_DIR", home.path("system"))
         .env_remove("BATON_SERVERS");
-    let made = Running::new(open).end();
+    let made = RunningCommand::new(open).end();
     assert_eq!(made.code, 0, "{made:?}");
     let data = home.path("data");
     let mode = |path: &std::path::Path| {

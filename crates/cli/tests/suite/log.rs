@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running, until};
+use crate::common::{CommandHome, Ran, RunningCommand, until};
 
 const SERVE: [&str; 4] = ["serve", "--ephemeral", "--listen", "127.0.0.1:0"];
 
@@ -21,14 +21,14 @@ fn address(line: &str) -> String {
 
 /// A server that serves, its address, and the log that it has at its end.
 struct Served {
-    server: Running,
+    server: RunningCommand,
     address: String,
 }
 
 impl Served {
     fn start(mut command: Command, args: &[&str]) -> Self {
         command.args(args);
-        let mut server = Running::new(command);
+        let mut server = RunningCommand::new(command);
         let address = address(&server.line());
         Self { server, address }
     }
@@ -53,7 +53,7 @@ fn line<'a>(log: &'a [Value], message: &str) -> &'a Value {
 
 #[test]
 fn the_flag_outweighs_the_variable_and_this_one_the_file() {
-    let home = Home::new();
+    let home = CommandHome::new();
     std::fs::write(home.path("baton.toml"), "log = \"error\"\n").unwrap();
     let printed = |variable: &str, flags: &[&str]| {
         let mut command = home.baton(&["serve", "--config", "baton.toml", "--print-config"]);
@@ -74,7 +74,7 @@ fn the_flag_outweighs_the_variable_and_this_one_the_file() {
 
 #[test]
 fn a_filter_shows_one_part_of_the_server_only() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let filter = "off,baton_server::server::start_line=info";
     let served = Served::start(home.baton(&SERVE), &["--log", filter]);
     let ended = served.stop();
@@ -87,14 +87,14 @@ fn a_filter_shows_one_part_of_the_server_only() {
 
 #[test]
 fn the_log_is_json_where_it_is_asked_for_whatever_the_results_are() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let served = Served::start(home.baton(&SERVE), &["--log-format", "json"]);
     let lines = objects(&served.stop().err);
     assert_eq!(line(&lines, "the server serves")["level"], "info");
     // And text with --json, if somebody wants that. The failure of a start has the log's form.
     let mut command = home.baton(&["--json"]);
     command.args(SERVE).args(["--log-format", "text"]);
-    let mut server = Running::new(command);
+    let mut server = RunningCommand::new(command);
     let ready: Value = serde_json::from_str(&server.line()).unwrap();
     let taken = ready["serving"][0].as_str().unwrap().to_owned();
     let args = [
@@ -122,7 +122,7 @@ fn the_log_is_json_where_it_is_asked_for_whatever_the_results_are() {
 
 #[test]
 fn the_start_line_says_what_serves_and_what_was_recovered() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let args = ["serve", "--data-dir", "data", "--listen", "127.0.0.1:0"];
     let json = ["--log-format", "json"];
     let served = Served::start(home.baton(&args), &json);
@@ -150,7 +150,7 @@ fn the_start_line_says_what_serves_and_what_was_recovered() {
 
 #[test]
 fn too_few_open_files_are_a_warning_with_the_remedy() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = Command::new("sh");
     let baton = home.baton(&[]);
     command.envs(
@@ -175,7 +175,7 @@ fn too_few_open_files_are_a_warning_with_the_remedy() {
 /// The first question after a loss: who held what, and since when nobody has heard of it.
 #[test]
 fn an_expired_session_has_a_line_with_its_client_and_what_it_held() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let args = ["--log-format", "json", "--min-session-timeout", "200ms"];
     let mut command = home.baton(&SERVE);
     command.args(["--tick", "50ms"]);
@@ -214,9 +214,9 @@ fn an_expired_session_has_a_line_with_its_client_and_what_it_held() {
 /// An operator finds it on one server: the leader, which has decided it.
 #[test]
 fn one_server_of_an_ensemble_says_that_a_session_expired() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut dev = home.spawn(&["dev", "--json", "--servers", "3", "--data-dir", "dev"]);
-    let event = |dev: &mut Running| -> Value { serde_json::from_str(&dev.line()).unwrap() };
+    let event = |dev: &mut RunningCommand| -> Value { serde_json::from_str(&dev.line()).unwrap() };
     assert_eq!(event(&mut dev)["event"], "serving");
     let servers: Vec<Value> = (0..3).map(|_| event(&mut dev)).collect();
     let follower = servers.iter().find(|server| server["mode"] == "follower");
@@ -265,7 +265,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 
 #[test]
 fn a_log_reader_that_does_not_read_neither_stops_the_server_nor_its_end() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (mut reader, writer) = full_pipe();
     let mut command = home.baton(&SERVE);
     let args = ["--tick", "50ms", "--min-session-timeout", "200ms"];
@@ -310,7 +310,7 @@ fn a_log_reader_that_does_not_read_neither_stops_the_server_nor_its_end() {
 
 #[test]
 fn a_full_disk_and_a_closed_pipe_cost_the_log_only() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
     let (reader, closed) = std::io::pipe().unwrap();
     drop(reader);
@@ -351,7 +351,7 @@ fn metric(http: &str, name: &str) -> Option<u64> {
 
 #[test]
 fn the_file_of_a_log_that_was_truncated_goes_on_at_its_beginning() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let file = home.path("server.log");
     let mut options = std::fs::OpenOptions::new();
     let log = options.create(true).append(true).open(&file).unwrap();
@@ -375,7 +375,7 @@ fn the_file_of_a_log_that_was_truncated_goes_on_at_its_beginning() {
 
 #[test]
 fn another_verb_has_a_log_where_the_variable_asks_for_one() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let served = Served::start(home.baton(&SERVE), &[]);
     let ls = |filter: &str, more: &[&str]| {
         let args = [&["ls", "/", "--servers", &served.address][..], more].concat();
@@ -413,7 +413,7 @@ fn the_targets_that_a_filter_may_name_are_those_of_the_crates() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .unwrap();
-    let home = Home::new();
+    let home = CommandHome::new();
     for entry in std::fs::read_dir(crates).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
         let manifest = std::fs::read_to_string(entry.path().join("Cargo.toml")).unwrap();
@@ -437,7 +437,7 @@ fn the_targets_that_a_filter_may_name_are_those_of_the_crates() {
 
 #[test]
 fn version_says_what_the_command_was_built_from() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let json = home.run(&["version", "--json"]);
     let build: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(build["version"], env!("CARGO_PKG_VERSION"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_testkit::{Ensemble, Proxy, ServerOptions, Target, TestServer, Variant, inspect};
 
-use crate::common::{Home, number_in, runs, signal, until};
+use crate::common::{CommandHome, number_in, runs, signal, until};
 
 /// Long enough for a sound lease on ZooKeeper with stock ticks, short enough to wait for.
 const SESSION: &str = "6s";
@@ -33,7 +33,12 @@ async fn server() -> TestServer {
 }
 
 /// A holder behind the proxy that runs `work`; its worker's pid.
-fn holder(home: &Home, proxy: &Proxy, work: &str, more: &[&str]) -> (crate::common::Running, i32) {
+fn holder(
+    home: &CommandHome,
+    proxy: &Proxy,
+    work: &str,
+    more: &[&str],
+) -> (crate::common::RunningCommand, i32) {
     let servers = proxy.connect_string();
     let mut args = vec![
         "lock",
@@ -50,14 +55,14 @@ fn holder(home: &Home, proxy: &Proxy, work: &str, more: &[&str]) -> (crate::comm
 }
 
 /// Result of a command, once it has ended.
-async fn ended(running: crate::common::Running) -> crate::common::Ran {
+async fn ended(running: crate::common::RunningCommand) -> crate::common::Ran {
     tokio::task::spawn_blocking(move || running.end())
         .await
         .unwrap()
 }
 
 /// The next holder, straight to the server.
-fn successor(home: &Home, server: &TestServer) -> crate::common::Running {
+fn successor(home: &CommandHome, server: &TestServer) -> crate::common::RunningCommand {
     let servers = server.connect_string();
     home.spawn(&[
         "lock",
@@ -74,7 +79,7 @@ fn successor(home: &Home, server: &TestServer) -> crate::common::Running {
 }
 
 async fn cut_off(variant: Variant, work: &str, more: &[&str], asked: bool) {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
     let (holder, worker) = holder(&home, &proxy, work, more);
@@ -126,7 +131,7 @@ async fn h85_on_lost_kill_gives_no_notice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h85_a_stopped_baton_cannot_keep_its_command_running_past_the_lease() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
     let (holder, worker) = holder(&home, &proxy, WORK, &[]);
@@ -142,7 +147,7 @@ async fn h85_a_stopped_baton_cannot_keep_its_command_running_past_the_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h85_back_in_time_nothing_has_happened() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
     let (holder, worker) = holder(&home, &proxy, UNTIL_DONE, &[]);
@@ -159,7 +164,7 @@ async fn h85_back_in_time_nothing_has_happened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h85_on_lost_ignore_lets_the_command_finish() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
     let (holder, worker) = holder(&home, &proxy, UNTIL_DONE, &["--on-lost", "ignore"]);
@@ -175,7 +180,7 @@ async fn h85_on_lost_ignore_lets_the_command_finish() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h87_after_kill_9_of_the_holder_the_next_waiter_finds_no_worker() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
     let (holder, worker) = holder(&home, &proxy, DEAF, &[]);
@@ -188,11 +193,11 @@ async fn h87_after_kill_9_of_the_holder_the_next_waiter_finds_no_worker() {
 
 /// A holder whose session would last for a minute; its worker's pid.
 fn lasting_holder(
-    home: &Home,
+    home: &CommandHome,
     server: &TestServer,
     work: &str,
     more: &[&str],
-) -> (crate::common::Running, i32) {
+) -> (crate::common::RunningCommand, i32) {
     let servers = server.connect_string();
     let lock = ["lock", "/x", "--servers", &servers];
     let args = [&lock, &["--session-timeout", "60s"][..], more];
@@ -212,7 +217,7 @@ async fn expired(server: &TestServer) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_kill_9_of_the_holder_its_session_is_closed_and_not_before_the_command_is_gone() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     // Deaf to notice, so that it outlives `baton` for as long as the guardian lets it.
     let (holder, worker) = lasting_holder(&home, &server, DEAF, &["--kill-after", "300ms"]);
@@ -226,7 +231,7 @@ async fn after_kill_9_of_the_holder_its_session_is_closed_and_not_before_the_com
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guardian_that_ends_a_session_leaves_no_release_marker_so_a_lock_delay_applies() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     let servers = server.connect_string();
     let (holder, _) = lasting_holder(&home, &server, WORK, &["--lock-delay", "1m"]);
@@ -246,7 +251,7 @@ async fn a_guardian_that_ends_a_session_leaves_no_release_marker_so_a_lock_delay
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_in_mid_run_and_started_again_costs_no_lock() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = server().await;
     let servers = server.connect_string();
     let holder = home.spawn(&[
@@ -281,7 +286,7 @@ async fn a_server_killed_in_mid_run_and_started_again_costs_no_lock() {
 
 #[test]
 fn h85_the_local_server_killed_under_a_holder_is_started_again() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let holder = home.spawn(&["lock", "/x", "--", "sh", "-c", UNTIL_DONE]);
     let worker = number_in(&home.path("worker"));
     let folder = home.state().to_string_lossy().into_owned();
@@ -302,7 +307,7 @@ fn h85_the_local_server_killed_under_a_holder_is_started_again() {
 
 /// One of three, as an index after the leader's, is killed in mid-run.
 async fn cost_no_lock(after_the_leader: usize) {
-    let home = Home::new();
+    let home = CommandHome::new();
     let target = Target::from_env().unwrap();
     let mut ensemble = Ensemble::start_processes(target, 3, ServerOptions::default())
         .await
@@ -365,7 +370,7 @@ async fn the_leader_of_three_killed_in_mid_run_costs_no_lock() {
 /// Loses what is held while `baton` is stopped and its command ends by itself: the exit code must
 /// report the loss.
 async fn lost_as_the_command_ends(verb: &str) {
-    let home = Home::new();
+    let home = CommandHome::new();
     let server = server().await;
     let servers = server.connect_string();
     let work = "echo $$ > worker; while ! test -e go; do sleep 0.02; done; exit 0";

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Home, Ran, Running};
+use crate::common::{CommandHome, Ran, RunningCommand};
 
 /// The user whom no file belongs to.
 const NOBODY: u32 = 65534;
@@ -26,7 +26,7 @@ fn chmod(path: &Path, mode: u32) {
 }
 
 /// A server at the machine's socket; it serves when this returns.
-fn machine_server(home: &Home, args: &[&str]) -> (Running, String) {
+fn machine_server(home: &CommandHome, args: &[&str]) -> (RunningCommand, String) {
     let socket = home.system("run/baton/baton.sock");
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let base = ["--ephemeral", "--unix-socket", socket.to_str().unwrap()];
@@ -38,7 +38,7 @@ fn machine_server(home: &Home, args: &[&str]) -> (Running, String) {
 
 #[test]
 fn each_step_of_the_lookup_outweighs_the_next() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (server, line) = machine_server(&home, &["--listen", "127.0.0.1:0"]);
     let address = line.split_whitespace().nth(3).unwrap();
     for name in ["flag", "variable", "user", "machine"] {
@@ -110,7 +110,7 @@ fn each_step_of_the_lookup_outweighs_the_next() {
 
 #[test]
 fn a_wrong_file_is_an_error_with_its_line_and_no_server_is_started() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let user = home.path(".config/baton/config.toml");
     let machine = home.system("etc/baton/config.toml");
     for file in [&user, &machine] {
@@ -166,7 +166,7 @@ fn a_wrong_file_is_an_error_with_its_line_and_no_server_is_started() {
 
 #[test]
 fn a_socket_has_the_mode_that_was_asked_for_whatever_the_umask() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let toml = home.path("baton.toml");
     write(
         &toml,
@@ -184,7 +184,7 @@ fn a_socket_has_the_mode_that_was_asked_for_whatever_the_umask() {
         command.args(["-c", &script, env!("CARGO_BIN_EXE_baton")]);
         command.current_dir(home.dir.path()).stdin(Stdio::null());
         command.env("BATON_SYSTEM_DIR", home.path("system"));
-        let mut server = Running::new(command);
+        let mut server = RunningCommand::new(command);
         assert!(server.line().contains("serving on"), "{args}");
         assert_eq!(mode(&home.path("s")), expected, "umask {umask}, {args}");
         // That of the data folder stays its owner's.
@@ -210,7 +210,7 @@ fn a_socket_has_the_mode_that_was_asked_for_whatever_the_umask() {
 
 #[test]
 fn a_socket_that_cannot_be_made_is_refused_with_its_cause() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let serve = |path: &str| home.run(&["serve", "--ephemeral", "--unix-socket", path]);
     let missing = serve("missing/s");
     assert_eq!(missing.code, 125, "{missing:?}");
@@ -266,13 +266,13 @@ fn a_socket_that_cannot_be_made_is_refused_with_its_cause() {
 
 /// A home that another user may enter, too.
 struct TwoUsers {
-    home: Home,
+    home: CommandHome,
 }
 
 impl TwoUsers {
     /// `None` where this process cannot become another user, or that user cannot run the command.
     fn new() -> Option<Self> {
-        let home = Home::new();
+        let home = CommandHome::new();
         chmod(home.dir.path(), 0o755);
         std::fs::create_dir(home.path("theirs")).unwrap();
         std::fs::create_dir_all(home.system("run/lock")).unwrap();
@@ -373,7 +373,7 @@ fn two_users_of_a_machine_are_informed_that_they_share_no_lock() {
         return;
     };
     let home = &users.home;
-    let mut holder = Running::new(users.theirs(&["lock", "/x"]));
+    let mut holder = RunningCommand::new(users.theirs(&["lock", "/x"]));
     assert!(holder.line().starts_with("held /x"));
     let ours = home.run(&["lock", "-n", "/x", "--", "true"]);
     assert_eq!(ours.code, 0, "{ours:?}");
@@ -420,7 +420,7 @@ fn of_two_users_who_start_at_once_at_least_one_is_informed() {
     // Longer than the one can be delayed after the other.
     one.env("BATON_IDLE", "10m");
     two.env("BATON_IDLE", "10m");
-    let ran = [Running::new(one), Running::new(two)].map(Running::end);
+    let ran = [RunningCommand::new(one), RunningCommand::new(two)].map(RunningCommand::end);
     assert!(ran.iter().all(|ran| ran.code == 0), "{ran:?}");
     assert!(
         ran.iter().any(|ran| ran.err.contains("not shared")),
@@ -435,7 +435,7 @@ fn two_users_of_a_machine_exclude_each_other_at_its_socket() {
     };
     let home = &users.home;
     let (server, _) = machine_server(home, &["--unix-socket-mode", "0666"]);
-    let mut holder = Running::new(users.theirs(&["lock", "/x"]));
+    let mut holder = RunningCommand::new(users.theirs(&["lock", "/x"]));
     assert!(holder.line().starts_with("held /x"));
     let ours = home.run(&["lock", "-n", "/x", "--", "true"]);
     assert_eq!(ours.code, 124, "{ours:?}");

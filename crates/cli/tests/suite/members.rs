@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running, free_port, until};
+use crate::common::{CommandHome, Ran, RunningCommand, free_port, until};
 
 /// `super:secret`.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
 
 /// Ports of one server.
-struct Place {
+struct ServerPorts {
     clients: u16,
     peers: u16,
     http: u16,
@@ -16,10 +16,10 @@ struct Place {
 
 /// The servers of one ensemble, each a process.
 struct Servers {
-    home: Home,
+    home: CommandHome,
     /// Ports of servers 1, 2 and so on.
-    places: Vec<Place>,
-    running: Vec<Option<Running>>,
+    places: Vec<ServerPorts>,
+    running: Vec<Option<RunningCommand>>,
     /// Flags of each server that is started, besides those of its place.
     more: Vec<&'static str>,
     /// Whether clients and HTTP have TLS alone, and the name of the certificate that verbs show.
@@ -28,7 +28,7 @@ struct Servers {
 
 /// A change of the members that is not over.
 struct Beginning {
-    running: Running,
+    running: RunningCommand,
     notes: &'static str,
 }
 
@@ -55,14 +55,14 @@ impl Servers {
 
     /// Addresses for this many servers.
     fn unstarted(count: usize) -> Self {
-        let places = (0..count).map(|_| Place {
+        let places = (0..count).map(|_| ServerPorts {
             clients: free_port(),
             peers: free_port(),
             http: free_port(),
         });
         let places = places.collect();
         let servers = Self {
-            home: Home::new(),
+            home: CommandHome::new(),
             places,
             running: (0..count).map(|_| None).collect(),
             more: Vec::new(),
@@ -72,7 +72,7 @@ impl Servers {
         servers
     }
 
-    fn place(&self, id: usize) -> &Place {
+    fn place(&self, id: usize) -> &ServerPorts {
         &self.places[id - 1]
     }
 
@@ -110,7 +110,7 @@ impl Servers {
 
     /// Server `id` as `baton server add` names it.
     fn line(&self, id: usize, role: &str) -> String {
-        let Place { clients, peers, .. } = self.place(id);
+        let ServerPorts { clients, peers, .. } = self.place(id);
         format!("{id}=127.0.0.1:{peers}:{peers}:{role};127.0.0.1:{clients}")
     }
 
@@ -133,7 +133,7 @@ impl Servers {
             };
         }
         Beginning {
-            running: Running::new(shell),
+            running: RunningCommand::new(shell),
             notes,
         }
     }

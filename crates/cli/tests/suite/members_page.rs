@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Home, until};
+use crate::common::{CommandHome, until};
 use crate::page_machines::{Machines, block_behind, inline};
 
 const PAGE: &str = include_str!("../../../../docs/operate/ensemble.md");
@@ -55,7 +55,7 @@ fn members_come_and_go_as_the_page_says() {
     machines.follow(block_behind(PAGE, "**Replacing a machine"));
     machines.until_all_serve(3);
     let tried: BTreeSet<_> = machines.verbs.into_iter().collect();
-    let help = Home::new().run(&["server", "--help"]).out;
+    let help = CommandHome::new().run(&["server", "--help"]).out;
     let (_, verbs) = help.split_once("Commands:\n").unwrap();
     let verbs = verbs.lines().take_while(|line| !line.is_empty());
     // Further lines of a verb are indented more.

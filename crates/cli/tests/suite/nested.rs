@@ -1,10 +1,10 @@
 //! A command that asks for the lock that it runs under: refused at once where it would wait for
 //! ever.
 
-use crate::common::{Home, Ran};
+use crate::common::{CommandHome, Ran};
 
 /// Runs `line` under `outer`, with `baton` on its PATH.
-fn under(home: &Home, outer: &[&str], line: &str) -> Ran {
+fn under(home: &CommandHome, outer: &[&str], line: &str) -> Ran {
     let bin = std::path::Path::new(env!("CARGO_BIN_EXE_baton"));
     let path = std::env::var("PATH").unwrap();
     let mut command = home.baton(&[outer, &["-c", line]].concat());
@@ -17,7 +17,7 @@ fn under(home: &Home, outer: &[&str], line: &str) -> Ran {
 
 #[test]
 fn a_wait_for_what_its_own_command_holds_is_refused_at_once() {
-    let home = Home::new();
+    let home = CommandHome::new();
     home.run(&["create", "/started"]);
     for (outer, inner) in [
         (&["lock", "/x"][..], "baton lock /x -- echo inside"),
@@ -49,7 +49,7 @@ fn a_wait_for_what_its_own_command_holds_is_refused_at_once() {
 
 #[test]
 fn a_wait_that_can_end_is_waited_for_under_another_lock() {
-    let home = Home::new();
+    let home = CommandHome::new();
     home.run(&["create", "/started"]);
     for (outer, inner, code) in [
         (&["lock", "/x"][..], "baton lock /x/below -- echo inside", 0),
@@ -89,7 +89,7 @@ fn a_wait_that_can_end_is_waited_for_under_another_lock() {
 
 #[test]
 fn an_environment_that_outlives_the_lock_is_no_reason_to_refuse() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let kept = under(
         &home,
         &["lock", "/x"],

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Home, Running, until};
+use crate::common::{CommandHome, RunningCommand, until};
 
 /// Time for which a verb tries to connect at its start. One that treated an outage alike would end
 /// so long after its session.
@@ -14,15 +14,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server in memory on a port that it has again after a restart.
 struct Served {
-    home: Home,
+    home: CommandHome,
     addr: SocketAddr,
-    server: Option<Running>,
+    server: Option<RunningCommand>,
 }
 
 impl Served {
     fn new() -> Self {
         let mut served = Self {
-            home: Home::new(),
+            home: CommandHome::new(),
             addr: baton_testkit::free_addr().unwrap(),
             server: None,
         };
@@ -45,8 +45,8 @@ impl Served {
         command
     }
 
-    fn spawn(&self, args: &[&str]) -> Running {
-        Running::new(self.baton(args))
+    fn spawn(&self, args: &[&str]) -> RunningCommand {
+        RunningCommand::new(self.baton(args))
     }
 
     fn run(&self, args: &[&str]) -> String {

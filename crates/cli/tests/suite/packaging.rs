@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::Home;
+use crate::common::CommandHome;
 
 fn packaging(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -14,7 +14,7 @@ fn text(name: &str) -> String {
 }
 
 /// Settings of `serve` with these arguments.
-fn printed(home: &Home, args: &[&str]) -> String {
+fn printed(home: &CommandHome, args: &[&str]) -> String {
     let ran = home.run(&[args, &["--print-config"]].concat());
     assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
     assert!(!ran.err.contains("does not start"), "{args:?}: {ran:?}");
@@ -32,7 +32,7 @@ fn commands(text: &str, word: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_settings_of_the_service_are_understood_also_those_in_comments() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let settings = text("server.toml");
     let as_it_is = printed(
         &home,
@@ -75,7 +75,7 @@ fn published(ports: &[String]) -> Vec<&str> {
 
 #[test]
 fn containers_listen_for_other_machines_at_each_port_that_they_publish() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let dockerfile = text("docker/Dockerfile");
     let exposed = dockerfile
         .lines()
@@ -145,7 +145,7 @@ fn the_unit_starts_what_the_package_installs() {
         .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/baton "));
     let args: Vec<&str> = command.unwrap().split(' ').collect();
     // There is neither such a file nor a server here; a flag that is unknown would be a 2.
-    let ran = Home::new().run(&args);
+    let ran = CommandHome::new().run(&args);
     assert_eq!((ran.code, args[0]), (2, "backup"), "{ran:?}");
     assert!(ran.err.contains("/etc/baton/backup.token"), "{ran:?}");
     // The path at which commands look for the machine's server.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{Home, Ran, Running, free_port, until};
+use crate::common::{CommandHome, Ran, RunningCommand, free_port, until};
 
 /// `super:secret`.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
@@ -45,12 +45,12 @@ fn hosts(text: &str) -> Vec<String> {
 
 /// The machines of a page.
 pub struct Machines {
-    pub home: Home,
+    pub home: CommandHome,
     /// The port that stands for one of a host.
     ports: BTreeMap<(String, String), u16>,
     /// The host of each member.
     at: BTreeMap<u8, String>,
-    pub running: BTreeMap<String, Running>,
+    pub running: BTreeMap<String, RunningCommand>,
     /// Verbs of `baton server` that were run.
     pub verbs: BTreeSet<String>,
     /// Further lines of each `server.toml`.
@@ -60,7 +60,7 @@ pub struct Machines {
 impl Machines {
     pub fn new() -> Self {
         let machines = Self {
-            home: Home::new(),
+            home: CommandHome::new(),
             ports: BTreeMap::new(),
             at: (1..=9).map(|id| (id, format!("zk{id}.example"))).collect(),
             running: BTreeMap::new(),
@@ -144,7 +144,8 @@ impl Machines {
         std::fs::write(root.join("server.toml"), toml).unwrap();
         let mut serve = self.home.baton(&["serve", "--config", "server.toml"]);
         serve.current_dir(root);
-        self.running.insert(host.to_owned(), Running::new(serve));
+        self.running
+            .insert(host.to_owned(), RunningCommand::new(serve));
     }
 
     pub fn stop(&mut self, host: &str) {

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::common::terminal::Terminal;
-use crate::common::{Home, Ran, until};
+use crate::common::{CommandHome, Ran, until};
 
 /// A folder of ZooKeeper's whose newest snapshot is a FIFO.
-fn endless(home: &Home, name: &str) -> (PathBuf, PathBuf) {
+fn endless(home: &CommandHome, name: &str) -> (PathBuf, PathBuf) {
     let folder = home.path(name);
     fs::create_dir_all(folder.join("version-2")).unwrap();
     let fifo = folder.join("version-2/snapshot.1");
@@ -25,7 +25,7 @@ fn endless(home: &Home, name: &str) -> (PathBuf, PathBuf) {
     (folder, fifo)
 }
 
-fn import(home: &Home, folder: &std::path::Path, into: &str) -> Command {
+fn import(home: &CommandHome, folder: &std::path::Path, into: &str) -> Command {
     let folder = folder.to_str().unwrap();
     let into = home.path(into);
     home.baton(&[
@@ -41,7 +41,7 @@ fn import(home: &Home, folder: &std::path::Path, into: &str) -> Command {
 
 #[test]
 fn a_terminal_shows_how_far_the_work_is_and_a_pipe_does_not() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (folder, fifo) = endless(&home, "piped");
     let mut piped = import(&home, &folder, "piped-new");
     let piped = piped.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -76,7 +76,7 @@ fn a_terminal_shows_how_far_the_work_is_and_a_pipe_does_not() {
 
 #[test]
 fn the_line_is_cleared_before_an_error() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let (folder, fifo) = endless(&home, "shown");
     let mut terminal = Terminal::run(&import(&home, &folder, "new"), 40);
     let mut to_shown = File::options().write(true).open(&fifo).unwrap();

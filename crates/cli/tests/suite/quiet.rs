@@ -1,14 +1,14 @@
 //! Standard error where nothing is wrong, and how it is silenced.
 
-use crate::common::{Home, Ran, processes, until};
+use crate::common::{CommandHome, Ran, processes, until};
 
-fn servers_of(home: &Home) -> Vec<i32> {
+fn servers_of(home: &CommandHome) -> Vec<i32> {
     processes(&["serve", &home.state().to_string_lossy()])
 }
 
 #[test]
 fn quiet_says_nothing_of_a_server_that_it_starts_and_still_reports_errors() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = home.run(&["-q", "lock", "/x", "--", "true"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
     let ran = home.run(&["get", "/missing", "--quiet"]);
@@ -21,7 +21,7 @@ fn quiet_says_nothing_of_a_server_that_it_starts_and_still_reports_errors() {
 
 #[test]
 fn a_server_that_is_started_again_is_no_news_to_cron() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let first = home.run(&["create", "/x"]);
     assert!(first.err.contains("started a local server"), "{first:?}");
     until("the idle server has ended", || servers_of(&home).is_empty());
@@ -37,7 +37,7 @@ fn a_server_that_is_started_again_is_no_news_to_cron() {
 
 #[test]
 fn a_held_lock_that_is_no_failure_by_e_0_is_not_mentioned() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut holder = home.spawn(&["lock", "/nightly"]);
     assert!(holder.line().starts_with("held /nightly"));
     for verb in [
@@ -78,13 +78,13 @@ fn a_held_lock_that_is_no_failure_by_e_0_is_not_mentioned() {
 }
 
 /// Runs `baton` with one variable set.
-fn with(home: &Home, name: &str, value: &str, args: &[&str]) -> Ran {
+fn with(home: &CommandHome, name: &str, value: &str, args: &[&str]) -> Ran {
     Ran::from(home.baton(args).env(name, value).output().unwrap())
 }
 
 #[test]
 fn an_empty_variable_counts_as_unset_and_a_wrong_one_is_named() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for (name, value) in [
         ("BATON_SERVERS", ""),
         ("BATON_SERVERS", " "),
@@ -104,7 +104,7 @@ fn an_empty_variable_counts_as_unset_and_a_wrong_one_is_named() {
         let said = flag.complaint();
         assert!(said.starts_with("baton: --servers: "), "{said}");
     }
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = with(&home, "BATON_IDLE", "soon", &["ls"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.complaint().contains("BATON_IDLE"), "{ran:?}");
@@ -112,7 +112,7 @@ fn an_empty_variable_counts_as_unset_and_a_wrong_one_is_named() {
         let args = ["serve", "--ephemeral", "--listen", "127.0.0.1:0"];
         let mut command = home.baton(&args);
         command.env("BATON_LOG", value);
-        let mut server = crate::common::Running::new(command);
+        let mut server = crate::common::RunningCommand::new(command);
         if code == 0 {
             assert!(server.line().contains("serving on"), "{value}");
             server.signal("TERM");
@@ -130,10 +130,10 @@ fn an_empty_variable_counts_as_unset_and_a_wrong_one_is_named() {
 
 #[test]
 fn with_json_a_server_writes_nothing_but_objects() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut command = home.baton(&["--json", "serve", "--data-dir", "data"]);
     command.env("BATON_LOG", "debug");
-    let mut server = crate::common::Running::new(command);
+    let mut server = crate::common::RunningCommand::new(command);
     let ready: serde_json::Value = serde_json::from_str(&server.line()).unwrap();
     assert!(ready["serving"].is_array(), "{ready}");
     assert_eq!(home.run(&["create", "/x", "--data-dir", "data"]).code, 0);

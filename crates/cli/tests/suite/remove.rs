@@ -106,7 +106,7 @@ async fn a_node_that_comes_while_its_folder_is_deleted_is_deleted_too() {
         .then(Action::Hold);
     let mut command = served.baton(&["rm", "-r", "/busy"]);
     command.env("BATON_SERVERS", proxy.addr().to_string());
-    let removing = crate::common::Running::new(command);
+    let removing = crate::common::RunningCommand::new(command);
     deleting.fired().await;
     for name in ["/busy/two", "/busy/two/three"] {
         session

@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use baton_client::{Acl, Client, Config, CreateMode, Perms};
 use rcgen::{CertificateParams, Issuer, KeyPair, date_time_ymd};
 
-use crate::common::{Home, Ran, Running, ServedHome};
+use crate::common::{CommandHome, Ran, RunningCommand, ServedHome};
 
 /// A home with an authority, and a server that takes TLS alone.
 struct Secured {
-    home: Home,
-    _server: Running,
+    home: CommandHome,
+    _server: RunningCommand,
     port: u16,
 }
 
 impl Secured {
     /// The certificate is for these hosts; `args` are more flags of the server.
     fn new(hosts: &[&str], args: &[&str]) -> Self {
-        let home = Home::new();
+        let home = CommandHome::new();
         let made = home.run(&[&["cert", "init", "tls"], hosts].concat());
         assert_eq!(made.code, 0, "{made:?}");
         let serve = [
@@ -68,7 +68,7 @@ impl Secured {
 }
 
 /// A file with `digest:me:secret`, and one with other credentials.
-fn credentials(home: &Home) -> [PathBuf; 2] {
+fn credentials(home: &CommandHome) -> [PathBuf; 2] {
     [
         home.write_secret("mine", "# me\ndigest:me:secret\n"),
         home.write_secret("theirs", "digest:them:secret\n"),
@@ -189,7 +189,7 @@ fn each_reason_why_a_server_with_tls_is_not_used_is_one_line() {
     );
     // Plain to a port with TLS, and the reverse.
     failing(&format!("127.0.0.1:{}", secured.port), &[], &["tls://"]);
-    let plain = Home::new();
+    let plain = CommandHome::new();
     let mut server = plain.spawn(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
     let line = server.line();
     let address = line
@@ -307,7 +307,7 @@ fn is_dumped(flags: &[&str]) -> bool {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, Stdio};
 
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut server = Command::new("sh")
         .args(["-c", r#"ulimit -c unlimited; exec "$0" "$@""#])
         .arg(env!("CARGO_BIN_EXE_baton"))
@@ -342,7 +342,7 @@ fn a25_the_memory_of_a_server_that_crashes_is_written_nowhere_unless_that_is_wan
 fn a21_files_that_are_missing_wrong_or_open_to_others_are_named_before_anything_is_started() {
     use std::os::unix::fs::PermissionsExt;
 
-    let home = Home::new();
+    let home = CommandHome::new();
     assert_eq!(home.run(&["cert", "init", "tls"]).code, 0);
     std::fs::write(home.path("open"), "digest:me:secret\n").unwrap();
     let readable = std::fs::Permissions::from_mode(0o644);

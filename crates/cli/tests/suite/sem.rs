@@ -1,8 +1,8 @@
 //! `baton sem`: a limited number of commands at once, on the terms of `baton lock`.
 
-use crate::common::{Home, Running};
+use crate::common::{CommandHome, RunningCommand};
 
-fn holder(home: &Home, args: &[&str]) -> Running {
+fn holder(home: &CommandHome, args: &[&str]) -> RunningCommand {
     let mut all = args.to_vec();
     all.extend(["--", "sh", "-c", "echo up; sleep 1000"]);
     let mut running = home.spawn(&all);
@@ -12,7 +12,7 @@ fn holder(home: &Home, args: &[&str]) -> Running {
 
 #[test]
 fn one_command_per_slot_runs_at_once_and_the_next_one_waits_or_is_refused() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let first = holder(&home, &["sem", "/s", "--slots", "2"]);
     // The same semaphore by its other name.
     let second = holder(&home, &["lock", "/s", "-N", "2"]);
@@ -38,7 +38,7 @@ fn one_command_per_slot_runs_at_once_and_the_next_one_waits_or_is_refused() {
 
 #[test]
 fn several_permits_are_held_at_once_and_the_command_receives_its_token() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let heavy = holder(&home, &["sem", "/s", "--slots", "3", "--permits", "2"]);
     let two = home.run(&["sem", "-n", "/s", "--permits", "2", "--", "true"]);
     assert_eq!(two.code, 124);
@@ -54,7 +54,7 @@ fn several_permits_are_held_at_once_and_the_command_receives_its_token() {
 
 #[test]
 fn h48_another_number_is_refused_and_a_resize_is_for_all() {
-    let home = Home::new();
+    let home = CommandHome::new();
     assert_eq!(
         home.run(&["sem", "/s", "--slots", "1", "--", "true"]).code,
         0
@@ -81,7 +81,7 @@ fn h48_another_number_is_refused_and_a_resize_is_for_all() {
 
 #[test]
 fn what_makes_no_sense_is_said_in_one_line() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for args in [
         &["sem"][..],
         &["sem", "relative", "--slots", "2", "--", "true"],
@@ -102,7 +102,7 @@ fn what_makes_no_sense_is_said_in_one_line() {
 /// Semaphores, elections, barriers and queues are listed alike, each by its own verb.
 #[test]
 fn each_recipe_lists_its_own_and_shows_one() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let rows = |args: &[&str]| -> Vec<Vec<String>> {
         let ran = home.run(args);
         assert_eq!(ran.code, 0, "{args:?}: {ran:?}");

@@ -16,7 +16,7 @@ use baton_proto::{
 };
 use serde_json::Value;
 
-use crate::common::{Home, Ran, free_port};
+use crate::common::{CommandHome, Ran, free_port};
 
 /// State that the servers of a test share.
 struct State {
@@ -34,7 +34,7 @@ struct State {
 
 /// Servers that say what an ensemble's do.
 struct Servers {
-    home: Home,
+    home: CommandHome,
     state: Arc<Mutex<State>>,
     addresses: Vec<SocketAddr>,
     /// Held, so that whoever connects waits.
@@ -53,7 +53,7 @@ impl Servers {
             asked: Vec::new(),
         }));
         let mut servers = Self {
-            home: Home::new(),
+            home: CommandHome::new(),
             state,
             addresses: Vec::new(),
             silent: None,
@@ -588,7 +588,7 @@ fn transfer_asks_the_leader_at_its_http_port() {
 
 #[test]
 fn command_lines_that_make_no_sense_are_refused_in_one_line() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for args in [
         &["server", "add"][..],
         &["server", "add", "4"],

@@ -12,7 +12,7 @@ use baton_testkit::inspect;
 use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, zookeeper_or_skip};
 use tokio::sync::watch;
 
-use crate::common::{Home, PATIENCE, Running, number_in, runs, until};
+use crate::common::{CommandHome, PATIENCE, RunningCommand, number_in, runs, until};
 
 /// Number of times that the server is killed in one test.
 const KILLS: u64 = 4;
@@ -171,21 +171,21 @@ async fn no_acknowledged_write_is_lost_or_done_twice() {
 
 /// A lock with a holder and three waiters, and the log to which everybody who gets in writes.
 struct WaitQueue {
-    home: Home,
+    home: CommandHome,
     servers: String,
     /// The server whose list of waiter nodes counts.
     seen_at: SocketAddr,
-    holder: Running,
+    holder: RunningCommand,
     /// The holder's command.
     worker: i32,
-    waiters: Vec<Running>,
+    waiters: Vec<RunningCommand>,
     /// The sessions in the queue, in order.
     owners: Vec<i64>,
 }
 
 impl WaitQueue {
     async fn form(servers: String, seen_at: SocketAddr, timeout: &str) -> Self {
-        let home = Home::new();
+        let home = CommandHome::new();
         let work = "echo $$ > worker; echo $BATON_SESSION > session; while :; do echo beat >> log; sleep 0.02; done";
         let holder = join(&home, &servers, timeout, work);
         let mut queue = Self {
@@ -263,7 +263,8 @@ impl WaitQueue {
     /// The waiters get in, one by one.
     async fn passes_on(self) {
         let Self { home, waiters, .. } = self;
-        let ends = tokio::task::spawn_blocking(|| waiters.into_iter().map(Running::end).collect());
+        let ends =
+            tokio::task::spawn_blocking(|| waiters.into_iter().map(RunningCommand::end).collect());
         let ends: Vec<crate::common::Ran> = ends.await.unwrap();
         assert!(ends.iter().all(|end| end.code == 0), "{ends:?}");
         let log = std::fs::read_to_string(home.path("log")).unwrap();
@@ -278,7 +279,7 @@ impl WaitQueue {
     }
 }
 
-fn join(home: &Home, servers: &str, timeout: &str, work: &str) -> Running {
+fn join(home: &CommandHome, servers: &str, timeout: &str, work: &str) -> RunningCommand {
     let lock = [
         "lock",
         "/x",

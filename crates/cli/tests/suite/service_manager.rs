@@ -8,11 +8,11 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Home, Running};
+use crate::common::{CommandHome, RunningCommand};
 
 /// `baton serve` with this socket as the first one that a service manager hands over, which has
 /// this name.
-fn serve_on(home: &Home, socket: OwnedFd, name: &str, args: &[&str]) -> Command {
+fn serve_on(home: &CommandHome, socket: OwnedFd, name: &str, args: &[&str]) -> Command {
     let plain = home.baton(&[&["serve"], args].concat());
     let mut command = Command::new("sh");
     // The only way to a number of one's own choice that needs no unsafe code: the shell's.
@@ -49,14 +49,14 @@ fn asked(mut stream: impl Read + Write) -> String {
 
 #[test]
 fn a_port_that_is_inherited_answers_who_connected_before_the_start() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let open = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = open.local_addr().unwrap();
     let early = TcpStream::connect(address).unwrap();
     // Its own configuration may name the address, too.
     let listen = address.to_string();
     let args = ["--ephemeral", "--listen", &listen];
-    let mut server = Running::new(serve_on(&home, open.into(), "baton.socket", &args));
+    let mut server = RunningCommand::new(serve_on(&home, open.into(), "baton.socket", &args));
     let line = server.line();
     assert!(line.contains(&listen), "{line}");
     assert_eq!(asked(early), "imok");
@@ -66,12 +66,12 @@ fn a_port_that_is_inherited_answers_who_connected_before_the_start() {
 
 #[test]
 fn an_inherited_unix_socket_has_the_access_of_its_file_and_outlives_the_server() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let path = home.path("shared.sock");
     let open = UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let kept = open.try_clone().unwrap();
-    let mut server = Running::new(serve_on(&home, open.into(), "", &["--ephemeral"]));
+    let mut server = RunningCommand::new(serve_on(&home, open.into(), "", &["--ephemeral"]));
     let line = server.line();
     assert!(line.contains("shared.sock"), "{line}");
     assert_eq!(asked(UnixStream::connect(&path).unwrap()), "imok");
@@ -79,7 +79,7 @@ fn an_inherited_unix_socket_has_the_access_of_its_file_and_outlives_the_server()
     assert_eq!(server.end().code, 0);
     // Who comes now waits for the next server.
     let waiting = UnixStream::connect(&path).unwrap();
-    let server = Running::new(serve_on(&home, kept.into(), "", &["--ephemeral"]));
+    let server = RunningCommand::new(serve_on(&home, kept.into(), "", &["--ephemeral"]));
     assert_eq!(asked(waiting), "imok");
     server.signal("TERM");
     assert_eq!(server.end().code, 0);
@@ -87,10 +87,10 @@ fn an_inherited_unix_socket_has_the_access_of_its_file_and_outlives_the_server()
 
 #[test]
 fn an_inherited_port_for_http_serves_http() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let open = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut http = TcpStream::connect(open.local_addr().unwrap()).unwrap();
-    let server = Running::new(serve_on(
+    let server = RunningCommand::new(serve_on(
         &home,
         open.into(),
         "http",
@@ -106,10 +106,10 @@ fn an_inherited_port_for_http_serves_http() {
 
 #[test]
 fn what_cannot_be_inherited_is_refused_in_one_line() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let datagrams = UnixDatagram::bind(home.path("datagrams")).unwrap();
     let command = serve_on(&home, datagrams.into(), "odd", &["--ephemeral"]);
-    let ended = Running::new(command).end();
+    let ended = RunningCommand::new(command).end();
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(
         ended.complaint().contains("the socket \"odd\""),
@@ -118,13 +118,13 @@ fn what_cannot_be_inherited_is_refused_in_one_line() {
     assert!(ended.complaint().contains("ListenStream="), "{ended:?}");
     // Open to other machines, like any other port.
     let open = TcpListener::bind("0.0.0.0:0").unwrap();
-    let ended = Running::new(serve_on(&home, open.into(), "", &["--ephemeral"])).end();
+    let ended = RunningCommand::new(serve_on(&home, open.into(), "", &["--ephemeral"])).end();
     assert!(ended.complaint().contains("insecure"), "{ended:?}");
 }
 
 #[test]
 fn the_service_manager_hears_when_the_server_answers_and_when_it_stops() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let heard = UnixDatagram::bind(home.path("notify")).unwrap();
     heard
         .set_read_timeout(Some(Duration::from_secs(60)))
@@ -136,7 +136,7 @@ fn the_service_manager_hears_when_the_server_answers_and_when_it_stops() {
     };
     let mut command = home.baton(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
     command.env("NOTIFY_SOCKET", home.path("notify"));
-    let server = Running::new(command);
+    let server = RunningCommand::new(command);
     assert_eq!(hear(), "READY=1");
     server.signal("TERM");
     assert_eq!(hear(), "STOPPING=1");
@@ -144,7 +144,7 @@ fn the_service_manager_hears_when_the_server_answers_and_when_it_stops() {
     // Nobody hears it: the server serves all the same.
     let mut command = home.baton(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
     command.env("NOTIFY_SOCKET", home.path("nobody"));
-    let mut server = Running::new(command);
+    let mut server = RunningCommand::new(command);
     assert!(server.line().contains("serving on"));
     server.signal("TERM");
     let ended = server.end();

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::terminal::Terminal;
-use crate::common::{Home, PATIENCE, processes, until};
+use crate::common::{CommandHome, PATIENCE, processes, until};
 
 /// The shells of this machine, with the arguments that keep a user's files out.
 fn shells() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -24,7 +24,7 @@ fn shells() -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 /// A shell on a terminal, in this home, with `baton` as $BATON.
-fn shell(home: &Home, (name, args): &(&str, Vec<&str>), more: &[&str]) -> Terminal {
+fn shell(home: &CommandHome, (name, args): &(&str, Vec<&str>), more: &[&str]) -> Terminal {
     let plain = home.baton(&[]);
     let mut command = Command::new(name);
     command.args(args).args(more);
@@ -57,7 +57,7 @@ fn shows(terminal: &Terminal, what: &str) {
 #[test]
 fn ctrl_c_ends_the_script_around_a_command_and_around_a_wait() {
     for shell_here in shells() {
-        let home = Home::new();
+        let home = CommandHome::new();
         let mut holder = home.spawn(&["lock", "/held"]);
         holder.line();
         for (path, begun) in [("/x", "begun"), ("/held", "")] {
@@ -89,7 +89,7 @@ fn ctrl_c_ends_the_script_around_a_command_and_around_a_wait() {
 #[test]
 fn the_rest_of_a_pipeline_has_the_terminal_too() {
     for shell_here in shells() {
-        let home = Home::new();
+        let home = CommandHome::new();
         let mut terminal = shell(&home, &shell_here, &["-i"]);
         terminal.keys(
             "\"$BATON\" lock /x -- sh -c 'echo fi''rst; exec sleep 1000' | sh -c 'read line; \
@@ -107,7 +107,7 @@ fn the_rest_of_a_pipeline_has_the_terminal_too() {
 #[test]
 fn a_command_in_the_background_that_asks_stops_with_its_job_and_goes_on_with_it() {
     for shell_here in shells() {
-        let home = Home::new();
+        let home = CommandHome::new();
         let name = home.dir.path().file_name().unwrap().to_string_lossy();
         let mut terminal = shell(&home, &shell_here, &["-i"]);
         terminal.keys(&format!(
@@ -141,7 +141,7 @@ fn a_command_in_the_background_that_asks_stops_with_its_job_and_goes_on_with_it(
 #[test]
 fn ctrl_z_suspends_no_command_that_is_alone_in_its_job() {
     for shell_here in shells() {
-        let home = Home::new();
+        let home = CommandHome::new();
         let mut terminal = shell(&home, &shell_here, &["-i"]);
         terminal.keys("\"$BATON\" lock /x -- sh -c 'echo be''gun; read line; echo got $line'\n");
         shows(&terminal, "begun");

@@ -8,7 +8,7 @@ use baton_client::{Client, Config};
 use baton_testkit::{Target, TestServer, zookeeper_or_skip};
 
 use crate::common::terminal::Terminal;
-use crate::common::{Home, ServedHome, signal, until};
+use crate::common::{CommandHome, ServedHome, signal, until};
 
 const ENTERED: &str = "\u{1b}[?1049h";
 const LEFT: &str = "\u{1b}[?1049l";
@@ -84,7 +84,7 @@ async fn it_follows_locks_and_deadlocks_of_an_apache_zookeeper() {
     }
     let server = TestServer::start(Target::ZooKeeper).await.unwrap();
     let served = ServedHome {
-        home: Home::new(),
+        home: CommandHome::new(),
         servers: server.connect_string(),
         server,
     };
@@ -122,7 +122,7 @@ async fn it_follows_locks_and_deadlocks_of_an_apache_zookeeper() {
 
 #[test]
 fn without_a_terminal_it_names_what_works_without() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let refused = home.run(&["top"]);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.complaint().contains("baton console"), "{refused:?}");

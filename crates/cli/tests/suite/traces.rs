@@ -1,14 +1,14 @@
 //! Traces of the command and of the server that it starts or uses: exported where `baton` was built
 //! with the feature `otel`, and a word about it where it was not.
 
-use crate::common::Home;
+use crate::common::CommandHome;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 #[cfg(not(feature = "otel"))]
 #[test]
 fn a_baton_without_the_feature_says_so_and_the_lock_is_held_all_the_same() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let mut lock = home.baton(&["lock", "/a", "--", "echo", "held"]);
     let asked =
         crate::common::Ran::from(lock.env(ENDPOINT, "http://127.0.0.1:1").output().unwrap());
@@ -30,7 +30,7 @@ mod exported {
 
     use baton_testkit::{CollectedSpan, Collector, CollectorBehavior};
 
-    use super::{ENDPOINT, Home};
+    use super::{CommandHome, ENDPOINT};
     use crate::common::Ran;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -43,7 +43,7 @@ mod exported {
     #[test]
     fn a_lock_and_its_server_are_one_trace_which_the_command_goes_on_with() {
         let collector = Collector::start(CollectorBehavior::Good).unwrap();
-        let home = Home::new();
+        let home = CommandHome::new();
         let mut lock = home.baton(&["lock", "/jobs/a", "--", "printenv", "TRACEPARENT"]);
         lock.env(ENDPOINT, collector.url())
             .env("TRACEPARENT", PARENT)
@@ -76,7 +76,7 @@ mod exported {
 
     #[test]
     fn a29_a_collector_that_is_not_there_or_not_understood_changes_nothing() {
-        let home = Home::new();
+        let home = CommandHome::new();
         let port = TcpListener::bind("127.0.0.1:0").unwrap();
         let dead = format!("http://{}", port.local_addr().unwrap());
         drop(port);

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use baton_proto::{Acl, Create, CreateOp, Request};
 use baton_testkit::RawClient;
 
-use crate::common::{Running, ServedHome};
+use crate::common::{RunningCommand, ServedHome};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leaders_follow_one_another_with_growing_terms() {
@@ -291,7 +291,7 @@ async fn the_tree_verbs_read_and_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_are_listed_wherever_they_are() {
     let served = ServedHome::new().await;
-    let mut holders: Vec<Running> = ["/one", "/deep/er/two"]
+    let mut holders: Vec<RunningCommand> = ["/one", "/deep/er/two"]
         .iter()
         .map(|path| served.spawn(&["lock", path, "--name", "me"]))
         .collect();

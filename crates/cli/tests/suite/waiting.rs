@@ -6,18 +6,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
 use crate::common::terminal::Terminal;
-use crate::common::{Home, Running, until};
+use crate::common::{CommandHome, RunningCommand, until};
 
 /// A server of its own that no command starts again, and `baton` on it.
 struct Served {
-    home: Home,
-    server: Running,
+    home: CommandHome,
+    server: RunningCommand,
     servers: String,
 }
 
 impl Served {
     fn new() -> Self {
-        let home = Home::new();
+        let home = CommandHome::new();
         let mut server = home.spawn(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
         let line = server.line();
         let servers = line.split([' ', ';']).nth(3).unwrap().to_owned();
@@ -35,8 +35,8 @@ impl Served {
     }
 
     /// Holds a lock, or whatever the arguments say, and has said so.
-    fn hold(&self, args: &[&str]) -> Running {
-        let mut holder = Running::new(self.baton(args));
+    fn hold(&self, args: &[&str]) -> RunningCommand {
+        let mut holder = RunningCommand::new(self.baton(args));
         holder.line();
         holder
     }

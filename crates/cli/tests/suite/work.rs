@@ -5,7 +5,7 @@ use std::process::Command;
 
 use baton_testkit::Proxy;
 
-use crate::common::{Ran, Running, ServedHome};
+use crate::common::{Ran, RunningCommand, ServedHome};
 
 /// A home whose `baton` is `baton queue work`.
 struct Jobs(ServedHome);
@@ -23,8 +23,8 @@ impl Jobs {
         Ran::from(self.baton(args).output().unwrap())
     }
 
-    fn spawn(&self, args: &[&str]) -> Running {
-        Running::new(self.baton(args))
+    fn spawn(&self, args: &[&str]) -> RunningCommand {
+        RunningCommand::new(self.baton(args))
     }
 }
 
@@ -140,7 +140,7 @@ async fn h67_the_command_has_ended_before_another_worker_gets_the_item() {
     ];
     let mut command = served.baton(&args);
     command.env("BATON_SERVERS", proxy.addr().to_string());
-    let mut first = Running::new(command);
+    let mut first = RunningCommand::new(command);
     assert_eq!(first.line(), "running");
     let pid = crate::common::number_in(&pid_file);
     proxy.partition();

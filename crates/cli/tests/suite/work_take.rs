@@ -7,7 +7,7 @@ use baton_client::OpCode;
 use baton_testkit::{Action, Match, Proxy, Variant};
 use serde_json::Value;
 
-use crate::common::{Ran, Running, ServedHome};
+use crate::common::{Ran, RunningCommand, ServedHome};
 
 struct Jobs(ServedHome);
 
@@ -27,8 +27,9 @@ impl Jobs {
     }
 
     /// A keeper, what it says of its claim, and the token.
-    fn take(&self, args: &[&str]) -> (Running, Value, String) {
-        let mut keeper = Running::new(self.baton(&[&["take", "/q", "--json"], args].concat()));
+    fn take(&self, args: &[&str]) -> (RunningCommand, Value, String) {
+        let mut keeper =
+            RunningCommand::new(self.baton(&[&["take", "/q", "--json"], args].concat()));
         let claim: Value = serde_json::from_str(&keeper.line()).unwrap();
         let token = claim["token"].to_string();
         (keeper, claim, token)
@@ -157,7 +158,7 @@ async fn a_keeper_that_is_signalled_or_dies_gives_the_item_back() {
     assert_eq!(jobs.settle("ack", &token, &[]).code, 0);
     assert_eq!(keeper.end().code, 0);
     // Waiting for an item, too.
-    let waiting = Running::new(jobs.baton(&["take", "/q"]));
+    let waiting = RunningCommand::new(jobs.baton(&["take", "/q"]));
     crate::common::until("it waits in the queue", || {
         jobs.0.run(&["ls", "/q/waiters"]).out.contains("lock-")
     });
@@ -195,7 +196,7 @@ async fn h68_an_ack_whose_answer_is_lost_is_found_out() {
         let cut = proxy.on(message).then(Action::Cut(Variant::Rst));
         let mut ack = jobs.baton(&["ack", "/q", "--token", &token]);
         ack.env("BATON_SERVERS", proxy.addr().to_string());
-        let acked = Running::new(ack).end();
+        let acked = RunningCommand::new(ack).end();
         assert_eq!((acked.code, acked.err.as_str(), cut.times()), (0, "", 1));
         assert_eq!(keeper.end().code, 0);
         assert_eq!(jobs.depth()["items"], 0);

@@ -3,11 +3,11 @@
 
 use std::net::TcpListener;
 
-use crate::common::{Home, Ran, Running};
+use crate::common::{CommandHome, Ran, RunningCommand};
 
 #[test]
 fn a_zoo_cfg_is_served_and_what_has_no_effect_is_named() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let port = baton_testkit::free_addr().unwrap().port();
     std::fs::write(
         home.path("zoo.cfg"),
@@ -38,7 +38,7 @@ fn a_zoo_cfg_is_served_and_what_has_no_effect_is_named() {
 
 #[test]
 fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
-    let home = Home::new();
+    let home = CommandHome::new();
     std::fs::write(
         home.path("zoo.cfg"),
         "tickTime=2000\ndataDir=/zk\nclientPort=2181\nnosuch=1\n",
@@ -90,7 +90,7 @@ fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
 
 #[test]
 fn a_zoo_cfg_that_is_wrong_is_refused_with_2_and_its_line() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let ran = home.run(&["serve", "--config", "none.cfg"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.complaint().contains("none.cfg"), "{ran:?}");
@@ -102,7 +102,7 @@ fn a_zoo_cfg_that_is_wrong_is_refused_with_2_and_its_line() {
 
 #[test]
 fn a_zoo_cfg_that_asks_for_authentication_is_not_served_without_it() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let zk = home.path("zk");
     let text = format!(
         "dataDir={}\nclientPort=0\nenforce.auth.enabled=true\nenforce.auth.schemes=sasl\n",
@@ -122,7 +122,7 @@ fn a_zoo_cfg_that_asks_for_authentication_is_not_served_without_it() {
 /// `clientPort` of a zoo.cfg is every address, of IPv6 and IPv4, as in ZooKeeper.
 #[test]
 fn the_client_port_of_a_zoo_cfg_takes_both_kinds_of_address_and_the_start_reports_what_is_bound() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let text = format!(
         "dataDir={}\nclientPort=0\njute.maxbuffer=100\n",
         home.path("zk").display()
@@ -157,7 +157,7 @@ fn the_client_port_of_a_zoo_cfg_takes_both_kinds_of_address_and_the_start_report
 
 #[test]
 fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
-    let home = Home::new();
+    let home = CommandHome::new();
     for (listen, shown, warned) in [
         ("0.0.0.0:0", "0.0.0.0:", true),
         ("127.0.0.1:0", "127.0.0.1:", false),
@@ -190,7 +190,7 @@ fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
         let ran = Ran::from(insecure(value).output().unwrap());
         assert_eq!(ran.code, 2, "{value}: {ran:?}");
     }
-    let mut server = Running::new(insecure("true"));
+    let mut server = RunningCommand::new(insecure("true"));
     assert!(server.line().contains("HTTP on 0.0.0.0:"));
     server.signal("TERM");
     let ended = server.end();
@@ -200,7 +200,7 @@ fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
 /// The files of a ZooKeeper ensemble, as they are: the same lines in each, and a `myid`.
 #[test]
 fn the_zoo_cfgs_of_three_servers_are_one_ensemble() {
-    let home = Home::new();
+    let home = CommandHome::new();
     let port = || baton_testkit::free_addr().unwrap().port();
     let lines: String = (1..=3)
         .map(|id| {

@@ -6,7 +6,7 @@ use baton_server::{ChangeObserver as _, ObservedTree};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::tests::{Deleter, Story, tree_of};
+use super::tests::{Deleter, ScriptedSurvey, tree_of};
 
 /// The gauges that a tree alone decides.
 const GAUGES: [&str; 5] = [
@@ -106,7 +106,7 @@ impl Nodes {
 }
 
 /// Those of the gauges that are not zero.
-fn gauges(story: &Story, now_ms: i64) -> BTreeMap<String, f64> {
+fn gauges(story: &ScriptedSurvey, now_ms: i64) -> BTreeMap<String, f64> {
     let page = story.page(now_ms).into_iter();
     let is_gauge = |name: &str| {
         let name = name.split('{').next().unwrap_or_default();
@@ -121,7 +121,7 @@ proptest! {
     fn what_is_counted_change_by_change_is_what_a_recount_of_the_tree_comes_to(
         events in vec(event(), 1..120)
     ) {
-        let (mut story, mut nodes) = (Story::new(), Nodes::default());
+        let (mut story, mut nodes) = (ScriptedSurvey::new(), Nodes::default());
         let mut restored = false;
         for (now_ms, event) in (0..).step_by(7).zip(events) {
             let mut gone = Vec::new();
@@ -156,7 +156,7 @@ proptest! {
             }
         }
         let now_ms = 1_000_000;
-        let recount = Story::new();
+        let recount = ScriptedSurvey::new();
         recount.metrics.restored(&ObservedTree::new(&nodes.tree()));
         prop_assert_eq!(gauges(&story, now_ms), gauges(&recount, now_ms));
 

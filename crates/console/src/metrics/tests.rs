@@ -8,7 +8,7 @@ use baton_tree::{Assembly, Tree, Znode};
 use super::*;
 
 /// A server that the test plays.
-pub(super) struct Story {
+pub(super) struct ScriptedSurvey {
     pub(super) metrics: RecipeMetrics,
     zxid: i64,
     tree: Tree,
@@ -23,7 +23,7 @@ pub(super) enum Deleter {
     Expiry,
 }
 
-impl Story {
+impl ScriptedSurvey {
     pub(super) fn with(selection: Selection) -> Self {
         Self {
             metrics: RecipeMetrics::new(selection),
@@ -121,7 +121,7 @@ fn node(lock: &str, number: i64) -> String {
 
 #[test]
 fn a_hold_a_wait_and_a_hand_over_have_their_times() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let (one, two) = (node("/a", 1), node("/a", 2));
     story.create(&one, 1, 1_000);
     story.create(&two, 2, 3_000);
@@ -160,7 +160,7 @@ fn a_hold_a_wait_and_a_hand_over_have_their_times() {
 
 #[test]
 fn each_loss_has_its_cause_and_so_has_each_wait_that_ends_without_a_grant() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let causes = [
         Deleter::Itself,
         Deleter::Close,
@@ -197,14 +197,14 @@ fn each_loss_has_its_cause_and_so_has_each_wait_that_ends_without_a_grant() {
 
 #[test]
 fn readers_hold_together_and_a_writer_behind_them_waits_for_all() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let at = |kind: &str, number: i64| format!("/rw/_c_1-__{kind}__{number:010}");
     let (reader, second, writer, late) =
         (at("READ", 1), at("READ", 2), at("WRIT", 3), at("READ", 4));
     for (session, path) in (1..).zip([&reader, &second, &writer, &late]) {
         story.create(path, session, 0);
     }
-    let count = |story: &Story| {
+    let count = |story: &ScriptedSurvey| {
         let of = story.of("/rw", 100);
         (
             of.get("lock_holders").copied(),
@@ -231,7 +231,7 @@ fn readers_hold_together_and_a_writer_behind_them_waits_for_all() {
 
 #[test]
 fn elections_semaphores_and_simple_locks_are_of_their_own_kind() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     for (path, kind) in [
         ("/e/_c_1-latch-0000000001", "election"),
         ("/n/n_0000000001", "election"),
@@ -249,7 +249,7 @@ fn elections_semaphores_and_simple_locks_are_of_their_own_kind() {
 
 #[test]
 fn items_of_a_queue_are_counted_as_they_come_and_go() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     for number in 1..=3 {
         story.create(&format!("/q/qn-{number:010}"), 0, 0);
     }
@@ -280,7 +280,7 @@ fn claims_of_kazoos_locking_queue_count_with_its_items() {
         "/k/entries/entry-100-0000000001",
         "/k/taken/entry-100-0000000001",
     );
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let own = 5;
     story.create(item, 0, 0);
     // Taken, and given back with the end of the session; taken again, and done.
@@ -312,7 +312,7 @@ const DEAD: &str = "/w/dead/d-0000000001";
 
 #[test]
 fn each_settlement_of_a_claim_has_its_cause() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let own = 5;
     story.create(ITEM, 0, 0);
     // Failed, to be tried at once.
@@ -390,7 +390,7 @@ pub(super) fn tree_of(znodes: &[(&str, i64, i64, &[u8])]) -> Tree {
 
 #[test]
 fn after_a_start_holders_waiters_and_items_are_there_with_their_ages() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     // A lock that nobody holds any more after the start.
     story.create(&node("/gone", 1), 1, 0);
     story.tree = tree_of(&[
@@ -439,7 +439,7 @@ fn after_a_start_holders_waiters_and_items_are_there_with_their_ages() {
         ("/w/waiters/_c_1-lock-0000000002", 0, 4, b""),
     ]);
     story.metrics.restored(&ObservedTree::new(&story.tree));
-    let of = |story: &Story, path| story.of(path, 10_000);
+    let of = |story: &ScriptedSurvey, path| story.of(path, 10_000);
     assert_eq!(
         of(&story, "/a"),
         values(&[
@@ -483,7 +483,7 @@ fn after_a_start_holders_waiters_and_items_are_there_with_their_ages() {
 
 #[test]
 fn what_has_no_series_of_its_own_is_counted_with_all_others() {
-    let mut story = Story::with(Selection {
+    let mut story = ScriptedSurvey::with(Selection {
         most: 1,
         prefixes: Vec::new(),
     });
@@ -517,7 +517,7 @@ fn what_has_no_series_of_its_own_is_counted_with_all_others() {
         most: 0,
         prefixes: Vec::new(),
     };
-    let mut story = Story::with(off);
+    let mut story = ScriptedSurvey::with(off);
     story.create(&node("/secret", 1), 1, 0);
     assert!(!story.text(0).contains("secret"));
     assert_eq!(story.of("other", 0)["lock_holders"], 1.0);
@@ -525,7 +525,7 @@ fn what_has_no_series_of_its_own_is_counted_with_all_others() {
 
 #[test]
 fn a_hundred_thousand_locks_one_after_the_other_leave_nothing_behind() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     for number in 0..100_000 {
         let path = node(&format!("/jobs/{number}"), 0);
         story.create(&path, 1, number);
@@ -555,7 +555,7 @@ fn a_hundred_thousand_locks_one_after_the_other_leave_nothing_behind() {
 /// A server that starts with more nodes than are followed: those left out take no place of a path.
 #[test]
 fn a_lock_whose_nodes_are_left_out_at_a_start_takes_no_place_of_another() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let last = locks::MOST_NODES;
     let nodes: Vec<String> = (0..=last)
         .map(|number| {
@@ -576,7 +576,7 @@ fn a_lock_whose_nodes_are_left_out_at_a_start_takes_no_place_of_another() {
 
 #[test]
 fn a_name_that_attacks_makes_no_second_line_and_no_second_series() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let long = format!("/{}", "x".repeat(5_000));
     for lock in ["/a\"} 1 \\", "/\u{202e}gnol", &*long, "/other"] {
         story.create(&node(lock, 1), 1, 0);
@@ -604,7 +604,7 @@ fn a_name_that_attacks_makes_no_second_line_and_no_second_series() {
 #[test]
 fn every_metric_is_in_the_page_and_in_the_operators_handbook() {
     let docs = include_str!("../../../../docs/operate/monitor.md");
-    let text = Story::new().text(0);
+    let text = ScriptedSurvey::new().text(0);
     for (name, kind, help) in RecipeMetrics::described() {
         let name_in_docs = format!("`{name}`");
         assert!(
@@ -617,7 +617,7 @@ fn every_metric_is_in_the_page_and_in_the_operators_handbook() {
 
 #[test]
 fn nodes_that_are_no_recipes_change_nothing() {
-    let mut story = Story::new();
+    let mut story = ScriptedSurvey::new();
     let before = story.text(0);
     for path in [
         "/a",

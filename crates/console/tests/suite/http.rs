@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use baton::embedded::Embedded;
 use baton::{Mutex, WorkQueue};
 use baton_client::{Acl, Client, CreateMode, Perms};
-use baton_console::http::{Host, Refusal, Seat, router};
+use baton_console::http::{CallerView, Host, Refusal, router};
 use baton_console::{Console, Limits, SessionReader, Surveyor};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -23,7 +23,7 @@ impl Host for Gate {
     fn seat<'a>(
         &'a self,
         request: &'a Parts,
-    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<CallerView, Refusal>> + Send + 'a>> {
         let authorization = request.headers.get(header::AUTHORIZATION);
         let authorization = authorization.map(|value| value.to_str().unwrap());
         let is_proven = authorization != Some("Bearer act");
@@ -37,7 +37,7 @@ impl Host for Gate {
                 status: StatusCode::UNAUTHORIZED,
                 text: "who are you?".to_owned(),
             })?;
-            Ok(Seat {
+            Ok(CallerView {
                 console: self.0.clone(),
                 may_act,
                 is_proven,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 /// A node's whole life: from which moment, and until which.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct NodeLifetime {
     pub(crate) from: i64,
     pub(crate) until: i64,
 }
@@ -30,7 +30,7 @@ pub(crate) struct State {
     zxid: i64,
     /// The newest change that an answer has shown.
     shown: i64,
-    lives: BTreeMap<(String, i64), Life>,
+    lives: BTreeMap<(String, i64), NodeLifetime>,
     pub(crate) rng: fastrand::Rng,
     /// One read of this number is followed by a change; 0: none is.
     pub(crate) calm: usize,
@@ -54,7 +54,7 @@ impl State {
         self.nodes.insert(path.to_owned(), stat);
         self.lives.insert(
             (path.to_owned(), zxid),
-            Life {
+            NodeLifetime {
                 from: zxid,
                 until: i64::MAX,
             },
@@ -143,7 +143,7 @@ impl State {
     }
 
     /// When this node was there.
-    pub(crate) fn life(&self, path: &str, czxid: i64) -> Option<Life> {
+    pub(crate) fn life(&self, path: &str, czxid: i64) -> Option<NodeLifetime> {
         self.lives.get(&(path.to_owned(), czxid)).copied()
     }
 

@@ -105,10 +105,8 @@ impl Acquisition {
         naming: NamingScheme,
         lock_mode: LockMode,
     ) -> Result<Self, LockError> {
-        recipe_path::check(path, "cannot be a wait queue").map_err(|why| LockError::BadPath {
-            path: path.to_owned(),
-            why,
-        })?;
+        recipe_path::check(path, "cannot be a wait queue")
+            .map_err(|why| LockError::bad_path(path, why))?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),
@@ -420,10 +418,7 @@ impl Acquisition {
             });
         }
         let session = self.client.session().await;
-        session.map_err(|source| LockError::Connect {
-            path: self.path.to_string(),
-            source,
-        })
+        session.map_err(|source| LockError::connect(&self.path, source))
     }
 
     /// A hold on the lease: from here on, not from the grant on, for a lease that runs already

@@ -52,10 +52,8 @@ impl Limit {
 
 impl BarrierContext {
     pub(super) fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
-        recipe_path::check(path, "cannot be one").map_err(|why| BarrierError::BadPath {
-            path: path.to_owned(),
-            why,
-        })?;
+        recipe_path::check(path, "cannot be one")
+            .map_err(|why| BarrierError::bad_path(path, why))?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),
@@ -78,10 +76,7 @@ impl BarrierContext {
         self.client
             .session()
             .await
-            .map_err(|source| BarrierError::Connect {
-                path: self.path.to_string(),
-                source,
-            })
+            .map_err(|source| BarrierError::connect(&self.path, source))
     }
 
     /// Refuses to wait for none, or for more than `most`.
@@ -137,11 +132,7 @@ impl BarrierContext {
     }
 
     fn timed_out_after(&self, limit: Duration, waited_for: WaitReason) -> BarrierError {
-        BarrierError::TimedOut {
-            path: self.path.to_string(),
-            limit,
-            waited_for,
-        }
+        BarrierError::timed_out(&self.path, limit, waited_for)
     }
 
     /// After `error`: returns once the tree may be read again on this session.
@@ -153,11 +144,7 @@ impl BarrierContext {
         match retry::until_readable(session, error).await {
             Ok(()) => Ok(()),
             Err(_) if session.state().is_final() => Err(AttemptFailure::Again),
-            Err(source) => Err(BarrierError::Client {
-                path: self.path.to_string(),
-                source,
-            }
-            .into()),
+            Err(source) => Err(BarrierError::client(&self.path, source).into()),
         }
     }
 

@@ -108,10 +108,10 @@ impl CountdownLatch {
         let marker = self.context.child(&format!("{DONE_PREFIX}{id}"));
         let legal = baton_proto::path::validate(&marker);
         if id.is_empty() || id.contains('/') || legal.is_err() {
-            return Err(BarrierError::BadPath {
-                path: marker,
-                why: "an id is one name of a node, not empty and without a slash".to_owned(),
-            });
+            return Err(BarrierError::bad_path(
+                &marker,
+                "an id is one name of a node, not empty and without a slash".to_owned(),
+            ));
         }
         let marker = &*marker;
         self.context

@@ -125,11 +125,9 @@ impl Barrier {
                     .await
                 {
                     Ok(()) => Ok(()),
-                    Err(CleanupError::Refused(source)) => Err(BarrierError::Client {
-                        path: self.path().to_owned(),
-                        source,
+                    Err(CleanupError::Refused(source)) => {
+                        Err(BarrierError::client(self.path(), source).into())
                     }
-                    .into()),
                     Err(_) => Err(AttemptFailure::Again),
                 }
             })

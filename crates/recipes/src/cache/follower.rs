@@ -81,10 +81,7 @@ pub(super) async fn run(state: Arc<CacheState>, client: Client, mut asks: mpsc::
                 }
             }
             Err(ConnectError::Closed) => return,
-            Err(source) => CacheError::Connect {
-                path: state.path.to_string(),
-                source,
-            },
+            Err(source) => CacheError::connect(&state.path, source),
         };
         attempts += 1;
         let pause = backoff.pause();
@@ -383,10 +380,7 @@ impl Follower<'_> {
             Err(_) if self.session.state().is_final() => return FollowError::SessionOver,
             Err(source) => source,
         };
-        FollowError::Refused(CacheError::Client {
-            path: self.state.path.to_string(),
-            source,
-        })
+        FollowError::Refused(CacheError::client(&self.state.path, source))
     }
 }
 

@@ -144,10 +144,7 @@ impl TreeCacheBuilder {
         let runtime = self
             .client
             .runtime()
-            .map_err(|source| CacheError::Connect {
-                path: self.path.to_string(),
-                source,
-            })?;
+            .map_err(|source| CacheError::connect(&self.path, source))?;
         let state = Arc::new(CacheState::new(self.path, self.limits, self.backlog));
         let (asks, asked) = mpsc::channel(ASKS);
         let following = follower::run(Arc::clone(&state), self.client.detached(), asked);
@@ -170,10 +167,8 @@ impl TreeCache {
     /// # Errors
     /// [`CacheError::BadPath`].
     pub fn builder(client: &Client, path: &str) -> Result<TreeCacheBuilder, CacheError> {
-        baton_proto::path::validate(path).map_err(|error| CacheError::BadPath {
-            path: path.to_owned(),
-            why: error.to_string(),
-        })?;
+        baton_proto::path::validate(path)
+            .map_err(|error| CacheError::bad_path(path, error.to_string()))?;
         Ok(TreeCacheBuilder {
             client: client.clone(),
             path: Arc::from(path),

@@ -191,10 +191,8 @@ impl LeaderElection {
             acquisition,
             ..self.clone()
         };
-        let timed_out = |waited_for| ElectionError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
-            waited_for: progress.waited_for(waited_for, limit),
+        let timed_out = |waited_for| {
+            ElectionError::timed_out(self.path(), limit, progress.waited_for(waited_for, limit))
         };
         at_most(
             limit,
@@ -333,10 +331,7 @@ impl LeaderElection {
     /// lost before.
     async fn take_term(&self, guard: &Guard, offer: Uuid) -> Result<Option<Term>, ElectionError> {
         let node = term::term_node(self.path());
-        let client = |source| ElectionError::Client {
-            path: self.path().to_owned(),
-            source,
-        };
+        let client = |source| ElectionError::client(self.path(), source);
         let token = guard.token();
         loop {
             let newest = match guard.session().get_data(&node).await {

@@ -116,10 +116,7 @@ impl Observer {
                 Err(AcquireError::Client(error)) => {
                     retry::until_retryable(&session, error)
                         .await
-                        .map_err(|source| ElectionError::Client {
-                            path: path.clone(),
-                            source,
-                        })?;
+                        .map_err(|source| ElectionError::client(&path, source))?;
                     continue;
                 }
             };
@@ -168,10 +165,7 @@ impl Observer {
             Err(error) => {
                 retry::until_retryable(session, error)
                     .await
-                    .map_err(|source| ElectionError::Client {
-                        path: self.acquisition.path.to_string(),
-                        source,
-                    })?;
+                    .map_err(|source| ElectionError::client(&self.acquisition.path, source))?;
             }
         }
         Ok(false)

@@ -75,10 +75,7 @@ impl LeaderElection {
     }
 
     fn client_error(&self, source: Error) -> ElectionError {
-        ElectionError::Client {
-            path: self.path().to_owned(),
-            source,
-        }
+        ElectionError::client(self.path(), source)
     }
 
     async fn after(&self, session: &Session, error: Error) -> Result<(), ElectionError> {

@@ -54,14 +54,9 @@ impl Inspector {
     {
         loop {
             let session = self.client.session().await?;
-            let error = match attempt(session.clone()).await {
+            match attempt(session.clone()).await {
                 Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
-            match retry::until_retryable(&session, error).await {
-                Ok(()) => {}
-                Err(_) if session.state().is_final() => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => retry::until_next_attempt(&session, error).await?,
             }
         }
     }

@@ -71,10 +71,10 @@ impl MultiLock {
             .map(|path| Acquisition::new(client, path.as_ref(), Dialect::Curator))
             .collect::<Result<Vec<_>, _>>()?;
         if locks.is_empty() {
-            return Err(LockError::BadPath {
-                path: String::new(),
-                why: "a multi-lock needs at least one path".to_owned(),
-            });
+            return Err(LockError::bad_path(
+                "",
+                "a multi-lock needs at least one path".to_owned(),
+            ));
         }
         locks.sort_by(|a, b| a.path.cmp(&b.path));
         locks.dedup_by(|a, b| a.path == b.path);
@@ -130,13 +130,13 @@ impl MultiLock {
     /// [`LockError`] with the path of the lock that could not be had; no waiter node stays behind.
     pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
         let at = AtomicUsize::new(0);
-        self.run(AcquireMode::Wait, &at)
-            .await?
-            .ok_or_else(|| LockError::TimedOut {
-                path: self.path_at(&at),
-                limit: Duration::ZERO,
-                waited_for: WaitReason::Others { holder: None },
-            })
+        self.run(AcquireMode::Wait, &at).await?.ok_or_else(|| {
+            LockError::timed_out(
+                &self.path_at(&at),
+                Duration::ZERO,
+                WaitReason::Others { holder: None },
+            )
+        })
     }
 
     /// All locks if they are free now, else `None`. Waits for the server's answers, never for a
@@ -156,11 +156,7 @@ impl MultiLock {
     /// `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, LockError> {
         let at = AtomicUsize::new(0);
-        let timed_out = |waited_for| LockError::TimedOut {
-            path: self.path_at(&at),
-            limit,
-            waited_for,
-        };
+        let timed_out = |waited_for| LockError::timed_out(&self.path_at(&at), limit, waited_for);
         let Some(first) = self.locks.first() else {
             return Err(timed_out(WaitReason::Others { holder: None }));
         };

@@ -152,10 +152,8 @@ impl Mutex {
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
         let (mutex, progress) = self.observed();
-        let timed_out = |waited_for| LockError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
-            waited_for: progress.waited_for(waited_for, limit),
+        let timed_out = |waited_for| {
+            LockError::timed_out(self.path(), limit, progress.waited_for(waited_for, limit))
         };
         at_most(limit, &self.acquisition.client, mutex.acquire(), timed_out).await
     }

@@ -227,11 +227,7 @@ impl ReentrantMutex {
         };
         let timed_out = |waited_for: WaitReason| {
             let holder = progress.position().and_then(|position| position.head);
-            LockError::TimedOut {
-                path: self.path().to_owned(),
-                limit,
-                waited_for: waited_for.held_by(holder),
-            }
+            LockError::timed_out(self.path(), limit, waited_for.held_by(holder))
         };
         at_most(
             limit,

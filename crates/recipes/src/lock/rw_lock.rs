@@ -164,10 +164,8 @@ impl RwLock {
             acquisition,
             ..self.clone()
         };
-        let timed_out = |waited_for| LockError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
-            waited_for: progress.waited_for(waited_for, limit),
+        let timed_out = |waited_for| {
+            LockError::timed_out(self.path(), limit, progress.waited_for(waited_for, limit))
         };
         let client = &self.acquisition.client;
         at_most(limit, client, observed.waiting(mode), timed_out).await
@@ -295,10 +293,7 @@ impl WriteGuard {
         match guard.exchange(&reader, &record.to_bytes()).await {
             Ok(guard) => Ok(lock.reader(guard)),
             Err(_) if session.state().is_final() => Err(lost(LostReason::SessionLost)),
-            Err(AcquireError::Client(source)) => Err(LockError::Client {
-                path: path(),
-                source,
-            }),
+            Err(AcquireError::Client(source)) => Err(LockError::client(&path(), source)),
             Err(_) => Err(lost(LostReason::NodeGone)),
         }
     }

@@ -110,10 +110,12 @@ impl SimpleMutex {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
-        let timed_out = |waited_for: WaitReason| LockError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
-            waited_for: waited_for.held_by(Some(self.node.to_string())),
+        let timed_out = |waited_for: WaitReason| {
+            LockError::timed_out(
+                self.path(),
+                limit,
+                waited_for.held_by(Some(self.node.to_string())),
+            )
         };
         at_most(limit, &self.acquisition.client, self.acquire(), timed_out).await
     }

@@ -88,10 +88,7 @@ pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
                 }
             }
             Err(ConnectError::Closed) => return,
-            Err(source) => MemberError::Connect {
-                path: control.path.to_string(),
-                source,
-            },
+            Err(source) => MemberError::connect(&control.path, source),
         };
         control.set_state(NodeState::Blocked(error), None);
         tokio::select! {
@@ -319,10 +316,10 @@ impl NodeKeeper<'_> {
             if self.session.state().is_final() {
                 return Err(KeepEnd::SessionOver);
             }
-            return Err(KeepEnd::Refused(MemberError::Client {
-                path: self.control.path.to_string(),
+            return Err(KeepEnd::Refused(MemberError::client(
+                &self.control.path,
                 source,
-            }));
+            )));
         }
         // The server that has us now may be behind the one that applied it (H02).
         let caught_up = self.session.sync(&self.control.path);

@@ -84,10 +84,8 @@ impl Membership {
     /// # Errors
     /// [`MemberError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, MemberError> {
-        recipe_path::check(path, "cannot be a group").map_err(|why| MemberError::BadPath {
-            path: path.to_owned(),
-            why,
-        })?;
+        recipe_path::check(path, "cannot be a group")
+            .map_err(|why| MemberError::bad_path(path, why))?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),

@@ -63,14 +63,11 @@ impl PersistentNode {
         data: Bytes,
         instance: Option<Uuid>,
     ) -> Result<Self, MemberError> {
-        recipe_path::check(path, "is always there").map_err(|why| MemberError::BadPath {
-            path: path.to_owned(),
-            why,
-        })?;
-        let runtime = client.runtime().map_err(|source| MemberError::Connect {
-            path: path.to_owned(),
-            source,
-        })?;
+        recipe_path::check(path, "is always there")
+            .map_err(|why| MemberError::bad_path(path, why))?;
+        let runtime = client
+            .runtime()
+            .map_err(|source| MemberError::connect(path, source))?;
         let control = Arc::new(NodeControl::new(path, data, instance));
         runtime.spawn(keeper::keep(Arc::clone(&control), client.detached()));
         Ok(Self {

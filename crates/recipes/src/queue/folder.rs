@@ -42,8 +42,8 @@ pub(super) struct Folder {
 }
 
 /// Outcome of a search for the first item.
-enum SearchOutcome {
-    Item(Item),
+pub(super) enum SearchOutcome<T> {
+    Item(T),
     /// No item can be taken now. The names of items that cannot be read, with the reason.
     Nothing(HashMap<String, String>),
 }
@@ -187,7 +187,13 @@ impl Folder {
 
     /// Takes the first item that can be taken now.
     pub(super) async fn poll(&self) -> Result<Option<Item>, QueueError> {
-        match self.search().await? {
+        let found = self.search().await?;
+        self.polled(found).await
+    }
+
+    /// The item that a search has found, or the error of an item that it could not read.
+    pub(super) async fn polled<T>(&self, found: SearchOutcome<T>) -> Result<Option<T>, QueueError> {
+        match found {
             SearchOutcome::Item(item) => Ok(Some(item)),
             SearchOutcome::Nothing(unreadable) => match unreadable.into_iter().min() {
                 None => {
@@ -235,11 +241,7 @@ impl Folder {
 
     /// Like [`Folder::take`], for at most `limit`.
     pub(super) async fn take_timeout(&self, limit: Duration) -> Result<Item, QueueError> {
-        let timed_out = |waited_for| QueueError::TimedOut {
-            path: self.path.to_string(),
-            limit,
-            waited_for,
-        };
+        let timed_out = |waited_for| QueueError::timed_out(&self.path, limit, waited_for);
         at_most(limit, &self.client, self.take(), timed_out).await
     }
 
@@ -372,17 +374,11 @@ impl Folder {
         self.client
             .session()
             .await
-            .map_err(|source| QueueError::Connect {
-                path: self.path.to_string(),
-                source,
-            })
+            .map_err(|source| QueueError::connect(&self.path, source))
     }
 
     pub(super) fn client_error(&self, source: Error) -> QueueError {
-        QueueError::Client {
-            path: self.path.to_string(),
-            source,
-        }
+        QueueError::client(&self.path, source)
     }
 
     /// The result; `None` once a connection or a new session allows another attempt.
@@ -396,11 +392,8 @@ impl Folder {
     ) -> Result<Option<T>, QueueError> {
         match result {
             Ok(done) => Ok(Some(done)),
-            // The next attempt is made on another session.
-            Err(_) if session.state().is_final() => Ok(None),
-            Err(error) => match retry::until_retryable(session, error).await {
+            Err(error) => match retry::until_next_attempt(session, error).await {
                 Ok(()) => Ok(None),
-                Err(_) if session.state().is_final() => Ok(None),
                 Err(error) => Err(self.client_error(error)),
             },
         }
@@ -558,7 +551,7 @@ impl Folder {
     }
 
     /// Takes the first item that can be taken now, and collects those that cannot be read.
-    async fn search(&self) -> Result<SearchOutcome, QueueError> {
+    async fn search(&self) -> Result<SearchOutcome<Item>, QueueError> {
         let mut unreadable = HashMap::new();
         if !self.format.is_fifo() {
             // A newer item may come first.
@@ -682,8 +675,5 @@ enum TakeOutcome {
 
 /// Returns whether a queue can be at `path`.
 pub(super) fn check_path(path: &str) -> Result<(), QueueError> {
-    recipe_path::check(path, "cannot be a queue").map_err(|why| QueueError::BadPath {
-        path: path.to_owned(),
-        why,
-    })
+    recipe_path::check(path, "cannot be a queue").map_err(|why| QueueError::bad_path(path, why))
 }

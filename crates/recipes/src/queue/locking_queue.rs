@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::error::QueueError;
-use super::folder::{Folder, check_path};
+use super::folder::{Folder, SearchOutcome, check_path};
 use super::item_claim::{ClaimOutcome, claim_item};
 use super::layout::{KAZOO_PRIORITY, QueueKind, QueueLayout, kazoo_stem, plain_prefix};
 use super::locked_item::LockedItem;
@@ -52,13 +52,6 @@ pub struct LockingQueue {
     claims: Arc<str>,
 }
 
-/// Outcome of a search for a free item.
-enum SearchOutcome {
-    Item(Box<LockedItem>),
-    /// No item can be locked now. The names of items that cannot be read, with the reason.
-    Nothing(HashMap<String, String>),
-}
-
 impl LockingQueue {
     /// A queue at `path` in the layout of kazoo's `LockingQueue`: items below `<path>/entries`,
     /// claims below `<path>/taken`. Nothing is sent.
@@ -83,10 +76,10 @@ impl LockingQueue {
     #[must_use]
     pub fn curator_layout(self, lock_path: &str) -> Self {
         let fits = check_path(lock_path).and_then(|()| match self.path() == lock_path {
-            true => Err(QueueError::BadPath {
-                path: lock_path.to_owned(),
-                why: "items and claims need a node each; name another lock path".to_owned(),
-            }),
+            true => Err(QueueError::bad_path(
+                lock_path,
+                "items and claims need a node each; name another lock path".to_owned(),
+            )),
             false => Ok(()),
         });
         let folder = self.folder.moved(&self.path, QueueKind::Curator);
@@ -194,19 +187,9 @@ impl LockingQueue {
     /// session's timeout is too short for a sound lock; else the client's error. No item stays
     /// locked.
     pub async fn poll(&self) -> Result<Option<LockedItem>, QueueError> {
-        match self.search().await? {
-            SearchOutcome::Item(item) => Ok(Some(*item)),
-            SearchOutcome::Nothing(unreadable) => match unreadable.into_iter().min() {
-                None => {
-                    self.folder.refuse_others().await?;
-                    Ok(None)
-                }
-                Some((name, why)) => Err(QueueError::Undecodable {
-                    node: baton_proto::path::join(self.items_path(), &name),
-                    why,
-                }),
-            },
-        }
+        let found = self.search().await?;
+        let item = self.folder.polled(found).await?;
+        Ok(item.map(|item| *item))
     }
 
     /// Locks the first item that nobody has locked; waits while there is none. Cancel-safe as
@@ -253,11 +236,7 @@ impl LockingQueue {
     /// # Errors
     /// [`QueueError::TimedOut`] when the limit has passed; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<LockedItem, QueueError> {
-        let timed_out = |waited_for| QueueError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
-            waited_for,
-        };
+        let timed_out = |waited_for| QueueError::timed_out(self.path(), limit, waited_for);
         at_most(limit, &self.folder.client, self.take(), timed_out).await
     }
 
@@ -294,7 +273,7 @@ impl LockingQueue {
         Ok(())
     }
 
-    async fn search(&self) -> Result<SearchOutcome, QueueError> {
+    async fn search(&self) -> Result<SearchOutcome<Box<LockedItem>>, QueueError> {
         let mut unreadable = HashMap::new();
         'again: loop {
             let session = self.folder.session().await?;
@@ -302,10 +281,7 @@ impl LockingQueue {
                 Ok(lease) => Arc::new(lease),
                 Err(LeaseError::SessionEnded(_)) => continue,
                 Err(source) => {
-                    return Err(QueueError::Lease {
-                        path: self.items_path().to_owned(),
-                        source,
-                    });
+                    return Err(QueueError::lease(self.items_path(), source));
                 }
             };
             let claims = session.children(&self.claims);

@@ -200,11 +200,7 @@ impl Semaphore {
                 return Err(SemaphoreError::NoMaximum { path: path() });
             }
             Err(source) => {
-                return Err(LockError::Client {
-                    path: path(),
-                    source,
-                }
-                .into());
+                return Err(LockError::client(&path(), source).into());
             }
         };
         Maximum::new(&self.base.path, None)

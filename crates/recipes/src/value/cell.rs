@@ -36,10 +36,8 @@ pub(super) enum ExpectedNode {
 
 impl Cell {
     pub(super) fn new(client: &Client, path: &str) -> Result<Self, ValueError> {
-        recipe_path::check(path, "cannot be a value").map_err(|why| ValueError::BadPath {
-            path: path.to_owned(),
-            why,
-        })?;
+        recipe_path::check(path, "cannot be a value")
+            .map_err(|why| ValueError::bad_path(path, why))?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),
@@ -151,26 +149,17 @@ impl Cell {
         self.client
             .session()
             .await
-            .map_err(|source| ValueError::Connect {
-                path: self.path.to_string(),
-                source,
-            })
+            .map_err(|source| ValueError::connect(&self.path, source))
     }
 
     fn client_error(&self, source: Error) -> ValueError {
-        ValueError::Client {
-            path: self.path.to_string(),
-            source,
-        }
+        ValueError::client(&self.path, source)
     }
 
     /// Returns once it makes sense to try again, on another session where this one is over.
     async fn after(&self, session: &Session, error: Error) -> Result<(), ValueError> {
-        match retry::until_retryable(session, error).await {
-            Ok(()) => Ok(()),
-            Err(_) if session.state().is_final() => Ok(()),
-            Err(source) => Err(self.client_error(source)),
-        }
+        let retried = retry::until_next_attempt(session, error).await;
+        retried.map_err(|source| self.client_error(source))
     }
 }
 

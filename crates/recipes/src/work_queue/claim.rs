@@ -271,10 +271,7 @@ impl Claim {
                 Err(lost(self.check().err().unwrap_or(LostReason::NodeGone)))
             }
             Err(error) if error.is_session_ended() => Err(lost(LostReason::SessionLost)),
-            Err(source) => Err(WorkError::Client {
-                path: self.context.path(),
-                source,
-            }),
+            Err(source) => Err(WorkError::client(&self.context.path(), source)),
         }
     }
 

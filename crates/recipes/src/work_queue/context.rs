@@ -153,10 +153,9 @@ impl QueueContext {
 
     /// The runtime for tasks that go on if their caller is cancelled.
     pub(super) fn runtime(&self) -> Result<Handle, WorkError> {
-        self.client.runtime().map_err(|source| WorkError::Connect {
-            path: self.path(),
-            source,
-        })
+        self.client
+            .runtime()
+            .map_err(|source| WorkError::connect(&self.path(), source))
     }
 
     pub(super) async fn session(&self) -> Result<Session, WorkError> {
@@ -166,10 +165,7 @@ impl QueueContext {
         self.client
             .session()
             .await
-            .map_err(|source| WorkError::Connect {
-                path: self.path(),
-                source,
-            })
+            .map_err(|source| WorkError::connect(&self.path(), source))
     }
 
     pub(super) async fn now_ms(&self, session: &Session) -> Result<i64, Error> {
@@ -347,11 +343,7 @@ impl QueueContext {
             Err(baton_client::LeaseError::SessionEnded(_)) => {
                 Err(StepError::Client(task_gone(&self.layout.root)))
             }
-            Err(source) => Err(WorkError::Lease {
-                path: self.path(),
-                source,
-            }
-            .into()),
+            Err(source) => Err(WorkError::lease(&self.path(), source).into()),
         }
     }
 }

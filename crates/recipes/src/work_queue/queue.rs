@@ -76,10 +76,8 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, WorkError> {
-        recipe_path::check(path, "cannot be a queue").map_err(|why| WorkError::BadPath {
-            path: path.to_owned(),
-            why,
-        })?;
+        recipe_path::check(path, "cannot be a queue")
+            .map_err(|why| WorkError::bad_path(path, why))?;
         Ok(Self {
             context: Arc::new(QueueContext::new(client, path)),
             capacity: None,

@@ -62,13 +62,7 @@ impl QueueContext {
         if session.state().is_final() || error.is_session_ended() {
             return Ok(());
         }
-        match retry::until_retryable(session, error).await {
-            Ok(()) => Ok(()),
-            Err(_) if session.state().is_final() => Ok(()),
-            Err(source) => Err(WorkError::Client {
-                path: self.path(),
-                source,
-            }),
-        }
+        let retried = retry::until_next_attempt(session, error).await;
+        retried.map_err(|source| WorkError::client(&self.path(), source))
     }
 }

@@ -73,6 +73,10 @@ async fn commit_settlement(
 ) -> Result<(), SettleError> {
     let mut id_reserved = claimed.envelope.unique;
     let mut notice = claimed.notice;
+    let until_retryable = async |error| {
+        let retried = retry::until_retryable(session, error).await;
+        retried.map_err(SettleError::Failed)
+    };
     loop {
         let mut shard = None;
         let mut parts = match settlement_parts(
@@ -87,9 +91,7 @@ async fn commit_settlement(
         {
             Ok(parts) => parts,
             Err(error) => {
-                retry::until_retryable(session, error)
-                    .await
-                    .map_err(SettleError::Failed)?;
+                until_retryable(error).await?;
                 continue;
             }
         };
@@ -109,9 +111,7 @@ async fn commit_settlement(
             }
             Outcome::NotApplied => {}
             Outcome::Unknown(source) => return Err(SettleError::Unknown(source)),
-            Outcome::Failed(error) => retry::until_retryable(session, error)
-                .await
-                .map_err(SettleError::Failed)?,
+            Outcome::Failed(error) => until_retryable(error).await?,
             Outcome::Refused(error) => match refused_part(&error) {
                 Some(CLAIM) if error.is_no_node() => return Err(SettleError::ClaimGone),
                 Some(ITEM) if error.is_bad_version() || error.is_no_node() => {
@@ -138,9 +138,7 @@ async fn commit_settlement(
                             if error.is_node_exists()
                                 || error.is_no_node()
                                 || error.is_maybe_applied() => {}
-                        Err(error) => retry::until_retryable(session, error)
-                            .await
-                            .map_err(SettleError::Failed)?,
+                        Err(error) => until_retryable(error).await?,
                     }
                 }
                 Some(MORE)
@@ -152,9 +150,7 @@ async fn commit_settlement(
                         Ok(false) | Err(StepError::Final(_)) => {
                             return Err(SettleError::Failed(error));
                         }
-                        Err(StepError::Client(error)) => retry::until_retryable(session, error)
-                            .await
-                            .map_err(SettleError::Failed)?,
+                        Err(StepError::Client(error)) => until_retryable(error).await?,
                     }
                 }
                 _ => return Err(SettleError::Failed(error)),
@@ -270,10 +266,7 @@ async fn settle_held(
         Err(SettleError::Failed(_)) if session.state().is_final() => {
             Err(lost(LostReason::SessionLost))
         }
-        Err(SettleError::Failed(source)) => Err(WorkError::Client {
-            path: context.path(),
-            source,
-        }),
+        Err(SettleError::Failed(source)) => Err(WorkError::client(&context.path(), source)),
     }
 }
 

@@ -80,11 +80,7 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError::TimedOut`] when the time is up; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<Claim, WorkError> {
-        let timed_out = |waited_for| WorkError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
-            waited_for,
-        };
+        let timed_out = |waited_for| WorkError::timed_out(self.path(), limit, waited_for);
         at_most(limit, &self.context.client, self.take(), timed_out).await
     }
 

@@ -36,7 +36,7 @@ use crate::stats::requests::Tally;
 use crate::time::micros;
 use crate::watch::access::WatchAccess;
 use crate::watch::event_run::EventRun;
-use crate::watch::table::{Fired, WatchTable};
+use crate::watch::table::{EventWatchers, WatchTable};
 
 mod lost_session;
 mod session_ends;
@@ -136,7 +136,7 @@ impl Effects for Deliver<'_> {
             observing.show(&change);
         }
         let fired = self.watches.fire(kind, change.path);
-        if fired == Fired::Nobody {
+        if fired == EventWatchers::Nobody {
             return;
         }
         let watchers = match kind {

@@ -123,7 +123,7 @@ impl Deadline {
 pub struct LongAnswer {
     answer: Deadline,
     connection: Deadline,
-    place: Option<Weak<Place>>,
+    place: Option<Weak<AnswerPermit>>,
 }
 
 impl LongAnswer {
@@ -375,7 +375,7 @@ async fn in_time(mut request: Request, next: Next) -> Result<Response, Infallibl
         let long = LongAnswer {
             answer: answer.clone(),
             connection,
-            place: request.extensions().get::<Weak<Place>>().cloned(),
+            place: request.extensions().get::<Weak<AnswerPermit>>().cloned(),
         };
         request.extensions_mut().insert(long);
     }
@@ -407,7 +407,7 @@ async fn in_its_place(
             .into_response();
     };
     asks.all.fetch_add(1, Relaxed);
-    let place = Arc::new(Place {
+    let place = Arc::new(AnswerPermit {
         asks,
         address,
         lasting: places.lasting,
@@ -421,7 +421,7 @@ async fn in_its_place(
         answer.headers_mut().insert(header::CONNECTION, close);
     }
     answer.map(|body| {
-        Body::new(Placed {
+        Body::new(PermittedBody {
             body,
             rest: Bytes::new(),
             _place: place,
@@ -438,7 +438,7 @@ struct Places {
 
 /// A request's place.
 #[derive(Debug)]
-struct Place {
+struct AnswerPermit {
     asks: Arc<Asks>,
     address: IpAddr,
     lasting: Arc<LastingPlaces>,
@@ -451,7 +451,7 @@ enum Permit {
     Lasting(#[expect(dead_code, reason = "held for its drop")] LastingPlace),
 }
 
-impl Place {
+impl AnswerPermit {
     fn is_lasting(&self) -> bool {
         matches!(*self.permit.lock(), Permit::Lasting(_))
     }
@@ -470,7 +470,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AnswerPermit {
     fn drop(&mut self) {
         self.asks.all.fetch_sub(1, Relaxed);
         if self.is_lasting() {
@@ -482,13 +482,13 @@ impl Drop for Place {
 /// An answer that keeps its place, handed out in parts, so that it lasts about as long as its peer
 /// takes to read it.
 #[derive(Debug)]
-struct Placed {
+struct PermittedBody {
     body: Body,
     rest: Bytes,
-    _place: Arc<Place>,
+    _place: Arc<AnswerPermit>,
 }
 
-impl HttpBody for Placed {
+impl HttpBody for PermittedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

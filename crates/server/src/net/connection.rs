@@ -34,7 +34,7 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncReadExt;
 use tokio::time::Sleep;
 
-use self::exchange::{Exchange, Need, Phase, READ_BYTES};
+use self::exchange::{Exchange, Phase, READ_BYTES, WaitReason};
 use crate::connections::conn::{CloseReason, Conn, Outlet};
 use crate::connections::outbound::Pressure;
 use crate::net::end::{End, LINGER};
@@ -156,7 +156,7 @@ impl Connection {
             if matches!(flushed, Poll::Ready(Err(_))) {
                 return Poll::Ready(Some(End::Gone));
             }
-            if let Need::End(reason) = need {
+            if let WaitReason::End(reason) = need {
                 return Poll::Ready(Some(End::Closed(reason)));
             }
             let is_open = matches!(self.exchange.phase, Phase::Open | Phase::ReadOnly);
@@ -167,14 +167,14 @@ impl Connection {
             self.exchange.count_waiting(unsent, unread);
             let progress = match need {
                 // The connections that are being ended go first, or those whose turn it is.
-                Need::Relief | Need::Turn => return give_way(cx),
-                Need::Input => match self.poll_input(cx) {
+                WaitReason::Relief | WaitReason::Turn => return give_way(cx),
+                WaitReason::Input => match self.poll_input(cx) {
                     Ok(progress) => progress,
                     Err(end) => return Poll::Ready(Some(end)),
                 },
-                Need::Queue => !self.exchange.state.inbox.wait_for_room(cx.waker()),
-                Need::Room => self.exchange.has_room(),
-                Need::Answers | Need::End(_) => false,
+                WaitReason::Queue => !self.exchange.state.inbox.wait_for_room(cx.waker()),
+                WaitReason::Room => self.exchange.has_room(),
+                WaitReason::Answers | WaitReason::End(_) => false,
             };
             if self.pause_is_over(cx) || progress {
                 if self.exchange.turn.is_full() {
@@ -182,7 +182,7 @@ impl Connection {
                 }
                 continue;
             }
-            let is_idle = need == Need::Input && self.exchange.replies.unwritten() == 0;
+            let is_idle = need == WaitReason::Input && self.exchange.replies.unwritten() == 0;
             let outlet = is_idle.then(|| Arc::clone(&self.outlet) as Arc<dyn Outlet>);
             let is_full = self.exchange.replies.is_full();
             if self.exchange.conn.wait(cx.waker(), is_full, outlet) {

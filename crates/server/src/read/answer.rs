@@ -20,7 +20,7 @@ use crate::report::escaped::EscapedText;
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 #[cfg(feature = "simulation")]
-use crate::state::simulated::Mistake;
+use crate::state::simulated::ServerBug;
 use crate::watch::access::WatchAccess;
 use crate::watch::table::Kinds;
 
@@ -206,7 +206,7 @@ pub(crate) fn answer_read(
 /// Returns which answers to this client mean that the leader has counted the request.
 fn counted(state: &ServerState, conn: &Conn) -> Counted {
     #[cfg(feature = "simulation")]
-    if state.simulated.makes(Mistake::AnnouncesThatReadsCount) {
+    if state.simulated.makes(ServerBug::AnnouncesThatReadsCount) {
         return Counted::All;
     }
     if state.ensemble.is_none() {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 /// A known mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum ServerBug {
     /// A command that was sent twice is applied twice.
     AppliesDuplicates,
     /// A command is applied though one before it is missing.
@@ -123,7 +123,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Simulated {
     /// The mistake that it makes, if any.
-    pub(crate) mistake: OnceLock<Mistake>,
+    pub(crate) mistake: OnceLock<ServerBug>,
     /// Sees what the consensus hands out.
     pub(crate) observer: OnceLock<Arc<dyn CoreObserver>>,
     /// Changes of the members up to this entry are in the membership of the start already.
@@ -146,9 +146,9 @@ impl Simulated {
     /// Counts a command that is not to be applied. Whether it is applied all the same, by mistake.
     pub(crate) fn ignores(&self, why: Unapplied) -> bool {
         let (counter, mistake) = match why {
-            Unapplied::SessionMoved => (&self.moved, Mistake::AppliesOfOldAttachment),
-            Unapplied::Duplicate => (&self.duplicates, Mistake::AppliesDuplicates),
-            Unapplied::AfterGap => (&self.after_gap, Mistake::AppliesAfterGap),
+            Unapplied::SessionMoved => (&self.moved, ServerBug::AppliesOfOldAttachment),
+            Unapplied::Duplicate => (&self.duplicates, ServerBug::AppliesDuplicates),
+            Unapplied::AfterGap => (&self.after_gap, ServerBug::AppliesAfterGap),
         };
         counter.fetch_add(1, Relaxed);
         self.makes(mistake)
@@ -160,8 +160,8 @@ impl Simulated {
             observer.handed_out(effects);
         }
         let early: &[MessageKind] = match self.mistake.get() {
-            Some(Mistake::AcknowledgesUnsynced) => &[MessageKind::AppendResponse],
-            Some(Mistake::ForgetsVotes) => {
+            Some(ServerBug::AcknowledgesUnsynced) => &[MessageKind::AppendResponse],
+            Some(ServerBug::ForgetsVotes) => {
                 effects.hard_state = None;
                 &[MessageKind::Vote, MessageKind::VoteResponse]
             }
@@ -181,7 +181,7 @@ impl Simulated {
 
     /// Seeded bug: whether the leader counts itself at once.
     pub(crate) fn counts_itself(&self, role: Role) -> bool {
-        role == Role::Leader && self.makes(Mistake::CountsItselfUnsynced)
+        role == Role::Leader && self.makes(ServerBug::CountsItselfUnsynced)
     }
 
     /// Seeded bug: whether the change of this entry is in force already.
@@ -190,7 +190,7 @@ impl Simulated {
     }
 
     /// Whether the server makes this mistake.
-    pub(crate) fn makes(&self, mistake: Mistake) -> bool {
+    pub(crate) fn makes(&self, mistake: ServerBug) -> bool {
         self.mistake.get() == Some(&mistake)
     }
 
@@ -200,7 +200,7 @@ impl Simulated {
         self.void_expiries.fetch_add(count, Relaxed);
         self.moved_pings.fetch_add(moved_pings, Relaxed);
         self.void.lock().extend_from_slice(void_expiries);
-        if self.makes(Mistake::ForwardsItsExpiries) {
+        if self.makes(ServerBug::ForwardsItsExpiries) {
             self.forwarded.lock().extend_from_slice(void_expiries);
         }
     }

@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 
 use crate::connections::conn::Conn;
 use crate::stats::counters::Stats;
-use crate::watch::table::{Fired, WatchTable};
+use crate::watch::table::{EventWatchers, WatchTable};
 
 /// A run of more bytes than this is handed over.
 const MOST_BYTES: usize = 64 << 10;
@@ -88,13 +88,13 @@ impl EventRun {
     /// Adds an event, which `encode` writes, for the connections that `watches` has just found.
     pub(crate) fn add(
         &mut self,
-        (watches, fired): (&WatchTable, Fired),
+        (watches, fired): (&WatchTable, EventWatchers),
         acl: &AclList,
         encode: impl FnOnce(&mut Vec<u8>),
         (stats, wake): (&Stats, &mut Vec<Arc<Conn>>),
     ) {
         let acl_address = std::ptr::from_ref(acl).addr();
-        if fired == Fired::Others || self.acl != acl_address {
+        if fired == EventWatchers::Others || self.acl != acl_address {
             self.hand_over(Receiver::gather, stats, wake);
             self.acl = acl_address;
             self.work += watches.hits().len();

@@ -186,7 +186,7 @@ impl Watched {
 
 /// Connections that watch an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fired {
+pub(crate) enum EventWatchers {
     Nobody,
     /// Those that watched the last event that somebody watched.
     Same,
@@ -550,10 +550,10 @@ impl WatchTable {
 
     /// Determines the connections that watch this event, each once, and removes their one-shot
     /// watches.
-    pub(crate) fn fire(&mut self, event: EventKind, path: &str) -> Fired {
+    pub(crate) fn fire(&mut self, event: EventKind, path: &str) -> EventWatchers {
         self.work += 1;
         if self.has.watches == 0 {
-            return Fired::Nobody;
+            return EventWatchers::Nobody;
         }
         let kinds = Kinds::fired_by(event);
         let own = self.slot(path);
@@ -567,10 +567,10 @@ impl WatchTable {
             self.work += self.recursive_above(path, &mut sources.above);
         }
         if own.is_none() && sources.above.is_empty() {
-            return Fired::Nobody;
+            return EventWatchers::Nobody;
         }
         if sources == self.fired {
-            return Fired::Same;
+            return EventWatchers::Same;
         }
         let mut hits = std::mem::take(&mut self.next_hits);
         hits.clear();
@@ -592,8 +592,8 @@ impl WatchTable {
             self.remove_all(slot, Kinds(kinds.0 & Kinds::ONE_SHOT.0));
         }
         match are_same {
-            true => Fired::Same,
-            false => Fired::Others,
+            true => EventWatchers::Same,
+            false => EventWatchers::Others,
         }
     }
 

@@ -2,7 +2,7 @@
 //! Those of the servers are switches in `baton_server`'s feature `simulation`; the others are made
 //! where a run meets a folder, a handshake or a decision of the engine.
 
-use baton_server::simulation::Mistake;
+use baton_server::simulation::ServerBug;
 use clap::ValueEnum;
 
 /// A known mistake.
@@ -47,19 +47,19 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Returns the bug that the servers themselves have, if it is one of theirs.
-    pub(crate) fn mistake(self) -> Option<Mistake> {
+    pub(crate) fn mistake(self) -> Option<ServerBug> {
         Some(match self {
-            Self::B01 => Mistake::AcknowledgesUnsynced,
-            Self::B02 => Mistake::ForgetsVotes,
-            Self::B04 => Mistake::CountsItselfUnsynced,
-            Self::B07 => Mistake::AnswersPingsAlone,
-            Self::B08 => Mistake::CountsTouchesAlone,
-            Self::B09 => Mistake::AnnouncesThatReadsCount,
-            Self::B10 => Mistake::KeepsOldClocks,
-            Self::B11 => Mistake::ForwardsItsExpiries,
-            Self::B12 => Mistake::AppliesDuplicates,
-            Self::B13 => Mistake::AppliesAfterGap,
-            Self::B14 => Mistake::AppliesOfOldAttachment,
+            Self::B01 => ServerBug::AcknowledgesUnsynced,
+            Self::B02 => ServerBug::ForgetsVotes,
+            Self::B04 => ServerBug::CountsItselfUnsynced,
+            Self::B07 => ServerBug::AnswersPingsAlone,
+            Self::B08 => ServerBug::CountsTouchesAlone,
+            Self::B09 => ServerBug::AnnouncesThatReadsCount,
+            Self::B10 => ServerBug::KeepsOldClocks,
+            Self::B11 => ServerBug::ForwardsItsExpiries,
+            Self::B12 => ServerBug::AppliesDuplicates,
+            Self::B13 => ServerBug::AppliesAfterGap,
+            Self::B14 => ServerBug::AppliesOfOldAttachment,
             Self::B03 | Self::B17 | Self::B18 | Self::B19 | Self::B20 | Self::B21 => return None,
         })
     }

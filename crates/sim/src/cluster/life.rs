@@ -12,8 +12,8 @@ use baton_peers::handshake::LocalServer;
 use baton_peers::net::SendError;
 use baton_proto::CONFIG_PATH;
 use baton_server::simulation::{
-    CoreObserver, MemberProgress, MemberView, SimulatedClocks, SimulatedMember, SimulatedServer,
-    Surroundings, Task,
+    CoreObserver, MemberEnvironment, MemberProgress, MemberView, SimulatedClocks, SimulatedMember,
+    SimulatedServer, Task,
 };
 use baton_server::{EnsembleOptions, Options, ServerError};
 use baton_tree::{FormatLevel, ServerList, digest_id};
@@ -45,7 +45,7 @@ pub(crate) const SUPERUSER: &[u8] = b"super:sim";
 
 /// Causes of a server's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Power {
+pub(crate) enum StopCause {
     /// The process ends, and the machine runs on: it refuses connections.
     Stays,
     /// The machine stops, and says nothing.
@@ -225,7 +225,7 @@ impl Cluster {
 
     /// The folder of a server is lost, and another one is taken for it, by mistake (B19).
     pub(crate) fn lose_folder(&self, id: u64) {
-        self.end(id, Power::Stays);
+        self.end(id, StopCause::Stays);
         let written = {
             let mut state = self.state();
             state.emptied += 1;
@@ -251,7 +251,7 @@ impl Cluster {
     }
 
     /// A server's process ends, with what `power` says. Returns whether it ran.
-    pub(crate) fn end(&self, id: u64, power: Power) -> bool {
+    pub(crate) fn end(&self, id: u64, power: StopCause) -> bool {
         let leads = self.leader() == Some(id);
         let ended = {
             let mut state = self.state();
@@ -264,14 +264,14 @@ impl Cluster {
                 return false;
             };
             seat.process.end();
-            seat.refuses = power == Power::Stays;
+            seat.refuses = power == StopCause::Stays;
             let loss = match kind {
                 0 => Loss::Nothing,
                 1 => Loss::Everything,
                 _ => Loss::Random(seed),
             };
             seat.disk = match power {
-                Power::Stays if !seat.disk_breaks => seat.disk.kill(),
+                StopCause::Stays if !seat.disk_breaks => seat.disk.kill(),
                 _ => seat.disk.crash(loss),
             };
             seat.log.ended(std::mem::take(&mut seat.disk_breaks));
@@ -320,7 +320,7 @@ impl Cluster {
     /// The folder of a server that is no member any more is emptied; its process waits to be
     /// admitted from now on.
     pub(crate) fn empty(&self, id: u64) {
-        self.end(id, Power::Stays);
+        self.end(id, StopCause::Stays);
         {
             let mut state = self.state();
             state.emptied += 1;
@@ -570,7 +570,7 @@ impl fmt::Debug for Port {
 impl Port {
     /// Ends the process once its present turn is over, and starts another one.
     fn restart_soon(&self) {
-        self.end_soon(Power::Stays);
+        self.end_soon(StopCause::Stays);
         self.cluster.start_later(self.id, START_PAUSE);
     }
 
@@ -581,7 +581,7 @@ impl Port {
     }
 
     /// Ends the process once its present turn is over.
-    fn end_soon(&self, power: Power) {
+    fn end_soon(&self, power: StopCause) {
         let (cluster, id, life) = (self.cluster.clone(), self.id, self.life);
         tokio::spawn(async move {
             if cluster.state().lives(id, life) {
@@ -624,7 +624,7 @@ impl CoreObserver for Port {
     }
 }
 
-impl Surroundings for Port {
+impl MemberEnvironment for Port {
     fn recovered(&self, found: &mut baton_wal::Recovered) -> u64 {
         let mut state = self.cluster.state();
         let outcome = state.recovered(self.id, found);
@@ -679,7 +679,7 @@ impl Surroundings for Port {
                 .is_some_and(|seat| std::mem::take(&mut seat.ends_when_it_sends));
         drop(state);
         if ends {
-            self.end_soon(Power::Fails);
+            self.end_soon(StopCause::Fails);
         }
         sent
     }
@@ -766,7 +766,7 @@ impl Surroundings for Port {
         } else {
             recorder.fail(&format!("server {} stops: {error}", self.id));
         }
-        self.end_soon(Power::Fails);
+        self.end_soon(StopCause::Fails);
     }
 }
 

@@ -22,7 +22,7 @@ const ROUNDING: Duration = Duration::from_millis(2);
 type LeaseCheck = Box<dyn Fn() -> bool + Send>;
 
 #[derive(Default)]
-struct Life {
+struct SessionRecord {
     timeout: Duration,
     /// The newest request that was answered.
     proof: Option<Proof>,
@@ -32,21 +32,21 @@ struct Life {
 
 /// All sessions of a run.
 #[derive(Default)]
-pub(super) struct Lives {
-    sessions: BTreeMap<i64, Life>,
+pub(super) struct SessionRecords {
+    sessions: BTreeMap<i64, SessionRecord>,
     /// Largest drift of a server's clock, in parts per million.
     drift_ppm: u32,
     /// Number of expired sessions.
     expired: u64,
 }
 
-impl fmt::Debug for Lives {
+impl fmt::Debug for SessionRecords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lives").finish_non_exhaustive()
     }
 }
 
-impl Lives {
+impl SessionRecords {
     pub(super) fn new(drift_ppm: u32) -> Self {
         Self {
             drift_ppm,
@@ -122,7 +122,7 @@ impl Lives {
     }
 }
 
-impl Life {
+impl SessionRecord {
     fn judge(&self, session: i64, drift_ppm: u32) -> Result<(), String> {
         let (Some(proof), Some(expired)) = (self.proof, self.expired) else {
             return Ok(());
@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn r33_a_session_that_expires_before_its_timeout_is_noticed_in_either_order() {
         for answered_first in [true, false] {
-            let mut lives = Lives::new(0);
+            let mut lives = SessionRecords::new(0);
             lives.granted(7, T);
             let sent = Instant::now();
             tokio::time::advance(T - Duration::from_millis(3)).await;
@@ -172,7 +172,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_may_expire_after_its_timeout_by_the_fastest_clock() {
-        let mut lives = Lives::new(20_000);
+        let mut lives = SessionRecords::new(20_000);
         lives.granted(7, T);
         let sent = Instant::now();
         assert_eq!(lives.answered(7, ping(sent)), Ok(()));
@@ -187,7 +187,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_has_a_lease_on_an_expired_session_is_noticed() {
         for has_lease in [true, false] {
-            let mut lives = Lives::new(0);
+            let mut lives = SessionRecords::new(0);
             lives.is_believed(7, "a client".to_owned(), Box::new(move || has_lease));
             assert_eq!(lives.expired(7).is_err(), has_lease);
         }

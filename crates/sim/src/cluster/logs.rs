@@ -10,7 +10,7 @@ use baton_wal::{Entry, Recovered};
 use super::bug::SeededBug;
 use super::image::{LogImage, Written, content_of};
 use super::server_log::CastVote;
-use super::state::{Seat, Shared, State};
+use super::state::{ServerSlot, Shared, State};
 use super::{mark, members};
 
 type Holds = Result<(), String>;
@@ -310,7 +310,7 @@ impl State {
         {
             shared.recorder.mark(mark::LEADER_CHANGED);
         }
-        let leads_too = |(other, seat): (&u64, &Seat)| {
+        let leads_too = |(other, seat): (&u64, &ServerSlot)| {
             let is_leader = seat.progress.is_some_and(|at| at.role.role == Role::Leader);
             *other != id && seat.server.is_some() && is_leader
         };
@@ -352,7 +352,7 @@ impl State {
         if entry.0 < term {
             shared.recorder.mark(mark::OLDER_TERM_COMMITTED);
         }
-        let lacks = |(_, seat): &(&u64, &Seat)| {
+        let lacks = |(_, seat): &(&u64, &ServerSlot)| {
             let at = seat.progress.filter(|_| seat.server.is_some());
             at.is_some_and(|at| {
                 at.role.role == Role::Leader

@@ -16,10 +16,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::bug::SeededBug;
-use super::life::Power;
+use super::life::StopCause;
 use super::mark;
 use super::server_log::ShownPosition;
-use super::state::{Cluster, Presence, Seat, State, Way};
+use super::state::{Cluster, PeerConnection, Presence, ServerSlot, State};
 
 /// A connection on which nothing arrives for this long ends.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
@@ -205,7 +205,7 @@ impl Cluster {
         for generation in older {
             state.close_to(generation, EndCause::Superseded);
         }
-        let way = Way {
+        let way = PeerConnection {
             from,
             to,
             lane,
@@ -312,7 +312,7 @@ impl Cluster {
     }
 
     /// A process has ended: its connections end as `power` says.
-    pub(super) fn process_ended(&self, id: u64, power: Power) {
+    pub(super) fn process_ended(&self, id: u64, power: StopCause) {
         let (mine, peers) = {
             let state = self.state();
             let mine: Vec<u64> = state
@@ -349,7 +349,7 @@ impl Cluster {
 
     /// Has `peer` notice that connections with `id` are over: at once where the machine runs on,
     /// else when it is back, or by the silence.
-    async fn notice_end(self, id: u64, peer: u64, ways: Vec<u64>, power: Power) {
+    async fn notice_end(self, id: u64, peer: u64, ways: Vec<u64>, power: StopCause) {
         let latency = {
             let mut state = self.state();
             let range = state.setup.latency_ms;
@@ -366,7 +366,7 @@ impl Cluster {
                     .is_some_and(|seat| seat.server.is_some());
                 (state.is_cut(id, peer), runs)
             };
-            if !is_cut && (power == Power::Stays || is_back) {
+            if !is_cut && (power == StopCause::Stays || is_back) {
                 break EndCause::Reset;
             }
             if Instant::now() >= quiet {
@@ -533,7 +533,7 @@ impl Cluster {
     }
 }
 
-impl Seat {
+impl ServerSlot {
     /// Returns the server's description of itself and of the members, without proofs where that is
     /// the seeded bug.
     fn shown(&self, bug: Option<SeededBug>) -> LocalServer {
@@ -569,7 +569,7 @@ impl State {
     }
 
     /// Ends connections. Both ends notice it at once.
-    fn end_where(&mut self, why: CloseReason, is_it: impl Fn(&Way) -> bool) {
+    fn end_where(&mut self, why: CloseReason, is_it: impl Fn(&PeerConnection) -> bool) {
         let ways = self.ways.iter().filter(|(_, way)| is_it(way));
         let found: Vec<u64> = ways.map(|(generation, _)| *generation).collect();
         for generation in found {
@@ -581,8 +581,9 @@ impl State {
     /// The connections of two servers, in both directions.
     fn between(&self, one: u64, other: u64) -> Vec<u64> {
         let ways = self.ways.iter();
-        let of_both =
-            |way: &Way| (way.from, way.to) == (one, other) || (way.from, way.to) == (other, one);
+        let of_both = |way: &PeerConnection| {
+            (way.from, way.to) == (one, other) || (way.from, way.to) == (other, one)
+        };
         let found = ways.filter(|(_, way)| of_both(way));
         found.map(|(generation, _)| *generation).collect()
     }
@@ -593,8 +594,9 @@ impl State {
         let latency = self.draw_ms(range);
         let lane = frame.lane();
         let most_bytes = self.setup.lane_bytes;
-        let open =
-            |way: &&mut Way| (way.from, way.to, way.lane) == (from, to, lane) && way.from_open;
+        let open = |way: &&mut PeerConnection| {
+            (way.from, way.to, way.lane) == (from, to, lane) && way.from_open
+        };
         let way = self.ways.values_mut().rev().find(open);
         let way = way.ok_or(SendError::NotConnected)?;
         let bytes = frame.wire_bytes();

@@ -31,5 +31,5 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use life::{Power, SUPERUSER};
+pub(crate) use life::{SUPERUSER, StopCause};
 pub(crate) use state::{Cluster, Setup, SmallSnapshots};

@@ -5,7 +5,7 @@
 use baton_consensus::{Membership, MessageKind, PeerMessage};
 use baton_wal::testing::Loss;
 
-use super::life::Power;
+use super::life::StopCause;
 use super::server_log::{FolderCopy, KeptCommit, ShownPosition};
 use super::state::{Cluster, Shared, State};
 use super::{mark, members};
@@ -32,7 +32,7 @@ impl Cluster {
     pub(crate) fn put_copies_back(&self) -> Vec<u64> {
         let ids = {
             let mut state = self.state();
-            let has_copy = |(_, seat): &(&u64, &super::state::Seat)| {
+            let has_copy = |(_, seat): &(&u64, &super::state::ServerSlot)| {
                 let copy = seat.log.copy.as_ref();
                 copy.is_some_and(|it| it.incarnation == seat.incarnation)
             };
@@ -53,7 +53,7 @@ impl Cluster {
         };
         // A machine's snapshot takes all of them down before any starts again.
         for id in &ids {
-            self.end(*id, Power::Fails);
+            self.end(*id, StopCause::Fails);
             self.state().put_copy_back(*id, &self.0);
         }
         ids
@@ -73,7 +73,7 @@ impl Cluster {
             if state.can_decide(|_| true) || self.leader_of(&state).is_some() {
                 return false;
             }
-            let is_silent = |seat: &&super::state::Seat| {
+            let is_silent = |seat: &&super::state::ServerSlot| {
                 let at = seat.progress.filter(|_| seat.server.is_some());
                 at.is_some_and(|at| at.last < seat.log.shown.index && !seat.log.view.shows_gap)
             };

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::bug::SeededBug;
-use super::lives::Lives;
+use super::lives::SessionRecords;
 use super::oracle::ClusterOracle;
 use super::server_log::{CastVote, KeptCommit, ServerLog};
 use crate::birth::write_birth;
@@ -66,7 +66,7 @@ pub(crate) struct SmallSnapshots {
 }
 
 /// One server, or the place for it.
-pub(super) struct Seat {
+pub(super) struct ServerSlot {
     pub(super) disk: FaultStorage,
     /// Names the folder. An emptied one gets another.
     pub(super) incarnation: u128,
@@ -101,7 +101,7 @@ pub(super) struct Seat {
 }
 
 /// A connection between two servers, which `from` has opened.
-pub(super) struct Way {
+pub(super) struct PeerConnection {
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) lane: Lane,
@@ -129,9 +129,9 @@ pub(super) struct Presence {
 pub(super) struct State {
     pub(super) setup: Setup,
     pub(super) rng: fastrand::Rng,
-    pub(super) seats: BTreeMap<u64, Seat>,
+    pub(super) seats: BTreeMap<u64, ServerSlot>,
     /// Ways by generation.
-    pub(super) ways: BTreeMap<u64, Way>,
+    pub(super) ways: BTreeMap<u64, PeerConnection>,
     pub(super) generations: u64,
     /// Ways that carry nothing, with the number of cuts that cover each.
     pub(super) cuts: BTreeMap<(u64, u64), u32>,
@@ -158,7 +158,7 @@ pub(super) struct State {
     pub(super) first: Membership,
     /// Folders that were emptied.
     pub(super) emptied: u32,
-    pub(super) lives: Lives,
+    pub(super) lives: SessionRecords,
     /// Whether nothing goes wrong any more.
     pub(super) is_calm: bool,
     /// Whether the run is over, and nobody dials or starts any more.
@@ -220,7 +220,7 @@ impl Cluster {
             }
             let drift = i64::from(setup.drift_ppm);
             let rate_ppm = u32::try_from(1_000_000 + rng.i64(-drift..=drift)).unwrap_or(1_000_000);
-            let seat = Seat {
+            let seat = ServerSlot {
                 disk,
                 incarnation: incarnation(id),
                 is_empty,
@@ -248,7 +248,7 @@ impl Cluster {
             seats.insert(id, seat);
         }
         let (ends, ended) = mpsc::unbounded_channel();
-        let lives = Lives::new(setup.drift_ppm);
+        let lives = SessionRecords::new(setup.drift_ppm);
         let shared = Shared {
             state: Mutex::new(State {
                 setup,
@@ -332,7 +332,7 @@ impl Cluster {
     }
 
     pub(super) fn leader_of(&self, state: &State) -> Option<u64> {
-        let leads = |(id, seat): (&u64, &Seat)| {
+        let leads = |(id, seat): (&u64, &ServerSlot)| {
             let at = seat.progress.filter(|_| seat.server.is_some())?;
             (at.role.leader == Some(*id)).then_some((at.role.term, *id))
         };

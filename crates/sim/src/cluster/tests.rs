@@ -6,7 +6,7 @@ use baton_client::{CreateMode, MembershipChange, State};
 use baton_consensus::Role;
 
 use super::life::WALL_MS;
-use super::{Cluster, Power, Setup};
+use super::{Cluster, Setup, StopCause};
 use crate::network::Network;
 use crate::recorder::Recorder;
 use crate::stage::Stage;
@@ -87,7 +87,7 @@ async fn a_run_is_never_judged_by_the_state_of_no_server() {
     start_all(&cluster).await;
     stage.ensure(0, "/kept").await;
     for id in cluster.ids() {
-        cluster.end(id, Power::Fails);
+        cluster.end(id, StopCause::Fails);
     }
     assert!(stage.network().agreed().is_err());
     let state = stage.final_state().await.unwrap();
@@ -261,7 +261,7 @@ async fn rolled_back(folders: &[u64], run_on: bool) -> (Cluster, Stage) {
         .filter(|id| !run_on || folders.contains(id))
         .collect();
     for id in &ended {
-        cluster.end(*id, Power::Stays);
+        cluster.end(*id, StopCause::Stays);
     }
     for id in folders {
         cluster.state().put_copy_back(*id, &cluster.0);
@@ -334,9 +334,9 @@ async fn r19_a_server_that_was_rolled_back_remembers_it() {
         assert!(!lost(1) && !lost(2));
     } else {
         assert!(lost(1) || lost(2));
-        cluster.end(3, Power::Fails);
+        cluster.end(3, StopCause::Fails);
         for id in [1, 2] {
-            cluster.end(id, Power::Fails);
+            cluster.end(id, StopCause::Fails);
             cluster.start(id);
         }
         for _ in 0..20_000 {
@@ -369,7 +369,7 @@ async fn a_change_of_the_members_is_answered_though_leaders_are_killed() {
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
             if let Some(id) = cluster.leader() {
-                cluster.end(id, Power::Stays);
+                cluster.end(id, StopCause::Stays);
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 cluster.start(id);
             }

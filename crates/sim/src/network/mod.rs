@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::pipe::{End, Mailbox, Outgoing};
-use crate::cluster::{Cluster, Power};
+use crate::cluster::{Cluster, StopCause};
 use crate::fault::{Direction, Edge, Fault, FaultKind};
 use crate::frames::{AnswerText, Dialogue};
 use crate::recorder::Recorder;
@@ -604,7 +604,7 @@ impl Network {
                 ServerTarget::Ensemble(cluster) => {
                     let cluster = cluster.clone();
                     drop(state);
-                    cluster.end(at, Power::Fails);
+                    cluster.end(at, StopCause::Fails);
                     tokio::spawn(async move {
                         tokio::time::sleep(AWAY).await;
                         cluster.start(at);

@@ -37,7 +37,7 @@ pub fn history() -> Scenario {
 
 /// Prevalent operations of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Habit {
+enum ClientProfile {
     /// A bit of everything, without long pauses.
     Works,
     /// Reads, which servers answer alone.
@@ -49,7 +49,7 @@ enum Habit {
     Rests,
 }
 
-impl Habit {
+impl ClientProfile {
     fn draw(stage: &Stage) -> Self {
         match stage.below(8) {
             0..4 => Self::Works,
@@ -68,7 +68,7 @@ struct Actor {
     tags: usize,
     /// The session that it had last.
     session: i64,
-    habit: Habit,
+    habit: ClientProfile,
     /// The most milliseconds between two writes of a stream.
     apart_ms: u64,
     watches: Vec<Watched>,
@@ -93,8 +93,8 @@ async fn play(stage: Stage) {
     }
     let records = Arc::new(Mutex::new(Records::default()));
     let usual = match stage.below(6) {
-        0 => Some(Habit::Works),
-        1 => Some(Habit::Streams),
+        0 => Some(ClientProfile::Works),
+        1 => Some(ClientProfile::Streams),
         _ => None,
     };
     let act = |stage: Stage, number: usize| {
@@ -103,7 +103,7 @@ async fn play(stage: Stage) {
             records: Arc::clone(&records),
             tags: 0,
             session: 0,
-            habit: usual.unwrap_or_else(|| Habit::draw(&stage)),
+            habit: usual.unwrap_or_else(|| ClientProfile::draw(&stage)),
             apart_ms: [5, 30, 90, 250, 700]
                 .get(below(&stage, 5))
                 .copied()
@@ -155,14 +155,14 @@ impl Actor {
                 self.stage.expects_lease_to_hold(self.number, &session);
             }
             match self.habit {
-                Habit::Works => self.work(&session).await,
-                Habit::Streams if self.stage.below(5) > 0 => self.stream(&session).await,
-                Habit::Reads if self.stage.below(10) > 0 => {
+                ClientProfile::Works => self.work(&session).await,
+                ClientProfile::Streams if self.stage.below(5) > 0 => self.stream(&session).await,
+                ClientProfile::Reads if self.stage.below(10) > 0 => {
                     let number = below(&self.stage, REGISTERS);
                     self.read(&session, number).await;
                     self.stage.pause(20 + self.stage.below(200)).await;
                 }
-                Habit::Rests if self.stage.below(4) > 0 => {
+                ClientProfile::Rests if self.stage.below(4) > 0 => {
                     let timeout_ms = session.timeout().as_millis().try_into().unwrap_or(4_000);
                     self.stage.pause(self.stage.below(2 * timeout_ms)).await;
                 }

@@ -28,13 +28,13 @@ struct State {
 
 /// Counts items. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger(Arc<Mutex<State>>);
+pub(super) struct ItemRecords(Arc<Mutex<State>>);
 
 fn text(item: &[u8]) -> String {
     String::from_utf8_lossy(item).into_owned()
 }
 
-impl Ledger {
+impl ItemRecords {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,8 +101,8 @@ impl Ledger {
         }
     }
 
-    /// Judges like [`Ledger::judge`], where a removal whose outcome its caller did not receive is
-    /// no loss.
+    /// Judges like [`ItemRecords::judge`], where a removal whose outcome its caller did not receive
+    /// is no loss.
     pub(super) fn judge_at_most_once(&self, stage: &Stage, left: &[Vec<u8>]) {
         stage.expect(left.is_empty(), || {
             format!("{} items were left", left.len())

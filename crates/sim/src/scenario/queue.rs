@@ -8,7 +8,7 @@ use baton::{Client, DistributedQueue};
 use bytes::Bytes;
 
 use super::Scenario;
-use super::ledger::Ledger;
+use super::ledger::ItemRecords;
 use crate::stage::Stage;
 
 const PATH: &str = "/queues/one";
@@ -113,7 +113,7 @@ impl Queue for IdQueue {
     }
 }
 
-async fn put_all(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
+async fn put_all(stage: &Stage, ledger: &ItemRecords, queue: &impl Queue) {
     let put = |item: String, number| async move { queue.put(&item, number).await };
     produce(stage, ledger, put).await;
 }
@@ -121,7 +121,7 @@ async fn put_all(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
 /// Offers every item, once, in calls that may be cancelled.
 async fn produce<F: Future<Output = Put>>(
     stage: &Stage,
-    ledger: &Ledger,
+    ledger: &ItemRecords,
     offer: impl Fn(String, usize) -> F,
 ) {
     for number in 0..ITEMS {
@@ -132,7 +132,7 @@ async fn produce<F: Future<Output = Put>>(
 }
 
 /// Asks for as many items as there are, in calls that may be cancelled.
-async fn consume(stage: &Stage, ledger: &Ledger, queue: &impl Queue, pause_ms: u64) {
+async fn consume(stage: &Stage, ledger: &ItemRecords, queue: &impl Queue, pause_ms: u64) {
     for _ in 0..ITEMS {
         match stage.cancellable(queue.next()).await {
             None | Some(Ok(None)) => stage.pause(pause_ms).await,
@@ -144,7 +144,7 @@ async fn consume(stage: &Stage, ledger: &Ledger, queue: &impl Queue, pause_ms: u
 
 /// Takes out what is there once all that was cancelled has come to its end: what came back to this
 /// handle is nobody else's.
-async fn drain(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
+async fn drain(stage: &Stage, ledger: &ItemRecords, queue: &impl Queue) {
     stage.pause(BACKGROUND_MS).await;
     loop {
         match queue.next().await {
@@ -155,7 +155,7 @@ async fn drain(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
     }
 }
 
-async fn judge(stage: &Stage, ledger: &Ledger, folder: &str) {
+async fn judge(stage: &Stage, ledger: &ItemRecords, folder: &str) {
     let Some(state) = stage.final_state().await else {
         return;
     };
@@ -177,7 +177,7 @@ async fn polled<Q: Queue>(
     pause_ms: u64,
     open: fn(&Client) -> Result<Q, QueueError>,
 ) {
-    let ledger = Ledger::default();
+    let ledger = ItemRecords::default();
     let act = |stage: Stage, number: usize| {
         let ledger = ledger.clone();
         async move {
@@ -197,7 +197,7 @@ async fn polled<Q: Queue>(
 }
 
 async fn taken(stage: Stage) {
-    let ledger = Ledger::default();
+    let ledger = ItemRecords::default();
     let act = |stage: Stage, number: usize| {
         let ledger = ledger.clone();
         async move {
@@ -227,7 +227,7 @@ async fn taken(stage: Stage) {
 
 /// One is removed by its id, by whoever is quicker: the one that removes, or the one that takes.
 async fn by_id(stage: Stage) {
-    let ledger = Ledger::default();
+    let ledger = ItemRecords::default();
     let act = |stage: Stage, number: usize| {
         let ledger = ledger.clone();
         async move {
@@ -255,7 +255,7 @@ async fn by_id(stage: Stage) {
 /// Items are locked first and removed when done: one at a time has each, and a consumed one never
 /// comes back.
 async fn locked(stage: Stage, open: fn(&Client) -> Result<LockingQueue, QueueError>) {
-    let ledger = Ledger::default();
+    let ledger = ItemRecords::default();
     let act = |stage: Stage, number: usize| {
         let ledger = ledger.clone();
         async move {

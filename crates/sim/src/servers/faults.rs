@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::swarm::{ServerFault, Swarm};
-use crate::cluster::{Cluster, Power, mark};
+use crate::cluster::{Cluster, StopCause, mark};
 use crate::fault::FaultKind;
 use crate::network::Network;
 
@@ -146,7 +146,7 @@ impl Target {
     }
 
     /// A server ends, and starts again after `away`.
-    fn end(&self, id: u64, power: Power, away: Duration) {
+    fn end(&self, id: u64, power: StopCause, away: Duration) {
         if self.cluster.end(id, power) {
             self.cluster.start_later(id, away);
         }
@@ -184,11 +184,11 @@ impl Target {
             ServerFault::PauseLeader => cluster.pause(self.leader(rng), length(rng, 20, 5_000)),
             ServerFault::Kill => {
                 let id = self.any(rng);
-                self.end(id, Power::Stays, length(rng, 100, 5_000));
+                self.end(id, StopCause::Stays, length(rng, 100, 5_000));
             }
             ServerFault::PowerLoss => {
                 let id = self.any(rng);
-                self.end(id, Power::Fails, length(rng, 100, 5_000));
+                self.end(id, StopCause::Fails, length(rng, 100, 5_000));
             }
             ServerFault::LeaderEnds => {
                 let id = self.leader(rng);
@@ -197,7 +197,7 @@ impl Target {
             }
             ServerFault::AllLosePower => {
                 for id in cluster.ids() {
-                    self.end(id, Power::Fails, length(rng, 100, 2_000));
+                    self.end(id, StopCause::Fails, length(rng, 100, 2_000));
                 }
             }
             ServerFault::Stall => cluster.stall(self.any(rng), length(rng, 100, 4_000)),
@@ -359,7 +359,7 @@ impl Target {
                 followers.retain(|id| *id != leader);
                 let away = Duration::from_millis(rng.u64(1_000..5_000));
                 match rng.choice(followers) {
-                    Some(id) if rng.bool() => self.end(id, Power::Fails, away),
+                    Some(id) if rng.bool() => self.end(id, StopCause::Fails, away),
                     Some(id) => self.cut_groups(&[id], away),
                     None => {}
                 }
@@ -368,7 +368,7 @@ impl Target {
                 let left = self.any(rng);
                 let away = Duration::from_millis(rng.u64(3_000..6_500));
                 for id in cluster.ids().into_iter().filter(|id| *id != left) {
-                    self.end(id, Power::Stays, away);
+                    self.end(id, StopCause::Stays, away);
                 }
             }
             ServerFault::LeaderLosesBatches => {
@@ -376,7 +376,7 @@ impl Target {
                     cluster.reset(leader, other, false);
                 }
                 match rng.bool() {
-                    true => self.end(leader, Power::Stays, length(rng, 100, 3_000)),
+                    true => self.end(leader, StopCause::Stays, length(rng, 100, 3_000)),
                     false => cluster.pause(leader, length(rng, 500, 3_000)),
                 }
             }

@@ -16,14 +16,13 @@ mod server_process;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use self::dev_context::DevContext;
 use self::mode::Mode;
-use self::plan::{Place, Plan};
+use self::plan::{Plan, ServerAddresses};
 use self::server_process::ServerProcess;
 use crate::context::{Context, SERVERS_FLAG};
 use crate::exit::Failure;
+use crate::output::record::record;
 use crate::signals::{self, Signals};
 
 /// Pause between two looks at the servers while they start.
@@ -97,55 +96,6 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         dev.plan.tidy();
         Ok(signals::lasted_until(number))
     })?
-}
-
-/// The list of servers.
-#[derive(Serialize)]
-struct Serving<'a> {
-    event: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context: Option<&'static str>,
-    servers: &'a str,
-    data_dir: String,
-    temporary: bool,
-}
-
-/// One server.
-#[derive(Serialize)]
-struct ServerRow {
-    event: &'static str,
-    server: u64,
-    mode: Option<Mode>,
-    address: String,
-    http: Option<String>,
-    pid: u32,
-    data_dir: String,
-    config: String,
-}
-
-/// A server that has ended.
-#[derive(Serialize)]
-struct ServerEnded {
-    event: &'static str,
-    server: u64,
-    pid: u32,
-    how: String,
-    restart: bool,
-}
-
-/// A server that was started again.
-#[derive(Serialize)]
-struct ServerStarted {
-    event: &'static str,
-    server: u64,
-    pid: u32,
-}
-
-/// A change of the leader.
-#[derive(Serialize)]
-struct LeaderChanged {
-    event: &'static str,
-    leader: Option<u64>,
 }
 
 /// The servers and what was last said about them.
@@ -254,9 +204,9 @@ impl<'a> Dev<'a> {
         let by_context = context.map_or(String::new(), |name| format!("--context {name}, or "));
         let line =
             format!("baton: serving; use {by_context}--servers {servers}; data in {folder}{kept}");
-        let serving = Serving {
+        let serving = record! {
             event: "serving",
-            context,
+            ?context,
             servers: &servers,
             data_dir: folder.to_string(),
             temporary: self.plan.is_temporary,
@@ -264,26 +214,17 @@ impl<'a> Dev<'a> {
         output.result(&serving, line);
         let all = self.plan.places.iter().zip(&self.processes).zip(modes);
         for ((place, process), mode) in all {
-            let shown = ServerRow {
-                event: "server",
-                server: place.id,
-                mode: *mode,
-                address: place.address(),
-                http: place.http(),
-                pid: process.as_ref().map_or(0, ServerProcess::pid),
-                data_dir: self.plan.folder_of(place).display().to_string(),
-                config: self.plan.config_of(place).display().to_string(),
-            };
-            let page = shown.http.as_ref();
+            let (server, address, http) = (place.id, place.address(), place.http());
+            let pid = process.as_ref().map_or(0, ServerProcess::pid);
+            let data_dir = self.plan.folder_of(place).display().to_string();
+            let config = self.plan.config_of(place).display().to_string();
+            let page = http.as_ref();
             let page = page.map_or(String::new(), |at| format!(", console on http://{at}/"));
-            let line = format!(
-                "server {}: {}, {}{page}, pid {}, data in {}",
-                shown.server,
-                mode.map_or("no leader known", Mode::name),
-                shown.address,
-                shown.pid,
-                shown.data_dir
-            );
+            let role = mode.map_or("no leader known", Mode::name);
+            let line =
+                format!("server {server}: {role}, {address}{page}, pid {pid}, data in {data_dir}");
+            let event = "server";
+            let shown = record! { event, server, mode, address, http, pid, data_dir, config };
             output.result(&shown, line);
         }
     }
@@ -311,11 +252,7 @@ impl<'a> Dev<'a> {
                 let started = ServerProcess::start(&self.plan, place)?;
                 let pid = started.pid();
                 *process = Some(started);
-                let record = ServerStarted {
-                    event: "started",
-                    server: place.id,
-                    pid,
-                };
+                let record = record! { event: "started", server: place.id, pid };
                 let line = format!("server {}: started again, pid {pid}", place.id);
                 self.context.output.result(&record, line);
             }
@@ -328,7 +265,7 @@ impl<'a> Dev<'a> {
         Ok(())
     }
 
-    fn report_end(&self, place: &Place, pid: u32, how: String) {
+    fn report_end(&self, place: &ServerAddresses, pid: u32, how: String) {
         let next = if self.restart {
             "it is started again".to_owned()
         } else {
@@ -336,13 +273,7 @@ impl<'a> Dev<'a> {
             format!("start it with baton serve --config {}", config.display())
         };
         let line = format!("server {}: pid {pid} {how}; {next}", place.id);
-        let record = ServerEnded {
-            event: "ended",
-            server: place.id,
-            pid,
-            how,
-            restart: self.restart,
-        };
+        let record = record! { event: "ended", server: place.id, pid, how, restart: self.restart };
         self.context.output.result(&record, line);
     }
 
@@ -369,10 +300,7 @@ impl<'a> Dev<'a> {
             None => "no server is the leader: writes wait for one".to_owned(),
         };
         self.leader = found;
-        let record = LeaderChanged {
-            event: "leader",
-            leader: found,
-        };
+        let record = record! { event: "leader", leader: found };
         self.context.output.result(&record, line);
     }
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::plan::Place;
+use super::plan::ServerAddresses;
 
 /// Limit on an answer. A server that is stopped gives none.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ impl Mode {
 }
 
 /// The modes of these servers, in their order; `None`: it does not answer, or knows no leader.
-pub(super) async fn of_all(places: &[Place]) -> Vec<Option<Mode>> {
+pub(super) async fn of_all(places: &[ServerAddresses]) -> Vec<Option<Mode>> {
     let mut asking = JoinSet::new();
     for (at, place) in places.iter().enumerate() {
         let port = place.client_port;
@@ -74,7 +74,7 @@ async fn ask(port: u16) -> std::io::Result<String> {
 }
 
 /// The only server that says it leads. Two may for a moment: the old leader has not noticed yet.
-pub(super) fn leader(places: &[Place], modes: &[Option<Mode>]) -> Option<u64> {
+pub(super) fn leader(places: &[ServerAddresses], modes: &[Option<Mode>]) -> Option<u64> {
     let mut leaders = places
         .iter()
         .zip(modes)
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_leader_is_one_that_no_other_contradicts() {
-        let place = |id| Place {
+        let place = |id| ServerAddresses {
             id,
             client_port: 1,
             peer_port: 2,

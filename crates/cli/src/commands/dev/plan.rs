@@ -19,7 +19,7 @@ const NAMES: u32 = 100;
 
 /// Addresses of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ServerAddresses {
     pub(super) id: u64,
     pub(super) client_port: u16,
     /// For the other servers.
@@ -28,7 +28,7 @@ pub(super) struct Place {
     pub(super) http_port: Option<u16>,
 }
 
-impl Place {
+impl ServerAddresses {
     /// Returns the address for clients.
     pub(super) fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.client_port)
@@ -46,7 +46,7 @@ impl Place {
 pub(super) struct Plan {
     pub(super) folder: PathBuf,
     pub(super) is_temporary: bool,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ServerAddresses>,
 }
 
 impl Plan {
@@ -77,7 +77,7 @@ impl Plan {
                 )));
             }
             let same = |base| {
-                let ports = |place: &Place| (place.client_port, place.peer_port);
+                let ports = |place: &ServerAddresses| (place.client_port, place.peer_port);
                 choose(known.len(), Some(base))
                     .is_ok_and(|chosen| chosen.iter().map(ports).eq(known.iter().map(ports)))
             };
@@ -108,17 +108,17 @@ impl Plan {
 
     /// The list for `--servers`.
     pub(super) fn connect_string(&self) -> String {
-        let addresses: Vec<_> = self.places.iter().map(Place::address).collect();
+        let addresses: Vec<_> = self.places.iter().map(ServerAddresses::address).collect();
         addresses.join(",")
     }
 
     /// The data folder of a server.
-    pub(super) fn folder_of(&self, place: &Place) -> PathBuf {
+    pub(super) fn folder_of(&self, place: &ServerAddresses) -> PathBuf {
         self.folder.join(place.id.to_string())
     }
 
     /// The configuration file of a server.
-    pub(super) fn config_of(&self, place: &Place) -> PathBuf {
+    pub(super) fn config_of(&self, place: &ServerAddresses) -> PathBuf {
         self.folder.join(format!("{}.toml", place.id))
     }
 
@@ -140,7 +140,7 @@ impl Plan {
     }
 
     /// The `baton.toml` of a server.
-    fn config(&self, place: &Place) -> Result<String, Failure> {
+    fn config(&self, place: &ServerAddresses) -> Result<String, Failure> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let folder = self.folder_of(place);
         let mut text = format!(
@@ -189,7 +189,7 @@ fn number_of_servers(text: &str) -> Result<usize, Failure> {
 }
 
 /// Ports for servers of this number, from 1 on.
-fn choose(count: usize, port_base: Option<u16>) -> Result<Vec<Place>, Failure> {
+fn choose(count: usize, port_base: Option<u16>) -> Result<Vec<ServerAddresses>, Failure> {
     const EACH: usize = 3;
     let ports = match port_base {
         Some(base) => ports_from(base, EACH * count).ok_or_else(|| {
@@ -213,14 +213,16 @@ fn choose(count: usize, port_base: Option<u16>) -> Result<Vec<Place>, Failure> {
     })))
 }
 
-fn numbered(ports: impl Iterator<Item = (u16, u16, Option<u16>)>) -> Vec<Place> {
+fn numbered(ports: impl Iterator<Item = (u16, u16, Option<u16>)>) -> Vec<ServerAddresses> {
     let places = (1..).zip(ports);
-    let places = places.map(|(id, (client_port, peer_port, http_port))| Place {
-        id,
-        client_port,
-        peer_port,
-        http_port,
-    });
+    let places = places.map(
+        |(id, (client_port, peer_port, http_port))| ServerAddresses {
+            id,
+            client_port,
+            peer_port,
+            http_port,
+        },
+    );
     places.collect()
 }
 
@@ -242,7 +244,7 @@ fn free_ports(count: usize) -> io::Result<Vec<u16>> {
 }
 
 /// The ports that a folder keeps; none if it has no such file.
-fn read_ports(file: &Path) -> Result<Vec<Place>, Failure> {
+fn read_ports(file: &Path) -> Result<Vec<ServerAddresses>, Failure> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

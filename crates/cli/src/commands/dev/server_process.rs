@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::plan::{Place, Plan};
+use super::plan::{Plan, ServerAddresses};
 use crate::exit::{self, Failure};
 use crate::servers::local;
 use crate::signals;
@@ -42,7 +42,7 @@ impl ServerProcess {
     ///
     /// # Errors
     /// A folder or a process that cannot be made.
-    pub(super) fn start(plan: &Plan, place: &Place) -> Result<Self, Failure> {
+    pub(super) fn start(plan: &Plan, place: &ServerAddresses) -> Result<Self, Failure> {
         let folder = plan.folder_of(place);
         local::make_folder(&folder)?;
         let log = folder.join(LOG);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Server;
-use super::facts::Reach;
-use super::finding::{Advice, Finding, Severity, quoted};
+use super::facts::ConnectStage;
+use super::finding::{Finding, Severity, quoted};
 use crate::duration;
 use crate::servers::probe;
 
@@ -48,7 +48,7 @@ pub(super) fn headline(servers: &[Server]) -> String {
 fn reached(servers: &[Server]) -> usize {
     let reached = servers
         .iter()
-        .filter(|server| matches!(server.reach, Reach::Reached { .. }));
+        .filter(|server| matches!(server.reach, ConnectStage::Reached { .. }));
     reached.count()
 }
 
@@ -62,8 +62,7 @@ fn with_mode<'a>(servers: &'a [Server], mode: &str) -> Vec<&'a str> {
 /// Whether one server leads, or one stands alone.
 fn leader(servers: &[Server]) -> Option<Finding> {
     const CHECK: &str = "leader";
-    let error =
-        |finding: String, advice| Some(Finding::new(Severity::Error, CHECK, ALL, finding, advice));
+    let error = |finding: String| Finding::new(Severity::Error, CHECK, ALL, finding);
     let leaders = with_mode(servers, "leader");
     let alone = with_mode(servers, "standalone");
     let others = ["follower", "observer", "read-only", "looking"];
@@ -71,18 +70,17 @@ fn leader(servers: &[Server]) -> Option<Finding> {
         .iter()
         .map(|mode| with_mode(servers, mode).len())
         .sum();
-    let apart = Advice::new(
-        "the list names servers that are not one ensemble: each has data and locks of its own",
-        "two clients that come to different servers both get the same lock",
-        "name the servers of one ensemble; baton server ls shows its members",
-    );
     if alone.len() > 1 || (!alone.is_empty() && (others > 0 || !leaders.is_empty())) {
         let text = format!("{} of the list each stand alone", alone.join(", "));
         let text = match alone.as_slice() {
             [one] => format!("{one} of the list stands alone, beside servers of an ensemble"),
             _ => text,
         };
-        return error(text, apart);
+        return Some(error(text).advise(
+            "the list names servers that are not one ensemble: each has data and locks of its own",
+            "two clients that come to different servers both get the same lock",
+            "name the servers of one ensemble; baton server ls shows its members",
+        ));
     }
     match (leaders.as_slice(), alone.as_slice()) {
         ([], []) if servers.len() < 2 && others == 0 => None,
@@ -107,28 +105,15 @@ fn leader(servers: &[Server]) -> Option<Finding> {
                     "the leader is none of the servers that were reached, or there is none",
                 )
             };
-            Some(Finding::new(
-                severity,
-                CHECK,
-                ALL,
-                finding,
-                Advice::new(
-                    cause,
-                    "without a leader no change is made, and no lock is granted",
-                    "start the servers that do not answer; run this again; their logs say whom they miss",
-                ),
-            ))
+            Some(Finding::new(severity, CHECK, ALL, finding).advise(cause, "without a leader no change is made, and no lock is granted", "start the servers that do not answer; run this again; their logs say whom they miss"))
         }
         ([one], _) => Some(Finding::ok(CHECK, ALL, format!("{one} leads"))),
         ([], [one]) => Some(Finding::ok(CHECK, ALL, format!("{one} stands alone"))),
-        (several, _) => error(
-            format!("{} lead at once", several.join(", ")),
-            Advice::new(
-                "the list names servers of several ensembles, or leadership has moved while they were asked",
-                "if it stays so, two clients get the same lock",
-                "run this again; if it stays so, name the servers of one ensemble",
-            ),
-        ),
+        (several, _) => Some(error(format!("{} lead at once", several.join(", "))).advise(
+            "the list names servers of several ensembles, or leadership has moved while they were asked",
+            "if it stays so, two clients get the same lock",
+            "run this again; if it stays so, name the servers of one ensemble",
+        )),
     }
 }
 
@@ -149,17 +134,19 @@ fn term(servers: &[Server]) -> Option<Finding> {
         .iter()
         .map(|(term, places)| format!("{term}: {}", places.join(", ")))
         .collect();
-    Some(Finding::new(
-        Severity::Warning,
-        CHECK,
-        ALL,
-        format!("the servers are in different terms ({})", text.join("; ")),
-        Advice::new(
+    Some(
+        Finding::new(
+            Severity::Warning,
+            CHECK,
+            ALL,
+            format!("the servers are in different terms ({})", text.join("; ")),
+        )
+        .advise(
             "a leader was elected just now, or a server is cut off from the others",
             "a server that is cut off takes no part: the loss of one more may be too many",
             "run this again; if it stays so, mend the network between the servers",
         ),
-    ))
+    )
 }
 
 fn in_ensemble(servers: &[Server]) -> impl Iterator<Item = &Server> {
@@ -201,11 +188,11 @@ fn lag(servers: &[Server]) -> Vec<Finding> {
             CHECK,
             &server.place,
             format!("{behind} changes behind"),
-            Advice::new(
-                "its disk or its network is slower than the others', or it has started just now",
-                "what it answers is old, and if the leader fails it cannot take its place at once",
-                "see the times of its disk; run this again to see whether it catches up",
-            ),
+        )
+        .advise(
+            "its disk or its network is slower than the others', or it has started just now",
+            "what it answers is old, and if the leader fails it cannot take its place at once",
+            "see the times of its disk; run this again to see whether it catches up",
         )
     });
     judged.collect()
@@ -242,17 +229,7 @@ fn members(servers: &[Server]) -> Vec<Finding> {
             )
         });
         let text = texts.collect::<Vec<_>>().join("; ");
-        findings.push(Finding::new(
-            Severity::Warning,
-            CHECK,
-            ALL,
-            format!("the servers do not agree on the members ({})", quoted(&text)),
-            Advice::new(
-                "the members were changed just now, a server is behind, or the list names several ensembles",
-                "what a majority is differs among them",
-                "run this again; baton server ls shows what each says",
-            ),
-        ));
+        findings.push(Finding::new(Severity::Warning, CHECK, ALL, format!("the servers do not agree on the members ({})", quoted(&text))).advise("the members were changed just now, a server is behind, or the list names several ensembles", "what a majority is differs among them", "run this again; baton server ls shows what each says"));
         return findings;
     }
     let Some((_, ids)) = lists.keys().next().filter(|(_, ids)| !ids.is_empty()) else {
@@ -271,22 +248,24 @@ fn members(servers: &[Server]) -> Vec<Finding> {
             }
             None => {
                 is_whole = false;
-                all_answer &= matches!(server.reach, Reach::Reached { .. });
+                all_answer &= matches!(server.reach, ConnectStage::Reached { .. });
             }
         }
     }
     if !strangers.is_empty() {
-        findings.push(Finding::new(
-            Severity::Error,
-            CHECK,
-            ALL,
-            format!("no member of the ensemble: {}", strangers.join(", ")),
-            Advice::new(
+        findings.push(
+            Finding::new(
+                Severity::Error,
+                CHECK,
+                ALL,
+                format!("no member of the ensemble: {}", strangers.join(", ")),
+            )
+            .advise(
                 "the server was removed, or never added",
                 "clients that come to it see old data or none",
                 "take it from the list, or add it: baton server add",
             ),
-        ));
+        );
     }
     let text: Vec<_> = missing.iter().map(ToString::to_string).collect();
     let text = text.join(", ");
@@ -310,17 +289,7 @@ fn members(servers: &[Server]) -> Vec<Finding> {
             },
         )
     } else {
-        Finding::new(
-            Severity::Warning,
-            CHECK,
-            ALL,
-            format!("the list of servers lacks server {text}"),
-            Advice::new(
-                "the ensemble has grown since the list was written, or the list was shortened",
-                "clients do not go there when the servers that they know are lost",
-                "name all members; baton server ls shows their addresses",
-            ),
-        )
+        Finding::new(Severity::Warning, CHECK, ALL, format!("the list of servers lacks server {text}")).advise("the ensemble has grown since the list was written, or the list was shortened", "clients do not go there when the servers that they know are lost", "name all members; baton server ls shows their addresses")
     });
     findings
 }
@@ -348,42 +317,39 @@ fn log(servers: &[Server]) -> Vec<Finding> {
     for server in servers {
         let number = |key| server.monitor.number(key).unwrap_or(0.0);
         let lost = number("zk_baton_lost_entries");
-        let (text, advice) = if lost > 0.0 {
-            let remedy = match is_led {
-                true => "leave it running: the leader sends what it lacks, and then it votes again",
-                false => {
+        let new = |severity, text: String| Finding::new(severity, CHECK, &server.place, text);
+        let finding = if lost > 0.0 {
+            let (severity, remedy) = match is_led {
+                true => (
+                    Severity::Warning,
+                    "leave it running: the leader sends what it lacks, and then it votes again",
+                ),
+                false => (
+                    Severity::Error,
                     "start all servers, and wait. If none is elected, keep the folder of the server with the newest entries, \
-                     and make a new cluster of that one: baton server recover"
-                }
+                     and make a new cluster of that one: baton server recover",
+                ),
             };
-            (
-                format!(
-                    "its data folder was rolled back: it lacks {lost} entries that it had acknowledged"
-                ),
-                Advice::new(
-                    "its machine or its disk was set back to a snapshot, or its folder to an older copy",
-                    "it neither votes nor leads until a leader has sent them; fewer of the others may fail meanwhile",
-                    remedy,
-                ),
+            let text = format!(
+                "its data folder was rolled back: it lacks {lost} entries that it had acknowledged"
+            );
+            new(severity, text).advise(
+                "its machine or its disk was set back to a snapshot, or its folder to an older copy",
+                "it neither votes nor leads until a leader has sent them; fewer of the others may fail meanwhile",
+                remedy,
             )
         } else if number("zk_baton_log_gap") > 0.0 {
-            (
-                "committed entries are missing, in its log or at a leader that it does not follow"
-                    .to_owned(),
-                Advice::new(
-                    "data folders of servers were rolled back",
-                    "it does not take part until entries and leader agree",
-                    "do what its /readyz says, and change no folder before: it names the server whose folder to keep",
-                ),
+            let text =
+                "committed entries are missing, in its log or at a leader that it does not follow";
+            new(Severity::Error, text.to_owned()).advise(
+                "data folders of servers were rolled back",
+                "it does not take part until entries and leader agree",
+                "do what its /readyz says, and change no folder before: it names the server whose folder to keep",
             )
         } else {
             continue;
         };
-        let severity = match is_led && lost > 0.0 {
-            true => Severity::Warning,
-            false => Severity::Error,
-        };
-        findings.push(Finding::new(severity, CHECK, &server.place, text, advice));
+        findings.push(finding);
     }
     findings
 }
@@ -416,17 +382,7 @@ fn versions(servers: &[Server]) -> Option<Finding> {
         };
         return Some(Finding::ok(CHECK, ALL, quoted(&text)));
     }
-    Some(Finding::new(
-        Severity::Warning,
-        CHECK,
-        ALL,
-        format!("the versions differ ({})", quoted(&listed(&versions))),
-        Advice::new(
-            "an upgrade is under way, or was not finished",
-            "new formats are not written until the last server has them; a fault that was mended may still show",
-            "finish the upgrade; until then each server can go back to the earlier version, and not after",
-        ),
-    ))
+    Some(Finding::new(Severity::Warning, CHECK, ALL, format!("the versions differ ({})", quoted(&listed(&versions)))).advise("an upgrade is under way, or was not finished", "new formats are not written until the last server has them; a fault that was mended may still show", "finish the upgrade; until then each server can go back to the earlier version, and not after"))
 }
 
 /// Lists values, each with the servers that have it.
@@ -452,38 +408,18 @@ fn time(servers: &[Server]) -> Vec<Finding> {
             "its wall clock is {} {side} those of a majority",
             span(offset.abs())
         );
-        findings.push(Finding::measured(
-            match offset.abs() {
+        findings.push(Finding::new(match offset.abs() {
                 off if off <= CLOCK_OFF => Severity::Ok,
                 off if off <= CLOCK_FAR_OFF => Severity::Warning,
                 _ => Severity::Error,
-            },
-            CHECK,
-            &server.place,
-            text,
-            Advice::new(
-                "the clock of this machine was set by hand, or its time service does not run",
-                "nothing as long as those of a majority are right; its log and its backups have a wrong time",
-                "set the clock of this machine by the time service of the others (timedatectl, chronyc tracking)",
-            ),
-        ));
+            }, CHECK, &server.place, text).advise("the clock of this machine was set by hand, or its time service does not run", "nothing as long as those of a majority are right; its log and its backups have a wrong time", "set the clock of this machine by the time service of the others (timedatectl, chronyc tracking)"));
     }
     let ahead = servers
         .iter()
         .filter_map(|server| server.monitor.number("zk_baton_time_ahead_seconds"))
         .fold(0.0, f64::max);
     if ahead > TIME_AHEAD {
-        findings.push(Finding::new(
-            Severity::Error,
-            CHECK,
-            ALL,
-            format!("the time of the newest change is {} ahead of the clocks", span(ahead)),
-            Advice::new(
-                "clocks were ahead when it was made: those of a majority, or one while an earlier version of Baton served",
-                "time stands still until the clocks have come there: TTL nodes and delayed items stay, changes get that time",
-                "set the clocks right (the findings above), then: baton server reset-time",
-            ),
-        ));
+        findings.push(Finding::new(Severity::Error, CHECK, ALL, format!("the time of the newest change is {} ahead of the clocks", span(ahead))).advise("clocks were ahead when it was made: those of a majority, or one while an earlier version of Baton served", "time stands still until the clocks have come there: TTL nodes and delayed items stay, changes get that time", "set the clocks right (the findings above), then: baton server reset-time"));
     }
     findings
 }
@@ -530,15 +466,17 @@ fn settings(servers: &[Server]) -> Option<Finding> {
     if differing.is_empty() {
         return Some(Finding::ok(CHECK, ALL, "the limits of all are the same"));
     }
-    Some(Finding::new(
-        Severity::Warning,
-        CHECK,
-        ALL,
-        format!("the servers differ: {}", quoted(&differing.join("; "))),
-        Advice::new(
+    Some(
+        Finding::new(
+            Severity::Warning,
+            CHECK,
+            ALL,
+            format!("the servers differ: {}", quoted(&differing.join("; "))),
+        )
+        .advise(
             "their settings were changed one by one, or not everywhere",
             "which session timeout a client gets depends on the server that it comes to",
             "give all servers the same settings, and restart them one at a time",
         ),
-    ))
+    )
 }

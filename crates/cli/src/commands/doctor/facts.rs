@@ -49,7 +49,7 @@ impl Endpoint {
 
 /// Stage that a connection reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum ConnectStage {
     /// The name has no address.
     NoAddress(String),
     /// Nothing listens there.
@@ -158,19 +158,19 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    pub(super) async fn reach(&self) -> Reach {
+    pub(super) async fn reach(&self) -> ConnectStage {
         let begun = Instant::now();
         let reach = match tokio::time::timeout(self.patience, self.connect()).await {
             Ok(Ok((_, reached))) => reached,
             Ok(Err(failed)) => failed,
-            Err(_) => Reach::Refused("no connection in time".to_owned()),
+            Err(_) => ConnectStage::Refused("no connection in time".to_owned()),
         };
         match reach {
-            Reach::Reached {
+            ConnectStage::Reached {
                 is_local,
                 certificate_ends,
                 ..
-            } => Reach::Reached {
+            } => ConnectStage::Reached {
                 within: begun.elapsed(),
                 is_local,
                 certificate_ends,
@@ -179,8 +179,8 @@ impl Asker {
         }
     }
 
-    async fn connect(&self) -> Result<(BoxStream, Reach), Reach> {
-        let reached = |is_local, certificate_ends| Reach::Reached {
+    async fn connect(&self) -> Result<(BoxStream, ConnectStage), ConnectStage> {
+        let reached = |is_local, certificate_ends| ConnectStage::Reached {
             within: Duration::ZERO,
             is_local,
             certificate_ends,
@@ -188,7 +188,7 @@ impl Asker {
         let (address, host) = match &self.endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path).await;
-                let stream = stream.map_err(|error| Reach::Refused(error.to_string()))?;
+                let stream = stream.map_err(|error| ConnectStage::Refused(error.to_string()))?;
                 return Ok((Box::new(stream), reached(true, None)));
             }
             Endpoint::Tcp { address, host } => (address, host),
@@ -196,19 +196,21 @@ impl Asker {
         let found = lookup_host(address).await;
         let found: Vec<_> = match found {
             Ok(found) => found.collect(),
-            Err(error) => return Err(Reach::NoAddress(error.to_string())),
+            Err(error) => return Err(ConnectStage::NoAddress(error.to_string())),
         };
         if found.is_empty() {
-            return Err(Reach::NoAddress("the name has no address".to_owned()));
+            return Err(ConnectStage::NoAddress(
+                "the name has no address".to_owned(),
+            ));
         }
         let is_local = found.iter().all(|address| is_loopback(address.ip()));
         let stream = TcpStream::connect(found.as_slice()).await;
-        let stream = stream.map_err(|error| Reach::Refused(error.to_string()))?;
+        let stream = stream.map_err(|error| ConnectStage::Refused(error.to_string()))?;
         let Some(tls) = &self.tls else {
             return Ok((Box::new(stream), reached(is_local, None)));
         };
         let stream = tls.connect(host, stream).await;
-        let stream = stream.map_err(|failure| Reach::TlsFailed(failure.to_string()))?;
+        let stream = stream.map_err(|failure| ConnectStage::TlsFailed(failure.to_string()))?;
         let (_, session) = stream.get_ref();
         let certificates = session.peer_certificates();
         let ends = certificates.and_then(|chain| baton_tls::pem::valid_until(chain.first()?));
@@ -219,9 +221,9 @@ impl Asker {
     pub(super) async fn word(&self, word: &str, expected: &[&str]) -> Word {
         let asking = async {
             let (stream, _) = self.connect().await.map_err(|reach| match reach {
-                Reach::NoAddress(why) | Reach::Refused(why) => Word::None(why),
-                Reach::TlsFailed(why) => Word::TlsFailed(why),
-                Reach::Reached { .. } => Word::None(String::new()),
+                ConnectStage::NoAddress(why) | ConnectStage::Refused(why) => Word::None(why),
+                ConnectStage::TlsFailed(why) => Word::TlsFailed(why),
+                ConnectStage::Reached { .. } => Word::None(String::new()),
             })?;
             let answer = probe::answer(stream, word, MAX_BYTES).await;
             answer.map_err(|error| match TlsFailure::of(&error) {

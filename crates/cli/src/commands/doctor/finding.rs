@@ -41,20 +41,6 @@ pub(super) struct Advice {
     pub(super) remedy: String,
 }
 
-impl Advice {
-    pub(super) fn new(
-        cause: impl Into<String>,
-        consequence: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            cause: cause.into(),
-            consequence: consequence.into(),
-            remedy: remedy.into(),
-        }
-    }
-}
-
 /// The result of one check of one server, or of all together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
@@ -69,9 +55,14 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    pub(super) fn ok(check: &'static str, place: &str, finding: impl Into<String>) -> Self {
+    pub(super) fn new(
+        severity: Severity,
+        check: &'static str,
+        place: &str,
+        finding: impl Into<String>,
+    ) -> Self {
         Self {
-            severity: Severity::Ok,
+            severity,
             check,
             place: place.to_owned(),
             finding: finding.into(),
@@ -79,39 +70,30 @@ impl Finding {
         }
     }
 
-    pub(super) fn new(
-        severity: Severity,
-        check: &'static str,
-        place: &str,
-        finding: impl Into<String>,
-        advice: Advice,
-    ) -> Self {
-        Self {
-            advice: Some(advice),
-            severity,
-            ..Self::ok(check, place, finding)
-        }
+    pub(super) fn ok(check: &'static str, place: &str, finding: impl Into<String>) -> Self {
+        Self::new(Severity::Ok, check, place, finding)
     }
 
-    /// Returns a finding of a measurement, with advice unless all is well.
-    pub(super) fn measured(
-        severity: Severity,
-        check: &'static str,
-        place: &str,
-        finding: impl Into<String>,
-        advice: Advice,
+    /// Adds advice, unless all is well.
+    pub(super) fn advise(
+        mut self,
+        cause: impl Into<String>,
+        consequence: impl Into<String>,
+        remedy: impl Into<String>,
     ) -> Self {
-        match severity {
-            Severity::Ok => Self::ok(check, place, finding),
-            _ => Self::new(severity, check, place, finding, advice),
-        }
+        self.advice = (self.severity != Severity::Ok).then(|| Advice {
+            cause: cause.into(),
+            consequence: consequence.into(),
+            remedy: remedy.into(),
+        });
+        self
     }
 
     /// A check that could not be made.
     pub(super) fn unknown(check: &'static str, place: &str, why: &str, remedy: &str) -> Self {
-        let advice = Advice::new(why, "this check was not made", remedy);
         let finding = format!("not checked: {}", quoted(why));
-        Self::new(Severity::Unknown, check, place, finding, advice)
+        let finding = Self::new(Severity::Unknown, check, place, finding);
+        finding.advise(why, "this check was not made", remedy)
     }
 }
 

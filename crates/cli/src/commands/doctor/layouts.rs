@@ -9,7 +9,7 @@ use baton_client::{Error, Session};
 use baton_proto::path::join;
 use serde_json::Value;
 
-use super::finding::{Advice, Finding, Severity, quoted};
+use super::finding::{Finding, Severity, quoted};
 
 /// A sequence number from which on the end of the numbers is near; they end at 2^31 - 1.
 const HIGH_NUMBER: i64 = 2_000_000_000;
@@ -136,20 +136,10 @@ pub(super) fn skew(newest_ms: i64, now: SystemTime) -> Finding {
         let fine = "no znode is newer than this machine's clock";
         return Finding::ok(CHECK, "tree", fine);
     }
-    Finding::new(
-        Severity::Warning,
-        CHECK,
-        "tree",
-        format!(
+    Finding::new(Severity::Warning, CHECK, "tree", format!(
             "a znode is {:.1} s newer than this machine's clock",
             ahead.as_secs_f64()
-        ),
-        Advice::new(
-            "the clocks of a majority of the servers were set wrong when it was written, or this machine's is; the check time says which",
-            "delayed items of queues appear too early or too late, and ages are shown wrong; leases do not depend on it",
-            "set the clocks of all machines by one time service (timedatectl, chronyc tracking); baton server reset-time then mends the dates",
-        ),
-    )
+        )).advise("the clocks of a majority of the servers were set wrong when it was written, or this machine's is; the check time says which", "delayed items of queues appear too early or too late, and ages are shown wrong; leases do not depend on it", "set the clocks of all machines by one time service (timedatectl, chronyc tracking); baton server reset-time then mends the dates")
 }
 
 impl Walk<'_> {
@@ -261,31 +251,11 @@ fn many_children(path: &str, count: usize) -> Finding {
         true => Severity::Error,
         false => Severity::Warning,
     };
-    Finding::new(
-        severity,
-        "children",
-        &quoted(path),
-        format!("{count} children"),
-        Advice::new(
-            "they are made and never deleted, or a simple queue has grown",
-            "each listing is as long; past 1 MB Apache ZooKeeper's clients refuse it, and nobody can delete them",
-            "delete what nobody needs; use a work queue, which keeps its items in folders of bounded size",
-        ),
-    )
+    Finding::new(severity, "children", &quoted(path), format!("{count} children")).advise("they are made and never deleted, or a simple queue has grown", "each listing is as long; past 1 MB Apache ZooKeeper's clients refuse it, and nobody can delete them", "delete what nobody needs; use a work queue, which keeps its items in folders of bounded size")
 }
 
 fn high_number(path: &str, number: i64) -> Finding {
-    Finding::new(
-        Severity::Warning,
-        "numbers",
-        &quoted(path),
-        format!("sequence number {number}; they end at {}", i32::MAX),
-        Advice::new(
-            "the parent has counted nearly 2^31 sequential children since it was made",
-            "numbers behind that are negative: libraries other than Baton serve waiters in a wrong order",
-            "delete the znode when nobody uses it and let it be made anew, or use another path",
-        ),
-    )
+    Finding::new(Severity::Warning, "numbers", &quoted(path), format!("sequence number {number}; they end at {}", i32::MAX)).advise("the parent has counted nearly 2^31 sequential children since it was made", "numbers behind that are negative: libraries other than Baton serve waiters in a wrong order", "delete the znode when nobody uses it and let it be made anew, or use another path")
 }
 
 fn damaged_queue(path: &str, missing: &[&str]) -> Finding {
@@ -294,11 +264,11 @@ fn damaged_queue(path: &str, missing: &[&str]) -> Finding {
         "queue",
         &quoted(path),
         format!("the work queue lacks {}", missing.join(", ")),
-        Advice::new(
-            "somebody has deleted a node of the queue's own",
-            "items are not put or not taken; ids may be given twice",
-            "run: baton queue work repair PATH",
-        ),
+    )
+    .advise(
+        "somebody has deleted a node of the queue's own",
+        "items are not put or not taken; ids may be given twice",
+        "run: baton queue work repair PATH",
     )
 }
 
@@ -313,11 +283,11 @@ fn foreign_children(lock: &LockSnapshot) -> Finding {
             lock.foreign.len(),
             quoted(&first.unwrap_or_default())
         ),
-        Advice::new(
-            "programs with another library, or with another naming scheme, use the same path",
-            "they do not wait for each other; Baton refuses the path, others may both hold the lock",
-            "let all who use the path use the same naming scheme, or give each a path of its own",
-        ),
+    )
+    .advise(
+        "programs with another library, or with another naming scheme, use the same path",
+        "they do not wait for each other; Baton refuses the path, others may both hold the lock",
+        "let all who use the path use the same naming scheme, or give each a path of its own",
     )
 }
 
@@ -332,11 +302,11 @@ fn orphans(lock: &LockSnapshot) -> Finding {
             lock.unowned.len(),
             first.unwrap_or_default()
         ),
-        Advice::new(
-            "a program has made them without EPHEMERAL, or they were restored by hand",
-            "they hold or block the lock for ever: no session's end deletes them",
-            "delete them once you are sure that nobody needs them: baton rm PATH",
-        ),
+    )
+    .advise(
+        "a program has made them without EPHEMERAL, or they were restored by hand",
+        "they hold or block the lock for ever: no session's end deletes them",
+        "delete them once you are sure that nobody needs them: baton rm PATH",
     )
 }
 
@@ -346,11 +316,11 @@ fn mixed(lock: &LockSnapshot) -> Finding {
         "lock",
         &quoted(&lock.path),
         "waiters of several naming schemes",
-        Advice::new(
-            "programs with different libraries use the same path",
-            "they do not wait for each other: each scheme has a holder of its own",
-            "let all who use the path use the same naming scheme, or give each a path of its own",
-        ),
+    )
+    .advise(
+        "programs with different libraries use the same path",
+        "they do not wait for each other: each scheme has a holder of its own",
+        "let all who use the path use the same naming scheme, or give each a path of its own",
     )
 }
 

@@ -29,7 +29,7 @@ use baton_client::{Acl, Client, LeaseOptions, Perms};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use self::facts::{Asker, ClockRate, Endpoint, Reach, Word};
+use self::facts::{Asker, ClockRate, ConnectStage, Endpoint, Word};
 use self::finding::{Advice, Finding, Severity, quoted};
 use self::layouts::Limits;
 use self::session::Measured;
@@ -99,7 +99,7 @@ struct Server {
     place: String,
     endpoint: Endpoint,
     has_tls: bool,
-    reach: Reach,
+    reach: ConnectStage,
     srvr: Word,
     conf: Word,
     monitor: Word,
@@ -270,13 +270,13 @@ impl Examination<'_> {
                     session: Err("it is not reached".to_owned()),
                     reach,
                 };
-                if !matches!(server.reach, Reach::Reached { .. }) {
+                if !matches!(server.reach, ConnectStage::Reached { .. }) {
                     return (at, server);
                 }
                 let modes = ["Zookeeper version:", "not currently serving"];
                 server.srvr = asker.word("srvr", &modes).await;
                 if let Word::TlsFailed(why) = &server.srvr {
-                    server.reach = Reach::TlsFailed(why.clone());
+                    server.reach = ConnectStage::TlsFailed(why.clone());
                     return (at, server);
                 }
                 if server.srvr.text().is_some() {
@@ -351,7 +351,7 @@ impl Examination<'_> {
         let acl = looking.await.unwrap_or_default();
         let _ = client.close_timeout(self.patience).await;
         let is_local = servers.iter().all(|server| match &server.reach {
-            Reach::Reached { is_local, .. } => *is_local,
+            ConnectStage::Reached { is_local, .. } => *is_local,
             _ => true,
         });
         Some(judge_openness(&acl, is_local))
@@ -374,17 +374,7 @@ fn judge_openness(acl: &[Acl<'_>], is_local: bool) -> Finding {
         let text = "everyone may change the tree; it was reached from this machine alone";
         return Finding::ok(CHECK, "tree", text);
     }
-    Finding::new(
-        Severity::Warning,
-        CHECK,
-        "tree",
-        "everyone who reaches the servers may create and delete znodes at the root",
-        Advice::new(
-            "the servers let clients in that show nothing, and the root's ACL is open",
-            "any program of the network can take and delete locks, also by mistake",
-            "have clients authenticate (--require-auth, --tls-client-auth) or give the root an ACL (baton acl set)",
-        ),
-    )
+    Finding::new(Severity::Warning, CHECK, "tree", "everyone who reaches the servers may create and delete znodes at the root").advise("the servers let clients in that show nothing, and the root's ACL is open", "any program of the network can take and delete locks, also by mistake", "have clients authenticate (--require-auth, --tls-client-auth) or give the root an ACL (baton acl set)")
 }
 
 /// Summary of the findings, in numbers.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::facts::{Endpoint, Reach};
-use super::finding::{Advice, Finding, Severity, quoted};
+use super::facts::{ConnectStage, Endpoint};
+use super::finding::{Finding, Severity, quoted};
 use super::{Lease, Server};
 use crate::duration;
 
@@ -36,25 +36,25 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
     let unreached =
         "commands and programs cannot use this server, and do not survive the loss of the others";
     let bad = |finding: String, cause: &str, remedy: &str| {
-        let advice = Advice::new(cause, unreached, remedy);
-        vec![Finding::new(Severity::Error, CHECK, place, finding, advice)]
+        let finding = Finding::new(Severity::Error, CHECK, place, finding);
+        vec![finding.advise(cause, unreached, remedy)]
     };
     let (within, is_local, certificate_ends) = match &server.reach {
-        Reach::NoAddress(why) => {
+        ConnectStage::NoAddress(why) => {
             return bad(
                 format!("its name has no address: {}", quoted(why)),
                 "the name is misspelt, or the name service does not have it or does not answer",
                 "correct the list of servers, or the name service; getent hosts NAME tries it",
             );
         }
-        Reach::Refused(why) => {
+        ConnectStage::Refused(why) => {
             return bad(
                 format!("no connection: {}", quoted(why)),
                 "the server does not run, listens elsewhere, or something between drops the connection",
                 "start the server; compare its listen address; look for a firewall between",
             );
         }
-        Reach::TlsFailed(why) => {
+        ConnectStage::TlsFailed(why) => {
             return bad(
                 format!("TLS failed: {}", quoted(why)),
                 "one side's certificate, or the kind of port, does not fit what the other side takes",
@@ -62,7 +62,7 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
                  ports with TLS alone",
             );
         }
-        Reach::Reached {
+        ConnectStage::Reached {
             within,
             is_local,
             certificate_ends,
@@ -75,11 +75,11 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
             CHECK,
             place,
             format!("reached only after {}", millis(within)),
-            Advice::new(
-                "a slow name service, network or machine",
-                "after a loss of the connection, as much of the lease passes before there is another",
-                "see which of them is slow: getent hosts NAME, ping NAME, the machine's load",
-            ),
+        )
+        .advise(
+            "a slow name service, network or machine",
+            "after a loss of the connection, as much of the lease passes before there is another",
+            "see which of them is slow: getent hosts NAME, ping NAME, the machine's load",
         ),
     }];
     if let Some(ends) = certificate_ends {
@@ -87,17 +87,7 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
     }
     let is_tcp = matches!(server.endpoint, Endpoint::Tcp { .. });
     if is_tcp && !server.has_tls && !is_local {
-        findings.push(Finding::new(
-            Severity::Warning,
-            "open",
-            place,
-            "the connection leaves this machine without TLS",
-            Advice::new(
-                "the list has no tls://, and no authorities are named",
-                "whoever is on the way reads data and passwords, and can change what is sent",
-                "give the server a port with TLS, and use tls:// with --tls-ca (docs/user/security.md)",
-            ),
-        ));
+        findings.push(Finding::new(Severity::Warning, "open", place, "the connection leaves this machine without TLS").advise("the list has no tls://, and no authorities are named", "whoever is on the way reads data and passwords, and can change what is sent", "give the server a port with TLS, and use tls:// with --tls-ca (docs/user/security.md)"));
     }
     findings
 }
@@ -125,16 +115,10 @@ pub(super) fn certificate(
             format!("the certificate ends in {days} days"),
         ),
     };
-    Finding::new(
-        severity,
-        check,
-        place,
-        finding,
-        Advice::new(
-            "certificates are made for a limited time, and this one was not renewed yet",
-            "from its end on no connection is made; those that are open go on",
-            "put a new certificate in the same file: servers and programs read it without a restart",
-        ),
+    Finding::new(severity, check, place, finding).advise(
+        "certificates are made for a limited time, and this one was not renewed yet",
+        "from its end on no connection is made; those that are open go on",
+        "put a new certificate in the same file: servers and programs read it without a restart",
     )
 }
 
@@ -142,18 +126,17 @@ pub(super) fn certificate(
 pub(super) fn serving(server: &Server) -> Option<Finding> {
     const CHECK: &str = "mode";
     let place = &server.place;
-    if !matches!(server.reach, Reach::Reached { .. }) {
+    if !matches!(server.reach, ConnectStage::Reached { .. }) {
         return None;
     }
     if let Some((why, remedy)) = server.srvr.missing("srvr") {
-        let advice = Advice::new(
-            "it starts, hangs or is stopped; or something else than a server listens there",
-            "clients that come to it wait, and go on to another server",
-            remedy,
-        );
         return Some(match server.session {
             Ok(_) => Finding::unknown(CHECK, place, &why, "allow srvr in 4lw.commands.whitelist"),
-            Err(_) => Finding::new(Severity::Error, CHECK, place, quoted(&why), advice),
+            Err(_) => Finding::new(Severity::Error, CHECK, place, quoted(&why)).advise(
+                "it starts, hangs or is stopped; or something else than a server listens there",
+                "clients that come to it wait, and go on to another server",
+                remedy,
+            ),
         });
     }
     let summary = server.summary();
@@ -163,31 +146,11 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
             let version = summary.version.as_deref().unwrap_or("of unknown version");
             Finding::ok(CHECK, place, format!("{mode}, {version}"))
         }
-        "read-only" => Finding::new(
-            Severity::Error,
-            CHECK,
-            place,
-            "it serves reads alone",
-            Advice::new(
-                "it has no contact with a majority of the servers",
-                "no lock is granted or released through it",
-                "start the other servers, or mend the network between them",
-            ),
-        ),
-        _ => Finding::new(
-            Severity::Error,
-            CHECK,
-            place,
-            match mode {
+        "read-only" => Finding::new(Severity::Error, CHECK, place, "it serves reads alone").advise("it has no contact with a majority of the servers", "no lock is granted or released through it", "start the other servers, or mend the network between them"),
+        _ => Finding::new(Severity::Error, CHECK, place, match mode {
                 "" => "it does not serve".to_owned(),
                 other => format!("it does not serve: {}", quoted(other)),
-            },
-            Advice::new(
-                "it looks for a leader, and has no contact with a majority of the servers",
-                "clients that come to it get no session",
-                "start the other servers, or mend the network between them; its log says whom it misses",
-            ),
-        ),
+            }).advise("it looks for a leader, and has no contact with a majority of the servers", "clients that come to it get no session", "start the other servers, or mend the network between them; its log says whom it misses"),
     })
 }
 
@@ -195,34 +158,35 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
 pub(super) fn session(server: &Server) -> Vec<Finding> {
     const CHECK: &str = "session";
     let place = &server.place;
-    if !matches!(server.reach, Reach::Reached { .. }) {
+    if !matches!(server.reach, ConnectStage::Reached { .. }) {
         return Vec::new();
     }
     let facts = match &server.session {
         Ok(facts) => facts,
         Err(why) => {
-            let advice = Advice::new(
+            let finding = format!("no session: {}", quoted(why));
+            return vec![Finding::new(Severity::Error, CHECK, place, finding).advise(
                 "the server does not serve, refuses these credentials, or has no room for another client",
                 "nobody uses this server in the same way as this command",
                 "see its mode; compare the credentials; its log says what it refuses",
-            );
-            let finding = format!("no session: {}", quoted(why));
-            return vec![Finding::new(Severity::Error, CHECK, place, finding, advice)];
+            )];
         }
     };
     let mut findings = Vec::new();
     match &facts.sync {
-        Err(why) => findings.push(Finding::new(
-            Severity::Error,
-            CHECK,
-            place,
-            format!("no answer from the leader: {}", quoted(why)),
-            Advice::new(
+        Err(why) => findings.push(
+            Finding::new(
+                Severity::Error,
+                CHECK,
+                place,
+                format!("no answer from the leader: {}", quoted(why)),
+            )
+            .advise(
                 "the server has lost its leader, or the leader its majority or its disk",
                 "reads are answered with old data, and no change is made",
                 "see the modes of the servers and the times of their disks",
             ),
-        )),
+        ),
         Ok(sync) => {
             let slowest = facts.slowest_read.max(*sync);
             let text = format!(
@@ -233,33 +197,17 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
             );
             findings.push(match slowest > SLOW {
                 false => Finding::ok(CHECK, place, text),
-                true => Finding::new(
-                    Severity::Warning,
-                    CHECK,
-                    place,
-                    text,
-                    Advice::new(
-                        "the machine, the network or the disk is overloaded",
-                        "locks are handed over as slowly, and leases are renewed late",
-                        "see the server's load, the times of its disk and the network between",
-                    ),
+                true => Finding::new(Severity::Warning, CHECK, place, text).advise(
+                    "the machine, the network or the disk is overloaded",
+                    "locks are handed over as slowly, and leases are renewed late",
+                    "see the server's load, the times of its disk and the network between",
                 ),
             });
         }
     }
     if facts.timeout != facts.asked {
         let (asked, given) = (duration::show(facts.asked), duration::show(facts.timeout));
-        findings.push(Finding::new(
-            Severity::Warning,
-            "timeout",
-            place,
-            format!("a session timeout of {asked} was asked for, the server gives {given}"),
-            Advice::new(
-                "the server's minSessionTimeout and maxSessionTimeout, or its tickTime, allow no other",
-                format!("what a dead client held is free after {given}, not {asked}"),
-                "ask for a timeout that the server gives, or change its limits",
-            ),
-        ));
+        findings.push(Finding::new(Severity::Warning, "timeout", place, format!("a session timeout of {asked} was asked for, the server gives {given}")).advise("the server's minSessionTimeout and maxSessionTimeout, or its tickTime, allow no other", format!("what a dead client held is free after {given}, not {asked}"), "ask for a timeout that the server gives, or change its limits"));
     }
     findings
 }
@@ -277,31 +225,11 @@ pub(super) fn lease(server: &Server, stated: &Lease) -> Vec<Finding> {
         false => "small writes, as on any server but Baton's",
     };
     let mut findings = vec![match &facts.lease {
-        Err(why) => Finding::new(
-            Severity::Error,
-            CHECK,
-            place,
-            format!("no lease can be kept: {}", quoted(why)),
-            Advice::new(
-                format!("the session timeout of {timeout} leaves no time for one"),
-                "verbs that hold something end, and programs lose what they hold",
-                "use a longer session timeout, or state a shorter tick with --ensemble-tick",
-            ),
-        ),
-        Ok(least) if *least < facts.timeout / 5 => Finding::new(
-            Severity::Warning,
-            CHECK,
-            place,
-            format!(
+        Err(why) => Finding::new(Severity::Error, CHECK, place, format!("no lease can be kept: {}", quoted(why))).advise(format!("the session timeout of {timeout} leaves no time for one"), "verbs that hold something end, and programs lose what they hold", "use a longer session timeout, or state a shorter tick with --ensemble-tick"),
+        Ok(least) if *least < facts.timeout / 5 => Finding::new(Severity::Warning, CHECK, place, format!(
                 "{} of {timeout} was left of the lease at the least",
                 millis(*least)
-            ),
-            Advice::new(
-                format!("it rests on {rests_on}, and the answers to them come late"),
-                "a short outage ends what is held; CMD is stopped with 113",
-                "use a longer session timeout; on Apache ZooKeeper state its tickTime with --ensemble-tick",
-            ),
-        ),
+            )).advise(format!("it rests on {rests_on}, and the answers to them come late"), "a short outage ends what is held; CMD is stopped with 113", "use a longer session timeout; on Apache ZooKeeper state its tickTime with --ensemble-tick"),
         Ok(least) => Finding::ok(
             CHECK,
             place,
@@ -343,22 +271,12 @@ fn tick(server: &Server, stated: &Lease) -> Finding {
             format!("tickTime {tick} ms, minSessionTimeout {least} ms"),
         );
     }
-    Finding::new(
-        Severity::Error,
-        CHECK,
-        place,
-        format!(
+    Finding::new(Severity::Error, CHECK, place, format!(
             "tickTime is {tick} ms; the lease assumes at most {}",
             duration::show(assumed)
-        ),
-        Advice::new(
-            format!(
+        )).advise(format!(
                 "minSessionTimeout is {least} ms, less than two ticks, or --ensemble-tick states too short a tick"
-            ),
-            "a lease may end after the server has given the lock away: two hold it at once",
-            "set minSessionTimeout to two ticks or more, use a longer session timeout, or state the tick",
-        ),
-    )
+            ), "a lease may end after the server has given the lock away: two hold it at once", "set minSessionTimeout to two ticks or more, use a longer session timeout, or state the tick")
 }
 
 /// Whether the server's clock runs as fast as this machine's.
@@ -383,17 +301,7 @@ pub(super) fn clock(server: &Server, stated: &Lease) -> Option<Finding> {
         );
         return Some(Finding::ok(CHECK, place, text));
     }
-    Some(Finding::new(
-        Severity::Error,
-        CHECK,
-        place,
-        format!("its clock runs {span} against this machine's"),
-        Advice::new(
-            "one of the two machines has a broken clock, is paused again and again, or its time service turns the clock's rate",
-            "a lease assumes that the rates differ by 1 % at most: two may hold a lock at once",
-            "find out which clock is wrong; do not use this server, or this machine, for locks until then",
-        ),
-    ))
+    Some(Finding::new(Severity::Error, CHECK, place, format!("its clock runs {span} against this machine's")).advise("one of the two machines has a broken clock, is paused again and again, or its time service turns the clock's rate", "a lease assumes that the rates differ by 1 % at most: two may hold a lock at once", "find out which clock is wrong; do not use this server, or this machine, for locks until then"))
 }
 
 /// Whether disk, file descriptors, watches and room do.
@@ -419,16 +327,10 @@ fn disk(server: &Server) -> Finding {
     let place = &server.place;
     let monitor = &server.monitor;
     if monitor.number("zk_baton_disk_full") == Some(1.0) {
-        return Finding::new(
-            Severity::Error,
-            CHECK,
-            place,
-            "its disk is full",
-            Advice::new(
-                "the data folder's disk, a quota or a limit on file sizes leaves no room for the log",
-                "no change is made; clients wait",
-                "make room: the server goes on by itself",
-            ),
+        return Finding::new(Severity::Error, CHECK, place, "its disk is full").advise(
+            "the data folder's disk, a quota or a limit on file sizes leaves no room for the log",
+            "no change is made; clients wait",
+            "make room: the server goes on by itself",
         );
     }
     let seconds = monitor.number("zk_p99_baton_sync_seconds");
@@ -462,16 +364,10 @@ fn disk(server: &Server) -> Finding {
         true => Severity::Warning,
         false => Severity::Error,
     };
-    Finding::new(
-        severity,
-        CHECK,
-        place,
-        text,
-        Advice::new(
-            "the disk is slow, shared with other work, or fails",
-            "each grant of a lock waits for it; sessions expire when it hangs",
-            "give the data folder a disk of its own; see the kernel's log for errors of the disk",
-        ),
+    Finding::new(severity, CHECK, place, text).advise(
+        "the disk is slow, shared with other work, or fails",
+        "each grant of a lock waits for it; sessions expire when it hangs",
+        "give the data folder a disk of its own; see the kernel's log for errors of the disk",
     )
 }
 
@@ -487,17 +383,7 @@ fn files(server: &Server) -> Option<Finding> {
         _ if share < NEARLY_ALL => Severity::Warning,
         _ => Severity::Error,
     };
-    Some(Finding::measured(
-        severity,
-        CHECK,
-        place,
-        text,
-        Advice::new(
-            "each client needs one, and the system's limit for the server is low, or clients leak connections",
-            "further clients are refused",
-            "raise the limit (LimitNOFILE= of the systemd unit, ulimit -n); see who connects: echo cons | nc",
-        ),
-    ))
+    Some(Finding::new(severity, CHECK, place, text).advise("each client needs one, and the system's limit for the server is low, or clients leak connections", "further clients are refused", "raise the limit (LimitNOFILE= of the systemd unit, ulimit -n); see who connects: echo cons | nc"))
 }
 
 const fn warning_unless(is_fine: bool) -> Severity {
@@ -518,17 +404,13 @@ fn watches(server: &Server) -> Option<Finding> {
         _ => count / MANY_WATCHES,
     };
     let text = format!("{count:.0} watches are set");
-    Some(Finding::measured(
-        warning_unless(share < MUCH),
-        CHECK,
-        place,
-        text,
-        Advice::new(
+    Some(
+        Finding::new(warning_unless(share < MUCH), CHECK, place, text).advise(
             "clients set watches and never remove them, or very many watch the same znodes",
             "they take the server's memory; past its limit further ones are refused",
             "see who has them: echo wchs | nc, echo wchc | nc; have those clients remove theirs",
         ),
-    ))
+    )
 }
 
 fn waiting(server: &Server) -> Option<Finding> {
@@ -536,23 +418,19 @@ fn waiting(server: &Server) -> Option<Finding> {
     let place = &server.place;
     let waiting = server.monitor.number("zk_outstanding_requests")?;
     let text = format!("{waiting:.0} requests wait in the server");
-    Some(Finding::measured(
-        warning_unless(waiting < MANY_REQUESTS),
-        CHECK,
-        place,
-        text,
-        Advice::new(
+    Some(
+        Finding::new(warning_unless(waiting < MANY_REQUESTS), CHECK, place, text).advise(
             "clients send more than the server or its disk can do",
             "every answer is late, also those that leases rest on",
             "see which clients send so much: echo cons | nc; spread them, or use a faster disk",
         ),
-    ))
+    )
 }
 
 /// Room on the disk of the data folder, where it is one of this machine.
 fn room(server: &Server) -> Option<Finding> {
     const CHECK: &str = "room";
-    let Reach::Reached { is_local: true, .. } = server.reach else {
+    let ConnectStage::Reached { is_local: true, .. } = server.reach else {
         return None;
     };
     let folder = server.conf.value("dataDir")?;
@@ -578,16 +456,10 @@ pub(super) fn judge_room(
         _ if free < LEAST_BYTES / 8 => Severity::Error,
         _ => Severity::Warning,
     };
-    Finding::measured(
-        severity,
-        check,
-        place,
-        text,
-        Advice::new(
-            "the log and the snapshots grow, or something else fills the disk",
-            "when it is full no change is made, and clients wait",
-            "make room, or move the data folder to a larger disk",
-        ),
+    Finding::new(severity, check, place, text).advise(
+        "the log and the snapshots grow, or something else fills the disk",
+        "when it is full no change is made, and clients wait",
+        "make room, or move the data folder to a larger disk",
     )
 }
 

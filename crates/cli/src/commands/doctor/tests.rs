@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use baton_client::{Acl, EnsembleConfig, Perms};
 
-use super::facts::{ClockRate, Endpoint, Reach, Word};
+use super::facts::{ClockRate, ConnectStage, Endpoint, Word};
 use super::finding::{Finding, Severity};
 use super::session::SessionFacts;
 use super::{Lease, Server, Sum, ensemble, judge_openness, layouts, server};
@@ -67,7 +67,7 @@ fn healthy(id: u64) -> Server {
         endpoint: Endpoint::read(&place),
         place,
         has_tls: true,
-        reach: Reach::Reached {
+        reach: ConnectStage::Reached {
             within: Duration::from_millis(1),
             is_local: false,
             certificate_ends: None,
@@ -164,7 +164,7 @@ fn zookeeper(server: &mut Server) {
 fn each_trouble_of_a_server_is_found_alone() {
     let until = |left: Duration| -> Change {
         Box::new(move |server: &mut Server| {
-            let Reach::Reached {
+            let ConnectStage::Reached {
                 certificate_ends, ..
             } = &mut server.reach
             else {
@@ -176,23 +176,23 @@ fn each_trouble_of_a_server_is_found_alone() {
     let slow = Duration::from_millis(900);
     let cases: Vec<(Change, &str, &str)> = vec![
         (
-            Box::new(|server| server.reach = Reach::NoAddress("nothing".into())),
+            Box::new(|server| server.reach = ConnectStage::NoAddress("nothing".into())),
             "error reach: its name has no address",
             "nothing",
         ),
         (
-            Box::new(|server| server.reach = Reach::Refused("refused".into())),
+            Box::new(|server| server.reach = ConnectStage::Refused("refused".into())),
             "error reach: no connection",
             "refused",
         ),
         (
-            Box::new(|server| server.reach = Reach::TlsFailed("unknown issuer".into())),
+            Box::new(|server| server.reach = ConnectStage::TlsFailed("unknown issuer".into())),
             "error reach: TLS failed",
             "unknown issuer",
         ),
         (
             Box::new(move |server| {
-                server.reach = Reach::Reached {
+                server.reach = ConnectStage::Reached {
                     within: slow,
                     is_local: false,
                     certificate_ends: None,
@@ -433,7 +433,7 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
         (
             Box::new(|servers| {
                 servers[2].conf = Word::Refused;
-                servers[2].reach = Reach::Refused("refused".to_owned());
+                servers[2].reach = ConnectStage::Refused("refused".to_owned());
             }),
             "unknown members",
             "server 3 may be missing",
@@ -525,12 +525,12 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
         server.session.as_mut().unwrap().members = members(text);
     }
     servers[2].conf = Word::Refused;
-    servers[2].reach = Reach::Refused("refused".to_owned());
+    servers[2].reach = ConnectStage::Refused("refused".to_owned());
     assert_eq!(bad(&ensemble::judge(&servers)), [""; 0]);
     // One of three answers: whoever has this list makes no change, and takes no lock.
     let mut servers = three();
     for server in &mut servers[..2] {
-        server.reach = Reach::Refused("refused".to_owned());
+        server.reach = ConnectStage::Refused("refused".to_owned());
         server.srvr = Word::None("it is not reached".to_owned());
     }
     let found = bad(&ensemble::judge(&servers));
@@ -542,7 +542,7 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
     assert_eq!(ensemble::headline(&servers), expected);
     // Two are a majority, whose leader may be the one that does not answer here.
     let mut servers = three();
-    servers[0].reach = Reach::Refused("refused".to_owned());
+    servers[0].reach = ConnectStage::Refused("refused".to_owned());
     servers[0].srvr = Word::None("it is not reached".to_owned());
     let found = bad(&ensemble::judge(&servers));
     assert!(found[0].starts_with("warning leader"), "{found:?}");

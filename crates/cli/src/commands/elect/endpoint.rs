@@ -20,12 +20,12 @@ use baton::guard::GuardStatus;
 use baton::{LeaderElection, Leadership};
 use baton_client::{Client, Session};
 use baton_server::{StartError, http};
-use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::leaders;
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::output::record::record;
 
 /// Between two attempts to find out who leads.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -45,21 +45,6 @@ struct EndpointState {
 struct OtherLeader {
     name: String,
     token: u64,
-}
-
-/// The body of an answer.
-#[derive(Serialize)]
-struct Answer<'a> {
-    path: &'a str,
-    leading: bool,
-    /// For how long that is so if no server answers from now on.
-    lease_ms: Option<u128>,
-    term: Option<u64>,
-    /// The leader; null where there is none, or it is not known.
-    name: Option<&'a str>,
-    token: Option<u64>,
-    /// Age that the news of the leader may have; null where it is not known who leads.
-    age_ms: Option<u128>,
 }
 
 /// An endpoint that answers until it is dropped.
@@ -151,7 +136,7 @@ async fn answer(State(state): State<Arc<Mutex<EndpointState>>>) -> Response {
         (!left.is_zero()).then_some((seen.as_ref(), age))
     });
     let leader = seen.and_then(|(seen, _)| seen);
-    let answer = Answer {
+    let answer = record! {
         path: &known.path,
         leading: term.is_some(),
         lease_ms: term.map(|(status, _)| status.remaining().as_millis()),
@@ -160,7 +145,7 @@ async fn answer(State(state): State<Arc<Mutex<EndpointState>>>) -> Response {
         token: leader.map(|seen| seen.token),
         age_ms: seen.map(|(_, age)| age.as_millis()),
     };
-    let status = if answer.leading {
+    let status = if term.is_some() {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE

@@ -5,12 +5,12 @@
 use std::convert::Infallible;
 
 use baton::election::{Departure, Leader};
-use serde::Serialize;
 
 use super::election::{ElectionSelector, election, failure};
 use crate::connection::{BRIEF, Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
@@ -76,12 +76,6 @@ pub(super) async fn resign(
     force: bool,
     context: &Context,
 ) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct ResignRequest<'a> {
-        path: &'a str,
-        token: u64,
-        forced: bool,
-    }
     let path = &which.path;
     let connection = Connection::open(context, BRIEF).await?;
     let election = election(&connection, path, which.dialect)?;
@@ -104,11 +98,7 @@ pub(super) async fn resign(
                     leader.token
                 )
             };
-            let asked = ResignRequest {
-                path,
-                token: leader.token,
-                forced: force,
-            };
+            let asked = record! { path, token: leader.token, forced: force };
             context.output.result(&asked, text);
             Ok(exit::OK)
         }
@@ -123,17 +113,6 @@ pub(super) async fn resign(
 }
 
 fn print_leader(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&str>) {
-    #[derive(Serialize)]
-    struct LeaderRow<'a> {
-        path: &'a str,
-        leader: Option<String>,
-        node: Option<&'a str>,
-        token: Option<u64>,
-        session: Option<String>,
-        since_ms: Option<i64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        reason: Option<&'a str>,
-    }
     let who = leader.map(name);
     let before = match reason {
         None | Some("first_look" | "none_before") => String::new(),
@@ -143,14 +122,14 @@ fn print_leader(context: &Context, path: &str, leader: Option<&Leader>, reason: 
         (Some(leader), Some(who)) => format!("{path} led by {who} token {}{before}", leader.token),
         _ => format!("{path} has no leader{before}"),
     };
-    let shown = LeaderRow {
+    let shown = record! {
         path,
         leader: who,
         node: leader.map(|leader| leader.node.as_str()),
         token: leader.map(|leader| leader.token),
         session: leader.map(|leader| format!("0x{:x}", leader.session_id)),
         since_ms: leader.map(|leader| leader.since_ms),
-        reason,
+        ?reason,
     };
     context.output.result(&shown, text);
 }

@@ -16,7 +16,6 @@ use baton::election::Stage;
 use baton::lock::WaitProgress;
 use baton::naming::Dialect;
 use baton::{Leadership, LostReason};
-use serde::Serialize;
 
 use self::election::{ElectionSelector, election, failure};
 use self::endpoint::Endpoint;
@@ -25,6 +24,7 @@ use crate::access::AUTH_VARIABLE;
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::paths;
 use crate::run::guard;
 use crate::run::nested::{self, LockRequest};
@@ -318,21 +318,9 @@ async fn under(
     if !words.is_empty() {
         return serve(args, path, context, connection, serving, words, signals).await;
     }
-    #[derive(Serialize)]
-    struct Leading<'a> {
-        path: &'a str,
-        node: &'a str,
-        term: u64,
-        token: u64,
-    }
     let term = serving.leadership.term();
     let node = serving.leadership.node();
-    let leading = Leading {
-        path,
-        node,
-        term: term.epoch,
-        token: term.token,
-    };
+    let leading = record! { path, node, term: term.epoch, token: term.token };
     let text = format!(
         "leading {path} term {} token {} node {node}",
         term.epoch, term.token

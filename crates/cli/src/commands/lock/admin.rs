@@ -13,6 +13,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::locks::{self, NodeLine, token};
 use crate::output::passed_over::PassedOver;
+use crate::output::record::record;
 use crate::walk::Walk;
 use crate::znode::on_connection;
 
@@ -145,12 +146,6 @@ pub(super) async fn revoke(
     path: &str,
     token: Option<u64>,
 ) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct ReleaseRequest<'a> {
-        path: &'a str,
-        asked: &'a str,
-        token: i64,
-    }
     on_inspector(context, async |inspector: &Inspector| {
         let lock = read(inspector, path).await?;
         let mut asked = 0;
@@ -159,7 +154,7 @@ pub(super) async fn revoke(
             // Otherwise it has released by itself, or somebody else has asked it.
             if is_asked.map_err(|error| refused(path, &error))? {
                 asked += 1;
-                let record = ReleaseRequest {
+                let record = record! {
                     path,
                     asked: &holder.info.path,
                     token: locks::token(holder),
@@ -178,11 +173,6 @@ pub(super) async fn revoke(
 
 /// Deletes the holder's node, if it is still the one with this token.
 pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct Broken<'a> {
-        broken: &'a str,
-        token: u64,
-    }
     on_inspector(context, async |inspector: &Inspector| {
         let lock = read(inspector, path).await?;
         let Some(holder) = lock.holder_with_token(token) else {
@@ -191,10 +181,7 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         let is_broken = inspector.break_holder(holder).await;
         if is_broken.map_err(|error| refused(path, &error))? {
             context.output.result(
-                &Broken {
-                    broken: &holder.info.path,
-                    token,
-                },
+                &record! { broken: &holder.info.path, token },
                 format!("broke {path}: {holder} was notified"),
             );
             Ok(exit::OK)

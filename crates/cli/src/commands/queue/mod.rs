@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::bytes;
+use crate::output::record::record;
 use crate::paths;
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
@@ -236,11 +237,6 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             }
         }
         Act::Remove { path, ids } => {
-            #[derive(Serialize)]
-            struct Removed<'a> {
-                path: &'a str,
-                removed: usize,
-            }
             let queue = IdQueue::new(&connection.client, path);
             let queue = queue.map_err(|error| Failure::usage(error.to_string()))?;
             let mut removed = 0;
@@ -249,7 +245,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             }
             context
                 .output
-                .result(&Removed { path, removed }, removed.to_string());
+                .result(&record! { path, removed }, removed.to_string());
             Ok(if removed == 0 {
                 exit::NOTHING
             } else {

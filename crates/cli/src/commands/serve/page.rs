@@ -13,7 +13,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use baton_client::{BoxStream, Client, Config, EnsembleMember};
-use baton_console::http::{Host, Refusal, Seat, router};
+use baton_console::http::{CallerView, Host, Refusal, router};
 use baton_console::metrics::RecipeMetrics;
 use baton_console::{Answers, Consoles, Words};
 use baton_server::Server;
@@ -89,7 +89,7 @@ impl Host for Page {
     fn seat<'a>(
         &'a self,
         request: &'a Parts,
-    ) -> Pin<Box<dyn Future<Output = Result<Seat, Refusal>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<CallerView, Refusal>> + Send + 'a>> {
         Box::pin(async move {
             let admitted = self.visitors.admit(request).await;
             let visitor = admitted.map_err(|refusal| Refusal {
@@ -105,7 +105,7 @@ impl Host for Page {
                 text: "as many identities as may look at this page do; close a page, or ask again in a minute"
                     .to_owned(),
             })?;
-            Ok(Seat {
+            Ok(CallerView {
                 console,
                 may_act,
                 is_proven,
@@ -149,11 +149,11 @@ impl Words for OwnWords {
     ) -> Pin<Box<dyn Future<Output = Vec<Answers>> + Send + 'a>> {
         Box::pin(async move {
             let words: Arc<[String]> = words.iter().map(|word| (*word).to_owned()).collect();
-            let own = Reach::Within(self.visitor.clone());
+            let own = ServerAccess::Within(self.visitor.clone());
             let mut servers = vec![(self.own.address.clone(), Some(own))];
             servers.extend(self.others().await.iter().map(|member| {
                 match probe::client_address(member) {
-                    Some(address) => (address.clone(), Some(Reach::At(address))),
+                    Some(address) => (address.clone(), Some(ServerAccess::At(address))),
                     None => (format!("server {}", member.id), None),
                 }
             }));
@@ -170,12 +170,12 @@ impl Words for OwnWords {
 }
 
 /// Access to a server.
-enum Reach {
+enum ServerAccess {
     Within(Visitor),
     At(String),
 }
 
-impl Reach {
+impl ServerAccess {
     async fn ask(&self, word: &str) -> Result<String, String> {
         match self {
             Self::Within(visitor) => {
@@ -189,7 +189,7 @@ impl Reach {
 }
 
 /// The answers of one server to these words. What does not answer one word answers none.
-async fn answers(name: String, reach: Option<Reach>, words: Arc<[String]>) -> Answers {
+async fn answers(name: String, reach: Option<ServerAccess>, words: Arc<[String]>) -> Answers {
     let mut answered = BTreeMap::new();
     let Some(reach) = reach else {
         let why = "the list of servers does not say where its clients connect";

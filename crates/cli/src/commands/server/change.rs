@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use baton_client::{EnsembleConfig, EnsembleMember, MemberRole, MembershipChange, ReconfigError};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{Ensemble, known_member, refusal};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::servers::probe::{self, Probe};
 
 /// Between two tries of a change.
@@ -30,19 +30,6 @@ pub(super) struct Changes<'a> {
     ensemble: &'a Ensemble<'a>,
     /// For how long a change is tried.
     wait: Duration,
-}
-
-/// Change, and the members since.
-#[derive(Serialize)]
-struct Changed<'a> {
-    /// Id, where it is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<u64>,
-    servers: &'a [u64],
-    change: &'a str,
-    voters: Vec<u64>,
-    observers: Vec<u64>,
-    members_version: String,
 }
 
 /// Treatment of a server that does not catch up.
@@ -455,25 +442,17 @@ impl<'a> Changes<'a> {
             let members = members.filter(|member| member.role == role);
             members.map(|member| member.id).collect()
         };
-        let changed = Changed {
-            server: match servers {
-                [id] => Some(*id),
-                _ => None,
-            },
-            servers,
-            change,
-            voters: ids(MemberRole::Participant),
-            observers: ids(MemberRole::Observer),
-            members_version: format!("0x{:x}", config.version),
-        };
-        let mut text = format!(
-            "{} {change}; voters: {}",
-            named(servers),
-            joined(&changed.voters)
-        );
-        if !changed.observers.is_empty() {
-            text.push_str(&format!("; observers: {}", joined(&changed.observers)));
+        let (voters, observers) = (ids(MemberRole::Participant), ids(MemberRole::Observer));
+        let mut text = format!("{} {change}; voters: {}", named(servers), joined(&voters));
+        if !observers.is_empty() {
+            text.push_str(&format!("; observers: {}", joined(&observers)));
         }
+        let server = match servers {
+            [id] => Some(*id),
+            _ => None,
+        };
+        let members_version = format!("0x{:x}", config.version);
+        let changed = record! { ?server, servers, change, voters, observers, members_version };
         self.ensemble.context.output.result(&changed, text);
     }
 

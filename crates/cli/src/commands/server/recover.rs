@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 
 use baton_server::offline::{NewCluster, found_cluster};
-use serde::Serialize;
 
 use super::peer_address;
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 
 /// The file that the folder of a member has.
 const MEMBER_FILE: &str = "MEMBER";
@@ -37,15 +37,6 @@ pub(super) struct Args {
     majority_lost: bool,
 }
 
-/// The new folder.
-#[derive(Serialize)]
-struct RecoveredFolder<'a> {
-    data_dir: String,
-    server: u8,
-    address: &'a str,
-    zxid: String,
-}
-
 /// Makes the folder.
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let from = args.from.display();
@@ -69,17 +60,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
              members are refused; empty their folders before they join",
         );
     }
-    let made = RecoveredFolder {
-        data_dir: into.to_string(),
-        server: id,
-        address: &args.address,
-        zxid: format!("0x{zxid:x}"),
-    };
+    let zxid = format!("0x{zxid:x}");
     let line = format!(
-        "{into}: a cluster of server {id} alone, from zxid {}; start it with a list of itself alone \
-         and --reconfig, then baton server add the others",
-        made.zxid
+        "{into}: a cluster of server {id} alone, from zxid {zxid}; start it with a list of itself alone \
+         and --reconfig, then baton server add the others"
     );
+    let address = &args.address;
+    let made = record! { data_dir: into.to_string(), server: id, address, zxid };
     context.output.result(&made, line);
     Ok(exit::OK)
 }

@@ -4,24 +4,18 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{Ensemble, transfer};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::servers::probe;
 
 /// Between two looks at the servers.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Time is that of the clocks if it is less than this many seconds ahead.
 const CLOSE: f64 = 10.0;
-
-#[derive(Serialize)]
-struct Report {
-    /// Seconds by which the time of the newest change was ahead of the clocks.
-    was_ahead_seconds: f64,
-}
 
 /// Sets the time back, and waits until it is.
 pub(super) async fn run(
@@ -55,9 +49,7 @@ pub(super) async fn run(
             tokio::time::sleep(INTERVAL).await;
         }
     }
-    let report = Report {
-        was_ahead_seconds: was_ahead,
-    };
+    let report = record! { was_ahead_seconds: was_ahead };
     output.result(&report, "time goes on from the clocks");
     Ok(exit::OK)
 }

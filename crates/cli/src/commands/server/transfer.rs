@@ -4,24 +4,18 @@
 use std::time::Duration;
 
 use baton_client::{ClientTls, MemberRole};
-use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Ensemble, known_member};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::servers::http_port::{self, HTTP_PORT, HttpPort};
 use crate::servers::probe::{self, Probe};
 
 /// Between two looks at the servers.
 const INTERVAL: Duration = Duration::from_millis(100);
-
-/// The leader.
-#[derive(Serialize)]
-struct Leads {
-    leader: u64,
-}
 
 /// Makes server `id` the leader, and waits until it leads.
 pub(super) async fn run(
@@ -71,7 +65,7 @@ pub(super) async fn run(
 
 fn shown(ensemble: &Ensemble<'_>, id: u64) -> u8 {
     let output = &ensemble.context.output;
-    output.result(&Leads { leader: id }, format!("server {id} leads"));
+    output.result(&record! { leader: id }, format!("server {id} leads"));
     exit::OK
 }
 

@@ -97,7 +97,7 @@ impl TreeReader for Fixed {
 }
 
 /// Viewer of a tree.
-struct Seat {
+struct TestScreen {
     view: View,
     tree: Tree,
     servers: Servers,
@@ -106,7 +106,7 @@ struct Seat {
     color: bool,
 }
 
-impl Seat {
+impl TestScreen {
     async fn of(fixed: &Fixed, size: (u16, u16)) -> Self {
         let (kept, tree) = watch::channel(Tree::default());
         let mut surveyor = Surveyor::new(Limits::default());
@@ -185,7 +185,7 @@ fn scene() -> Fixed {
 
 #[tokio::test]
 async fn locks_are_shown_with_holder_waiters_and_token_and_unfold() {
-    let mut seat = Seat::of(&scene(), (100, 24)).await;
+    let mut seat = TestScreen::of(&scene(), (100, 24)).await;
     let lines = seat.lines();
     assert!(
         lines[0].starts_with("baton top  zk1:2181,zk2:2181"),
@@ -218,7 +218,7 @@ async fn locks_are_shown_with_holder_waiters_and_token_and_unfold() {
 
 #[tokio::test]
 async fn every_table_is_drawn_and_a_deadlock_names_a_way_out() {
-    let mut seat = Seat::of(&scene(), (80, 24)).await;
+    let mut seat = TestScreen::of(&scene(), (80, 24)).await;
     for (key, shown) in [
         ("2", "no elections"),
         ("3", "/jobs"),
@@ -246,7 +246,7 @@ async fn every_table_is_drawn_and_a_deadlock_names_a_way_out() {
 
 #[tokio::test]
 async fn the_order_changes_and_the_chosen_line_stays_chosen() {
-    let mut seat = Seat::of(&scene(), (80, 24)).await;
+    let mut seat = TestScreen::of(&scene(), (80, 24)).await;
     seat.screen();
     seat.key(KeyCode::Down);
     let chosen = seat.view.chosen().unwrap().to_owned();
@@ -280,7 +280,7 @@ async fn names_that_attack_are_shown_by_number() {
         fixed.waiter(&lock, 1, bad, bad);
         fixed.waiter(&lock, 2, bad, bad);
     }
-    let mut seat = Seat::of(&fixed, (200, 40)).await;
+    let mut seat = TestScreen::of(&fixed, (200, 40)).await;
     let answers = BTreeMap::from([("srvr".to_owned(), format!("Mode: {bad}\nZxid: 0x1\n"))]);
     let answers = Answers::new(&format!("{bad}:1"), answers, None);
     seat.servers.all.push(Server::of(&answers, None).0);
@@ -313,7 +313,7 @@ async fn a_thousand_locks_with_a_huge_name_are_paged_through() {
         fixed.waiter("/many/0500", at + 1, "host", "waiter");
     }
     fixed.waiter(&format!("/{}", "long".repeat(5_000)), 1, "host", "holder");
-    let mut seat = Seat::of(&fixed, (80, 24)).await;
+    let mut seat = TestScreen::of(&fixed, (80, 24)).await;
     let lines = seat.lines();
     assert!(lines[3].starts_with("/many/0500"), "{lines:#?}");
     seat.key(KeyCode::PageDown);
@@ -335,7 +335,7 @@ async fn a_thousand_locks_with_a_huge_name_are_paged_through() {
 #[tokio::test]
 async fn a_small_screen_is_named_and_every_size_is_drawn() {
     let fixed = scene();
-    let mut seat = Seat::of(&fixed, (30, 5)).await;
+    let mut seat = TestScreen::of(&fixed, (30, 5)).await;
     let screen = seat.screen();
     assert!(
         screen.contains("too small: 30x5\nneeds 40x8\nq leaves"),
@@ -351,7 +351,7 @@ async fn a_small_screen_is_named_and_every_size_is_drawn() {
         (400, 200),
     ];
     for size in sizes {
-        let mut seat = Seat::of(&fixed, size).await;
+        let mut seat = TestScreen::of(&fixed, size).await;
         for tab in '1'..='7' {
             seat.keys(&tab.to_string());
             seat.screen();
@@ -366,7 +366,7 @@ async fn a_small_screen_is_named_and_every_size_is_drawn() {
 
 #[tokio::test]
 async fn lost_servers_and_a_failed_round_are_said_and_the_rest_stays() {
-    let mut seat = Seat::of(&scene(), (80, 24)).await;
+    let mut seat = TestScreen::of(&scene(), (80, 24)).await;
     seat.cut_off = Some(std::time::Duration::from_secs(7));
     let lines = seat.lines();
     assert!(
@@ -385,8 +385,8 @@ async fn lost_servers_and_a_failed_round_are_said_and_the_rest_stays() {
 
 #[tokio::test]
 async fn without_colour_there_are_only_bold_and_reverse() {
-    let mut seat = Seat::of(&scene(), (80, 24)).await;
-    let colors = |seat: &mut Seat| {
+    let mut seat = TestScreen::of(&scene(), (80, 24)).await;
+    let colors = |seat: &mut TestScreen| {
         seat.screen();
         let cells = seat.terminal.backend().buffer().content.clone();
         assert!(
@@ -432,7 +432,7 @@ fn a_server_is_shown_by_what_it_does_between_two_questions() {
 
 #[tokio::test]
 async fn keys_leave_stop_and_interrupt() {
-    let mut seat = Seat::of(&scene(), (80, 24)).await;
+    let mut seat = TestScreen::of(&scene(), (80, 24)).await;
     let control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
     assert_eq!(seat.view.key(control('c')), Outcome::Interrupt);
     assert_eq!(seat.view.key(control('z')), Outcome::Suspend);

@@ -16,11 +16,11 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A home of its own: state folder, local server, files. The server ends itself soon after the last
 /// command.
-pub struct Home {
+pub struct CommandHome {
     pub dir: tempfile::TempDir,
 }
 
-impl Home {
+impl CommandHome {
     pub fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
@@ -86,12 +86,12 @@ impl Home {
     }
 
     /// Starts `baton` and leaves it running, its output piped.
-    pub fn spawn(&self, args: &[&str]) -> Running {
-        Running::new(self.baton(args))
+    pub fn spawn(&self, args: &[&str]) -> RunningCommand {
+        RunningCommand::new(self.baton(args))
     }
 }
 
-impl Drop for Home {
+impl Drop for CommandHome {
     /// Ends the local server, which outlives the command that started it, before its folder goes.
     fn drop(&mut self) {
         let folder = self.dir.path().to_string_lossy().into_owned();
@@ -106,7 +106,7 @@ impl Drop for Home {
 /// A home, a server, and `baton` on it. On Baton's server, or with BATON_TEST_TARGET=zookeeper on
 /// Apache ZooKeeper.
 pub struct ServedHome {
-    pub home: Home,
+    pub home: CommandHome,
     pub servers: String,
     pub server: TestServer,
 }
@@ -121,7 +121,7 @@ impl ServedHome {
             .await
             .unwrap();
         Self {
-            home: Home::new(),
+            home: CommandHome::new(),
             servers: server.connect_string(),
             server,
         }
@@ -137,8 +137,8 @@ impl ServedHome {
         Ran::from(self.baton(args).output().unwrap())
     }
 
-    pub fn spawn(&self, args: &[&str]) -> Running {
-        Running::new(self.baton(args))
+    pub fn spawn(&self, args: &[&str]) -> RunningCommand {
+        RunningCommand::new(self.baton(args))
     }
 }
 
@@ -190,13 +190,13 @@ fn code(status: ExitStatus) -> i32 {
 }
 
 /// A process of the test. Killed if the test ends before it.
-pub struct Running {
+pub struct RunningCommand {
     pub child: Child,
     lines: Option<BufReader<std::process::ChildStdout>>,
     errors: Option<std::thread::JoinHandle<String>>,
 }
 
-impl Running {
+impl RunningCommand {
     pub fn new(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -252,7 +252,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

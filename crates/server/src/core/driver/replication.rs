@@ -15,7 +15,7 @@ use crate::core::member_changes::successor;
 use crate::core::timings::phases::Part;
 use crate::error::ServerError;
 #[cfg(feature = "simulation")]
-use crate::state::simulated::Mistake;
+use crate::state::simulated::ServerBug;
 use crate::time::micros;
 
 /// Bytes that may wait for a disk whose server answers heartbeats nevertheless. Each answer has the
@@ -324,7 +324,7 @@ impl CoreDriver {
             // on (R35).
             let now_ms = self.state.time.now_ms();
             #[cfg(feature = "simulation")]
-            let now_ms = match self.state.simulated.makes(Mistake::KeepsOldClocks) {
+            let now_ms = match self.state.simulated.makes(ServerBug::KeepsOldClocks) {
                 true => 0,
                 false => now_ms,
             };

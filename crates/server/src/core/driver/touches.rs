@@ -7,7 +7,7 @@ use super::CoreDriver;
 use crate::connections::conn::CloseReason;
 use crate::connections::inbox::{Kind, Work};
 #[cfg(feature = "simulation")]
-use crate::state::simulated::Mistake;
+use crate::state::simulated::ServerBug;
 
 impl CoreDriver {
     /// Counts pings when they come, and not behind writes: a session lives on while the disk is
@@ -17,7 +17,7 @@ impl CoreDriver {
         for (group, request) in work.each() {
             if request.kind == Kind::Ping {
                 #[cfg(feature = "simulation")]
-                if self.state.simulated.makes(Mistake::AnswersPingsAlone) {
+                if self.state.simulated.makes(ServerBug::AnswersPingsAlone) {
                     let wake = &mut self.applier.wake;
                     group.conn.push_pongs(1, self.state.zxid(), wake);
                     touches.touched(group.conn.session());
@@ -51,7 +51,7 @@ impl CoreDriver {
         {
             self.touches.asked(round);
             #[cfg(feature = "simulation")]
-            if self.state.simulated.makes(Mistake::CountsTouchesAlone) {
+            if self.state.simulated.makes(ServerBug::CountsTouchesAlone) {
                 self.touches.confirmed(round, 0);
             }
         }

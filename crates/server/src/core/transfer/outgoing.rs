@@ -160,7 +160,7 @@ struct Stream {
 }
 
 /// Parts of the server that a transfer needs to advance.
-struct Means<'a> {
+struct TransferContext<'a> {
     store: &'a SnapshotStore,
     limits: &'a TransferLimits,
     worker: &'a mut dyn DiskWorker,
@@ -266,7 +266,7 @@ impl Outgoing {
             let Some(sending) = self.sending.get_mut(&to) else {
                 continue;
             };
-            let means = Means {
+            let means = TransferContext {
                 store: &self.store,
                 limits: &self.limits,
                 worker: self.worker.as_mut(),
@@ -429,7 +429,7 @@ impl Sending {
     /// Does what can be done now; whether file and message have arrived.
     fn advance(
         &mut self,
-        mut means: Means<'_>,
+        mut means: TransferContext<'_>,
         send: &mut dyn FnMut(Frame) -> Result<(), SendError>,
     ) -> Result<bool, SendFailure> {
         let is_paused = matches!(self.state, State::Paused(_));
@@ -514,7 +514,7 @@ impl Stream {
     fn advance(
         &mut self,
         transfer: u64,
-        means: &mut Means<'_>,
+        means: &mut TransferContext<'_>,
         send: &mut dyn FnMut(Frame) -> Result<(), SendError>,
     ) -> Result<bool, SendFailure> {
         let bytes = self.file.id().bytes;
@@ -552,7 +552,7 @@ impl Stream {
         Ok(self.is_done && self.acked == bytes)
     }
 
-    fn read(&mut self, means: &mut Means<'_>) {
+    fn read(&mut self, means: &mut TransferContext<'_>) {
         let (file, offset, most) = (Arc::clone(&self.file), self.sent, means.limits.chunk_bytes);
         let read = move || file.read(offset, most);
         self.reading = Some(Task::start(means.worker, read));

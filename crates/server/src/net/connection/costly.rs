@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_proto::{OpCode, Request};
 use baton_tree::{Identity, MultiBounds};
 
-use super::exchange::{Exchange, Need};
+use super::exchange::{Exchange, WaitReason};
 use crate::connections::conn::CloseReason;
 use crate::read::sliced::{SliceOutcome, SliceSource};
 use crate::report::notice::Notice;
@@ -15,8 +15,12 @@ use crate::watch::access::WatchAccess;
 
 impl Exchange {
     /// Does the next slice of the request that is answered in slices. Returns what is needed before
-    /// anything else is done: [`Need::Input`] if the request has been answered.
-    pub(super) fn next_slice(&mut self, identity: &Identity, tally: &mut Tally) -> Option<Need> {
+    /// anything else is done: [`WaitReason::Input`] if the request has been answered.
+    pub(super) fn next_slice(
+        &mut self,
+        identity: &Identity,
+        tally: &mut Tally,
+    ) -> Option<WaitReason> {
         let sliced = self.sliced.as_mut()?;
         let state = &self.state;
         let tree = state.tree.read();
@@ -39,7 +43,7 @@ impl Exchange {
         let bytes = self.replies.len() - before;
         self.unanswered.answered(taken);
         if taken.closing.is_some() {
-            return Some(Need::Room);
+            return Some(WaitReason::Room);
         }
         self.turn.count(bytes);
         if progress != SliceOutcome::More {
@@ -51,8 +55,8 @@ impl Exchange {
         }
         let is_over = self.turn.is_over(self.state.time.now());
         match progress {
-            SliceOutcome::More => is_over.then_some(Need::Turn),
-            _ => Some(Need::Input),
+            SliceOutcome::More => is_over.then_some(WaitReason::Turn),
+            _ => Some(WaitReason::Input),
         }
     }
 

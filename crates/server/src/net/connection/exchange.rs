@@ -46,7 +46,7 @@ pub(super) enum Phase {
 
 /// A condition that [`Exchange::advance`] waits for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum WaitReason {
     /// More bytes.
     Input,
     /// Room, which the core makes with answers and the client by reading.
@@ -133,7 +133,7 @@ impl Exchange {
 
     /// Takes the core's answers, and then every whole request that has arrived, as far as there is
     /// room. Returns what is needed for more.
-    pub(super) fn advance(&mut self) -> Result<Need, End> {
+    pub(super) fn advance(&mut self) -> Result<WaitReason, End> {
         let pressure = self.relieve();
         let before = self.replies.len();
         let room = self.replies.room();
@@ -145,19 +145,19 @@ impl Exchange {
             self.learn_binding();
         }
         if let Some(reason) = taken.closing.or(self.close_after) {
-            return Ok(Need::End(reason));
+            return Ok(WaitReason::End(reason));
         }
         if pressure == Pressure::Over {
-            return Ok(Need::Relief);
+            return Ok(WaitReason::Relief);
         }
         let need = self.process()?;
-        Ok(self.close_after.map_or(need, Need::End))
+        Ok(self.close_after.map_or(need, WaitReason::End))
     }
 
     /// Takes on every whole request that has arrived, as far as there is room.
-    fn process(&mut self) -> Result<Need, End> {
+    fn process(&mut self) -> Result<WaitReason, End> {
         match self.phase {
-            Phase::Attaching | Phase::Word(..) => return Ok(Need::Room),
+            Phase::Attaching | Phase::Word(..) => return Ok(WaitReason::Room),
             Phase::Start => return self.start(),
             Phase::Open | Phase::ReadOnly => {}
         }
@@ -165,7 +165,7 @@ impl Exchange {
         self.input.advance(discarded);
         self.discard -= discarded;
         if self.input.is_empty() && self.sliced.is_none() {
-            return Ok(Need::Input);
+            return Ok(WaitReason::Input);
         }
         let input = std::mem::take(&mut self.input);
         let mut rest: &[u8] = &input;
@@ -345,17 +345,17 @@ mod tests {
             stage.send(&hello()).unwrap();
             stage.handed_in();
             stage.attach();
-            assert_eq!(stage.exchange.advance().unwrap(), Need::Input);
+            assert_eq!(stage.exchange.advance().unwrap(), WaitReason::Input);
             stage
         }
 
-        fn send(&mut self, bytes: &[u8]) -> Result<Need, End> {
+        fn send(&mut self, bytes: &[u8]) -> Result<WaitReason, End> {
             self.exchange.input.extend_from_slice(bytes);
             self.exchange.received(bytes.len())?;
             self.exchange.advance()
         }
 
-        fn ask(&mut self, xid: i32, request: &Request<'_>) -> Need {
+        fn ask(&mut self, xid: i32, request: &Request<'_>) -> WaitReason {
             self.send(&request_bytes(xid, request)).unwrap()
         }
 
@@ -471,31 +471,31 @@ mod tests {
         let mut stage = Stage::new(Options::default());
         let hello = hello();
         let (half, rest) = hello.split_at(20);
-        assert_eq!(stage.send(half).unwrap(), Need::Input);
+        assert_eq!(stage.send(half).unwrap(), WaitReason::Input);
         assert_eq!(stage.exchange.phase, Phase::Start);
         // What comes behind the first frame waits until the session is attached.
         let mut rest = rest.to_vec();
         rest.extend(request_bytes(1, &READ));
-        assert_eq!(stage.send(&rest).unwrap(), Need::Room);
+        assert_eq!(stage.send(&rest).unwrap(), WaitReason::Room);
         assert_eq!(stage.exchange.phase, Phase::Attaching);
         assert!(!stage.exchange.has_room());
         assert!(matches!(
             stage.handed_in()[..],
             [Kind::Reattach { session: 7, .. }]
         ));
-        assert_eq!(stage.exchange.advance().unwrap(), Need::Room);
+        assert_eq!(stage.exchange.advance().unwrap(), WaitReason::Room);
         assert_eq!(stage.replies(), []);
         stage.attach();
-        assert_eq!(stage.exchange.advance().unwrap(), Need::Input);
+        assert_eq!(stage.exchange.advance().unwrap(), WaitReason::Input);
         assert_eq!(stage.exchange.phase, Phase::Open);
         assert_eq!(stage.replies(), [(1, ErrorCode::NoNode.code())]);
-        assert_eq!(stage.ask(2, &Request::CloseSession), Need::Room);
+        assert_eq!(stage.ask(2, &Request::CloseSession), WaitReason::Room);
         assert_eq!(stage.handed_in(), [Kind::CloseSession]);
-        assert_eq!(stage.ask(3, &create(b"")), Need::Room);
+        assert_eq!(stage.ask(3, &create(b"")), WaitReason::Room);
         assert_eq!(stage.handed_in(), [], "nothing behind it counts");
         let conn = Arc::clone(&stage.exchange.conn);
         conn.close(CloseReason::SessionClosed, &mut Vec::new());
-        let end = Need::End(CloseReason::SessionClosed);
+        let end = WaitReason::End(CloseReason::SessionClosed);
         assert_eq!(stage.exchange.advance().unwrap(), end);
     }
 
@@ -504,15 +504,15 @@ mod tests {
         let mut stage = Stage::open(Options::default());
         let mut both = request_bytes(1, &create(b""));
         both.extend(request_bytes(2, &READ));
-        assert_eq!(stage.send(&both).unwrap(), Need::Input);
+        assert_eq!(stage.send(&both).unwrap(), WaitReason::Input);
         let kinds = [Kind::Write(OpCode::Create), Kind::Read(OpCode::Exists)];
         assert_eq!(stage.handed_in(), kinds);
         stage.answer_write(1);
-        assert_eq!(stage.ask(3, &READ), Need::Input);
+        assert_eq!(stage.ask(3, &READ), WaitReason::Input);
         assert_eq!(stage.handed_in(), [Kind::Read(OpCode::Exists)]);
         stage.answer_write(2);
         stage.answer_write(3);
-        assert_eq!(stage.ask(4, &READ), Need::Input);
+        assert_eq!(stage.ask(4, &READ), WaitReason::Input);
         assert_eq!(stage.handed_in(), []);
         let replies = [(1, 0), (2, 0), (3, 0), (4, ErrorCode::NoNode.code())];
         assert_eq!(stage.replies(), replies);
@@ -528,12 +528,12 @@ mod tests {
         for _ in 0..100 {
             many.extend(request_bytes(xid::PING, &Request::Ping));
         }
-        assert_eq!(stage.send(&many).unwrap(), Need::Room);
+        assert_eq!(stage.send(&many).unwrap(), WaitReason::Room);
         assert!(!stage.exchange.has_room());
         let first = stage.replies().len();
         assert!((5..=6).contains(&first), "{first} replies of 20 bytes");
         assert!(stage.exchange.has_room());
-        assert_eq!(stage.exchange.advance().unwrap(), Need::Room);
+        assert_eq!(stage.exchange.advance().unwrap(), WaitReason::Room);
         assert_eq!(stage.replies().len(), first);
     }
 
@@ -543,13 +543,13 @@ mod tests {
             max_frame_bytes: 1000,
             ..Options::default()
         });
-        assert_eq!(stage.ask(1, &create(b"")), Need::Input);
+        assert_eq!(stage.ask(1, &create(b"")), WaitReason::Input);
         let large = request_bytes(2, &create(&[0; 1500]));
         let (begin, end) = large.split_at(700);
-        assert_eq!(stage.send(begin).unwrap(), Need::Input);
+        assert_eq!(stage.send(begin).unwrap(), WaitReason::Input);
         let mut end = end.to_vec();
         end.extend(request_bytes(3, &create(b"")));
-        assert_eq!(stage.send(&end).unwrap(), Need::Input);
+        assert_eq!(stage.send(&end).unwrap(), WaitReason::Input);
         let create = Kind::Write(OpCode::Create);
         let ready = Kind::Ready { close_after: false };
         assert_eq!(stage.handed_in(), [create, ready, create]);
@@ -558,7 +558,7 @@ mod tests {
     #[test]
     fn what_is_no_session_ends_the_exchange_or_is_a_word() {
         let mut stage = Stage::new(Options::default());
-        assert_eq!(stage.send(b"ru").unwrap(), Need::Input);
+        assert_eq!(stage.send(b"ru").unwrap(), WaitReason::Input);
         stage.send(b"ok").unwrap();
         assert!(matches!(stage.exchange.phase, Phase::Word(..)));
         let refused = |bytes: &[u8]| match Stage::new(Options::default()).send(bytes) {

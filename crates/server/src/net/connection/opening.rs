@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use baton_proto::{ConnectResponse, frame};
 use bytes::Buf;
 
-use super::exchange::{Exchange, Need, Phase};
+use super::exchange::{Exchange, Phase, WaitReason};
 use crate::connections::conn::CloseReason;
 use crate::net::end::End;
 use crate::net::frames::whole_frame;
@@ -21,16 +21,16 @@ const TLS_RECORD: [u8; 2] = [0x16, 0x03];
 
 impl Exchange {
     /// The connection's first bytes.
-    pub(super) fn start(&mut self) -> Result<Need, End> {
+    pub(super) fn start(&mut self) -> Result<WaitReason, End> {
         let Some(first) = self.input.first_chunk::<4>() else {
-            return Ok(Need::Input);
+            return Ok(WaitReason::Input);
         };
         if let Some(word) = words::recognise(*first) {
             let Some(argument) = word.argument(&self.input) else {
-                return Ok(Need::Input);
+                return Ok(WaitReason::Input);
             };
             self.phase = Phase::Word(word, argument);
-            return Ok(Need::Room);
+            return Ok(WaitReason::Room);
         }
         if first.starts_with(&TLS_RECORD) {
             let what = "it wants to speak TLS to a port without TLS; let it connect without TLS, or give this port TLS (secure_listen, port_unification)";
@@ -61,9 +61,9 @@ impl Exchange {
                     }
                     Opening::Answered(answer) => self.open_read_only(&answer),
                 }
-                Ok(Need::Room)
+                Ok(WaitReason::Room)
             }
-            Ok(None) => Ok(Need::Input),
+            Ok(None) => Ok(WaitReason::Input),
             Err((notice, what)) => Err(End::Refused(notice, what)),
         }
     }

@@ -9,7 +9,7 @@ use baton_proto::{Decoder, ErrorCode, OpCode, Request, RequestHeader, TraceConte
 use baton_tree::{Identity, Tree};
 use parking_lot::RwLockReadGuard;
 
-use super::exchange::{Exchange, FREE_BYTES, Need, Phase};
+use super::exchange::{Exchange, FREE_BYTES, Phase, WaitReason};
 use crate::auth::acl_admission::with_refusals;
 use crate::auth::attempts::Claim;
 use crate::connections::conn::CloseReason;
@@ -35,7 +35,7 @@ const PROOF_BYTES: usize = 4 << 10;
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
 
 /// The step behind a request: the next one, or what is needed before.
-type Step = ControlFlow<Result<Need, End>>;
+type Step = ControlFlow<Result<WaitReason, End>>;
 
 /// Requests that are taken on in one go.
 pub(super) struct Run<'a> {
@@ -51,7 +51,7 @@ pub(super) struct Run<'a> {
 
 impl Exchange {
     /// Takes requests from the front of `rest`.
-    pub(super) fn requests(&mut self, rest: &mut &[u8]) -> Result<Need, End> {
+    pub(super) fn requests(&mut self, rest: &mut &[u8]) -> Result<WaitReason, End> {
         let state = Arc::clone(&self.state);
         let mut run = Run {
             state: &state,
@@ -64,7 +64,7 @@ impl Exchange {
         };
         let outcome = loop {
             if self.close_after.is_some() || !self.has_room() {
-                break Ok(Need::Room);
+                break Ok(WaitReason::Room);
             }
             let step = match self.sliced {
                 Some(_) => self.slice(&mut run),
@@ -103,7 +103,7 @@ impl Exchange {
         run.tree = None;
         match self.next_slice(&run.identity, &mut run.tally) {
             None => Continue(()),
-            Some(Need::Input) => {
+            Some(WaitReason::Input) => {
                 run.answered += 1;
                 Continue(())
             }
@@ -116,7 +116,7 @@ impl Exchange {
         let state = run.state;
         let (head, after) = match next_request(rest, state.limits.max_frame_bytes) {
             Ok(NextRequest::Whole(split)) => split,
-            Ok(NextRequest::Incomplete) => return Break(Ok(Need::Input)),
+            Ok(NextRequest::Incomplete) => return Break(Ok(WaitReason::Input)),
             Ok(NextRequest::TooLarge(length)) => return self.refuse_large(rest, length, run),
             Err(error) => {
                 let notice = self.no_frame(&error);
@@ -124,7 +124,7 @@ impl Exchange {
             }
         };
         if head.len() > FREE_BYTES && self.must_wait_in_queue(head) {
-            return Break(Ok(Need::Queue));
+            return Break(Ok(WaitReason::Queue));
         }
         let mut decoder = Decoder::new(head, &state.limits);
         let header = match RequestHeader::decode(&mut decoder) {
@@ -135,7 +135,7 @@ impl Exchange {
         };
         if class::is_sliced(header.op) && !self.may_answer() {
             // Its place is behind all that was asked before, but not in the core.
-            return Break(Ok(Need::Answers));
+            return Break(Ok(WaitReason::Answers));
         }
         let body = decoder.rest();
         let mut claim = None;
@@ -144,7 +144,7 @@ impl Exchange {
             if let Some(wait) = claim.and_then(|claim| self.wait_before_judging(claim)) {
                 // Read again when their turn comes; so is what is behind them.
                 self.pause = Some(wait);
-                return Break(Ok(Need::Room));
+                return Break(Ok(WaitReason::Room));
             }
         }
         let unread = std::mem::replace(rest, after);
@@ -172,7 +172,7 @@ impl Exchange {
             return step.unwrap_or_else(|| {
                 *rest = unread;
                 run.received -= 1;
-                Break(Ok(Need::Room))
+                Break(Ok(WaitReason::Room))
             });
         }
         if let Class::Read(op) = class {
@@ -201,7 +201,7 @@ impl Exchange {
         let (taken, zxid) = now?;
         self.unanswered.answered(taken);
         if taken.closing.is_some() {
-            return Some(Break(Ok(Need::Room)));
+            return Some(Break(Ok(WaitReason::Room)));
         }
         reply(self.replies.out(), xid, zxid, ErrorCode::Ok);
         run.answered += 1;
@@ -222,7 +222,7 @@ impl Exchange {
                 // Pongs may be among it.
                 self.unanswered.answered(taken);
                 if taken.closing.is_some() {
-                    return Break(Ok(Need::Room));
+                    return Break(Ok(WaitReason::Room));
                 }
                 tree
             }
@@ -251,7 +251,7 @@ impl Exchange {
                 for conn in wake {
                     conn.wake(false);
                 }
-                return Break(Ok(Need::Room));
+                return Break(Ok(WaitReason::Room));
             }
             Flow::Sliced(read) => {
                 self.sliced = Some(read);
@@ -265,7 +265,7 @@ impl Exchange {
         if bytes > COSTLY_ANSWER_BYTES || run.under_lock.is_multiple_of(READS_PER_LOCK) {
             run.tree = None;
             if self.turn.is_over(state.time.now()) {
-                return Break(Ok(Need::Turn));
+                return Break(Ok(WaitReason::Turn));
             }
         }
         Continue(())
@@ -286,7 +286,7 @@ impl Exchange {
         };
         self.turn.count(PROOF_BYTES);
         match self.turn.is_full() {
-            true => Break(Ok(Need::Turn)),
+            true => Break(Ok(WaitReason::Turn)),
             false => Continue(()),
         }
     }
@@ -357,7 +357,7 @@ impl Exchange {
     /// Refuses a request over the limit, once what it asks for has arrived.
     fn refuse_large(&mut self, rest: &mut &[u8], length: usize, run: &mut Run<'_>) -> Step {
         let Some(header) = self.discard_large(rest, length) else {
-            return Break(Ok(Need::Input));
+            return Break(Ok(WaitReason::Input));
         };
         // It was that of this request.
         self.trace = None;

@@ -9,7 +9,7 @@
 //! The invariant: a ping or a write that a client sent at `S`, and whose answer it has, means that
 //! no end of the session is committed before `S + T`.
 //!
-//! Each [`Mistake`] must be found: a model that does not find them proves nothing.
+//! Each [`SeededBug`] must be found: a model that does not find them proves nothing.
 //!
 //! All instants are relative to [`NOW`], and numbers that only have to differ are counted anew for
 //! each state, so that states which differ by their date only are one.
@@ -30,7 +30,7 @@ const NOW: u64 = 1_000_000;
 
 /// Seeded bug of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistake {
+enum SeededBug {
     /// A leader answers before an entry of its own term is committed.
     B05CountsBeforeOwnEntry,
     /// A round that was asked for before the touch came stands for it, as where an id is used
@@ -69,11 +69,11 @@ struct Setting {
     /// Whether frames, and batches at a leader, are kept whose answer nobody awaits. Without them
     /// there are far fewer states, and sessions live no longer.
     keeps_stale: bool,
-    mistake: Option<Mistake>,
+    mistake: Option<SeededBug>,
 }
 
 impl Setting {
-    fn has(&self, mistake: Mistake) -> bool {
+    fn has(&self, mistake: SeededBug) -> bool {
         self.mistake == Some(mistake)
     }
 
@@ -148,7 +148,7 @@ impl Server {
     fn touch(&mut self, session: usize, at: u64, setting: &Setting) -> bool {
         let is_known = self.knows(session);
         let clock = &mut self.clocks[session];
-        if !is_known || (clock.is_ending && !setting.has(Mistake::CountsEnding)) {
+        if !is_known || (clock.is_ending && !setting.has(SeededBug::CountsEnding)) {
             return false;
         }
         clock.age = clock.age.min(u8::try_from(NOW - at).unwrap());
@@ -171,7 +171,7 @@ struct Session {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
+struct Model {
     servers: Vec<Server>,
     sessions: Vec<Session>,
     frames: Vec<Sent>,
@@ -220,7 +220,7 @@ fn session_of(id: i64) -> usize {
     usize::try_from(id).unwrap()
 }
 
-impl World {
+impl Model {
     fn new(setting: &Setting) -> Self {
         let log = vec![Entry {
             term: 1,
@@ -288,7 +288,7 @@ impl World {
                 }
                 continue;
             }
-            if server.rounds.wants_round() || setting.has(Mistake::B06EarlierRound) {
+            if server.rounds.wants_round() || setting.has(SeededBug::B06EarlierRound) {
                 moves.push(Move::Ask(id));
             }
             for round in &server.asked {
@@ -328,7 +328,7 @@ impl World {
                 may(self.sessions[session].pings.len() < setting.pings)?;
                 self.sessions[session].pings.push_back(0);
                 self.servers[origin].rounds.ping(session_id(session), 0);
-                if setting.has(Mistake::B07FollowerAnswers) {
+                if setting.has(SeededBug::B07FollowerAnswers) {
                     self.answer_pings(session, 1, setting);
                 }
             }
@@ -364,7 +364,7 @@ impl World {
             }
             Move::Ask(id) => {
                 let leader = &mut self.servers[id];
-                may(leader.acts() || setting.has(Mistake::B05CountsBeforeOwnEntry))?;
+                may(leader.acts() || setting.has(SeededBug::B05CountsBeforeOwnEntry))?;
                 may(leader.asked.len() < 2)?;
                 let is_free = |id: &u8| leader.asked.iter().all(|round| round.id != *id);
                 let round = Round {
@@ -386,7 +386,7 @@ impl World {
                 let leader = &mut self.servers[id];
                 let place = leader.asked.iter().position(|asked| asked.id == round)?;
                 let round = leader.asked[place];
-                may(setting.is_majority(round.confirmed_by) || setting.has(Mistake::B08NoRound))?;
+                may(setting.is_majority(round.confirmed_by) || setting.has(SeededBug::B08NoRound))?;
                 leader.asked.remove(place);
                 let mut rounds = leader.rounds.clone();
                 rounds.confirmed(round.id, 0);
@@ -472,7 +472,7 @@ impl World {
                 rounds.received(id_of(from), touch, NOW, |_, session, at| {
                     server.touch(session_of(session), at, setting)
                 });
-                if setting.has(Mistake::B06EarlierRound)
+                if setting.has(SeededBug::B06EarlierRound)
                     && let Some(round) = server.asked.last()
                 {
                     rounds.asked(round.id);
@@ -480,7 +480,7 @@ impl World {
                 server.rounds = rounds;
             }
             Frame::Counted(mut batch, refused) => {
-                if setting.has(Mistake::AnyBatch)
+                if setting.has(SeededBug::AnyBatch)
                     && let Some(sent) = &server.rounds.outstanding
                 {
                     batch = sent.batch;
@@ -498,7 +498,7 @@ impl World {
                 }
             }
             Frame::Write(session) if server.leads => {
-                if !setting.has(Mistake::WriteNotCounted) {
+                if !setting.has(SeededBug::WriteNotCounted) {
                     server.touch(session, NOW, setting);
                 }
                 server.log.push(Entry {
@@ -535,7 +535,7 @@ impl World {
         let entries = self.servers[id].log.split_off(before);
         self.servers[id].committed += entries.len();
         self.servers[id].log.extend(entries.iter().copied());
-        if !was_acting && !setting.has(Mistake::B10OldClocks) {
+        if !was_acting && !setting.has(SeededBug::B10OldClocks) {
             // Full timeouts from its own first entry on.
             for clock in &mut self.servers[id].clocks {
                 clock.age = 0;
@@ -572,7 +572,7 @@ impl World {
         server.rounds.role_changed();
         for (clock, session) in server.clocks.iter_mut().zip(&mut self.sessions) {
             let was_ending = std::mem::take(&mut clock.is_ending);
-            session.is_given_up |= was_ending && setting.has(Mistake::B11ForwardedEnd);
+            session.is_given_up |= was_ending && setting.has(SeededBug::B11ForwardedEnd);
         }
     }
 
@@ -616,7 +616,7 @@ impl World {
                 let mut batches = received.values();
                 batches.any(|batch| batch.stage == Stage::Asked(round.id))
             };
-            if !setting.has(Mistake::B06EarlierRound) {
+            if !setting.has(SeededBug::B06EarlierRound) {
                 server.asked.retain(awaits);
             }
         }
@@ -637,7 +637,7 @@ impl World {
                 // What is committed is read anew by whoever acts.
                 server.committed = 0;
             }
-            if !server.acts() && !setting.has(Mistake::B10OldClocks) {
+            if !server.acts() && !setting.has(SeededBug::B10OldClocks) {
                 for clock in &mut server.clocks {
                     clock.age = setting.timeout;
                 }
@@ -656,7 +656,7 @@ impl World {
     fn count_batches_anew(&mut self, id: usize) {
         let origin = id_of(id);
         let mut numbers = BTreeSet::new();
-        let World {
+        let Model {
             servers, frames, ..
         } = self;
         let mut all: Vec<&mut u64> = Vec::new();
@@ -707,7 +707,7 @@ fn story(mut trail: Option<&Rc<Trail>>) -> String {
 /// the first that is broken.
 fn explore(setting: &Setting) -> Result<usize, String> {
     let mut seen = HashSet::new();
-    let mut level = VecDeque::from([(World::new(setting), None)]);
+    let mut level = VecDeque::from([(Model::new(setting), None)]);
     while let Some((world, trail)) = level.pop_front() {
         for what in world.moves(setting) {
             let Some(after) = world.after(what, setting) else {
@@ -751,7 +751,7 @@ fn sound(setting: &Setting) {
     }
 }
 
-fn wrong(mistake: Mistake, setting: Setting) {
+fn wrong(mistake: SeededBug, setting: Setting) {
     let setting = Setting {
         mistake: Some(mistake),
         ..setting
@@ -836,14 +836,14 @@ fn r33_the_whole_model_is_sound() {
 
 #[test]
 fn r33_the_model_finds_b06_b07_and_b08_wrong() {
-    wrong(Mistake::B07FollowerAnswers, small());
+    wrong(SeededBug::B07FollowerAnswers, small());
     // On the leader: the server of its client has not elected the next one.
     let setting = Setting {
         origins: vec![0],
         ..small()
     };
-    wrong(Mistake::B08NoRound, setting.clone());
-    wrong(Mistake::B06EarlierRound, setting);
+    wrong(SeededBug::B08NoRound, setting.clone());
+    wrong(SeededBug::B06EarlierRound, setting);
     let setting = Setting {
         servers: 2,
         elections: 0,
@@ -851,19 +851,19 @@ fn r33_the_model_finds_b06_b07_and_b08_wrong() {
         keeps_stale: true,
         ..small()
     };
-    wrong(Mistake::AnyBatch, setting);
+    wrong(SeededBug::AnyBatch, setting);
 }
 
 #[test]
 fn r35_the_model_finds_b05_and_b10_wrong() {
-    wrong(Mistake::B10OldClocks, small());
-    wrong(Mistake::B05CountsBeforeOwnEntry, small());
+    wrong(SeededBug::B10OldClocks, small());
+    wrong(SeededBug::B05CountsBeforeOwnEntry, small());
 }
 
 #[test]
 fn r36_the_model_finds_b11_wrong_and_a_touch_behind_the_decision() {
-    wrong(Mistake::B11ForwardedEnd, small());
-    wrong(Mistake::CountsEnding, small());
+    wrong(SeededBug::B11ForwardedEnd, small());
+    wrong(SeededBug::CountsEnding, small());
 }
 
 #[test]
@@ -874,5 +874,5 @@ fn r37_the_model_finds_a_write_that_is_no_touch_wrong() {
         elections: 0,
         ..small()
     };
-    wrong(Mistake::WriteNotCounted, setting);
+    wrong(SeededBug::WriteNotCounted, setting);
 }

@@ -10,8 +10,8 @@ fn table() -> WatchTable {
 
 fn fired(table: &mut WatchTable, event: EventKind, path: &str) -> Vec<u32> {
     match table.fire(event, path) {
-        Fired::Nobody => Vec::new(),
-        Fired::Same | Fired::Others => table.hits().to_vec(),
+        EventWatchers::Nobody => Vec::new(),
+        EventWatchers::Same | EventWatchers::Others => table.hits().to_vec(),
     }
 }
 
@@ -242,10 +242,14 @@ fn events_that_the_same_connections_watch_do_not_look_at_each_watcher_again() {
     table.take_work();
     for n in 0..EVENTS {
         let path = format!("/queue/{n}");
-        let expected = if n == 0 { Fired::Others } else { Fired::Same };
+        let expected = if n == 0 {
+            EventWatchers::Others
+        } else {
+            EventWatchers::Same
+        };
         assert_eq!(table.fire(EventKind::NodeDeleted, &path), expected);
         let parent = table.fire(EventKind::NodeChildrenChanged, "/queue");
-        assert_eq!(parent, Fired::Nobody);
+        assert_eq!(parent, EventWatchers::Nobody);
     }
     assert_eq!(table.hits().len(), WATCHERS);
     let work = table.take_work();
@@ -253,7 +257,10 @@ fn events_that_the_same_connections_watch_do_not_look_at_each_watcher_again() {
     // A change of the watches is seen.
     table.remove(1, "/", Kinds::ALL);
     let fired = table.fire(EventKind::NodeDeleted, "/queue/x");
-    assert_eq!((fired, table.hits().len()), (Fired::Others, WATCHERS - 1));
+    assert_eq!(
+        (fired, table.hits().len()),
+        (EventWatchers::Others, WATCHERS - 1)
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::bytes;
 use crate::output::confirm::{self, Answer};
+use crate::output::record::record;
 use crate::output::table::known;
 use crate::paths;
 
@@ -127,19 +128,10 @@ pub(super) async fn run(
 }
 
 async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct QueueDepth<'a> {
-        path: &'a str,
-        items: u64,
-        delayed: u64,
-        dead: u64,
-        oldest_ms: Option<u128>,
-        capacity: Option<u64>,
-    }
     let Some(depth) = queue.depth().await.map_err(failure)? else {
         return Ok(exit::NOTHING);
     };
-    let shown = QueueDepth {
+    let shown = record! {
         path: queue.path(),
         items: depth.items,
         delayed: depth.delayed,
@@ -160,16 +152,6 @@ async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
 }
 
 async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct PurgeCounts<'a> {
-        path: &'a str,
-        removed: u64,
-        left: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        dead_removed: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        dead_left: Option<u64>,
-    }
     let path = queue.path();
     let Some(depth) = queue.depth().await.map_err(failure)? else {
         return Ok(exit::NOTHING);
@@ -196,14 +178,14 @@ async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> R
         true => Some(queue.purge_dead().await.map_err(failure)?),
         false => None,
     };
-    let shown = PurgeCounts {
+    let shown = record! {
         path,
         removed: purged.removed,
         left: purged.left,
-        dead_removed: letters.map(|letters| letters.removed),
-        dead_left: letters.map(|letters| letters.left),
+        ?dead_removed: letters.map(|letters| letters.removed),
+        ?dead_left: letters.map(|letters| letters.left),
     };
-    let mut text = format!("removed {}  left {}", shown.removed, shown.left);
+    let mut text = format!("removed {}  left {}", purged.removed, purged.left);
     if let Some(letters) = letters {
         text.push_str(&format!(
             "  dead removed {}  dead left {}",
@@ -215,13 +197,9 @@ async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> R
 }
 
 async fn repair(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct RepairedNode<'a> {
-        made: &'a str,
-    }
     let made = queue.repair().await.map_err(failure)?;
     for node in &made {
-        context.output.result(&RepairedNode { made: node }, node);
+        context.output.result(&record! { made: node }, node);
     }
     if made.is_empty() && queue.depth().await.map_err(failure)?.is_none() {
         return Ok(exit::NOTHING);
@@ -230,21 +208,10 @@ async fn repair(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
 }
 
 async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct ClaimRow<'a> {
-        item: &'a str,
-        id: &'a str,
-        attempt: u32,
-        token: u64,
-        session: String,
-        host: Option<&'a str>,
-        pid: Option<u32>,
-        name: Option<&'a str>,
-    }
     let seen = queue.all_claims().await.map_err(failure)?;
     let rows = seen.claims.iter().map(|claim| {
         let record = claim.record.as_ref();
-        let shown = ClaimRow {
+        let shown = record! {
             item: &claim.item,
             id: &claim.id,
             attempt: claim.attempt,

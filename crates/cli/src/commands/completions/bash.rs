@@ -1,0 +1,107 @@
+//! Completion of bash, whose words end at colons and equals signs, too: `--servers=h:1` is five.
+
+use std::ffi::OsString;
+use std::io::{Error, Write};
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::engine;
+use clap_complete::env::EnvCompleter;
+
+/// The script: it passes the words up to the cursor, and the part that bash replaces.
+const SCRIPT: &str = r#"_baton() {
+    local candidate
+    COMPREPLY=()
+    while IFS= read -r candidate; do
+        COMPREPLY+=("$candidate")
+    done < <(VARIABLE=bash command COMPLETER -- "${COMP_WORDS[@]:0:COMP_CWORD+1}" "$2" 2>/dev/null)
+    if [[ ${COMPREPLY-} == */ ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+complete -o bashdefault -o default -F _baton BIN
+"#;
+
+/// The adapter of bash.
+pub(super) struct Bash;
+
+impl EnvCompleter for Bash {
+    fn name(&self) -> &'static str {
+        "bash"
+    }
+
+    fn is(&self, name: &str) -> bool {
+        name == "bash"
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        _: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> Result<(), Error> {
+        let script = SCRIPT
+            .replace("VARIABLE", var)
+            .replace("COMPLETER", completer);
+        buf.write_all(script.replace("BIN", bin).as_bytes())
+    }
+
+    fn write_complete(
+        &self,
+        cmd: &mut Command,
+        mut args: Vec<OsString>,
+        current_dir: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> Result<(), Error> {
+        let replaced = args.pop().unwrap_or_default();
+        let words = joined(args.iter().map(|word| word.to_string_lossy().into_owned()));
+        let current = words.last().map_or(0, String::len);
+        let kept = current.saturating_sub(replaced.len());
+        let last = words.len().saturating_sub(1);
+        let words = words.into_iter().map(OsString::from).collect();
+        for candidate in engine::complete(cmd, words, last, current_dir)? {
+            let value = candidate.get_value().to_string_lossy();
+            writeln!(buf, "{}", value.get(kept..).unwrap_or_default())?;
+        }
+        Ok(())
+    }
+}
+
+/// The words as other shells have them.
+pub(super) fn joined(words: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for word in words {
+        match joined.last_mut() {
+            Some(last) if word.starts_with([':', '=']) || last.ends_with([':', '=']) => {
+                last.push_str(&word);
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_servers_is_one_word() {
+        let words = [
+            "baton",
+            "--servers",
+            "=",
+            "h",
+            ":",
+            "1",
+            "get",
+            "/a",
+            ":",
+            "",
+        ];
+        let joined = joined(words.map(str::to_owned));
+        assert_eq!(joined, ["baton", "--servers=h:1", "get", "/a:"]);
+    }
+}

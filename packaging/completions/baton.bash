@@ -1,0 +1,11 @@
+_baton() {
+    local candidate
+    COMPREPLY=()
+    while IFS= read -r candidate; do
+        COMPREPLY+=("$candidate")
+    done < <(BATON_COMPLETE=bash command baton -- "${COMP_WORDS[@]:0:COMP_CWORD+1}" "$2" 2>/dev/null)
+    if [[ ${COMPREPLY-} == */ ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+complete -o bashdefault -o default -F _baton baton
