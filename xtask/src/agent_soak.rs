@@ -5,7 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{Kind, OwnedChild, Server, build_baton, cpu_seconds, memory_bytes, work_dir};
+use baton_testkit::Target;
+
+use crate::process::{OwnedChild, Server, build_baton, cpu_seconds, memory_bytes, work_dir};
 use crate::{Result, table};
 
 /// Hold many locks through the agent, and measure its memory and processor time.
@@ -23,7 +25,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(None)?;
     let baton = build_baton()?;
-    let server = Server::start(&Kind::Baton(baton.clone()), dir.path())?;
+    let server = Server::start(Target::Baton, &baton, dir.path())?;
     let socket = dir.path().join("agent.sock");
     let mut command = Command::new(&baton);
     command.args(["agent", "--session-timeout", "30s", "--socket"]);

@@ -11,19 +11,20 @@ mod handshakes;
 mod storm;
 mod tls;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use baton_testkit::Target;
+
 use crate::command::output;
+use crate::load_generator::{Load, Measurements};
 use crate::peer::python;
-use crate::process::{Kind, Server, build_baton, memory_bytes, work_dir};
-use crate::table::{Series, markdown, ratio, show};
-use crate::{Result, java, machine, page, root};
+use crate::process::{Server, build_baton, memory_bytes, work_dir};
+use crate::table::{markdown, ratio, show};
+use crate::{Result, java, machine, root};
 
-const BOOK: &str = "docs/benchmarks.md";
-
-/// Measure Baton beside Apache ZooKeeper, Curator and kazoo, and write docs/benchmarks.md.
+/// Measure Baton beside Apache ZooKeeper, Curator and kazoo.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Times that everything is measured.
@@ -44,9 +45,6 @@ pub(crate) struct Args {
     /// Folder for the servers' data [default: the build's folder].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Print the tables and leave the book as it is.
-    #[arg(long)]
-    print: bool,
 }
 
 /// A workload of `baton bench` with its load.
@@ -186,15 +184,6 @@ const RECIPES: [Case; 11] = [
 
 const MILLION: &str = "million";
 
-/// Measurements of one case on one server.
-#[derive(Debug, Clone, Default)]
-struct Measurements {
-    ops_per_second: Series,
-    cpu_us_per_op: Series,
-    p50_us: Series,
-    p99_us: Series,
-}
-
 /// Memory and start of a server.
 #[derive(Debug, Clone, Default)]
 struct Size {
@@ -203,10 +192,17 @@ struct Size {
     restart_seconds: f64,
 }
 
-type Results = BTreeMap<(&'static str, &'static str), Measurements>;
+/// Library that did the work, and the server on which it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Taker {
+    Ours(Target),
+    Peer(Target),
+}
 
-/// On which server another library ran a recipe.
-const PEER_ON: [&str; 2] = ["on Apache ZooKeeper", "on Baton"];
+type Results = HashMap<(&'static str, Taker), Measurements>;
+
+/// The servers, in the order of the columns.
+const TARGETS: [Target; 2] = [Target::ZooKeeper, Target::Baton];
 
 /// Another library's way to do the same.
 struct Peer {
@@ -256,146 +252,83 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let baton = build_baton()?;
     let dir = work_dir(args.dir.as_deref())?;
-    let kinds = [Kind::ZooKeeper, Kind::Baton(baton.clone())];
     let wanted = |name: &str| args.wants(name);
     let mut book = Results::new();
     let mut sizes = Vec::new();
     {
         let mut servers = Vec::new();
-        for kind in &kinds {
-            let server = Server::start(kind, dir.path())?;
+        for target in TARGETS {
+            let server = Server::start(target, &baton, &dir.path().join(format!("{target:?}")))?;
             sizes.push(Size {
                 idle_bytes: memory_bytes(server.pid()?, "VmRSS")?,
                 ..Size::default()
             });
-            servers.push((kind.name(), server));
+            servers.push((target, server));
         }
         for round in 1..=args.rounds {
             for case in RAW.iter().chain(&RECIPES).filter(|case| wanted(case.name)) {
-                for (name, server) in &servers {
-                    eprintln!("round {round} of {}: {} on {name}", args.rounds, case.label);
-                    let measurements = book.entry((case.name, *name)).or_default();
-                    let reached = ServerConnection::plain(server)?;
-                    measure(&baton, case, &reached, args.seconds, measurements)?;
+                for (target, server) in &servers {
+                    eprintln!(
+                        "round {round} of {}: {} on {target:?}",
+                        args.rounds, case.label
+                    );
+                    let measurements = book.entry((case.name, Taker::Ours(*target))).or_default();
+                    let reached = (&*server.addr(), server.pid()?);
+                    measure(&baton, case, reached, args.seconds, &[], measurements)?;
                 }
                 let Some(peer) = peer(case) else { continue };
-                for (on, (_, server)) in PEER_ON.iter().zip(&servers) {
+                for (target, server) in &servers {
                     eprintln!(
-                        "round {round} of {}: {}, {} {on}",
+                        "round {round} of {}: {}, {} on {target:?}",
                         args.rounds, case.label, peer.name
                     );
-                    let measurements = book.entry((case.name, *on)).or_default();
-                    measure_peer(&peer, case, server, args.seconds, measurements)?;
+                    let measurements = book.entry((case.name, Taker::Peer(*target))).or_default();
+                    let program = (peer.command)(case, &server.addr(), args.seconds)?;
+                    measurements.take_peer(program)?;
                 }
             }
         }
     }
     if wanted(MILLION) {
-        for (kind, size) in kinds.iter().zip(&mut sizes) {
-            eprintln!("one million znodes on {}", kind.name());
-            million(kind, &baton, dir.path(), size)?;
+        for (target, size) in TARGETS.into_iter().zip(&mut sizes) {
+            eprintln!("one million znodes on {target:?}");
+            million(target, &baton, dir.path(), size)?;
         }
     }
-    let text = render(args, &book, &sizes);
-    print!("{text}");
-    if args.print {
-        Ok(())
-    } else {
-        page::replace(BOOK, "figures", &text)
-    }
+    print!("{}", render(args, &book, &sizes));
+    Ok(())
 }
 
-/// Connection of the load generator to a server.
-struct ServerConnection<'a> {
-    servers: String,
-    /// With TLS: whom it trusts.
-    authorities: Option<&'a Path>,
-    pid: u32,
-}
-
-impl ServerConnection<'_> {
-    fn plain(server: &Server) -> Result<Self> {
-        Ok(Self {
-            servers: server.addr(),
-            authorities: None,
-            pid: server.pid()?,
-        })
-    }
-}
-
+/// Loads a server with a case; `options` are further ones of `baton bench`.
 fn measure(
     baton: &Path,
     case: &Case,
-    reached: &ServerConnection<'_>,
+    (servers, pid): (&str, u32),
     seconds: u32,
+    options: &[String],
     measurements: &mut Measurements,
 ) -> Result<()> {
-    let mut command = Command::new(baton);
-    command.args([
-        "bench",
-        case.workload,
-        "--json",
-        "--servers",
-        &reached.servers,
-    ]);
-    if let Some(authorities) = reached.authorities {
-        command.arg("--tls-ca").arg(authorities);
-    }
-    command.args([
-        "--pid",
-        &reached.pid.to_string(),
-        "--duration",
-        &format!("{seconds}s"),
-    ]);
-    command.args(["--connections", &case.connections.to_string()]);
+    let load = Load {
+        workload: case.workload,
+        connections: case.connections,
+        in_flight: case.in_flight,
+        servers,
+        pids: &[pid],
+        seconds: seconds.into(),
+    };
+    let mut options = options.to_vec();
     if case.turns != AWAITED {
-        command.args(["--turns", case.turns]);
+        options.push(format!("--turns={}", case.turns));
     }
     if case.workload == WORK.workload {
-        command.args(["--prefetch", &case.prefetch.to_string()]);
+        options.push(format!("--prefetch={}", case.prefetch));
     }
-    let report: serde_json::Value = serde_json::from_str(&output(
-        command.args(["--in-flight", &case.in_flight.to_string()]),
-    )?)?;
-    let number = |pointer: &str| {
-        report
-            .pointer(pointer)
-            .and_then(serde_json::Value::as_f64)
-            .ok_or(format!("no {pointer} in {report}"))
-    };
-    measurements.ops_per_second.push(number("/ops_per_second")?);
-    measurements
-        .cpu_us_per_op
-        .push(number("/server/cpu_us_per_op")?);
-    measurements.p50_us.push(number("/latency_us/p50")?);
-    measurements.p99_us.push(number("/latency_us/p99")?);
-    Ok(())
-}
-
-fn measure_peer(
-    peer: &Peer,
-    case: &Case,
-    server: &Server,
-    seconds: u32,
-    measurements: &mut Measurements,
-) -> Result<()> {
-    let mut command = (peer.command)(case, &server.addr(), seconds)?;
-    let report: serde_json::Value = serde_json::from_str(&output(&mut command)?)?;
-    let number = |name: &str| {
-        report
-            .get(name)
-            .and_then(serde_json::Value::as_f64)
-            .ok_or(format!("no {name} in {report}"))
-    };
-    measurements.ops_per_second.push(number("ops_per_second")?);
-    measurements.p50_us.push(number("p50_us")?);
-    measurements.p99_us.push(number("p99_us")?);
-    Ok(())
+    measurements.take(baton, &load, &options)
 }
 
 /// Fills a fresh server, then ends it as a crash would and takes the time until it serves again.
-fn million(kind: &Kind, baton: &Path, dir: &Path, size: &mut Size) -> Result<()> {
-    let mut server = Server::start(kind, &dir.join(MILLION))?;
+fn million(target: Target, baton: &Path, dir: &Path, size: &mut Size) -> Result<()> {
+    let mut server = Server::start(target, baton, &dir.join(format!("{target:?}-{MILLION}")))?;
     let mut fill = Command::new(baton);
     fill.args([
         "bench",
@@ -416,7 +349,7 @@ fn million(kind: &Kind, baton: &Path, dir: &Path, size: &mut Size) -> Result<()>
 }
 
 fn render(args: &Args, book: &Results, sizes: &[Size]) -> String {
-    let (zookeeper, baton) = (Kind::ZooKeeper.name(), Kind::Baton(PathBuf::new()).name());
+    let [zookeeper, baton] = TARGETS.map(Taker::Ours);
     let mut text = format!(
         "Taken on {}, load generator included; median of {} rounds of {} s.\n\n",
         machine::describe(),
@@ -431,36 +364,11 @@ fn render(args: &Args, book: &Results, sizes: &[Size]) -> String {
         ) else {
             continue;
         };
-        let pair = |of: fn(&Measurements) -> &Series| (of(peer).median(), of(ours).median());
-        let (rate, cpu) = (pair(|f| &f.ops_per_second), pair(|f| &f.cpu_us_per_op));
-        let (p50, p99) = (pair(|f| &f.p50_us), pair(|f| &f.p99_us));
-        rows.push(vec![
-            case.label.to_owned(),
-            show(rate.0),
-            show(rate.1),
-            ratio(rate.1, rate.0),
-            show(cpu.0),
-            show(cpu.1),
-            ratio(cpu.1, cpu.0),
-            format!("{} / {}", show(p50.0), show(p99.0)),
-            format!("{} / {}", show(p50.1), show(p99.1)),
-        ]);
+        rows.push(ours.beside(peer, case.label));
     }
     if !rows.is_empty() {
-        text += &markdown(
-            &[
-                "workload (connections × in flight)",
-                "ZooKeeper op/s",
-                "Baton op/s",
-                "ratio",
-                "ZooKeeper µs CPU/op",
-                "Baton µs CPU/op",
-                "ratio",
-                "ZooKeeper µs p50 / p99",
-                "Baton µs p50 / p99",
-            ],
-            &rows,
-        );
+        let head = Measurements::head("workload (connections × in flight)");
+        text += &markdown(&head, &rows);
         text.push('\n');
     }
     let rate = |case: &Case, who| {
@@ -475,7 +383,7 @@ fn render(args: &Args, book: &Results, sizes: &[Size]) -> String {
                 .iter()
                 .find(|one| peer(one).is_some() && case.name.starts_with(one.name))
                 .unwrap_or(case);
-            let [on_zookeeper, on_baton] = PEER_ON.map(|on| rate(beside, on));
+            let [on_zookeeper, on_baton] = TARGETS.map(|target| rate(beside, Taker::Peer(target)));
             let measurement = |value: f64| {
                 if value > 0.0 {
                     show(value)

@@ -11,7 +11,9 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::process::{Kind, OwnedChild, Server, build_baton, succeed, work_dir};
+use baton_testkit::Target;
+
+use crate::process::{OwnedChild, Server, build_baton, succeed, work_dir};
 use crate::{Result, table};
 
 /// Kill holders of a lock, and measure when the next waiter holds it.
@@ -29,11 +31,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(None)?;
     let baton = build_baton()?;
-    let kind = match args.zookeeper {
-        true => Kind::ZooKeeper,
-        false => Kind::Baton(baton.clone()),
+    let target = match args.zookeeper {
+        true => Target::ZooKeeper,
+        false => Target::Baton,
     };
-    let server = Server::start(&kind, dir.path())?;
+    let server = Server::start(target, &baton, dir.path())?;
     let verb = |words: &[&str]| {
         let mut command = Command::new(&baton);
         command.args(words).env("BATON_SERVERS", server.addr());

@@ -6,15 +6,13 @@
 //! | `alerts`, `traces` | the alert rules on Prometheus; traces on a collector |
 //! | `mixed` | groups of Baton's processes and another library's |
 //! | `meetings`, `queues`, `matrix` | barriers, groups, counters; queues; who honours whom |
-//! | `main_job`, `curator`, `soak` | the command end to end; Curator beside it, and under faults |
+//! | `soak` | Curator's recipes under faults |
 //! | `import`, `kazoo`, `on_zookeeper` | ZooKeeper's data; kazoo's tests; hazards on ZooKeeper |
 //! | `security` | TLS and identities, of each client on each server |
 
 mod alerts;
-mod curator;
 mod import;
 mod kazoo;
-mod main_job;
 mod matrix;
 mod meetings;
 mod mixed;
@@ -30,25 +28,19 @@ use std::time::{Duration, Instant};
 use baton_testkit::Target;
 use clap::ValueEnum;
 
-use crate::process::{Kind, build_baton, work_dir};
+use crate::process::{build_baton, work_dir};
 use crate::{Result, java};
 
 /// The session timeout of members of mixed groups: the shortest that a stock Apache ZooKeeper
 /// grants.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
-/// The page whose tables it writes.
-const PAGE: &str = "docs/project/peers.md";
 
-/// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes, and write
-/// the tables of docs/project/peers.md.
+/// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Do only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Hand-overs between Curator and `baton lock`.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    turns: usize,
     /// Znodes of one kind that move besides some of each kind.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     znodes: usize,
@@ -64,9 +56,6 @@ pub(crate) struct Args {
     /// Servers of the soak: one, or this number that are an ensemble.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
     servers: u8,
-    /// Leave docs/project/peers.md as it is.
-    #[arg(long)]
-    dry: bool,
     /// Seed of the crashes and pauses in mixed groups.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -89,12 +78,8 @@ enum Part {
     Mixed,
     /// A ZooKeeper's data to Baton and back, with `--znodes`.
     Import,
-    /// Curator and `baton lock` in one line for one lock.
-    Curator,
     /// Curator's recipes under load while a server is killed and connections are cut.
     CuratorSoak,
-    /// Lock, election and queue with processes and servers killed.
-    MainJob,
     /// The hazards' tests on Apache ZooKeeper.
     Hazards,
     /// The alert rules by promtool, and on a Prometheus that reads a server.
@@ -159,26 +144,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn run_part(part: Part, args: &Args) -> Result<PartEnd> {
     match part {
-        Part::Kazoo => return kazoo::run(args.kazoo.as_deref(), args.dry),
+        Part::Kazoo => return kazoo::run(args.kazoo.as_deref()),
         Part::Security => return security::run(args),
         Part::Alerts => return alerts::run(args.dir.as_deref()),
         Part::Traces => return traces::run(args.dir.as_deref()),
         Part::Hazards => on_zookeeper::run()?,
         Part::Mixed => mixed::run(args)?,
         Part::CuratorSoak => soak::run(args)?,
-        Part::Curator => {
-            java::require()?;
-            let (baton, dir) = (build_baton()?, work_dir(args.dir.as_deref())?);
-            for kind in [Kind::Baton(baton.clone()), Kind::ZooKeeper] {
-                curator::run(&kind, &baton, args.turns, dir.path())?;
-            }
-        }
-        Part::MainJob => {
-            java::require()?;
-            let (baton, dir) = (build_baton()?, work_dir(args.dir.as_deref())?);
-            let kinds = [Kind::Baton(baton.clone()), Kind::ZooKeeper];
-            main_job::run(&kinds, &baton, dir.path())?;
-        }
         Part::Import => {
             java::require()?;
             let dir = work_dir(args.dir.as_deref())?;

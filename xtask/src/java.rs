@@ -19,9 +19,6 @@ pub(crate) enum Source {
     Maven,
 }
 
-/// The main class of a server; alone or one of several, as its zoo.cfg says.
-pub(crate) const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-
 const PACKAGES: &str = "zookeeper libzookeeper-java libnetty-java libcurator-recipes-java libslf4j-java openjdk-17-jdk-headless";
 const JARS: &str = "/usr/share/java";
 const ZOOKEEPER: [&str; 2] = ["zookeeper", "slf4j-simple"];
@@ -39,14 +36,9 @@ const PEERS: [&str; 9] = [
     "slf4j-simple",
 ];
 
-/// The class path of Apache ZooKeeper's server.
-pub(crate) fn zookeeper() -> Result<Vec<PathBuf>> {
-    jars(&ZOOKEEPER)
-}
-
-/// The same for servers and clients with TLS.
+/// The class path of servers and clients with TLS.
 pub(crate) fn zookeeper_with_tls() -> Result<Vec<PathBuf>> {
-    let mut path = zookeeper()?;
+    let mut path = jars(&ZOOKEEPER)?;
     path.extend(jars(&NETTY)?);
     Ok(path)
 }
@@ -149,7 +141,7 @@ pub(crate) fn require() -> Result<()> {
 }
 
 /// `java` with a class path.
-pub(crate) fn command(class_path: &[PathBuf]) -> Result<Command> {
+fn command(class_path: &[PathBuf]) -> Result<Command> {
     let mut command = Command::new("java");
     command.arg("-cp").arg(std::env::join_paths(class_path)?);
     Ok(command)

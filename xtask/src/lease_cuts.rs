@@ -192,23 +192,6 @@ fn report(seen: &BTreeMap<(u64, Load), CellObservations>, is_misstated: bool) ->
     }
 }
 
-async fn leader(ensemble: &Ensemble) -> Result<usize> {
-    for _ in 0..1_200 {
-        let mut following = 0;
-        for server in ensemble.servers() {
-            let mode = baton_testkit::inspect::srvr(server.addr(), "Mode").await;
-            following += usize::from(mode.ok().flatten().is_some_and(|mode| mode == "follower"));
-        }
-        if following == 2
-            && let Some(leader) = ensemble.leader().await
-        {
-            return Ok(leader);
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    Err("the ensemble does not come together again".into())
-}
-
 /// One round.
 async fn one(
     args: &Args,
@@ -219,7 +202,7 @@ async fn one(
     stagger: Duration,
     seen: &mut BTreeMap<(u64, Load), CellObservations>,
 ) -> Result<()> {
-    let leader = leader(ensemble).await?;
+    let leader = ensemble.wait_leader().await?;
     let (follower, healthy) = ((leader + 1) % 3, (leader + 2) % 3);
     let server = |index: usize| ensemble.servers().get(index).ok_or("no such server");
     let (at, other) = (server(follower)?.addr(), server(healthy)?.addr());

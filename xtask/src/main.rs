@@ -8,24 +8,23 @@
 //! | `scale` | many sessions and watches on one server |
 //! | `agent_soak` | memory and processor time of many guards of one agent |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
-//! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
+//! | `mutants`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
 //! | `book` | the pages as a book with a search, its links checked |
 //! | `release/` | all files of a release, each checked by installing it |
 //! | `lines` | the size of the crates and of the pages |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
-//! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
+//! | `peer/` | processes of other libraries, and who of them held when |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
-//! | `table`, `machine`, `page`, `executables`, `command` | what the tasks share |
+//! | `table`, `machine`, `load_generator`, `executables`, `command` | what the tasks share |
 
 mod agent_soak;
 mod bench;
 mod book;
 mod command;
 mod console_check;
-mod coverage;
 mod diff;
 mod ensemble;
 mod executables;
@@ -37,13 +36,13 @@ mod interop;
 mod java;
 mod lease_cuts;
 mod lines;
+mod load_generator;
 mod machine;
 mod mutants;
 mod page;
 mod peer;
 mod peers_break;
 mod process;
-mod register;
 mod release;
 mod scale;
 mod secure;
@@ -80,7 +79,6 @@ enum Task {
     Bench(bench::Args),
     Book(book::Args),
     ConsoleCheck(console_check::Args),
-    Coverage(coverage::Args),
     Diff(diff::Args),
     Ensemble(ensemble::Args),
     Fixture(fixture::Args),
@@ -103,8 +101,6 @@ enum Task {
     Scale(scale::Args),
     Upgrade(ensemble::upgrade::Args),
     #[command(hide = true)]
-    Turn(register::Turn),
-    #[command(hide = true)]
     Member(peer::member::Member),
 }
 
@@ -124,7 +120,6 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Book(args) => book::run(&args),
         Task::ConsoleCheck(args) => console_check::run(&args),
-        Task::Coverage(args) => coverage::run(&args),
         Task::Diff(args) => diff::run(&args),
         Task::Ensemble(args) => ensemble::run(&args),
         Task::Fixture(args) => fixture::run(&args),
@@ -141,7 +136,6 @@ fn main() -> ExitCode {
         Task::Release(args) => release::run(&args),
         Task::Scale(args) => scale::run(&args),
         Task::Upgrade(args) => ensemble::upgrade::run(&args),
-        Task::Turn(turn) => register::take_turn(&turn),
         Task::Member(member) => peer::member::take_part(member),
     };
     match result {

@@ -4,12 +4,7 @@ use std::fs;
 
 use crate::{Result, root};
 
-/// Replaces what is between `<!-- NAME -->` and `<!-- end of NAME -->`.
-pub(crate) fn replace(page: &str, name: &str, text: &str) -> Result<()> {
-    edit(page, name, |_| text.to_owned())
-}
-
-/// [`replace`] by what `write` makes of what is there.
+/// Replaces what is between `<!-- NAME -->` and `<!-- end of NAME -->` by what `write` makes of it.
 pub(crate) fn edit(page: &str, name: &str, write: impl FnOnce(&str) -> String) -> Result<()> {
     let file = root().join(page);
     let text = fs::read_to_string(&file).map_err(|error| format!("{page}: {error}"))?;

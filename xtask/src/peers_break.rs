@@ -16,10 +16,9 @@ use baton_testkit::Target;
 use tokio::runtime::Runtime;
 
 use crate::peer::require;
-use crate::{Result, java, machine, page, table};
+use crate::{Result, java, machine, table};
 use measurements::Row;
 
-const PAGE: &str = "docs/user/why.md";
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_secs(2);
 
@@ -77,11 +76,10 @@ struct Subject {
     servers: Target,
 }
 
-/// Repeat the experiments in which other libraries' locks are held twice, and write
-/// docs/user/why.md.
+/// Repeat the experiments in which other libraries' locks are held twice.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do only these, and leave docs/user/why.md as it is.
+    /// Do only these.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Experiment>,
     /// Number of runs of each.
@@ -160,12 +158,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 .collect()
         })
         .collect();
-    let text = table::markdown(&head, &cells);
-    if args.only.is_empty() {
-        write_page(&text, args.runs)?;
-    } else {
-        println!("{text}");
-    }
+    println!(
+        "{}\n{}; Apache ZooKeeper {} (tick 2 s, syncLimit 5), Curator {}, kazoo 2.11.0, zookeeper-recipes 3.8.0; \
+         {} runs, session timeout 4 s unless a row says otherwise.",
+        table::markdown(&head, &cells),
+        machine::describe(),
+        java::version("zookeeper"),
+        java::version("curator-recipes"),
+        args.runs
+    );
     let broken: Vec<&str> = rows
         .iter()
         .filter(|row| row.ours_broke)
@@ -175,16 +176,4 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     Err(format!("Baton's lock broke too: {}", broken.join("; ")).into())
-}
-
-/// Replaces the table of the page and its caption; the text around it is written by hand.
-fn write_page(table: &str, runs: usize) -> Result<()> {
-    let caption = format!(
-        "`cargo xtask peers-break --runs {runs}`: {}; Apache ZooKeeper {} (tick 2 s, syncLimit 5), Curator {}, kazoo 2.11.0, \
-         zookeeper-recipes 3.8.0, session timeout 4 s unless a row says otherwise.",
-        machine::describe(),
-        java::version("zookeeper"),
-        java::version("curator-recipes")
-    );
-    page::replace(PAGE, "measured", &format!("{table}\n{caption}"))
 }

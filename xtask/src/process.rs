@@ -1,20 +1,16 @@
-//! Servers and other children: started on loopback ports that are free, in folders of their own,
-//! and ended by their process id, also when a task fails. It never touches a process that it did
-//! not start.
+//! Children, which end with their owner, also when a task fails; servers alone, by the test kit's
+//! launcher, for tasks that block. It never touches a process that it did not start.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use baton_testkit::{ServerOptions, Target, TestServer};
 use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::{Result, command, java, root};
-
-/// A million znodes on a busy machine take their time.
-const START_LIMIT: Duration = Duration::from_secs(300);
 
 /// A child that ends with its owner.
 #[derive(Debug)]
@@ -116,265 +112,74 @@ pub(crate) fn build_baton() -> Result<PathBuf> {
         .join(format!("baton{}", std::env::consts::EXE_SUFFIX)))
 }
 
-/// The peer that is measured or tested.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Baton's server; the path of the command.
-    Baton(PathBuf),
-    /// Apache ZooKeeper.
-    ZooKeeper,
-}
-
-impl Kind {
-    /// Returns the name in tables.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Baton(_) => "Baton",
-            Self::ZooKeeper => "Apache ZooKeeper",
-        }
+/// Returns the name of a server in tables, with ZooKeeper's version.
+pub(crate) fn server_name(target: Target) -> String {
+    match target {
+        Target::Baton => "Baton".to_owned(),
+        Target::ZooKeeper => format!("ZooKeeper {}", java::version("zookeeper")),
     }
 }
 
-/// Settings of a server besides those of every server: TLS and identities.
-#[derive(Debug, Clone)]
-pub(crate) struct ServerExtras {
-    /// Its port with TLS.
-    pub(crate) secure_port: u16,
-    /// Lines of its zoo.cfg, which both kinds of server read.
-    pub(crate) zoo_cfg: String,
-    /// Flags of Baton, and options of Java for ZooKeeper.
-    pub(crate) baton_flags: Vec<String>,
-    pub(crate) java_options: Vec<String>,
-}
-
-/// One server process.
+/// A server alone in a process of its own, for tasks that block.
 #[derive(Debug)]
 pub(crate) struct Server {
-    kind: Kind,
-    dir: PathBuf,
-    port: u16,
-    extras: Option<ServerExtras>,
-    process: Option<OwnedChild>,
+    runtime: Runtime,
+    server: TestServer,
 }
 
 impl Server {
-    /// Starts a server alone, with its data below `dir`.
-    pub(crate) fn start(kind: &Kind, dir: &Path) -> Result<Self> {
-        Self::start_with(kind, dir, None)
+    /// Starts a server with its folder at `folder`, and with a Java machine as it is by default.
+    pub(crate) fn start(target: Target, baton: &Path, folder: &Path) -> Result<Self> {
+        Self::start_with(target, baton, folder, ServerOptions::default())
     }
 
-    /// [`Server::start`] with more than every server has.
+    /// [`Server::start`] with further options.
     pub(crate) fn start_with(
-        kind: &Kind,
-        dir: &Path,
-        extras: Option<ServerExtras>,
+        target: Target,
+        baton: &Path,
+        folder: &Path,
+        more: ServerOptions,
     ) -> Result<Self> {
-        let dir = dir.join(kind.name().replace(' ', "-"));
-        std::fs::create_dir_all(&dir)?;
-        let port = free_port()?;
-        if *kind == Kind::ZooKeeper || extras.is_some() {
-            let more = extras.as_ref().map_or("", |extras| &extras.zoo_cfg);
-            std::fs::write(dir.join("zoo.cfg"), zoo_cfg(&dir, port, more))?;
-        }
-        let mut server = Self {
-            kind: kind.clone(),
-            dir,
-            port,
-            extras,
-            process: None,
+        let options = ServerOptions {
+            tick: Duration::from_secs(2),
+            min_session_timeout: Duration::from_secs(4),
+            max_session_timeout: Duration::from_secs(180),
+            java_machine: Vec::new(),
+            baton: Some(baton.to_owned()),
+            folder: Some(folder.to_owned()),
+            ..more
         };
-        server.restart()?;
-        Ok(server)
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let server = runtime.block_on(TestServer::start_process(target, options))?;
+        Ok(Self { runtime, server })
     }
 
     /// Returns the address at which clients connect with TLS, if there is one.
-    pub(crate) fn secure_addr(&self) -> Option<String> {
-        let extras = self.extras.as_ref()?;
-        Some(format!("127.0.0.1:{}", extras.secure_port))
+    pub(crate) fn secure_addr(&self) -> Option<SocketAddr> {
+        self.server.secure_addr()
     }
 
     /// Returns the address at which clients connect.
     pub(crate) fn addr(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.server.connect_string()
     }
 
     /// The process that serves.
     pub(crate) fn pid(&self) -> Result<u32> {
-        Ok(self
-            .process
-            .as_ref()
-            .ok_or("the server is not running")?
-            .pid())
+        Ok(self.server.pid().ok_or("the server is not running")?)
     }
 
     /// Ends the process as a crash would.
     pub(crate) fn kill(&mut self) {
-        self.process = None;
+        self.server.kill();
     }
 
     /// Starts the process on the same port and data, and returns how long it took until it served.
     pub(crate) fn restart(&mut self) -> Result<Duration> {
         let begin = Instant::now();
-        self.launch()?;
-        self.await_serving()?;
+        self.runtime.block_on(self.server.restart())?;
         Ok(begin.elapsed())
     }
-
-    fn launch(&mut self) -> Result<()> {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.join("server.log"))?;
-        let mut command = match (&self.kind, &self.extras) {
-            (Kind::Baton(path), Some(extras)) => {
-                let mut command = Command::new(path);
-                command.args(["serve", "--config"]);
-                command.arg(self.dir.join("zoo.cfg"));
-                command.args(&extras.baton_flags);
-                command
-            }
-            (Kind::Baton(path), None) => {
-                let mut command = Command::new(path);
-                command
-                    .args(["serve", "--four-letter-words=*", "--listen"])
-                    .args([&self.addr(), "--data-dir"])
-                    .arg(self.dir.join("data"));
-                command
-            }
-            (Kind::ZooKeeper, extras) => {
-                let class_path = match extras {
-                    Some(_) => java::zookeeper_with_tls()?,
-                    None => java::zookeeper()?,
-                };
-                let mut command = java::command(&class_path)?;
-                command.args([
-                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                    "-Dzookeeper.extendedTypesEnabled=true",
-                ]);
-                command.args(extras.iter().flat_map(|extras| &extras.java_options));
-                command.arg(java::SERVER_CLASS);
-                command.arg(self.dir.join("zoo.cfg"));
-                command
-            }
-        };
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        self.process = Some(OwnedChild::start(&mut command)?);
-        Ok(())
-    }
-
-    /// Waits until the server says by `srvr` which part it plays: it answers `ruok` before it can
-    /// serve.
-    fn await_serving(&mut self) -> Result<()> {
-        let begin = Instant::now();
-        while begin.elapsed() < START_LIMIT {
-            if let Some(process) = &mut self.process
-                && let Some(status) = process.0.try_wait()?
-            {
-                let log = std::fs::read_to_string(self.dir.join("server.log"))?;
-                return Err(
-                    format!("{} ended with {status}: {}", self.kind.name(), log.trim()).into(),
-                );
-            }
-            // ZooKeeper opens the port with TLS last.
-            let secure = self.secure_addr();
-            if self.mode().is_some() && secure.is_none_or(|addr| TcpStream::connect(addr).is_ok()) {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Err(format!("{} does not serve after {START_LIMIT:?}", self.kind.name()).into())
-    }
-
-    /// `standalone`, `leader` or `follower`, as the server itself says.
-    pub(crate) fn mode(&self) -> Option<String> {
-        let text = four_letters(self.port, "srvr").ok()?;
-        text.lines()
-            .find_map(|line| line.strip_prefix("Mode: "))
-            .map(str::to_owned)
-    }
-}
-
-/// Three Apache ZooKeeper servers.
-#[derive(Debug)]
-pub(crate) struct Ensemble {
-    servers: Vec<Server>,
-}
-
-impl Ensemble {
-    /// Starts three servers that elect a leader.
-    pub(crate) fn start(dir: &Path) -> Result<Self> {
-        let mut lines = String::from("initLimit=10\nsyncLimit=5\n");
-        let mut servers = Vec::new();
-        for id in 1..=3 {
-            lines += &format!("server.{id}=127.0.0.1:{}:{}\n", free_port()?, free_port()?);
-            let dir = dir.join(format!("zookeeper-{id}"));
-            std::fs::create_dir_all(&dir)?;
-            servers.push(Server {
-                kind: Kind::ZooKeeper,
-                dir,
-                port: free_port()?,
-                extras: None,
-                process: None,
-            });
-        }
-        for (id, server) in (1..).zip(&mut servers) {
-            std::fs::write(
-                server.dir.join("zoo.cfg"),
-                zoo_cfg(&server.dir, server.port, &lines),
-            )?;
-            std::fs::create_dir_all(server.dir.join("data"))?;
-            std::fs::write(server.dir.join("data/myid"), format!("{id}\n"))?;
-            server.launch()?;
-        }
-        for server in &mut servers {
-            server.await_serving()?;
-        }
-        Ok(Self { servers })
-    }
-
-    /// The servers as a client names them.
-    pub(crate) fn addrs(&self) -> String {
-        self.servers
-            .iter()
-            .map(Server::addr)
-            .collect::<Vec<_>>()
-            .join(",")
-    }
-
-    /// Ends the leader as a crash would.
-    pub(crate) fn kill_leader(&mut self) -> Result<()> {
-        let leader = self
-            .servers
-            .iter_mut()
-            .find(|server| server.mode().as_deref() == Some("leader"));
-        leader.ok_or("no server says that it leads")?.kill();
-        Ok(())
-    }
-}
-
-fn zoo_cfg(dir: &Path, port: u16, more: &str) -> String {
-    format!(
-        "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
-         admin.enableServer=false\n4lw.commands.whitelist=*\n{more}",
-        dir.join("data").display()
-    )
-}
-
-/// A port of loopback that is free.
-pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-fn four_letters(port: u16, word: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    stream.write_all(word.as_bytes())?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
 }
 
 /// A folder for servers' data, on the disk of the build's folder unless `wanted` names another.

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use baton_proto::{
     Acl, ConnectRequest, ConnectResponse, Create, CreateMode, Limits, Request, frame, xid,
 };
+use baton_testkit::Target;
 use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 
-use crate::process::{Kind, Server, build_baton, cpu_seconds, memory_bytes, work_dir};
+use crate::process::{Server, build_baton, cpu_seconds, memory_bytes, work_dir};
 use crate::table::{markdown, quantile, show};
 use crate::{Result, machine};
 
@@ -306,7 +307,7 @@ fn idle(server: &Server, clients: &mut [Client], seconds: u64) -> Result<f64> {
 /// Runs the task.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(args.dir.as_deref())?;
-    let mut server = Server::start(&Kind::Baton(build_baton()?), dir.path())?;
+    let mut server = Server::start(Target::Baton, &build_baton()?, dir.path())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -6,9 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use baton_testkit::{CertificateFiles, ServerOptions, Target, TlsOptions};
+
 use crate::Result;
 use crate::command::output;
-use crate::process::{Kind, Server, ServerExtras, free_port};
+use crate::process::Server;
 
 /// The users of SASL that servers know, with their passwords.
 pub(crate) const USERS: [(&str, &str); 2] = [("carol", "carols-secret"), ("dave", "daves-secret")];
@@ -44,21 +46,10 @@ impl Credentials {
             cert("client", &ours, &[name])?;
         }
         cert("client", &other, &[STRANGER])?;
-        for (folder, name) in [
-            (&ours, "server"),
-            (&ours, CLIENTS[0]),
-            (&ours, CLIENTS[1]),
-            (&other, STRANGER),
-        ] {
+        for (folder, name) in [(&ours, CLIENTS[0]), (&ours, CLIENTS[1]), (&other, STRANGER)] {
             let part = |extension| fs::read_to_string(folder.join(format!("{name}.{extension}")));
             made.secret(&format!("{name}-both.pem"), &(part("pem")? + &part("key")?))?;
         }
-        let mut users =
-            String::from("Server {\n  org.apache.zookeeper.server.auth.DigestLoginModule required");
-        for (user, password) in USERS {
-            users += &format!("\n  user_{user}=\"{password}\"");
-        }
-        made.secret("server-jaas.conf", &(users + ";\n};\n"))?;
         Ok(made)
     }
 
@@ -89,35 +80,31 @@ impl Credentials {
         self.dir.join(format!("{name}-both.pem"))
     }
 
-    /// The users of SASL, as servers of both kinds read them.
-    fn jaas(&self) -> PathBuf {
-        self.dir.join("server-jaas.conf")
-    }
-
-    /// Starts a server with a port for TLS besides the one without. `client_auth` says in
-    /// ZooKeeper's words whether it wants certificates.
-    pub(crate) fn start(&self, kind: &Kind, dir: &Path, client_auth: &str) -> Result<Server> {
-        let secure_port = free_port()?;
-        let x509 = "org.apache.zookeeper.server.auth.X509AuthenticationProvider";
-        let zoo_cfg = format!(
-            "maxSessionTimeout=180000\nsecureClientPort={secure_port}\nsecureClientPortAddress=127.0.0.1\n\
-             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
-             ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
-             ssl.clientAuth={client_auth}\nauthProvider.x509={x509}\n",
-            self.both("server").display(),
-            self.authority(true).display()
-        );
-        let sasl = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
-        let jaas = self.jaas().display().to_string();
-        let extras = ServerExtras {
-            secure_port,
-            zoo_cfg,
-            baton_flags: vec![format!("--sasl-users={jaas}")],
-            java_options: vec![
-                format!("-Dzookeeper.authProvider.sasl={sasl}"),
-                format!("-Djava.security.auth.login.config={jaas}"),
-            ],
+    /// Starts a server with a port for TLS besides the one without, from a zoo.cfg. `client_auth`
+    /// says in ZooKeeper's words whether it wants certificates.
+    pub(crate) fn start(
+        &self,
+        target: Target,
+        baton: &Path,
+        folder: &Path,
+        client_auth: &'static str,
+    ) -> Result<Server> {
+        let file = |name| self.dir.join("ours").join(name);
+        let options = ServerOptions {
+            by_zoo_cfg: true,
+            tls: Some(TlsOptions {
+                server: CertificateFiles {
+                    certificate: file("server.pem"),
+                    key: file("server.key"),
+                },
+                authorities: self.authority(true),
+                client_auth,
+            }),
+            sasl_users: USERS
+                .map(|(name, password)| (name.to_owned(), password.to_owned()))
+                .into(),
+            ..ServerOptions::default()
         };
-        Server::start_with(kind, dir, Some(extras))
+        Server::start_with(target, baton, folder, options)
     }
 }

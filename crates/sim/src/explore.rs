@@ -31,17 +31,6 @@ impl Effort {
             pairs: runs / 8,
         }
     }
-
-    /// Every plan with one thing going wrong for each of the seeds, and `pairs` with two.
-    #[must_use]
-    pub const fn whole(first_seed: u64, seeds: u64, pairs: usize) -> Self {
-        Self {
-            first_seed,
-            seeds,
-            runs: usize::MAX,
-            pairs,
-        }
-    }
 }
 
 /// Counts of the runs that were tried, all of them good.

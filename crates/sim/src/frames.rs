@@ -91,7 +91,7 @@ impl Dialogue {
             let what = match &request {
                 Ok(Request::Multi(ops)) => ops
                     .iter()
-                    .map(|op| format!("{} {}", op.op().name(), part_path(op)))
+                    .map(|op| format!("{} {}", op.op().name(), op.path()))
                     .collect::<Vec<_>>()
                     .join(", "),
                 Ok(Request::GetData { path, watch: true })
@@ -207,16 +207,5 @@ impl Dialogue {
             header.zxid,
             header.error()
         )
-    }
-}
-
-fn part_path<'a>(op: &MultiOp<'a>) -> &'a str {
-    match op {
-        MultiOp::Create(create) => create.path,
-        MultiOp::Delete { path, .. }
-        | MultiOp::SetData { path, .. }
-        | MultiOp::Check { path, .. }
-        | MultiOp::GetData { path, .. }
-        | MultiOp::GetChildren { path, .. } => path,
     }
 }

@@ -71,9 +71,6 @@ struct ServersArgs {
     /// Prints how many runs came to each rare situation, and the first seed that did.
     #[arg(long)]
     marks: bool,
-    /// Prints a line for each run, with what it did and how often, and goes on behind failures.
-    #[arg(long, conflicts_with = "transcript")]
-    each: bool,
     /// Prints the transcript of the first seed, whatever comes of it.
     #[arg(long)]
     transcript: bool,
@@ -177,10 +174,6 @@ fn play_servers(args: &ServersArgs) -> ExitCode {
             good &= report.failures.is_empty();
             continue;
         }
-        if args.each {
-            good &= play_each(&scenario, args);
-            continue;
-        }
         match servers::explore(&scenario, args.first_seed, args.seeds, args.bug) {
             Ok(summary) => {
                 println!(
@@ -208,34 +201,4 @@ fn play_servers(args: &ServersArgs) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-/// Plays all seeds of a scenario, and prints what each did. Whether all are good.
-fn play_each(scenario: &Scenario, args: &ServersArgs) -> bool {
-    let mut good = true;
-    for seed in args.first_seed..args.first_seed.saturating_add(args.seeds) {
-        let report = servers::run(&ServersSettings {
-            scenario: *scenario,
-            seed,
-            bug: args.bug,
-            is_recording: false,
-        });
-        let counts: Vec<String> = report
-            .counts
-            .iter()
-            .map(|(what, count)| format!("{count} {what}"))
-            .collect();
-        println!(
-            "{} seed {seed}: {} entries, {:.0} s; {}",
-            scenario.name,
-            report.entries,
-            report.elapsed.as_secs_f64(),
-            counts.join(", "),
-        );
-        for failure in &report.failures {
-            println!("  FAILED: {failure}");
-        }
-        good &= report.failures.is_empty();
-    }
-    good
 }

@@ -57,10 +57,11 @@ impl Occupancy {
         state.holders.retain(|holder| (holder.valid)());
         let what = &self.what;
         if !valid() {
-            self.network.mark(GRANT_OVER);
+            self.network.recorder().mark(GRANT_OVER);
             // Reported late: a process that was paused meanwhile knows from its guard that it holds
             // nothing.
             self.network
+                .recorder()
                 .note(|| format!("{who} held {what}, token {token}, and does not any more"));
             return;
         }
@@ -72,20 +73,21 @@ impl Occupancy {
                 .map(|holder| format!("{} (token {})", holder.who, holder.token))
                 .collect();
             let others = others.join(", ");
-            self.network.fail(&format!(
+            self.network.recorder().fail(&format!(
                 "{what}: {who} (token {token}) holds it at the same time as {others}"
             ));
         }
         if weight == self.capacity
             && let Some(newest) = state.newest_token.filter(|newest| token <= *newest)
         {
-            self.network.fail(&format!(
+            self.network.recorder().fail(&format!(
                 "{what}: {who} was given token {token} after token {newest}"
             ));
         }
         state.newest_token = state.newest_token.max(Some(token));
         state.grants += 1;
         self.network
+            .recorder()
             .note(|| format!("{who} holds {what}, token {token}"));
         state.holders.push(Holder {
             who: who.to_owned(),

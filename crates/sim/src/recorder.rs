@@ -1,6 +1,6 @@
 //! Record of a run so far: its transcript, its failures, the rare situations that it came to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
@@ -13,7 +13,6 @@ struct State {
     transcript: Transcript,
     failures: Vec<String>,
     marks: BTreeSet<&'static str>,
-    counts: BTreeMap<&'static str, u64>,
     /// Whether what must not happen counts.
     judges: bool,
 }
@@ -30,7 +29,6 @@ impl Recorder {
             transcript: Transcript::new(wanted),
             failures: Vec::new(),
             marks: BTreeSet::new(),
-            counts: BTreeMap::new(),
             judges: true,
         })))
     }
@@ -80,7 +78,6 @@ impl Recorder {
     /// Something has come about that some run has to come to.
     pub(crate) fn mark(&self, mark: &'static str) {
         let mut state = self.state();
-        *state.counts.entry(mark).or_default() += 1;
         if state.marks.insert(mark) {
             state.say(&format!("MARK {mark}"));
         }
@@ -88,16 +85,6 @@ impl Recorder {
 
     pub(crate) fn marks(&self) -> BTreeSet<&'static str> {
         self.state().marks.clone()
-    }
-
-    /// Counts something that runs differ in.
-    pub(crate) fn count(&self, what: &'static str) {
-        *self.state().counts.entry(what).or_default() += 1;
-    }
-
-    /// Returns the count of each mark and of each other thing that is counted.
-    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.state().counts.clone()
     }
 
     pub(crate) fn failures(&self) -> Vec<String> {

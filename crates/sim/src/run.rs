@@ -110,13 +110,13 @@ async fn play(scenario: &Scenario, plan: &Plan, transcript: bool) -> Report {
         () = tokio::time::sleep(LIMIT) => stage.fail("it does not end: hours have passed"),
     }
     let report = Report {
-        failures: network.failures(),
+        failures: network.recorder().failures(),
         frames: network.frames(),
         polls: stage.polls(),
         creates,
-        marks: network.marks(),
+        marks: network.recorder().marks(),
         elapsed: start.elapsed(),
-        transcript: network.transcript(),
+        transcript: network.recorder().transcript(),
     };
     network.shut();
     report

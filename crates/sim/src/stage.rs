@@ -276,18 +276,18 @@ impl Stage {
 
     /// A line of the transcript.
     pub fn note(&self, text: impl FnOnce() -> String) {
-        self.network().note(text);
+        self.network().recorder().note(text);
     }
 
     /// Something has come about that the scenario has to meet in one of its runs, see
     /// [`Boundary`](crate::scenario::Boundary).
     pub fn mark(&self, mark: &'static str) {
-        self.network().mark(mark);
+        self.network().recorder().mark(mark);
     }
 
     /// Something that must not happen has happened.
     pub fn fail(&self, what: &str) {
-        self.network().fail(what);
+        self.network().recorder().fail(what);
     }
 
     /// Fails the run unless `truth`.

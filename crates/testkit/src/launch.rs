@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use baton_server::{ClientAuth, ServerTlsOptions, TlsFiles};
+use baton_server::{ServerTlsOptions, TlsFiles};
 use rustix::process::Signal;
 
 pub use ensemble::Ensemble;
@@ -43,7 +43,7 @@ use process::Process;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Interval at which a starting server is asked whether it serves.
-const POLL: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(10);
 
 /// Kind of server that a test runs against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -150,6 +150,8 @@ pub struct ServerOptions {
     /// In an ensemble of Batons: the unit of election time-outs, if not the usual one. A test that
     /// takes an election for a failure sets it high enough for a busy machine.
     pub consensus_tick: Option<Duration>,
+    /// Options of the Java machine. Default: a small one that starts quickly.
+    pub java_machine: Vec<String>,
     /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default
     /// none.
     pub java_args: Vec<String>,
@@ -162,6 +164,12 @@ pub struct ServerOptions {
     pub baton: Option<PathBuf>,
     /// Further arguments for `baton serve`, of servers that run as processes. Default none.
     pub baton_args: Vec<String>,
+    /// Whether a Baton that runs alone as a process has its settings in a zoo.cfg, as a ZooKeeper
+    /// has. Default false.
+    pub by_zoo_cfg: bool,
+    /// Folder of a server that runs alone as a process, which stays when the server goes; its data
+    /// are in `data` there. Default `None`: a temporary one.
+    pub folder: Option<PathBuf>,
     /// In an ensemble: whether there are wires between the servers, which can be cut. Over a wire a
     /// server whose process has ended does not refuse connections as it would without, so the
     /// others take longer to be sure of its end. Default true.
@@ -174,20 +182,22 @@ pub struct ServerOptions {
     pub tls: Option<TlsOptions>,
 }
 
-/// TLS of a server for tests. A client may show a certificate, which must be valid, or none.
+/// TLS of a server for tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsOptions {
     /// The server's certificate and key.
     pub server: CertificateFiles,
     /// The PEM file of the authorities that sign the certificates of clients.
     pub authorities: PathBuf,
+    /// Whether clients show a certificate, in ZooKeeper's words: `none`, `want`, `need`.
+    pub client_auth: &'static str,
 }
 
 impl TlsOptions {
     /// The same for a Baton in this process.
     pub(crate) fn of_baton(&self) -> ServerTlsOptions {
         ServerTlsOptions {
-            client_auth: ClientAuth::Optional,
+            client_auth: self.client_auth.parse().unwrap_or_default(),
             ..ServerTlsOptions::new(TlsFiles {
                 certificates: self.server.certificate.clone(),
                 key: self.server.key.clone(),
@@ -206,11 +216,14 @@ impl Default for ServerOptions {
             max_session_timeout: Duration::from_secs(60),
             sync_limit: 20,
             consensus_tick: None,
+            java_machine: zookeeper::QUICK.map(str::to_owned).into(),
             java_args: Vec::new(),
             sasl_users: Vec::new(),
             requires_sasl: false,
             baton: None,
             baton_args: Vec::new(),
+            by_zoo_cfg: false,
+            folder: None,
             has_wires: true,
             reap_interval: Duration::from_secs(60),
             tls: None,
@@ -338,10 +351,10 @@ impl TestServer {
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
         let dir = match &self.backend {
-            Backend::Embedded(embedded) => &embedded.dir,
-            Backend::Process(process) => &process.dir,
+            Backend::Embedded(embedded) => embedded.dir.path(),
+            Backend::Process(process) => process.folder.path(),
         };
-        dir.path().join("data")
+        dir.join("data")
     }
 
     /// The id of its process, while it runs in one of its own.

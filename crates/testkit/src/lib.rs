@@ -9,6 +9,7 @@
 //! - [`ExclusionChecker`]: notices two holders at once and tokens that do not grow.
 //! - [`differential`]: random programs on Baton and on Apache ZooKeeper, which must answer the
 //!   same.
+//! - [`history`]: requests and answers of many clients, and the rules that they must keep.
 //! - [`golden`]: answers of Apache ZooKeeper that were recorded, for machines without one.
 //! - [`Certificates`]: an authority for a test, and the certificates that it signs.
 //! - [`Collector`]: a collector of OpenTelemetry spans, good or bad.
@@ -54,10 +55,12 @@
 // | `raw`, `proxy` | one connection without intelligence; the proxy that fails by a script |
 // | `certificates` | an authority in a temporary folder |
 // | `collector` | a collector of OpenTelemetry spans |
+// | `history` | requests and answers of clients, and the rules that they must keep |
 // | `exclusion` | notices two holders at once, and tokens that do not grow |
 
 pub mod differential;
 pub mod golden;
+pub mod history;
 pub mod inspect;
 pub mod proxy;
 

@@ -16,8 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::TARGETS;
 use crate::Result;
-use crate::process::{Kind, Server, cpu_seconds};
+use crate::process::{Server, cpu_seconds};
 use crate::secure::{CLIENTS, Credentials};
 use crate::table::{markdown, show};
 
@@ -65,10 +66,10 @@ pub(super) fn run(baton: &Path, dir: &Path, credentials: &Credentials) -> Result
     let mut rows = Vec::new();
     for sort in &SORTS {
         let mut cells = vec![sort.label.to_owned()];
-        for kind in [Kind::ZooKeeper, Kind::Baton(baton.to_owned())] {
-            eprintln!("handshakes, {}, on {}", sort.label, kind.name());
-            let dir = dir.join(format!("handshakes-{}", sort.client_auth));
-            let server = credentials.start(&kind, &dir, sort.client_auth)?;
+        for target in TARGETS {
+            eprintln!("handshakes, {}, on {target:?}", sort.label);
+            let dir = dir.join(format!("handshakes-{}-{target:?}", sort.client_auth));
+            let server = credentials.start(target, baton, &dir, sort.client_auth)?;
             let connector = connector(sort, credentials)?;
             let (cpu_us, rate, resumed) = runtime.block_on(measure(&server, &connector))?;
             let is_as_meant = if sort.is_resumed {
@@ -111,7 +112,7 @@ fn connector(sort: &Sort, credentials: &Credentials) -> Result<TlsConnector> {
 /// Microseconds of the server's processor for one handshake, handshakes a second, and how many were
 /// resumed.
 async fn measure(server: &Server, connector: &TlsConnector) -> Result<(f64, f64, usize)> {
-    let addr: SocketAddr = server.secure_addr().ok_or("no port with TLS")?.parse()?;
+    let addr = server.secure_addr().ok_or("no port with TLS")?;
     shake(addr, connector, WARM_UP).await?;
     let pid = server.pid()?;
     let cpu = || cpu_seconds(pid).ok_or("the server has ended");

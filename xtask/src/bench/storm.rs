@@ -13,8 +13,9 @@ use baton_tls::ClientTls;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::TARGETS;
 use crate::Result;
-use crate::process::{Kind, Server};
+use crate::process::Server;
 use crate::secure::Credentials;
 use crate::table::{markdown, show};
 
@@ -45,12 +46,13 @@ pub(super) fn run(
         .enable_all()
         .build()?;
     let mut rows = Vec::new();
-    for kind in [Kind::Baton(baton.to_owned()), Kind::ZooKeeper] {
-        eprintln!("storm of {count} on {}", kind.name());
-        let server = credentials.start(&kind, &dir.join("storm"), "want")?;
+    for target in TARGETS {
+        eprintln!("storm of {count} on {target:?}");
+        let folder = dir.join(format!("storm-{target:?}"));
+        let server = credentials.start(target, baton, &folder, "want")?;
         let outcome = runtime.block_on(storm(usize::from(count), &server, credentials))?;
         let row = vec![
-            kind.name().to_owned(),
+            format!("{target:?}"),
             count.to_string(),
             format!("{} s", show(outcome.seconds)),
             outcome.attempts.to_string(),
@@ -114,7 +116,7 @@ impl ServerTarget {
 
 async fn storm(count: usize, server: &Server, credentials: &Credentials) -> Result<Outcome> {
     let secure = ServerTarget {
-        addr: server.secure_addr().ok_or("no port with TLS")?.parse()?,
+        addr: server.secure_addr().ok_or("no port with TLS")?,
         tls: Some(ClientTls::new(credentials.authority(true))?),
     };
     let plain = ServerTarget {

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Args, BOOK, Case, Measurements, RAW, ServerConnection, handshakes, measure, storm};
-use crate::process::{Kind, Server, build_baton, work_dir};
+use baton_testkit::Target;
+
+use super::{Args, Case, RAW, handshakes, measure, storm};
+use crate::load_generator::Measurements;
+use crate::process::{build_baton, work_dir};
 use crate::secure::Credentials;
 use crate::table::{markdown, ratio, show};
-use crate::{Result, machine, page};
+use crate::{Result, machine};
 
 /// The workloads that are measured with TLS.
 const CASES: [&str; 4] = ["set", "get", "set-1x1", "get-1x1"];
@@ -25,44 +28,35 @@ const COLUMNS: [Column; 3] = [Column::ZooKeeper, Column::Plain, Column::Tls];
 
 type Results = BTreeMap<(&'static str, Column), Measurements>;
 
-/// Takes all of it and writes it into the book.
+/// Takes all of it and prints each table as soon as it is known.
 pub(super) fn run(args: &Args) -> Result<()> {
     let baton = build_baton()?;
     let dir = work_dir(args.dir.as_deref())?;
     let credentials = Credentials::make(&baton, dir.path())?;
-    let mut text = format!(
-        "Taken on {}, load generator included; median of {} rounds of {} s.\n\n",
+    println!(
+        "Taken on {}, load generator included; median of {} rounds of {} s.\n",
         machine::describe(),
         args.rounds,
         args.seconds
     );
     if CASES.iter().any(|case| args.wants(case)) {
-        text += &show_part(rates(args, &baton, dir.path(), &credentials)?);
+        println!("{}", rates(args, &baton, dir.path(), &credentials)?);
     }
     if args.wants("handshakes") {
-        text += &show_part(handshakes::run(&baton, dir.path(), &credentials)?);
+        println!("{}", handshakes::run(&baton, dir.path(), &credentials)?);
     }
     if args.wants("storm") {
-        text += &show_part(storm::run(args.storm, &baton, dir.path(), &credentials)?);
+        let table = storm::run(args.storm, &baton, dir.path(), &credentials)?;
+        println!("{table}");
     }
-    if args.print {
-        Ok(())
-    } else {
-        page::replace(BOOK, "TLS", &text)
-    }
-}
-
-/// Prints a table as soon as it is known.
-fn show_part(part: String) -> String {
-    println!("{part}");
-    part
+    Ok(())
 }
 
 fn rates(args: &Args, baton: &Path, dir: &Path, credentials: &Credentials) -> Result<String> {
     let dir = dir.join("rates");
-    let ours = credentials.start(&Kind::Baton(baton.to_owned()), &dir, "want")?;
-    let theirs = credentials.start(&Kind::ZooKeeper, &dir, "want")?;
-    let authorities = credentials.authority(true);
+    let start = |target, name| credentials.start(target, baton, &dir.join(name), "want");
+    let ours = start(Target::Baton, "baton")?;
+    let theirs = start(Target::ZooKeeper, "zookeeper")?;
     let cases: Vec<&Case> = RAW
         .iter()
         .filter(|case| CASES.contains(&case.name) && args.wants(case.name))
@@ -75,13 +69,20 @@ fn rates(args: &Args, baton: &Path, dir: &Path, credentials: &Credentials) -> Re
                     "round {round} of {}: {}, {column:?}",
                     args.rounds, case.label
                 );
-                let reached = match column {
-                    Column::Plain => ServerConnection::plain(&ours)?,
-                    Column::Tls => with_tls(&ours, &authorities)?,
-                    Column::ZooKeeper => with_tls(&theirs, &authorities)?,
+                let (server, has_tls) = match column {
+                    Column::Plain => (&ours, false),
+                    Column::Tls => (&ours, true),
+                    Column::ZooKeeper => (&theirs, true),
                 };
+                let servers = match server.secure_addr().filter(|_| has_tls) {
+                    Some(addr) => format!("tls://{addr}"),
+                    None => server.addr(),
+                };
+                let trusts = format!("--tls-ca={}", credentials.authority(true).display());
+                let options = if has_tls { vec![trusts] } else { Vec::new() };
                 let measurements = book.entry((case.name, column)).or_default();
-                measure(baton, case, &reached, args.seconds, measurements)?;
+                let reached = (&*servers, server.pid()?);
+                measure(baton, case, reached, args.seconds, &options, measurements)?;
             }
         }
     }
@@ -101,15 +102,6 @@ fn rates(args: &Args, baton: &Path, dir: &Path, credentials: &Credentials) -> Re
         "Baton with TLS µs p50",
     ];
     Ok(markdown(&head, &rows) + "\n")
-}
-
-fn with_tls<'a>(server: &Server, authorities: &'a Path) -> Result<ServerConnection<'a>> {
-    let addr = server.secure_addr().ok_or("no port with TLS")?;
-    Ok(ServerConnection {
-        servers: format!("tls://{addr}"),
-        authorities: Some(authorities),
-        pid: server.pid()?,
-    })
 }
 
 fn row(case: &Case, book: &Results) -> Option<Vec<String>> {

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use baton_testkit::Target;
 
-use super::throughput::{Case, ClientTarget, Throughput, measure, start};
-use crate::table::{Series, markdown, quantile, ratio, show};
+use super::throughput::{Case, ClientTarget, measure, start};
+use crate::load_generator::Measurements;
+use crate::table::{markdown, quantile, ratio, show};
 use crate::{Result, machine};
 
 /// Bytes of a request of 100 bytes of data, and of the log's record of it, as servers have them.
@@ -20,21 +21,6 @@ const MESSAGE_BYTES: usize = 192;
 const RECORD_BYTES: usize = 256;
 /// Bytes of a file that is written before it is measured, so that no write makes it longer.
 const FILE_BYTES: usize = 4 << 20;
-
-/// A loop's percentiles in microseconds, a value for each round.
-#[derive(Debug, Default)]
-struct Latency {
-    p50: Series,
-    p99: Series,
-}
-
-impl Latency {
-    fn push(&mut self, mut took: Vec<Duration>) {
-        let mut at = |part: usize| quantile(&mut took, part).as_secs_f64() * 1e6;
-        self.p50.push(at(500));
-        self.p99.push(at(990));
-    }
-}
 
 /// A file as a log has it: long enough already, written and synced from the front.
 struct LogFile {
@@ -129,13 +115,16 @@ pub(super) async fn take(baton: &Path, rounds: usize, seconds: u64) -> Result<()
     let mut rows = Vec::new();
     for through in [ClientTarget::Leader, ClientTarget::Follower] {
         let case = Case::one(through);
-        let mut bound = Latency::default();
-        let mut servers = [Throughput::default(), Throughput::default()];
+        let mut bound = Measurements::default();
+        let mut servers = [Measurements::default(), Measurements::default()];
         for round in 1..=rounds {
             eprintln!("round {round} of {rounds}: {}", case.label());
             let forwarded = matches!(through, ClientTarget::Follower);
             let window = Duration::from_secs(seconds);
-            bound.push(bare_writes(folder.path(), window, forwarded)?);
+            let mut took = bare_writes(folder.path(), window, forwarded)?;
+            let mut at = |part| quantile(&mut took, part).as_secs_f64() * 1e6;
+            bound.p50_us.push(at(500));
+            bound.p99_us.push(at(990));
             for (ensemble, measured) in [&zookeeper, &ours].into_iter().zip(&mut servers) {
                 measure(baton, &case, ensemble, seconds, measured).await?;
             }
@@ -161,16 +150,14 @@ pub(super) async fn take(baton: &Path, rounds: usize, seconds: u64) -> Result<()
     Ok(())
 }
 
-fn row(case: &Case, bound: &Latency, [theirs, ours]: &[Throughput; 2]) -> Vec<String> {
-    let pair =
-        |p50: &Series, p99: &Series| format!("{} / {}", show(p50.median()), show(p99.median()));
+fn row(case: &Case, bound: &Measurements, [theirs, ours]: &[Measurements; 2]) -> Vec<String> {
     vec![
         case.label(),
-        pair(&bound.p50, &bound.p99),
-        pair(&ours.p50_us, &ours.p99_us),
-        ratio(ours.p50_us.median(), bound.p50.median()),
+        bound.latency(),
+        ours.latency(),
+        ratio(ours.p50_us.median(), bound.p50_us.median()),
         ratio(ours.p99_us.median(), ours.p50_us.median()),
-        pair(&theirs.p50_us, &theirs.p99_us),
+        theirs.latency(),
         show(ours.ops_per_second.median()),
         ratio(ours.ops_per_second.median(), theirs.ops_per_second.median()),
     ]

@@ -1,145 +1,33 @@
 //! A trial with faults of every kind in random order, now and then two at once, for as long as it
 //! is given.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
-use baton_testkit::Direction;
+use baton_testkit::history::Operation;
 use fastrand::Rng;
 use tokio::time::{sleep, timeout};
 
-use super::folders::beside;
-use super::history::Operation;
+use super::faults::{CUT_BOTH, CUT_INCOMING, CUT_OUTGOING, FaultKind, PROBER, ServerFault};
 use super::load::{Client, PATIENCE, probe};
 use super::stage::{ActiveRound, Report, SERVERS, Settings, Stage};
 use crate::Result;
 
-/// The index of the first client that asks a server at fault, behind those of the load.
-const PROBER: usize = SERVERS;
 /// Steps with one fault or two in one round of load: its znodes have to fit into one listing.
 const STEPS_OF_A_ROUND: usize = 3;
 /// One fault in this number begins together with the one before it.
 const TOGETHER: u8 = 3;
 
-/// Kind of a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Kill,
-    /// SIGKILL of all servers.
-    KillAll,
-    Pause,
-    /// From both others.
-    Cut(&'static [Direction]),
-    /// From the next one only.
-    CutFromOne,
-    /// SIGTERM, then a start.
-    Restart,
-    /// It runs with an empty folder, and gets its own again.
-    LoseFolder,
-}
-
-const KINDS: [Kind; 9] = [
-    Kind::Kill,
-    Kind::KillAll,
-    Kind::Pause,
-    Kind::Cut(&Direction::BOTH),
-    Kind::Cut(&[Direction::Outgoing]),
-    Kind::Cut(&[Direction::Incoming]),
-    Kind::CutFromOne,
-    Kind::Restart,
-    Kind::LoseFolder,
+const KINDS: [FaultKind; 9] = [
+    FaultKind::Kill,
+    FaultKind::KillAll,
+    FaultKind::Pause,
+    CUT_BOTH,
+    CUT_OUTGOING,
+    CUT_INCOMING,
+    FaultKind::CutFromOne,
+    FaultKind::Restart,
+    FaultKind::LoseFolder,
 ];
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::KillAll => "kill all",
-            Self::Pause => "pause",
-            Self::Cut(_) | Self::CutFromOne => "cut",
-            Self::Restart => "restart",
-            Self::LoseFolder => "lose the folder",
-        }
-    }
-
-    /// Returns whether the two others can go on by themselves.
-    const fn spares_others(self) -> bool {
-        !matches!(self, Self::KillAll | Self::CutFromOne)
-    }
-
-    /// Returns whether connections of clients stay, on which an answer from the past could come.
-    const fn leaves_connections(self) -> bool {
-        matches!(self, Self::Pause | Self::Cut(_) | Self::CutFromOne)
-    }
-}
-
-/// A kind of fault, and the server that it hits first.
-#[derive(Debug, Clone, Copy)]
-struct Fault {
-    kind: Kind,
-    victim: usize,
-}
-
-impl Fault {
-    async fn begin(self, stage: &mut Stage) -> Result<()> {
-        match self.kind {
-            Kind::Kill => stage.server(self.victim)?.kill(),
-            Kind::KillAll => {
-                for behind in 0..SERVERS {
-                    stage.server((self.victim + behind) % SERVERS)?.kill();
-                }
-            }
-            Kind::Pause => stage.server(self.victim)?.pause()?,
-            Kind::Cut(_) | Kind::CutFromOne => self.set_cut(stage, true),
-            Kind::Restart => stage.server(self.victim)?.stop().await?,
-            Kind::LoseFolder => {
-                let server = stage.server(self.victim)?;
-                server.kill();
-                let own = server.data_dir();
-                fs::rename(&own, beside(&own, "aside"))?;
-                server.launch()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Undoes it. The servers may still be starting then.
-    fn end(self, stage: &mut Stage) -> Result<()> {
-        match self.kind {
-            Kind::Kill | Kind::Restart => stage.server(self.victim)?.launch()?,
-            Kind::KillAll => {
-                for index in 0..SERVERS {
-                    stage.server(index)?.launch()?;
-                }
-            }
-            Kind::Pause => stage.server(self.victim)?.resume()?,
-            Kind::Cut(_) | Kind::CutFromOne => self.set_cut(stage, false),
-            Kind::LoseFolder => {
-                let server = stage.server(self.victim)?;
-                server.kill();
-                let own = server.data_dir();
-                if own.exists() {
-                    fs::remove_dir_all(&own)?;
-                }
-                fs::rename(beside(&own, "aside"), &own)?;
-                server.launch()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn set_cut(self, stage: &Stage, cut: bool) {
-        if let Kind::Cut(directions) = self.kind {
-            for direction in directions {
-                stage.ensemble.set_cut_one_way(self.victim, *direction, cut);
-            }
-        } else {
-            let next = (self.victim + 1) % SERVERS;
-            stage.ensemble.set_cut_between(self.victim, next, cut);
-        }
-    }
-}
 
 /// Each run has each kind of fault, in a few rounds of load.
 pub(super) async fn faults_of_every_kind(settings: &Settings) -> Result<Report> {
@@ -149,24 +37,17 @@ pub(super) async fn faults_of_every_kind(settings: &Settings) -> Result<Report> 
 }
 
 async fn disturb_again_and_again(stage: &mut Stage) -> Result<()> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     while stage.has_next_run() {
         for steps in steps(&mut stage.rng).chunks(STEPS_OF_A_ROUND) {
             one_round(stage, steps).await?;
-            for kind in steps.iter().flatten() {
-                *counts.entry(kind.name()).or_default() += 1;
-            }
         }
-        eprintln!(
-            "chaos, run {}, {} s: {counts:?}",
-            stage.report.runs,
-            stage.clock.now().as_secs()
-        );
+        let seconds = stage.clock.now().as_secs();
+        eprintln!("chaos: {} runs in {seconds} s", stage.report.runs);
     }
     Ok(())
 }
 
-async fn one_round(stage: &mut Stage, steps: &[Vec<Kind>]) -> Result<()> {
+async fn one_round(stage: &mut Stage, steps: &[Vec<FaultKind>]) -> Result<()> {
     let running = stage.begin().await?;
     let mut probed = ProbeCounts::default();
     for kinds in steps {
@@ -182,10 +63,10 @@ async fn one_round(stage: &mut Stage, steps: &[Vec<Kind>]) -> Result<()> {
 }
 
 /// Every kind in random order; those that come at once are together.
-fn steps(rng: &mut Rng) -> Vec<Vec<Kind>> {
+fn steps(rng: &mut Rng) -> Vec<Vec<FaultKind>> {
     let mut kinds = KINDS;
     rng.shuffle(&mut kinds);
-    let mut steps: Vec<Vec<Kind>> = Vec::new();
+    let mut steps: Vec<Vec<FaultKind>> = Vec::new();
     for kind in kinds {
         let is_together = rng.u8(..TOGETHER) == 0;
         match steps.last_mut() {
@@ -196,12 +77,12 @@ fn steps(rng: &mut Rng) -> Vec<Vec<Kind>> {
     steps
 }
 
-fn may_come_together(step: &[Kind], kind: Kind) -> bool {
-    matches!(step, [one] if *one != Kind::KillAll) && kind != Kind::KillAll
+fn may_come_together(step: &[FaultKind], kind: FaultKind) -> bool {
+    matches!(step, [one] if *one != FaultKind::KillAll) && kind != FaultKind::KillAll
 }
 
 /// Chooses a server for each of them, every second time the leader first.
-async fn choose_victims(stage: &mut Stage, kinds: &[Kind]) -> Result<Vec<Fault>> {
+async fn choose_victims(stage: &mut Stage, kinds: &[FaultKind]) -> Result<Vec<ServerFault>> {
     let leader = stage.ensemble.wait_leader().await?;
     let first = match stage.rng.bool() {
         true => leader,
@@ -211,7 +92,7 @@ async fn choose_victims(stage: &mut Stage, kinds: &[Kind]) -> Result<Vec<Fault>>
     let victims = [first, (first + further) % SERVERS];
     let faults = kinds.iter().zip(victims);
     Ok(faults
-        .map(|(kind, victim)| Fault {
+        .map(|(kind, victim)| ServerFault {
             kind: *kind,
             victim,
         })
@@ -229,7 +110,7 @@ struct ProbeCounts {
 async fn disturb(
     stage: &mut Stage,
     running: &ActiveRound,
-    faults: &[Fault],
+    faults: &[ServerFault],
     probed: &mut ProbeCounts,
 ) -> Result<()> {
     let mut probers = Vec::new();
@@ -281,7 +162,7 @@ mod tests {
             let steps = steps(&mut rng);
             for step in &steps {
                 assert!((1..=2).contains(&step.len()));
-                assert!(step.len() == 1 || !step.contains(&Kind::KillAll));
+                assert!(step.len() == 1 || !step.contains(&FaultKind::KillAll));
                 together += usize::from(step.len() == 2);
             }
             for kind in KINDS {

@@ -1,189 +1,194 @@
-//! Trials with faults of whole servers and of the wires between them, under load.
+//! Faults of whole servers and of the wires between them, and the trials that strike the leader with
+//! one of them, again and again, under load.
 
-use std::time::Duration;
+use std::fs;
 
 use baton_client::{CreateMode, Stat};
 use baton_testkit::Direction;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::folders::beside;
 use super::gaps::Fault;
-use super::history::Operation;
 use super::load::{Client, PATIENCE, probe};
-use super::stage::{ActiveRound, Report, SERVERS, Settings, Stage};
+use super::stage::{Report, SERVERS, Settings, Stage};
 use crate::Result;
 
-/// The index of the client that asks a leader at fault, behind those of the load.
-const PROBER: usize = SERVERS;
+/// The index of the first client that asks a server at fault, behind those of the load.
+pub(super) const PROBER: usize = SERVERS;
 
-/// `kill -9` of the leader. Measured on the clients of the others.
-pub(super) async fn kill_leader(settings: &Settings) -> Result<Report> {
-    let mut stage = Stage::start(settings, false).await?;
-    let outcome = kill_leaders(&mut stage).await;
-    stage.finish(outcome).await
+/// Kind of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultKind {
+    Kill,
+    /// SIGKILL of all servers.
+    KillAll,
+    Pause,
+    /// From both others.
+    Cut(&'static [Direction]),
+    /// From the next one only.
+    CutFromOne,
+    /// SIGTERM, then a start.
+    Restart,
+    /// It runs with an empty folder, and gets its own again.
+    LoseFolder,
 }
 
-async fn kill_leaders(stage: &mut Stage) -> Result<()> {
-    while stage.has_next_run() {
-        let leader = stage.ensemble.wait_leader().await?;
-        let running = stage.begin().await?;
-        let clients = Stage::others(leader);
-        let at = stage.clock.now();
-        stage.server(leader)?.kill();
-        running.load.goes_on(&clients, at).await?;
-        stage.moment().await;
-        let until = stage.clock.now();
-        stage.ensemble.restart(&[leader]).await?;
-        stage.all_go_on(&running).await?;
-        let fault = Fault { at, until, clients };
-        stage.end(running, &[fault], Vec::new()).await?;
+pub(super) const CUT_BOTH: FaultKind = FaultKind::Cut(&Direction::BOTH);
+pub(super) const CUT_OUTGOING: FaultKind = FaultKind::Cut(&[Direction::Outgoing]);
+pub(super) const CUT_INCOMING: FaultKind = FaultKind::Cut(&[Direction::Incoming]);
+
+impl FaultKind {
+    /// Returns whether the two others can go on by themselves.
+    pub(super) const fn spares_others(self) -> bool {
+        !matches!(self, Self::KillAll | Self::CutFromOne)
     }
-    Ok(())
-}
 
-/// SIGSTOP of the leader, and SIGCONT seconds later. Requests wait on its sockets when it wakes.
-pub(super) async fn pause_leader(settings: &Settings) -> Result<Report> {
-    let mut stage = Stage::start(settings, false).await?;
-    let outcome = pause_leaders(&mut stage).await;
-    stage.finish(outcome).await
-}
-
-async fn pause_leaders(stage: &mut Stage) -> Result<()> {
-    while stage.has_next_run() {
-        let leader = stage.ensemble.wait_leader().await?;
-        let running = stage.begin().await?;
-        let clients = Stage::others(leader);
-        let prober = prober(stage, leader).await?;
-        let pause = stage.pause();
-        let at = stage.clock.now();
-        stage.server(leader)?.pause()?;
-        let outcome = ask_while_others_go_on(stage, &running, &clients, &prober, at, pause).await;
-        // In any case: it cannot be stopped otherwise.
-        let until = stage.clock.now();
-        stage.server(leader)?.resume()?;
-        let answers = outcome?;
-        stage.all_go_on(&running).await?;
-        let probed = timeout(PATIENCE, answers).await??;
-        prober.session.close_timeout(PATIENCE).await?;
-        let fault = Fault { at, until, clients };
-        stage.end(running, &[fault], probed).await?;
+    /// Returns whether connections of clients stay, on which an answer from the past could come.
+    pub(super) const fn leaves_connections(self) -> bool {
+        matches!(self, Self::Pause | Self::Cut(_) | Self::CutFromOne)
     }
-    Ok(())
 }
 
-/// A client of the leader that sends nothing before it is asked to.
-async fn prober(stage: &mut Stage, leader: usize) -> Result<Client> {
-    let address = stage.server(leader)?.connect_string();
-    Client::connect(PROBER, &address).await
-}
-
-/// Once the others have another leader, requests are sent to the old one; the fault goes on.
-async fn ask_while_others_go_on(
-    stage: &mut Stage,
-    running: &ActiveRound,
-    clients: &[usize],
-    prober: &Client,
-    at: Duration,
-    pause: Duration,
-) -> Result<JoinHandle<Vec<Operation>>> {
-    running.load.goes_on(clients, at).await?;
-    stage.moment().await;
-    let answers = probe(prober, &running.round, stage.clock);
-    sleep(pause.saturating_sub(stage.clock.now() - at)).await;
-    Ok(answers)
-}
-
-/// Connections that are cut.
+/// A kind of fault, and the server that it hits first.
 #[derive(Debug, Clone, Copy)]
-enum CutConnections {
-    /// The leader from both others.
-    Off(&'static [Direction]),
-    /// The leader from one of the others.
-    FromOne,
+pub(super) struct ServerFault {
+    pub(super) kind: FaultKind,
+    pub(super) victim: usize,
 }
 
-const CUTS: [CutConnections; 4] = [
-    CutConnections::Off(&Direction::BOTH),
-    CutConnections::Off(&[Direction::Outgoing]),
-    CutConnections::Off(&[Direction::Incoming]),
-    CutConnections::FromOne,
-];
-
-/// The leader is cut off, both ways, one way, and from one of the others only.
-pub(super) async fn cut_leader(settings: &Settings) -> Result<Report> {
-    let mut stage = Stage::start(settings, true).await?;
-    let outcome = cut_leaders(&mut stage).await;
-    stage.finish(outcome).await
-}
-
-async fn cut_leaders(stage: &mut Stage) -> Result<()> {
-    let mut cuts = CUTS.into_iter().cycle();
-    while stage.has_next_run() {
-        let cut = cuts.next().ok_or("there is no cut")?;
-        let leader = stage.ensemble.wait_leader().await?;
-        let running = stage.begin().await?;
-        let clients = match cut {
-            CutConnections::Off(_) => Stage::others(leader),
-            // The third one still has a leader, and the leader a majority.
-            CutConnections::FromOne => Stage::others((leader + 1) % SERVERS),
-        };
-        let prober = prober(stage, leader).await?;
-        let pause = stage.pause();
-        let at = stage.clock.now();
-        set_cut(stage, leader, cut, true);
-        let outcome = ask_while_others_go_on(stage, &running, &clients, &prober, at, pause).await;
-        let until = stage.clock.now();
-        set_cut(stage, leader, cut, false);
-        let answers = outcome.map_err(|error| format!("{cut:?}: {error}"))?;
-        stage.all_go_on(&running).await?;
-        let probed = timeout(PATIENCE, answers).await??;
-        prober.session.close_timeout(PATIENCE).await?;
-        let fault = Fault { at, until, clients };
-        stage.end(running, &[fault], probed).await?;
-    }
-    Ok(())
-}
-
-fn set_cut(stage: &Stage, leader: usize, cut: CutConnections, is_cut: bool) {
-    match cut {
-        CutConnections::Off(directions) => {
-            for direction in directions {
-                stage.ensemble.set_cut_one_way(leader, *direction, is_cut);
+impl ServerFault {
+    pub(super) async fn begin(self, stage: &mut Stage) -> Result<()> {
+        match self.kind {
+            FaultKind::Kill => stage.server(self.victim)?.kill(),
+            FaultKind::KillAll => {
+                for behind in 0..SERVERS {
+                    stage.server((self.victim + behind) % SERVERS)?.kill();
+                }
+            }
+            FaultKind::Pause => stage.server(self.victim)?.pause()?,
+            FaultKind::Cut(_) | FaultKind::CutFromOne => self.set_cut(stage, true),
+            FaultKind::Restart => stage.server(self.victim)?.stop().await?,
+            FaultKind::LoseFolder => {
+                let server = stage.server(self.victim)?;
+                server.kill();
+                let own = server.data_dir();
+                fs::rename(&own, beside(&own, "aside"))?;
+                server.launch()?;
             }
         }
-        CutConnections::FromOne => {
-            let other = (leader + 1) % SERVERS;
-            stage.ensemble.set_cut_between(leader, other, is_cut);
+        Ok(())
+    }
+
+    /// Undoes it. The servers may still be starting then.
+    pub(super) fn end(self, stage: &mut Stage) -> Result<()> {
+        match self.kind {
+            FaultKind::Kill | FaultKind::Restart => stage.server(self.victim)?.launch()?,
+            FaultKind::KillAll => {
+                for index in 0..SERVERS {
+                    stage.server(index)?.launch()?;
+                }
+            }
+            FaultKind::Pause => stage.server(self.victim)?.resume()?,
+            FaultKind::Cut(_) | FaultKind::CutFromOne => self.set_cut(stage, false),
+            FaultKind::LoseFolder => {
+                let server = stage.server(self.victim)?;
+                server.kill();
+                let own = server.data_dir();
+                if own.exists() {
+                    fs::remove_dir_all(&own)?;
+                }
+                fs::rename(beside(&own, "aside"), &own)?;
+                server.launch()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_cut(self, stage: &Stage, cut: bool) {
+        if let FaultKind::Cut(directions) = self.kind {
+            for direction in directions {
+                stage.ensemble.set_cut_one_way(self.victim, *direction, cut);
+            }
+        } else {
+            let next = (self.victim + 1) % SERVERS;
+            stage.ensemble.set_cut_between(self.victim, next, cut);
         }
     }
 }
 
-/// `kill -9` of all servers. The gap is that until they serve again.
-pub(super) async fn kill_all(settings: &Settings) -> Result<Report> {
-    let mut stage = Stage::start(settings, false).await?;
-    let outcome = kill_all_again_and_again(&mut stage).await;
+/// Strikes the leader with these faults in turn, each in a round of its own. The gap is measured on
+/// the clients that can go on. A leader whose connections stay is asked for something while the
+/// others have another one.
+pub(super) async fn strike_leader(
+    settings: &Settings,
+    has_wires: bool,
+    kinds: &[FaultKind],
+) -> Result<Report> {
+    let mut stage = Stage::start(settings, has_wires).await?;
+    let outcome = strike_again_and_again(&mut stage, kinds).await;
     stage.finish(outcome).await
 }
 
-async fn kill_all_again_and_again(stage: &mut Stage) -> Result<()> {
-    let all: Vec<usize> = (0..SERVERS).collect();
+async fn strike_again_and_again(stage: &mut Stage, kinds: &[FaultKind]) -> Result<()> {
+    let mut kinds = kinds.iter().cycle();
     while stage.has_next_run() {
-        stage.ensemble.wait_leader().await?;
-        let running = stage.begin().await?;
-        let at = stage.clock.now();
-        let mut order = all.clone();
-        stage.rng.shuffle(&mut order);
-        for index in order {
-            stage.server(index)?.kill();
-        }
-        stage.ensemble.restart(&all).await?;
-        stage.all_go_on(&running).await?;
-        let until = stage.clock.now();
-        let clients = all.clone();
-        let fault = Fault { at, until, clients };
-        stage.end(running, &[fault], Vec::new()).await?;
+        let kind = *kinds.next().ok_or("there is no fault")?;
+        let outcome = strike(stage, kind).await;
+        outcome.map_err(|error| format!("{kind:?}: {error}"))?;
     }
     Ok(())
+}
+
+async fn strike(stage: &mut Stage, kind: FaultKind) -> Result<()> {
+    let leader = stage.ensemble.wait_leader().await?;
+    let fault = ServerFault {
+        kind,
+        victim: leader,
+    };
+    let running = stage.begin().await?;
+    let clients = match kind {
+        FaultKind::KillAll => (0..SERVERS).collect(),
+        // The third one still has a leader, and the leader a majority.
+        FaultKind::CutFromOne => Stage::others((leader + 1) % SERVERS),
+        _ => Stage::others(leader),
+    };
+    let mut prober = None;
+    if kind.leaves_connections() {
+        let address = stage.server(leader)?.connect_string();
+        prober = Some(Client::connect(PROBER, &address).await?);
+    }
+    let pause = stage.pause();
+    let at = stage.clock.now();
+    fault.begin(stage).await?;
+    let answers = async {
+        if kind == FaultKind::KillAll {
+            return Ok(None);
+        }
+        running.load.goes_on(&clients, at).await?;
+        stage.moment().await;
+        let asked = prober.as_ref();
+        let answers = asked.map(|prober| probe(prober, &running.round, stage.clock));
+        if answers.is_some() {
+            sleep(pause.saturating_sub(stage.clock.now() - at)).await;
+        }
+        Result::Ok(answers)
+    };
+    let answers = answers.await;
+    // In any case: a paused server cannot be stopped otherwise.
+    let mut until = stage.clock.now();
+    fault.end(stage)?;
+    let answers = answers?;
+    stage.all_go_on(&running).await?;
+    if kind == FaultKind::KillAll {
+        until = stage.clock.now();
+    }
+    let mut probed = Vec::new();
+    if let (Some(prober), Some(answers)) = (prober, answers) {
+        probed = timeout(PATIENCE, answers).await??;
+        prober.session.close_timeout(PATIENCE).await?;
+    }
+    let fault = Fault { at, until, clients };
+    stage.end(running, &[fault], probed).await
 }
 
 /// Each server is stopped gracefully and started again, one after the other, the leader too.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::history::Operation;
+use baton_testkit::history::Operation;
 
 /// A fault, and whose writes it must not hold up for long.
 #[derive(Debug, Clone)]
@@ -62,7 +62,8 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::{Act, Created, Outcome};
+    use baton_testkit::history::{Act, Created, Outcome};
+
     use super::*;
 
     const fn ms(millis: u64) -> Duration {
@@ -77,6 +78,7 @@ mod tests {
         Operation {
             client,
             number: at,
+            value: String::new(),
             begun: ms(at),
             ended: ms(at),
             act: Act::Create(Outcome::Done(created)),

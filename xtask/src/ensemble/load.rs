@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use baton_client::{Config, CreateMode, Error, ErrorCode, Session, Stat};
 use baton_testkit::TestServer;
+use baton_testkit::history::{Act, Created, EndState, Operation, Outcome, Version};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
-use super::history::{Act, Created, EndState, Operation, Outcome, Version, value};
 use crate::Result;
 
 /// Longer than anything takes on a busy machine.
@@ -62,6 +62,18 @@ impl Client {
     pub(super) async fn with(index: usize, config: Config) -> Result<Self> {
         let session = Session::connect(config).await?;
         Ok(Self { index, session })
+    }
+
+    /// An operation of this client in a round, begun and ended at these times.
+    fn operation(&self, number: u64, (begun, ended): (Duration, Duration), act: Act) -> Operation {
+        Operation {
+            client: self.index,
+            number,
+            value: value(self.index, number),
+            begun,
+            ended,
+            act,
+        }
     }
 
     /// A client for each server, which connects to that one only.
@@ -344,21 +356,20 @@ pub(super) fn probe(client: &Client, round: &Round, clock: RunClock) -> JoinHand
         };
         answers.push((number, clock.now(), work.submit()));
     }
-    let client = client.index;
+    let client = client.clone();
     tokio::spawn(async move {
         let mut operations = Vec::new();
         for (number, begun, answer) in answers {
             let (act, ended) = answer.await;
-            operations.push(Operation {
-                client,
-                number,
-                begun,
-                ended,
-                act,
-            });
+            operations.push(client.operation(number, (begun, ended), act));
         }
         operations
     })
+}
+
+/// The data that a client's operation writes: of no other operation of the round.
+fn value(client: usize, number: u64) -> String {
+    format!("{client}-{number}")
 }
 
 /// Yields what became of an operation that was submitted, and when.
@@ -394,8 +405,7 @@ impl ClientWork {
                     if act.zxid().is_some() {
                         self.progress.send_replace(begun);
                     }
-                    let client = self.client.index;
-                    done.push(Operation { client, number, begun, ended, act });
+                    done.push(self.client.operation(number, (begun, ended), act));
                 }
                 () = sleep_until(next), if may_issue => {
                     let begun = self.clock.now();
@@ -444,7 +454,8 @@ impl ClientWork {
                         Some(sync) => outcome(sync.await),
                         None => Outcome::Done(()),
                     };
-                    let read = outcome(read.await).map(|data| version(&data.stat));
+                    let read = outcome(read.await);
+                    let read = read.map(|data| (version(&data.stat), text(&data.data)));
                     // Whatever the read says, it was not behind a sync then.
                     let outcome = synced.and(read);
                     let act = Act::Read {

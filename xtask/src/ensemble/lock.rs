@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_testkit::Direction;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::exclusion::{self, Line};
+use super::faults::{CUT_BOTH, CUT_INCOMING, CUT_OUTGOING, FaultKind, ServerFault};
 use super::load::PATIENCE;
 use super::stage::{Report, SERVERS, Settings, Stage};
 use crate::Result;
@@ -101,78 +101,42 @@ pub(super) async fn handed_on(settings: &Settings) -> Result<Report> {
     stage.finish(outcome).await
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    KillLeader,
-    KillFollower,
-    PauseLeader,
-    CutLeader(&'static [Direction]),
-    RestartEach,
-    KillAll,
-}
-
-const FAULTS: [Fault; 8] = [
-    Fault::KillLeader,
-    Fault::PauseLeader,
-    Fault::CutLeader(&Direction::BOTH),
-    Fault::KillAll,
-    Fault::RestartEach,
-    Fault::CutLeader(&[Direction::Outgoing]),
-    Fault::CutLeader(&[Direction::Incoming]),
-    Fault::KillFollower,
+/// Faults, and whether the leader is hit.
+const FAULTS: [(FaultKind, bool); 9] = [
+    (FaultKind::Kill, true),
+    (FaultKind::Pause, true),
+    (CUT_BOTH, true),
+    (FaultKind::KillAll, true),
+    (FaultKind::Restart, true),
+    (CUT_OUTGOING, true),
+    (CUT_INCOMING, true),
+    (FaultKind::Restart, false),
+    (FaultKind::Kill, false),
 ];
 
-impl Fault {
-    /// Does it, and mends it.
-    async fn happen(self, stage: &mut Stage) -> Result<()> {
-        let leader = stage.ensemble.wait_leader().await?;
-        let pause = stage.pause();
-        match self {
-            Self::KillLeader | Self::KillFollower => {
-                let is_leader = matches!(self, Self::KillLeader);
-                let index = (leader + usize::from(!is_leader)) % SERVERS;
-                stage.server(index)?.kill();
+/// Has the fault of this number strike, and mends it.
+async fn strike(stage: &mut Stage, number: usize) -> Result<FaultKind> {
+    let (kind, of_leader) = FAULTS[number % FAULTS.len()];
+    let leader = stage.ensemble.wait_leader().await?;
+    let victim = (leader + usize::from(!of_leader)) % SERVERS;
+    let fault = ServerFault { kind, victim };
+    let struck = async {
+        fault.begin(stage).await?;
+        match kind.leaves_connections() {
+            true => sleep(stage.pause()).await,
+            false if kind == FaultKind::KillAll => {}
+            // The others have a leader while it is away.
+            false => {
                 stage.ensemble.wait_leader().await?;
                 stage.moment().await;
-                stage.ensemble.restart(&[index]).await?;
-            }
-            Self::PauseLeader => {
-                stage.server(leader)?.pause()?;
-                sleep(pause).await;
-                stage.server(leader)?.resume()?;
-            }
-            Self::CutLeader(directions) => {
-                for is_cut in [true, false] {
-                    for direction in directions {
-                        stage.ensemble.set_cut_one_way(leader, *direction, is_cut);
-                    }
-                    if is_cut {
-                        sleep(pause).await;
-                    }
-                }
-            }
-            Self::RestartEach => {
-                for index in Stage::others(leader).into_iter().chain([leader]) {
-                    stage.server(index)?.stop().await?;
-                    stage.ensemble.restart(&[index]).await?;
-                    stage.ensemble.wait_leader().await?;
-                }
-            }
-            Self::KillAll => {
-                let all: Vec<usize> = (0..SERVERS).collect();
-                for index in &all {
-                    stage.server(*index)?.kill();
-                }
-                stage.ensemble.restart(&all).await?;
             }
         }
-        stage
-            .ensemble
-            .wait_leader()
-            .await
-            .map(|_| ())
-            .map_err(Into::into)
-    }
+        fault.end(stage)?;
+        Result::Ok(stage.ensemble.wait_leader().await?)
+    };
+    let struck = struck.await;
+    struck.map_err(|error| format!("{kind:?}: {error}"))?;
+    Ok(kind)
 }
 
 async fn hold_through_all(stage: &mut Stage) -> Result<()> {
@@ -185,13 +149,11 @@ async fn hold_through_all(stage: &mut Stage) -> Result<()> {
     for who in ["first", "second"] {
         waiters.push(OwnedChild::start(&mut command(PASS, who))?);
     }
-    let mut faults = FAULTS.into_iter().cycle();
-    while stage.has_next_run() {
-        let fault = faults.next().ok_or("there is no fault")?;
-        fault
-            .happen(stage)
-            .await
-            .map_err(|error| format!("{fault:?}: {error}"))?;
+    for number in 0.. {
+        if !stage.has_next_run() {
+            break;
+        }
+        let fault = strike(stage, number).await?;
         let before = home.lines().len();
         until(|| {
             if let Some(status) = holder.0.try_wait()? {
@@ -283,14 +245,12 @@ async fn hand_on(stage: &mut Stage) -> Result<()> {
 }
 
 async fn fail_under_takers(stage: &mut Stage, home: &LockFolder) -> Result<()> {
-    let mut faults = FAULTS.into_iter().cycle();
-    while stage.has_next_run() {
+    for number in 0.. {
+        if !stage.has_next_run() {
+            break;
+        }
         let before = exclusion::holders(&home.lines());
-        let fault = faults.next().ok_or("there is no fault")?;
-        fault
-            .happen(stage)
-            .await
-            .map_err(|error| format!("{fault:?}: {error}"))?;
+        strike(stage, number).await?;
         // Both have their turn again.
         until(|| Ok(exclusion::holders(&home.lines()) >= before + 4)).await?;
         home.check()?;

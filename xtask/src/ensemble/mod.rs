@@ -10,7 +10,6 @@
 //! |---|---|
 //! | `bound` | one write at a time, beside a loop that does only what no server can do without |
 //! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
-//! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
 //! | `chaos` | faults of every kind in random order |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
 //! | `busy` | elections without a fault: a busy machine, a client with large values |
@@ -23,21 +22,16 @@
 //! | `upgrade` | servers of an earlier commit that become servers of this tree |
 //! | `stage` | what every trial has: servers, clients, rounds |
 //! | `load` | clients that write and read at a steady pace |
-//! | `checker` | the rules that a history must keep |
 //! | `gaps` | how long no write was acknowledged |
 //! | `exclusion` | exclusion as the thing that a lock protects sees it |
-//! | `history` | the record of what clients asked for and received |
 
 mod bound;
 mod busy;
 mod chaos;
-mod checker;
 mod exclusion;
 mod faults;
-mod figures;
 mod folders;
 mod gaps;
-mod history;
 mod idle;
 mod load;
 mod lock;
@@ -56,6 +50,7 @@ use std::time::Duration;
 use baton_testkit::{Target, zookeeper_is_installed};
 use tokio::runtime::Runtime;
 
+use self::faults::{CUT_BOTH, CUT_INCOMING, CUT_OUTGOING, FaultKind, strike_leader};
 use self::stage::{Report, Settings};
 use crate::process::build_baton;
 use crate::{Result, table};
@@ -93,16 +88,13 @@ pub(crate) struct Args {
     /// Seconds that each workload is measured, for throughput and bound.
     #[arg(long, value_name = "S", default_value_t = 4)]
     window: u64,
-    /// Only the rows whose name contains this, for throughput; implies `--print`.
+    /// Only the rows whose name contains this, for throughput.
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
     /// Fail where a gap is longer than its bound, where there were more elections, or where idle
     /// servers cost more.
     #[arg(long)]
     check: bool,
-    /// Print the figures and leave docs/benchmarks.md as it is.
-    #[arg(long)]
-    print: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -142,9 +134,7 @@ enum Trial {
     /// Servers are killed, paused, cut off, restarted, and started with an empty folder, in random
     /// order, for as long as --seconds says.
     Chaos,
-    /// Fail-over beside Apache ZooKeeper, for docs/benchmarks.md.
-    Figures,
-    /// Operations a second and their cost beside Apache ZooKeeper, for docs/benchmarks.md.
+    /// Operations a second and their cost beside Apache ZooKeeper.
     Throughput,
     /// One write at a time, beside the bound that the machine sets and Apache ZooKeeper.
     Bound,
@@ -169,6 +159,9 @@ const ALL: [Trial; 11] = [
     Trial::Members,
     Trial::Chaos,
 ];
+
+/// The ways in which a leader is cut off.
+const CUTS: [FaultKind; 4] = [CUT_BOTH, CUT_OUTGOING, CUT_INCOMING, FaultKind::CutFromOne];
 
 /// Runs of a trial, where nothing else is asked for.
 const RUNS: usize = 20;
@@ -216,10 +209,10 @@ impl Trial {
 
     async fn run(self, settings: &Settings) -> Result<Report> {
         match self {
-            Self::KillLeader => faults::kill_leader(settings).await,
-            Self::PauseLeader => faults::pause_leader(settings).await,
-            Self::CutLeader => faults::cut_leader(settings).await,
-            Self::KillAll => faults::kill_all(settings).await,
+            Self::KillLeader => strike_leader(settings, false, &[FaultKind::Kill]).await,
+            Self::PauseLeader => strike_leader(settings, false, &[FaultKind::Pause]).await,
+            Self::CutLeader => strike_leader(settings, true, &CUTS).await,
+            Self::KillAll => strike_leader(settings, false, &[FaultKind::KillAll]).await,
             Self::RollingRestart => faults::rolling_restart(settings).await,
             Self::LockHeld => lock::held(settings).await,
             Self::LockHandedOn => lock::handed_on(settings).await,
@@ -229,7 +222,7 @@ impl Trial {
             Self::BusyMachine => busy::busy_machine(settings).await,
             Self::LargeWrites => busy::large_writes(settings).await,
             Self::Chaos => chaos::faults_of_every_kind(settings).await,
-            Self::Figures | Self::Throughput | Self::Bound | Self::StaleReads | Self::Idle => {
+            Self::Throughput | Self::Bound | Self::StaleReads | Self::Idle => {
                 Err("a measurement is no trial".into())
             }
         }
@@ -265,13 +258,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for trial in trials {
         let name = trial.name();
-        if trial == Trial::Figures {
-            runtime.block_on(figures::take(&settings, args.print))?;
-            continue;
-        }
         if trial == Trial::Throughput {
             let (baton, rounds, seconds) = (settings.baton()?, args.rounds, args.window);
-            let taken = throughput::take(&baton, rounds, seconds, args.rows.as_deref(), args.print);
+            let taken = throughput::take(&baton, rounds, seconds, args.rows.as_deref());
             runtime.block_on(taken)?;
             continue;
         }

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use baton_testkit::history::{self, Operation};
 use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, baton_binary};
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use super::checker;
 use super::gaps::{self, Fault, Spread};
-use super::history::Operation;
 use super::load::{self, Client, Load, Round, RunClock};
 use crate::{Result, command};
 
@@ -300,7 +299,7 @@ impl Stage {
             endings.push(round.ending(client).await?);
         }
         let first = endings.first().cloned().unwrap_or_default();
-        let mut problems = checker::check(&operations, &first);
+        let mut problems = history::check(&operations, &first);
         for (client, ending) in self.clients.iter().zip(&endings) {
             if *ending != first {
                 problems.push(format!(

@@ -9,7 +9,8 @@ use baton_testkit::{Ensemble, ServerOptions, Target};
 
 use super::load::Client;
 use super::stage::SERVERS;
-use crate::{Result, java, table};
+use crate::process::server_name;
+use crate::{Result, table};
 
 const PATH: &str = "/fresh";
 
@@ -19,7 +20,7 @@ pub(super) async fn take(baton: &Path, rounds: usize, writes: usize) -> Result<(
     let options = ServerOptions {
         baton: Some(baton.to_owned()),
         has_wires: false,
-        java_args: vec!["-XX:TieredStopAtLevel=4".to_owned()],
+        java_machine: Vec::new(),
         ..ServerOptions::default()
     };
     let mut ensembles = Vec::new();
@@ -34,11 +35,7 @@ pub(super) async fn take(baton: &Path, rounds: usize, writes: usize) -> Result<(
             .await?;
         // Compilers and caches are warm then.
         stale_reads(&sessions, writes).await?;
-        let name = match target {
-            Target::Baton => "Baton".to_owned(),
-            Target::ZooKeeper => format!("ZooKeeper {}", java::version("zookeeper")),
-        };
-        ensembles.push((name, sessions, ensemble));
+        ensembles.push((server_name(target), sessions, ensemble));
     }
     let mut rows = Vec::new();
     for round in 1..=rounds {

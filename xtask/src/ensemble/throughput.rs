@@ -1,22 +1,17 @@
 //! Throughput of three servers and its cost: Baton beside Apache ZooKeeper, in turn on the same
-//! machine and disk, for `docs/benchmarks.md`.
+//! machine and disk.
 
 use std::path::Path;
-use std::process::Command;
 
-use baton_testkit::{Ensemble, ServerOptions, Target};
+use baton_testkit::{Ensemble, ServerOptions, Target, TestServer};
 
 use super::stage::SERVERS;
-use crate::command::output;
-use crate::table::{Series, markdown, ratio, show};
-use crate::{Result, machine, page};
+use crate::load_generator::{Load, Measurements};
+use crate::table::markdown;
+use crate::{Result, machine};
 
-const PAGE: &str = "docs/benchmarks.md";
-const SECTION: &str = "three servers";
-
-/// A heap that is never short, and both compilers, as Java has them by default. Later options of
-/// Java replace those of the test kit, which are for quick starts.
-const JAVA: [&str; 2] = ["-Xmx1g", "-XX:TieredStopAtLevel=4"];
+/// A heap that is never short, and both compilers.
+const JAVA: [&str; 2] = ["-Xmx1g", "-XX:+UseSerialGC"];
 
 /// To whom the clients connect.
 #[derive(Debug, Clone, Copy)]
@@ -81,34 +76,23 @@ impl Case {
     }
 }
 
-/// Measurements of one load on one ensemble.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Throughput {
-    pub(super) ops_per_second: Series,
-    cpu_us_per_op: Series,
-    pub(super) p50_us: Series,
-    pub(super) p99_us: Series,
-}
-
 /// Starts three servers to be measured.
 pub(super) async fn start(target: Target, baton: &Path) -> Result<Ensemble> {
     let options = ServerOptions {
         baton: Some(baton.to_owned()),
         has_wires: false,
-        java_args: JAVA.map(str::to_owned).into(),
+        java_machine: JAVA.map(str::to_owned).into(),
         ..ServerOptions::default()
     };
     Ok(Ensemble::start_processes(target, SERVERS, options).await?)
 }
 
-/// Takes the measurements of the rows whose name contains `rows`, and writes the page or prints
-/// them. A part of the rows is printed only.
+/// Takes the measurements of the rows whose name contains `rows`, and prints them.
 pub(super) async fn take(
     baton: &Path,
     rounds: usize,
     seconds: u64,
     rows: Option<&str>,
-    is_printed_only: bool,
 ) -> Result<()> {
     let mut ensembles = Vec::new();
     for target in [Target::ZooKeeper, Target::Baton] {
@@ -120,7 +104,7 @@ pub(super) async fn take(
         let labels: Vec<String> = CASES.iter().map(Case::label).collect();
         return Err(format!("no such row; there are: {}", labels.join("; ")).into());
     }
-    let mut book = vec![[Throughput::default(), Throughput::default()]; cases.len()];
+    let mut book = vec![[Measurements::default(), Measurements::default()]; cases.len()];
     for round in 1..=rounds {
         for (case, measured) in cases.iter().zip(&mut book) {
             for (ensemble, measured) in ensembles.iter().zip(measured) {
@@ -129,12 +113,8 @@ pub(super) async fn take(
             }
         }
     }
-    let text = render(&cases, &book, rounds, seconds);
-    println!("{text}");
-    match is_printed_only || rows.is_some() {
-        true => Ok(()),
-        false => page::replace(PAGE, SECTION, &text),
-    }
+    println!("{}", render(&cases, &book, rounds, seconds));
+    Ok(())
 }
 
 /// Loads the servers of an ensemble and adds what they did.
@@ -143,7 +123,7 @@ pub(super) async fn measure(
     case: &Case,
     ensemble: &Ensemble,
     seconds: u64,
-    measured: &mut Throughput,
+    measured: &mut Measurements,
 ) -> Result<()> {
     let leader = ensemble.wait_leader().await?;
     let server = match case.through {
@@ -155,66 +135,26 @@ pub(super) async fn measure(
         Some(server) => server.connect_string(),
         None => ensemble.connect_string(),
     };
-    let mut command = Command::new(baton);
-    command.args(["bench", case.workload, "--json", "--servers", &servers]);
-    command.args(["--duration", &format!("{seconds}s")]);
-    command.args(["--connections", &case.connections.to_string()]);
-    command.args(["--in-flight", &case.in_flight.to_string()]);
-    for server in ensemble.servers() {
-        let pid = server.pid().ok_or("a server does not run")?;
-        command.args(["--pid", &pid.to_string()]);
-    }
-    let report: serde_json::Value = serde_json::from_str(&output(&mut command)?)?;
-    let number = |pointer: &str| {
-        let number = report.pointer(pointer).and_then(serde_json::Value::as_f64);
-        number.ok_or(format!("no {pointer} in {report}"))
+    let pids = ensemble.servers().iter().map(TestServer::pid);
+    let pids: Option<Vec<u32>> = pids.collect();
+    let load = Load {
+        workload: case.workload,
+        connections: case.connections,
+        in_flight: case.in_flight,
+        servers: &servers,
+        pids: &pids.ok_or("a server does not run")?,
+        seconds,
     };
-    measured.ops_per_second.push(number("/ops_per_second")?);
-    measured
-        .cpu_us_per_op
-        .push(number("/server/cpu_us_per_op")?);
-    measured.p50_us.push(number("/latency_us/p50")?);
-    measured.p99_us.push(number("/latency_us/p99")?);
-    Ok(())
+    measured.take(baton, &load, &[])
 }
 
-fn render(cases: &[&Case], book: &[[Throughput; 2]], rounds: usize, seconds: u64) -> String {
+fn render(cases: &[&Case], book: &[[Measurements; 2]], rounds: usize, seconds: u64) -> String {
     let rows: Vec<Vec<String>> = cases
         .iter()
         .zip(book)
-        .map(|(case, [theirs, ours])| {
-            let latency = |measured: &Throughput| {
-                let (p50, p99) = (measured.p50_us.median(), measured.p99_us.median());
-                format!("{} / {}", show(p50), show(p99))
-            };
-            let (rates, costs) = (
-                [theirs, ours].map(|measured| measured.ops_per_second.median()),
-                [theirs, ours].map(|measured| measured.cpu_us_per_op.median()),
-            );
-            vec![
-                case.label(),
-                show(rates[0]),
-                show(rates[1]),
-                ratio(rates[1], rates[0]),
-                show(costs[0]),
-                show(costs[1]),
-                ratio(costs[1], costs[0]),
-                latency(theirs),
-                latency(ours),
-            ]
-        })
+        .map(|(case, [theirs, ours])| ours.beside(theirs, &case.label()))
         .collect();
-    let head = [
-        "workload, connections × in flight, through",
-        "ZooKeeper op/s",
-        "Baton op/s",
-        "ratio",
-        "ZooKeeper µs CPU/op",
-        "Baton µs CPU/op",
-        "ratio",
-        "ZooKeeper µs p50 / p99",
-        "Baton µs p50 / p99",
-    ];
+    let head = Measurements::head("workload, connections × in flight, through");
     format!(
         "Taken on {}, all six servers and the load generator on it; median of {rounds} rounds of {seconds} s. The CPU time is that of all three servers.\n\n{}",
         machine::describe(),

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use baton_testkit::{Ensemble, ServerOptions, Target};
+use baton_testkit::{Ensemble, ServerOptions, Target, free_addr};
 use serde_json::Value;
 
 use super::PartEnd;
-use crate::process::{OwnedChild, build_baton, free_port, succeed, work_dir};
+use crate::process::{OwnedChild, build_baton, succeed, work_dir};
 use crate::{Result, root};
 
 /// Time that an alert may take to fire or to end.
@@ -107,7 +107,11 @@ fn quick(rules: &str) -> Result<String> {
 }
 
 fn fires(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
-    let (port, http, page) = (free_port()?, free_port()?, free_port()?);
+    let (port, http, page) = (
+        free_addr()?.port(),
+        free_addr()?.port(),
+        free_addr()?.port(),
+    );
     let servers = format!("127.0.0.1:{port}");
     let quiet = |command: &mut Command| OwnedChild::start(command.stdout(Stdio::null()));
     let command = |args: &[&str]| {
@@ -183,7 +187,7 @@ async fn lags(baton: &Path, rules: &str, dir: &Path) -> Result<()> {
                 .to_owned(),
         );
     }
-    let (_prometheus, page) = prometheus(rules, &pages, free_port()?, dir)?;
+    let (_prometheus, page) = prometheus(rules, &pages, free_addr()?.port(), dir)?;
     let leader = ensemble.wait_leader().await?;
     let lags = (leader + 1) % 3;
     let others = ensemble.servers().iter().enumerate();

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use baton_testkit::Target;
+
 use crate::command::output;
-use crate::process::{Kind, OwnedChild, Server, cpu_seconds, memory_bytes};
+use crate::process::{OwnedChild, Server, cpu_seconds, memory_bytes};
 use crate::{Result, java};
 
 const TOOL: &str = "TreeTool";
@@ -17,7 +19,7 @@ const SESSION: &str = "session ";
 pub(super) fn run(baton: &Path, znodes: usize, dir: &Path) -> Result<()> {
     java::compile()?;
     let first = dir.join("first");
-    let mut zookeeper = Server::start(&Kind::ZooKeeper, &first)?;
+    let mut zookeeper = Server::start(Target::ZooKeeper, baton, &first)?;
     let filled = tool(&["fill", &zookeeper.addr(), &znodes.to_string()])?;
     zookeeper.kill();
     let (sessions, expected): (Vec<_>, Vec<_>) =
@@ -32,14 +34,14 @@ pub(super) fn run(baton: &Path, znodes: usize, dir: &Path) -> Result<()> {
         sessions.len()
     );
 
-    let moved = dir.join("moved/Baton/data");
-    let data = first.join("Apache-ZooKeeper/data");
+    let moved = dir.join("moved/data");
+    let data = first.join("data");
     println!("{}", timed("import", &mut import(baton, &data, &moved))?);
     let second = dir.join("second");
-    let back = second.join("Apache-ZooKeeper/data");
+    let back = second.join("data");
     println!("{}", timed("export", &mut export(baton, &moved, &back))?);
 
-    let (zookeeper, took) = serving(&Kind::ZooKeeper, &second)?;
+    let (zookeeper, took) = serving(Target::ZooKeeper, baton, &second)?;
     println!("ZooKeeper {took}");
     // Its own, written when it started, over the one that it loaded.
     let snapshot = only_snapshot(&back)?;
@@ -53,7 +55,7 @@ pub(super) fn run(baton: &Path, znodes: usize, dir: &Path) -> Result<()> {
     let after = same("ZooKeeper again", &expected, &attached)?;
     drop(zookeeper);
 
-    let (server, took) = serving(&Kind::Baton(baton.to_owned()), &dir.join("moved"))?;
+    let (server, took) = serving(Target::Baton, baton, &dir.join("moved"))?;
     println!("Baton {took}");
     let ours = attach(&server, &sessions)?;
     if same("Baton", &expected, &ours)? != after {
@@ -107,9 +109,9 @@ fn peak_mib(pid: u32) -> u64 {
 }
 
 /// A server on a folder that has data, and what its start took.
-fn serving(kind: &Kind, dir: &Path) -> Result<(Server, String)> {
+fn serving(target: Target, baton: &Path, dir: &Path) -> Result<(Server, String)> {
     let begin = Instant::now();
-    let server = Server::start(kind, dir)?;
+    let server = Server::start(target, baton, dir)?;
     let seconds = begin.elapsed().as_secs_f64();
     let pid = server.pid()?;
     let (cpu, mib) = (cpu_seconds(pid).unwrap_or(0.0), peak_mib(pid));

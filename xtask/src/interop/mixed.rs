@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use baton_testkit::{ServerOptions, Target, TestServer};
 use tokio::runtime::Runtime;
 
-use super::{Args, PAGE, SESSION_TIMEOUT, matrix, meetings, queues};
+use super::{Args, SESSION_TIMEOUT, matrix, meetings, queues};
 use crate::peer::{Log, Peer, Rule, Spec, Tally, nanos, require};
-use crate::{Result, java, page, table};
+use crate::process::server_name;
+use crate::{Result, table};
 
 const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
@@ -112,8 +113,7 @@ struct Outcome {
     pauses: usize,
 }
 
-/// Runs every group on every server, tries every cell of the matrix, and writes both into
-/// `docs/project/peers.md`.
+/// Runs every group on every server, tries every cell of the matrix, and prints both.
 pub(super) fn run(args: &Args) -> Result<()> {
     require()?;
     let runtime = Runtime::new()?;
@@ -136,9 +136,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
             let (text, broken) = matrix::run(&runtime, &servers)?;
             println!("{text}");
             failures.extend(broken);
-            if target == Target::ZooKeeper && !args.dry {
-                page::replace(PAGE, "who honours whom", &text)?;
-            }
         }
         for (number, group) in GROUPS.iter().enumerate() {
             if !group.name.contains(&args.group) {
@@ -171,16 +168,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         "stuck",
         "overlaps",
     ];
-    if args.group.is_empty() && args.server.is_none() && !args.dry {
-        page::replace(PAGE, "mixed groups", &table::markdown(&head, &rows))?;
-        page::replace(
-            PAGE,
-            "shared queues",
-            &table::markdown(&queues::HEAD, &queue_rows),
-        )?;
-        let text = table::markdown(&meetings::HEAD, &meeting_rows);
-        page::replace(PAGE, "barriers and groups", &text)?;
-    }
+    println!("{}", table::markdown(&head, &rows));
+    println!("{}", table::markdown(&queues::HEAD, &queue_rows));
+    println!("{}", table::markdown(&meetings::HEAD, &meeting_rows));
     match failures.as_slice() {
         [] => Ok(()),
         some => Err(some.join("; ").into()),
@@ -189,13 +179,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// Runs what is shared on a server; rows, and what is wrong.
 type SharedTrial = fn(&str, &str, &str) -> Result<(Vec<Vec<String>>, Vec<String>)>;
-
-fn server_name(target: Target) -> String {
-    match target {
-        Target::Baton => "Baton".to_owned(),
-        Target::ZooKeeper => format!("ZooKeeper {}", java::version("zookeeper")),
-    }
-}
 
 fn row(group: &Group, target: Target, outcome: &Outcome) -> Vec<String> {
     let tally = &outcome.tally;

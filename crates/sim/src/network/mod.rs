@@ -4,7 +4,7 @@
 
 mod pipe;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,10 +39,6 @@ const ENDLESS: u64 = 200_000;
 const TURNS_BEFORE_CRASH: usize = 16;
 /// Time for which a server of several is away after such a crash.
 const AWAY: Duration = Duration::from_millis(400);
-
-/// Name of the count in runs of several servers.
-const OPERATIONS: &str = "operations acknowledged";
-const PINGS: &str = "pings answered";
 
 /// A session goes on at another server than before.
 pub(crate) const SESSION_MOVED: &str = "a session moves to another server";
@@ -282,38 +278,11 @@ impl Network {
         self.state().recorder.clone()
     }
 
-    /// A line of the transcript; `text` is only made if it is wanted.
-    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
-        self.recorder().note(text);
-    }
-
-    /// Something that must not happen has happened.
-    pub(crate) fn fail(&self, what: &str) {
-        self.recorder().fail(what);
-    }
-
-    /// Something has come about that a scenario has to meet in one of its runs.
-    pub(crate) fn mark(&self, mark: &'static str) {
-        self.recorder().mark(mark);
-    }
-
-    pub(crate) fn marks(&self) -> BTreeSet<&'static str> {
-        self.recorder().marks()
-    }
-
     /// Returns once there have been more frames than a run that ends can have.
     pub(crate) async fn endless(&self) {
         let mut endless = self.state().endless.subscribe();
         // The network has the sender.
         let _ = endless.wait_for(|endless| *endless).await;
-    }
-
-    pub(crate) fn failures(&self) -> Vec<String> {
-        self.recorder().failures()
-    }
-
-    pub(crate) fn transcript(&self) -> Vec<String> {
-        self.recorder().transcript()
     }
 
     /// The end: what keeps the network alive is dropped.
@@ -630,7 +599,9 @@ impl Network {
                     *server = Some(Arc::new(started));
                 }
             }
-            Err(error) => self.fail(&format!("the server does not start again: {error}")),
+            Err(error) => self
+                .recorder()
+                .fail(&format!("the server does not start again: {error}")),
         }
     }
 }
@@ -784,11 +755,6 @@ impl State {
             cluster.granted(session, answer.timeout);
         }
         if let Some(proof) = answer.proof {
-            let what = match proof.what {
-                "ping" => PINGS,
-                _ => OPERATIONS,
-            };
-            self.recorder.count(what);
             cluster.answered(session, proof);
         }
         let seen = self.sessions.entry(session).or_insert(SessionSeen {

@@ -4,11 +4,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_client::{CreateMode, Error, Session, Watch};
-use tokio::time::Instant;
+use baton_client::{CreateMode, CreatedNode, Data, Error, Session, Stat, Watch};
+use baton_testkit::history::{Act, Created, Outcome};
 
 use super::Scenario;
-use super::records::{EPHEMERALS, JOURNAL, Kind, Outcome, REGISTERS, Records, register};
+use super::records::{EPHEMERALS, JOURNAL, REGISTERS, Records, register, version};
 use crate::stage::Stage;
 
 /// Number of clients, and the most operations of each.
@@ -91,7 +91,7 @@ async fn play(stage: Stage) {
     for number in 0..REGISTERS {
         stage.ensure(0, &register(number)).await;
     }
-    let records = Arc::new(Mutex::new(Records::default()));
+    let records = Arc::new(Mutex::new(Records::new()));
     let usual = match stage.below(6) {
         0 => Some(ClientProfile::Works),
         1 => Some(ClientProfile::Streams),
@@ -125,19 +125,55 @@ async fn play(stage: Stage) {
 }
 
 /// Returns the outcome of an operation.
-fn outcome<T>(result: &Result<T, Error>, applied: impl FnOnce(&T) -> (i64, i32)) -> Outcome {
+fn outcome<T, U>(result: &Result<T, Error>, done: impl FnOnce(&T) -> U) -> Outcome<U> {
     match result {
-        Ok(value) => {
-            let (zxid, version) = applied(value);
-            Outcome::Applied { zxid, version }
-        }
-        Err(Error::Rejected { .. }) => Outcome::Refused,
-        Err(Error::NotSent { .. }) => Outcome::NotSent,
+        Ok(value) => Outcome::Done(done(value)),
+        Err(Error::Rejected { .. } | Error::NotSent { .. }) => Outcome::NotDone,
         Err(_) => Outcome::Unknown,
     }
 }
 
+fn created(result: &Result<CreatedNode, Error>) -> Act {
+    Act::Create(outcome(result, |created| Created {
+        name: created.path.clone(),
+        zxid: created.stat.czxid,
+    }))
+}
+
+fn set(register: usize, result: &Result<Stat, Error>) -> Act {
+    let outcome = outcome(result, version);
+    Act::Set { register, outcome }
+}
+
+fn read(register: usize, is_synced: bool, result: &Result<Data, Error>) -> Act {
+    Act::Read {
+        register,
+        is_synced,
+        outcome: outcome(result, |data| (version(&data.stat), text(&data.data))),
+    }
+}
+
+/// An operation of which nothing is known yet.
+const fn unknown_set(register: usize) -> Act {
+    Act::Set {
+        register,
+        outcome: Outcome::Unknown,
+    }
+}
+
+const fn unknown_read(register: usize, is_synced: bool) -> Act {
+    Act::Read {
+        register,
+        is_synced,
+        outcome: Outcome::Unknown,
+    }
+}
+
 impl Actor {
+    fn begin(&self, session: &Session, value: &str, act: Act) -> usize {
+        self.records().begin(session.id(), value.to_owned(), act)
+    }
+
     fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,42 +239,37 @@ impl Actor {
         let mut reads = Vec::new();
         for _ in 0..=self.stage.below(BURST) {
             let tag = self.tag();
-            let asked = |kind| (self.number, session.id(), kind, tag.clone(), Instant::now());
             let number = below(&self.stage, REGISTERS);
             match self.stage.below(10) {
                 0..6 => {
-                    let record = self.records().begin(asked(Kind::Append));
+                    let record = self.begin(session, &tag, Act::Create(Outcome::Unknown));
                     let path = format!("{JOURNAL}/e-");
                     let mode = CreateMode::PersistentSequential;
                     appends.push((record, session.create(&path, tag.as_bytes(), mode)));
                 }
                 6..8 => {
-                    let record = self.records().begin(asked(Kind::Set(number)));
-                    let path = register(number);
-                    sets.push((record, session.set_data(&path, tag.as_bytes(), None)));
+                    let record = self.begin(session, &tag, unknown_set(number));
+                    let pending = session.set_data(&register(number), tag.as_bytes(), None);
+                    sets.push((record, number, pending));
                 }
                 _ => {
-                    let record = self.records().begin(asked(Kind::Read(number)));
+                    let record = self.begin(session, &tag, unknown_read(number, false));
                     reads.push((record, number, session.get_data(&register(number))));
                 }
             }
         }
         for (record, pending) in appends {
             let result = pending.await;
-            let outcome = outcome(&result, |created| (created.stat.czxid, 0));
-            self.records().end(record, outcome, None);
+            self.records().end(record, created(&result));
         }
-        for (record, pending) in sets {
+        for (record, number, pending) in sets {
             let result = pending.await;
-            let outcome = outcome(&result, |stat| (stat.mzxid, stat.version));
-            self.records().end(record, outcome, None);
+            self.records().end(record, set(number, &result));
         }
         for (record, number, pending) in reads {
             let result = pending.await;
-            let outcome = outcome(&result, |data| (data.stat.mzxid, data.stat.version));
-            let seen = result.ok().map(|data| text(&data.data));
-            self.records().end(record, outcome, seen);
-            self.has_read(session, number, outcome).await;
+            self.records().end(record, read(number, false, &result));
+            self.has_read(session, number, &result).await;
         }
     }
 
@@ -247,9 +278,7 @@ impl Actor {
         let mut appends = Vec::new();
         for _ in 0..2 + self.stage.below(STREAM) {
             let tag = self.tag();
-            let now = Instant::now();
-            let asked = (self.number, session.id(), Kind::Append, tag.clone(), now);
-            let record = self.records().begin(asked);
+            let record = self.begin(session, &tag, Act::Create(Outcome::Unknown));
             let path = format!("{JOURNAL}/e-");
             let mode = CreateMode::PersistentSequential;
             appends.push((record, session.create(&path, tag.as_bytes(), mode)));
@@ -257,93 +286,59 @@ impl Actor {
         }
         for (record, pending) in appends {
             let result = pending.await;
-            let outcome = outcome(&result, |created| (created.stat.czxid, 0));
-            self.records().end(record, outcome, None);
+            self.records().end(record, created(&result));
         }
     }
 
     async fn compare_and_set(&mut self, session: &Session) {
         let number = below(&self.stage, REGISTERS);
-        let Some(version) = self.read(session, number).await else {
+        let Some(before) = self.read(session, number).await else {
             return;
         };
         let tag = self.tag();
-        let now = Instant::now();
-        let asked = (
-            self.number,
-            session.id(),
-            Kind::Set(number),
-            tag.clone(),
-            now,
-        );
-        let record = self.records().begin(asked);
-        let set = session.set_data(&register(number), tag.as_bytes(), Some(version));
-        let result = set.await;
+        let record = self.begin(session, &tag, unknown_set(number));
+        let pending = session.set_data(&register(number), tag.as_bytes(), Some(before));
+        let result = pending.await;
         if let Ok(stat) = &result
-            && stat.version != version + 1
+            && stat.version != before + 1
         {
             self.stage.fail(&format!(
-                "a set of version {version} made version {}",
+                "a set of version {before} made version {}",
                 stat.version
             ));
         }
-        let outcome = outcome(&result, |stat| (stat.mzxid, stat.version));
-        self.records().end(record, outcome, None);
+        self.records().end(record, set(number, &result));
     }
 
     async fn synced_read(&mut self, session: &Session) {
         let number = below(&self.stage, REGISTERS);
         let path = register(number);
         let tag = self.tag();
-        let now = Instant::now();
-        let asked = (
-            self.number,
-            session.id(),
-            Kind::SyncedRead(number),
-            tag,
-            now,
-        );
-        let record = self.records().begin(asked);
-        let (sync, read) = (session.sync(&path), session.get_data(&path));
+        let record = self.begin(session, &tag, unknown_read(number, true));
+        let (sync, pending) = (session.sync(&path), session.get_data(&path));
         let synced = sync.await.is_ok();
-        let result = read.await;
-        let outcome = match synced {
-            true => outcome(&result, |data| (data.stat.mzxid, data.stat.version)),
-            false => Outcome::Unknown,
-        };
-        let seen = result.ok().map(|data| text(&data.data));
-        self.records().end(record, outcome, seen);
-        self.has_read(session, number, outcome).await;
+        let result = pending.await;
+        if synced {
+            self.records().end(record, read(number, true, &result));
+            self.has_read(session, number, &result).await;
+        }
     }
 
     /// Reads a register; its version.
     async fn read(&mut self, session: &Session, number: usize) -> Option<i32> {
         let tag = self.tag();
-        let asked = (
-            self.number,
-            session.id(),
-            Kind::Read(number),
-            tag,
-            Instant::now(),
-        );
-        let record = self.records().begin(asked);
+        let record = self.begin(session, &tag, unknown_read(number, false));
         let result = session.get_data(&register(number)).await;
-        let outcome = outcome(&result, |data| (data.stat.mzxid, data.stat.version));
-        let seen = result.ok().map(|data| text(&data.data));
-        self.records().end(record, outcome, seen);
-        self.has_read(session, number, outcome).await;
-        match outcome {
-            Outcome::Applied { version, .. } => Some(version),
-            _ => None,
-        }
+        self.records().end(record, read(number, false, &result));
+        self.has_read(session, number, &result).await;
+        result.ok().map(|data| data.stat.version)
     }
 
     async fn watch(&mut self, session: &Session) {
         let number = below(&self.stage, REGISTERS);
         if let Ok((data, watch)) = session.get_data_watch(&register(number)).await {
             let version = data.stat.version;
-            self.has_read(session, number, Outcome::Applied { zxid: 0, version })
-                .await;
+            self.has_read(session, number, &Ok(data)).await;
             self.watches.push(Watched {
                 session: session.id(),
                 register: number,
@@ -355,10 +350,11 @@ impl Actor {
 
     /// A read has shown this version: of each watch that was set at an older one, the event has
     /// come before.
-    async fn has_read(&mut self, session: &Session, number: usize, outcome: Outcome) {
-        let Outcome::Applied { version, .. } = outcome else {
+    async fn has_read(&mut self, session: &Session, number: usize, result: &Result<Data, Error>) {
+        let Ok(data) = result else {
             return;
         };
+        let version = data.stat.version;
         let mut kept = Vec::new();
         for mut watched in std::mem::take(&mut self.watches) {
             if (watched.session, watched.register) != (session.id(), number) {
@@ -399,12 +395,9 @@ impl Actor {
         for number in 0..REGISTERS {
             let path = register(number);
             let (sync, read) = (session.sync(&path), session.get_data(&path));
-            if sync.await.is_ok()
-                && let Ok(data) = read.await
-            {
-                let version = data.stat.version;
-                let outcome = Outcome::Applied { zxid: 0, version };
-                self.has_read(&session, number, outcome).await;
+            if sync.await.is_ok() {
+                let result = read.await;
+                self.has_read(&session, number, &result).await;
             }
         }
     }

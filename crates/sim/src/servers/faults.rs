@@ -93,7 +93,7 @@ impl Target {
 
     /// A server hears no other, and its clients reach no other, for this long.
     fn leave_alone(&self, id: u64, length: Duration) {
-        self.network.mark(mark::ALONE_WITH_CLIENTS);
+        self.network.recorder().mark(mark::ALONE_WITH_CLIENTS);
         self.cut_groups(&[id], length);
         for client in self.network.clients_of(id) {
             self.network.confine(client, id, length);
@@ -226,7 +226,7 @@ impl Target {
             }
             ServerFault::HandOver => {
                 let to = self.any(rng);
-                self.network.mark(mark::HANDED_OVER);
+                self.network.recorder().mark(mark::HANDED_OVER);
                 cluster.hand_over(self.leader(rng), to);
             }
             ServerFault::StepClock => {
@@ -299,7 +299,7 @@ impl Target {
         }
         self.cluster.hand_over(next, leader);
         if self.leads_soon(leader).await {
-            self.network.mark(mark::LEADER_RETURNED);
+            self.network.recorder().mark(mark::LEADER_RETURNED);
         }
     }
 

@@ -84,7 +84,7 @@ impl Reader {
             };
             self.ask(&mut stream, &mut incoming, xid, &read).await?;
             if is_read_only {
-                self.network.mark(mark::READ_ONLY_READ);
+                self.network.recorder().mark(mark::READ_ONLY_READ);
             }
             let pause_ms = self.rng.u64(..150);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -101,7 +101,7 @@ impl Reader {
             let outcome = self.ask(&mut stream, &mut incoming, READS + 1, &write);
             let outcome = outcome.await?;
             if outcome != ErrorCode::NotReadOnly.code() {
-                self.network.fail(&format!(
+                self.network.recorder().fail(&format!(
                     "a write in read-only mode is answered with {outcome}"
                 ));
             }
@@ -137,7 +137,7 @@ impl Reader {
             }
             if header.zxid > 0 && header.zxid < self.newest {
                 let (now, before) = (header.zxid, self.newest);
-                self.network.fail(&format!(
+                self.network.recorder().fail(&format!(
                     "a client that only reads goes back in time: an answer has zxid {now} after {before}"
                 ));
             }

@@ -1,6 +1,6 @@
 //! One seed: servers, clients and faults, and what is true of every run when it is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -52,8 +52,6 @@ pub struct ServersReport {
     pub failures: Vec<String>,
     /// Rare situations that it came to.
     pub marks: BTreeSet<&'static str>,
-    /// Counts of what the run did.
-    pub counts: BTreeMap<&'static str, u64>,
     /// Lines of the transcript; empty unless it was to be kept.
     pub transcript: Vec<String>,
     /// Entries of the log.
@@ -190,7 +188,6 @@ async fn play(settings: &ServersSettings) -> ServersReport {
     let report = ServersReport {
         failures: recorder.failures(),
         marks: recorder.marks(),
-        counts: recorder.counts(),
         transcript: recorder.transcript(),
         entries: cluster.applied(),
         elapsed: start.elapsed(),

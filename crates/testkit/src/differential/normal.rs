@@ -25,50 +25,34 @@ impl Normalizer {
         }
     }
 
-    pub(super) fn response(&self, response: Response) -> Response {
-        match response {
-            Response::PathStat(path, stat) => Response::PathStat(path, self.stat(stat)),
-            Response::Stat(stat) => Response::Stat(self.stat(stat)),
-            Response::Data { data, stat } => Response::Data {
-                data,
-                stat: self.stat(stat),
-            },
-            Response::Acl { acl, stat } => Response::Acl {
-                acl,
-                stat: self.stat(stat),
-            },
-            Response::Children(names) => Response::Children(sorted(names)),
-            Response::Children2 { children, stat } => Response::Children2 {
-                children: sorted(children),
-                stat: self.stat(stat),
-            },
-            Response::Strings(names) => Response::Strings(sorted(names)),
+    pub(super) fn response(&self, mut response: Response) -> Response {
+        match &mut response {
+            Response::PathStat(_, stat)
+            | Response::Stat(stat)
+            | Response::Data { stat, .. }
+            | Response::Acl { stat, .. } => *stat = self.stat(*stat),
+            Response::Children(names) | Response::Strings(names) => names.sort(),
+            Response::Children2 { children, stat } => {
+                children.sort();
+                *stat = self.stat(*stat);
+            }
             Response::Multi(results) => {
-                let results = results.into_iter().map(|result| self.result(result));
-                Response::Multi(results.collect())
+                for result in results {
+                    match result {
+                        MultiResult::Create2 { stat, .. }
+                        | MultiResult::SetData(stat)
+                        | MultiResult::Data { stat, .. } => *stat = self.stat(*stat),
+                        MultiResult::Children(names) => names.sort(),
+                        _ => {}
+                    }
+                }
             }
-            Response::WhoAmI(mut infos) => {
+            Response::WhoAmI(infos) => {
                 infos.sort_by(|a, b| (&a.scheme, &a.user).cmp(&(&b.scheme, &b.user)));
-                Response::WhoAmI(infos)
             }
-            other => other,
+            _ => {}
         }
-    }
-
-    fn result(&self, result: MultiResult) -> MultiResult {
-        match result {
-            MultiResult::Create2 { path, stat } => MultiResult::Create2 {
-                path,
-                stat: self.stat(stat),
-            },
-            MultiResult::SetData(stat) => MultiResult::SetData(self.stat(stat)),
-            MultiResult::Data { data, stat } => MultiResult::Data {
-                data,
-                stat: self.stat(stat),
-            },
-            MultiResult::Children(names) => MultiResult::Children(sorted(names)),
-            other => other,
-        }
+        response
     }
 
     fn stat(&self, stat: Stat) -> Stat {
@@ -86,9 +70,4 @@ impl Normalizer {
             ..stat
         }
     }
-}
-
-fn sorted(mut names: Vec<String>) -> Vec<String> {
-    names.sort();
-    names
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use baton_proto::{Create, MultiOp, Request};
+use baton_proto::{MultiOp, Request};
 
 /// The program's own folder, as a program names it.
 pub(super) const FOLDER: &str = ".";
@@ -26,52 +26,12 @@ impl PathTable {
         Self(own.chain([(FOLDER, folder.to_owned())]).collect())
     }
 
-    fn at<'a>(&'a self, path: &'static str) -> &'a str {
+    fn at<'a>(&'a self, path: &'a str) -> &'a str {
         self.0.get(path).map_or(path, String::as_str)
     }
 
-    fn all<'a>(&'a self, paths: &[&'static str]) -> Vec<&'a str> {
-        paths.iter().map(|path| self.at(path)).collect()
-    }
-
-    fn create<'a>(&'a self, create: &Create<'static>) -> Create<'a> {
-        Create {
-            path: self.at(create.path),
-            ..create.clone()
-        }
-    }
-
-    fn multi<'a>(&'a self, ops: &[MultiOp<'static>]) -> Vec<MultiOp<'a>> {
-        ops.iter()
-            .map(|op| match *op {
-                MultiOp::Create(ref create) => MultiOp::Create(self.create(create)),
-                MultiOp::Delete { path, version } => MultiOp::Delete {
-                    path: self.at(path),
-                    version,
-                },
-                MultiOp::SetData {
-                    path,
-                    data,
-                    version,
-                } => MultiOp::SetData {
-                    path: self.at(path),
-                    data,
-                    version,
-                },
-                MultiOp::Check { path, version } => MultiOp::Check {
-                    path: self.at(path),
-                    version,
-                },
-                MultiOp::GetData { path, watch } => MultiOp::GetData {
-                    path: self.at(path),
-                    watch,
-                },
-                MultiOp::GetChildren { path, watch } => MultiOp::GetChildren {
-                    path: self.at(path),
-                    watch,
-                },
-            })
-            .collect()
+    fn put_in<'a>(&'a self, path: &mut &'a str) {
+        *path = self.at(path);
     }
 
     /// A request that sets this data.
@@ -85,106 +45,64 @@ impl PathTable {
 
     /// The request with full paths, and with its `relative_zxid` counted from `base`.
     pub(super) fn request<'a>(&'a self, request: &Request<'static>, base: i64) -> Request<'a> {
-        match *request {
-            Request::Create(ref create) => Request::Create(self.create(create)),
-            Request::Delete { path, version } => Request::Delete {
-                path: self.at(path),
-                version,
-            },
-            Request::Exists { path, watch } => Request::Exists {
-                path: self.at(path),
-                watch,
-            },
-            Request::GetData { path, watch } => Request::GetData {
-                path: self.at(path),
-                watch,
-            },
-            Request::SetData {
-                path,
-                data,
-                version,
-            } => Request::SetData {
-                path: self.at(path),
-                data,
-                version,
-            },
-            Request::GetAcl { path } => Request::GetAcl {
-                path: self.at(path),
-            },
-            Request::SetAcl {
-                path,
-                ref acl,
-                version,
-            } => Request::SetAcl {
-                path: self.at(path),
-                acl: acl.clone(),
-                version,
-            },
-            Request::GetChildren { path, watch } => Request::GetChildren {
-                path: self.at(path),
-                watch,
-            },
-            Request::GetChildren2 { path, watch } => Request::GetChildren2 {
-                path: self.at(path),
-                watch,
-            },
-            Request::Sync { path } => Request::Sync {
-                path: self.at(path),
-            },
-            Request::Check { path, version } => Request::Check {
-                path: self.at(path),
-                version,
-            },
-            Request::Multi(ref ops) => Request::Multi(self.multi(ops)),
-            Request::MultiRead(ref ops) => Request::MultiRead(self.multi(ops)),
-            Request::CheckWatches { path, kind } => Request::CheckWatches {
-                path: self.at(path),
-                kind,
-            },
-            Request::RemoveWatches { path, kind } => Request::RemoveWatches {
-                path: self.at(path),
-                kind,
-            },
-            Request::DeleteContainer { path } => Request::DeleteContainer {
-                path: self.at(path),
-            },
-            Request::GetEphemerals { prefix } => Request::GetEphemerals {
-                prefix: self.at(prefix),
-            },
-            Request::GetAllChildrenNumber { path } => Request::GetAllChildrenNumber {
-                path: self.at(path),
-            },
-            Request::AddWatch { path, mode } => Request::AddWatch {
-                path: self.at(path),
-                mode,
-            },
+        let mut request: Request<'a> = request.clone();
+        match &mut request {
+            Request::Create(create) => self.put_in(&mut create.path),
+            Request::Delete { path, .. }
+            | Request::Exists { path, .. }
+            | Request::GetData { path, .. }
+            | Request::SetData { path, .. }
+            | Request::GetAcl { path }
+            | Request::SetAcl { path, .. }
+            | Request::GetChildren { path, .. }
+            | Request::GetChildren2 { path, .. }
+            | Request::Sync { path }
+            | Request::Check { path, .. }
+            | Request::CheckWatches { path, .. }
+            | Request::RemoveWatches { path, .. }
+            | Request::DeleteContainer { path }
+            | Request::GetEphemerals { prefix: path }
+            | Request::GetAllChildrenNumber { path }
+            | Request::AddWatch { path, .. } => self.put_in(path),
+            Request::Multi(ops) | Request::MultiRead(ops) => {
+                for op in ops {
+                    match op {
+                        MultiOp::Create(create) => self.put_in(&mut create.path),
+                        MultiOp::Delete { path, .. }
+                        | MultiOp::SetData { path, .. }
+                        | MultiOp::Check { path, .. }
+                        | MultiOp::GetData { path, .. }
+                        | MultiOp::GetChildren { path, .. } => self.put_in(path),
+                    }
+                }
+            }
             Request::SetWatches {
                 relative_zxid,
-                ref data,
-                ref exist,
-                ref child,
-            } => Request::SetWatches {
-                relative_zxid: relative_zxid + base,
-                data: self.all(data),
-                exist: self.all(exist),
-                child: self.all(child),
-            },
+                data,
+                exist,
+                child,
+            } => {
+                *relative_zxid += base;
+                for path in [data, exist, child].into_iter().flatten() {
+                    self.put_in(path);
+                }
+            }
             Request::SetWatches2 {
                 relative_zxid,
-                ref data,
-                ref exist,
-                ref child,
-                ref persistent,
-                ref persistent_recursive,
-            } => Request::SetWatches2 {
-                relative_zxid: relative_zxid + base,
-                data: self.all(data),
-                exist: self.all(exist),
-                child: self.all(child),
-                persistent: self.all(persistent),
-                persistent_recursive: self.all(persistent_recursive),
-            },
-            ref other => other.clone(),
+                data,
+                exist,
+                child,
+                persistent,
+                persistent_recursive,
+            } => {
+                *relative_zxid += base;
+                let lists = [data, exist, child, persistent, persistent_recursive];
+                for path in lists.into_iter().flatten() {
+                    self.put_in(path);
+                }
+            }
+            _ => {}
         }
+        request
     }
 }

@@ -49,6 +49,7 @@ impl SessionCertificates {
             server: TlsOptions {
                 server,
                 authorities,
+                client_auth: "want",
             },
             clients,
         })

@@ -26,9 +26,8 @@ const CONSENSUS_TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 enum RunningServers {
-    Baton(Server),
-    ZooKeeper(TestServer),
-    Ensemble(Ensemble),
+    InMemory(Server),
+    Launched(Ensemble),
 }
 
 #[derive(Debug)]
@@ -46,9 +45,8 @@ impl Side {
         certified: Option<Arc<SessionCertificates>>,
     ) -> Result<Self, OracleError> {
         let side = match target {
-            _ if servers > 1 => Self::ensemble(target, servers, certified).await?,
-            Target::Baton => Self::baton(certified).await?,
-            Target::ZooKeeper => Self::zookeeper(certified).await?,
+            Target::Baton if servers == 1 => Self::in_memory(certified).await?,
+            _ => Self::launched(target, servers, certified).await?,
         };
         let request = ConnectRequest {
             protocol_version: 0,
@@ -68,7 +66,7 @@ impl Side {
         Ok(side)
     }
 
-    async fn baton(certified: Option<Arc<SessionCertificates>>) -> Result<Self, OracleError> {
+    async fn in_memory(certified: Option<Arc<SessionCertificates>>) -> Result<Self, OracleError> {
         let failed = |error: &dyn std::fmt::Display| LaunchError::Embedded(error.to_string());
         let builder = match &certified {
             Some(certified) => Server::builder()
@@ -89,7 +87,7 @@ impl Side {
             .or_else(|| server.local_addr())
             .ok_or_else(|| failed(&"does not listen"))?;
         Ok(Self {
-            running: RunningServers::Baton(server),
+            running: RunningServers::InMemory(server),
             reach: ServerAccess {
                 addrs: vec![addr],
                 certified,
@@ -97,31 +95,24 @@ impl Side {
         })
     }
 
-    async fn zookeeper(certified: Option<Arc<SessionCertificates>>) -> Result<Self, OracleError> {
-        let options = options(certified.as_deref());
-        let server = TestServer::start_process(Target::ZooKeeper, options).await?;
-        Ok(Self {
-            reach: ServerAccess {
-                addrs: vec![addr_of(&server)],
-                certified,
-            },
-            running: RunningServers::ZooKeeper(server),
-        })
-    }
-
-    async fn ensemble(
+    async fn launched(
         target: Target,
         servers: usize,
         certified: Option<Arc<SessionCertificates>>,
     ) -> Result<Self, OracleError> {
         let options = options(certified.as_deref());
-        let ensemble = Ensemble::start_with(target, servers, options).await?;
-        // Which server leads is decided before a program begins, and does not change any more.
-        ensemble.wait_leader().await?;
+        let ensemble = match servers {
+            1 => Ensemble::start_processes(target, servers, options).await?,
+            _ => Ensemble::start_with(target, servers, options).await?,
+        };
+        if servers > 1 {
+            // Which server leads is decided before a program begins, and does not change any more.
+            ensemble.wait_leader().await?;
+        }
         let addrs = ensemble.servers().iter().map(addr_of).collect();
         Ok(Self {
             reach: ServerAccess { addrs, certified },
-            running: RunningServers::Ensemble(ensemble),
+            running: RunningServers::Launched(ensemble),
         })
     }
 
@@ -139,9 +130,8 @@ impl Side {
     pub(super) async fn stop(self) {
         match self.running {
             // It has nothing to lose, and a failure to stop is no difference.
-            RunningServers::Baton(server) => drop(server.shutdown().await),
-            RunningServers::ZooKeeper(server) => drop(server),
-            RunningServers::Ensemble(ensemble) => drop(ensemble),
+            RunningServers::InMemory(server) => drop(server.shutdown().await),
+            RunningServers::Launched(ensemble) => drop(ensemble),
         }
     }
 }
@@ -151,7 +141,7 @@ fn addr_of(server: &TestServer) -> SocketAddr {
     server.secure_addr().unwrap_or_else(|| server.addr())
 }
 
-/// Options of servers that are not made by [`Side::baton`].
+/// Options of servers that are not made by [`Side::in_memory`].
 fn options(certified: Option<&SessionCertificates>) -> ServerOptions {
     ServerOptions {
         tls: certified.map(|certified| certified.server().clone()),

@@ -88,7 +88,8 @@ impl Ensemble {
     }
 
     /// [`Ensemble::start_with`], each server as a process of its own, which can be paused too. For
-    /// Baton that is the `baton` command: see [`baton_binary`](super::baton_binary).
+    /// Baton that is the `baton` command: see [`baton_binary`](super::baton_binary). One server
+    /// stands alone, and neither leads nor follows.
     ///
     /// # Errors
     /// As [`TestServer::start_process`].
@@ -98,6 +99,11 @@ impl Ensemble {
         options: ServerOptions,
     ) -> Result<Self, LaunchError> {
         match target {
+            _ if size == 1 => Ok(Self {
+                servers: vec![TestServer::start_process(target, options).await?],
+                ways: LinkTable::of(1),
+                wires: Vec::new(),
+            }),
             Target::ZooKeeper => Self::zookeepers(size, &options).await,
             Target::Baton => {
                 let process = |(addr, member)| {

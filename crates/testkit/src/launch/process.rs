@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use super::member::Member;
+use super::zookeeper::zoo_cfg;
 use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, free_addr, serves};
 use crate::inspect::four_letter_word;
 
@@ -22,13 +23,38 @@ const LOG_LINES: usize = 12;
 /// Limit on one question to a starting server.
 const PROBE: Duration = Duration::from_millis(500);
 
+/// A server's folder.
+#[derive(Debug)]
+pub(super) enum Folder {
+    Temporary(TempDir),
+    Kept(PathBuf),
+}
+
+impl Folder {
+    /// The one that is named, or a temporary one.
+    pub(super) fn of(options: &ServerOptions) -> Result<Self, LaunchError> {
+        let Some(named) = &options.folder else {
+            return Ok(Self::Temporary(temp_dir()?));
+        };
+        fs::create_dir_all(named).map_err(LaunchError::io("cannot make a server's folder"))?;
+        Ok(Self::Kept(named.clone()))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(folder) => folder,
+        }
+    }
+}
+
 /// A recipe for a server's command, and the child while it runs.
 #[derive(Debug)]
 pub(super) struct Process {
     what: &'static str,
     pub(super) program: PathBuf,
     args: Vec<String>,
-    pub(super) dir: TempDir,
+    pub(super) folder: Folder,
     /// Address at which it listens for clients with TLS.
     pub(super) secure_addr: Option<SocketAddr>,
     child: Option<Child>,
@@ -39,25 +65,25 @@ impl Process {
         what: &'static str,
         program: PathBuf,
         args: Vec<String>,
-        dir: TempDir,
+        folder: Folder,
         secure_addr: Option<SocketAddr>,
     ) -> Self {
         Self {
             what,
             program,
             args,
-            dir,
+            folder,
             secure_addr,
             child: None,
         }
     }
 
     pub(super) fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.folder.path().join("data")
     }
 
     fn log_path(&self) -> PathBuf {
-        self.dir.path().join("server.log")
+        self.folder.path().join("server.log")
     }
 
     /// Starts the process without waiting until it serves.
@@ -242,46 +268,27 @@ pub(super) fn baton(
     options: &ServerOptions,
     member: Option<&Member>,
 ) -> Result<Process, LaunchError> {
-    let dir = temp_dir()?;
-    let millis = |duration: Duration| format!("{}ms", duration.as_millis());
-    let mut args = vec![
-        "serve".to_owned(),
-        "--data-dir".to_owned(),
-        dir.path().join("data").display().to_string(),
-        "--listen".to_owned(),
-        addr.to_string(),
-        "--tick".to_owned(),
-        millis(options.tick),
-        "--min-session-timeout".to_owned(),
-        millis(options.min_session_timeout),
-        "--max-session-timeout".to_owned(),
-        millis(options.max_session_timeout),
-        "--four-letter-words=*".to_owned(),
-    ];
+    let folder = Folder::of(options)?;
+    let secure_addr = options.tls.as_ref().map(|_| free_addr()).transpose()?;
+    let mut args = vec!["serve".to_owned()];
+    if options.by_zoo_cfg {
+        let file = zoo_cfg(folder.path(), addr, secure_addr, options, "")?;
+        args.push(format!("--config={}", file.display()));
+    } else {
+        args.extend(settings(folder.path(), addr, secure_addr, options));
+    }
     if let Some(member) = member {
         args.push(format!("--server-id={}", member.id));
         args.push(format!("--peer-listen={}", member.listen));
         let tick = options.consensus_tick;
-        args.extend(tick.map(|tick| format!("--consensus-tick={}", millis(tick))));
+        args.extend(tick.map(|tick| format!("--consensus-tick={}ms", tick.as_millis())));
         let servers = member.servers.iter();
         args.extend(servers.map(|(id, address)| format!("--server={id}={address}")));
-    }
-    let mut secure_addr = None;
-    if let Some(tls) = &options.tls {
-        let addr = free_addr()?;
-        secure_addr = Some(addr);
-        args.extend([
-            format!("--secure-listen={addr}"),
-            format!("--tls-cert={}", tls.server.certificate.display()),
-            format!("--tls-key={}", tls.server.key.display()),
-            format!("--tls-ca={}", tls.authorities.display()),
-            "--tls-client-auth=optional".to_owned(),
-        ]);
     }
     if !options.sasl_users.is_empty() {
         let users = options.sasl_users.iter();
         let lines = users.map(|(name, password)| format!("{name}:{password}\n"));
-        let file = dir.path().join("users");
+        let file = folder.path().join("users");
         write_secret(&file, &lines.collect::<String>())?;
         args.push(format!("--sasl-users={}", file.display()));
     }
@@ -293,7 +300,41 @@ pub(super) fn baton(
         Some(program) => program.clone(),
         None => baton_binary()?,
     };
-    Ok(Process::new("baton", program, args, dir, secure_addr))
+    Ok(Process::new("baton", program, args, folder, secure_addr))
+}
+
+/// The options of `baton serve` for what a zoo.cfg would say.
+fn settings(
+    folder: &Path,
+    addr: SocketAddr,
+    secure_addr: Option<SocketAddr>,
+    options: &ServerOptions,
+) -> Vec<String> {
+    let millis = |duration: Duration| format!("{}ms", duration.as_millis());
+    let mut args = vec![
+        format!("--data-dir={}", folder.join("data").display()),
+        format!("--listen={addr}"),
+        format!("--tick={}", millis(options.tick)),
+        format!(
+            "--min-session-timeout={}",
+            millis(options.min_session_timeout)
+        ),
+        format!(
+            "--max-session-timeout={}",
+            millis(options.max_session_timeout)
+        ),
+        "--four-letter-words=*".to_owned(),
+    ];
+    if let (Some(tls), Some(addr)) = (&options.tls, secure_addr) {
+        args.extend([
+            format!("--secure-listen={addr}"),
+            format!("--tls-cert={}", tls.server.certificate.display()),
+            format!("--tls-key={}", tls.server.key.display()),
+            format!("--tls-ca={}", tls.authorities.display()),
+            format!("--tls-client-auth={}", tls.client_auth),
+        ]);
+    }
+    args
 }
 
 /// Writes a file that nobody else may read.

@@ -8,12 +8,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::process::{Process, temp_dir, write_secret};
+use super::process::{Folder, Process, write_secret};
 use super::{LaunchError, ServerOptions, TlsOptions, free_addr};
 
 const JARS: &str = "/usr/share/java";
 const STANDALONE: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 const QUORUM: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+/// A Java machine that is small and starts quickly.
+pub(super) const QUICK: [&str; 3] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 
 /// Time that a follower may take to catch up with its leader.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -99,12 +102,13 @@ fn secure_lines(tls: &TlsOptions, addr: SocketAddr, dir: &Path) -> Result<String
         "secureClientPort={}\nsecureClientPortAddress={}\n\
          serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
          ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
-         ssl.clientAuth=want\n\
+         ssl.clientAuth={}\n\
          authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n",
         addr.port(),
         addr.ip(),
         store.display(),
         tls.authorities.display(),
+        tls.client_auth,
     ))
 }
 
@@ -174,43 +178,25 @@ fn build(
         None => classpath()?,
     };
     let program = java()?;
-    let dir = temp_dir()?;
-    let data = dir.path().join("data");
-    fs::create_dir(&data).map_err(LaunchError::io("cannot make the data folder"))?;
+    let folder = Folder::of(options)?;
+    fs::create_dir_all(folder.path().join("data"))
+        .map_err(LaunchError::io("cannot make the data folder"))?;
     let secure_addr = options.tls.as_ref().map(|_| free_addr()).transpose()?;
-    let secure = match (&options.tls, secure_addr) {
-        (Some(tls), Some(addr)) => secure_lines(tls, addr, dir.path())?,
-        _ => String::new(),
-    };
-    let config = dir.path().join("zoo.cfg");
-    let text = format!(
-        "tickTime={}\nminSessionTimeout={}\nmaxSessionTimeout={}\ndataDir={}\nclientPort={}\n\
-         clientPortAddress={}\nmaxClientCnxns=0\n4lw.commands.whitelist=*\nadmin.enableServer=false\n{more}{secure}",
-        options.tick.as_millis(),
-        options.min_session_timeout.as_millis(),
-        options.max_session_timeout.as_millis(),
-        data.display(),
-        addr.port(),
-        addr.ip(),
-    );
-    fs::write(&config, text).map_err(LaunchError::io("cannot write zoo.cfg"))?;
-    let mut args: Vec<String> = [
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+    let config = zoo_cfg(folder.path(), addr, secure_addr, options, more)?;
+    let own = [
         "-Djava.net.preferIPv4Stack=true",
         "-Dzookeeper.extendedTypesEnabled=true",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-    ]
-    .map(str::to_owned)
-    .into();
+    ];
+    let mut args = options.java_machine.clone();
+    args.extend(own.map(str::to_owned));
     args.extend(options.java_args.iter().cloned());
     if !options.sasl_users.is_empty() {
         let users = options.sasl_users.iter();
         let users = users.map(|(name, password)| format!(" user_{name}=\"{password}\""));
         let login = "org.apache.zookeeper.server.auth.DigestLoginModule required";
         let text = format!("Server {{ {login}{}; }};\n", users.collect::<String>());
-        let jaas = dir.path().join("jaas.conf");
+        let jaas = folder.path().join("jaas.conf");
         write_secret(&jaas, &text)?;
         let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
         args.push(format!(
@@ -228,5 +214,38 @@ fn build(
         main.to_owned(),
         config.display().to_string(),
     ]);
-    Ok(Process::new("ZooKeeper", program, args, dir, secure_addr))
+    Ok(Process::new(
+        "ZooKeeper",
+        program,
+        args,
+        folder,
+        secure_addr,
+    ))
+}
+
+/// Writes a zoo.cfg for a server with this folder; returns its path.
+pub(super) fn zoo_cfg(
+    folder: &Path,
+    addr: SocketAddr,
+    secure_addr: Option<SocketAddr>,
+    options: &ServerOptions,
+    more: &str,
+) -> Result<PathBuf, LaunchError> {
+    let secure = match (&options.tls, secure_addr) {
+        (Some(tls), Some(addr)) => secure_lines(tls, addr, folder)?,
+        _ => String::new(),
+    };
+    let file = folder.join("zoo.cfg");
+    let text = format!(
+        "tickTime={}\nminSessionTimeout={}\nmaxSessionTimeout={}\ndataDir={}\nclientPort={}\n\
+         clientPortAddress={}\nmaxClientCnxns=0\n4lw.commands.whitelist=*\nadmin.enableServer=false\n{more}{secure}",
+        options.tick.as_millis(),
+        options.min_session_timeout.as_millis(),
+        options.max_session_timeout.as_millis(),
+        folder.join("data").display(),
+        addr.port(),
+        addr.ip(),
+    );
+    fs::write(&file, text).map_err(LaunchError::io("cannot write zoo.cfg"))?;
+    Ok(file)
 }

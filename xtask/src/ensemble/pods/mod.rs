@@ -19,11 +19,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use baton_client::ClientTls;
+use baton_testkit::history;
 use tokio::runtime::Runtime;
 
 use self::chart::Chart;
 use self::pod::Cluster;
-use super::checker;
 use super::load::{self, Client, Load, PATIENCE, Round, RunClock};
 use crate::process::build_baton;
 use crate::{Result, process};
@@ -304,7 +304,7 @@ impl Trial {
             client.session.close_timeout(PATIENCE).await?;
         }
         let first = endings.first().ok_or("there is no server")?;
-        let mut problems = checker::check(&operations, first);
+        let mut problems = history::check(&operations, first);
         for (id, ending) in (1..).zip(&endings) {
             if ending != first {
                 problems.push(format!("server {id} shows another ending than server 1"));

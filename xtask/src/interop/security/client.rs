@@ -138,7 +138,7 @@ impl Setting<'_> {
             Port::Plain => Ok(self.server.addr()),
             Port::Secure | Port::Required => {
                 let secure = self.server.secure_addr();
-                Ok(secure.ok_or("the server has no port for TLS")?)
+                Ok(secure.ok_or("the server has no port for TLS")?.to_string())
             }
         }
     }

@@ -14,22 +14,15 @@ mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use baton_testkit::Target;
 use tokio::runtime::Runtime;
 
 use self::client::{Client, Setting};
 use self::trials::{Feature, Port, Trial};
-use super::{Args, PAGE, PartEnd};
-use crate::process::{Kind, Server, build_baton, work_dir};
+use super::{Args, PartEnd};
+use crate::process::{Server, build_baton, server_name, work_dir};
 use crate::secure::Credentials;
-use crate::{Result, java, page, table};
-
-/// Returns the page's name of the servers.
-fn server_name(kind: &Kind) -> String {
-    match kind {
-        Kind::Baton(_) => "Baton".to_owned(),
-        Kind::ZooKeeper => format!("ZooKeeper {}", java::version("zookeeper")),
-    }
-}
+use crate::{Result, java, table};
 
 /// Both ports of a server that asks for certificates, and of one that requires them.
 struct Servers {
@@ -45,7 +38,7 @@ struct Tally {
     left_out: BTreeMap<&'static str, usize>,
 }
 
-/// Runs every trial with every client on every server, and writes the table.
+/// Runs every trial with every client on every server, and prints the table.
 pub(super) fn run(args: &Args) -> Result<PartEnd> {
     java::require()?;
     java::zookeeper_with_tls()?;
@@ -57,10 +50,10 @@ pub(super) fn run(args: &Args) -> Result<PartEnd> {
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
     let mut missing = BTreeSet::new();
-    for kind in [Kind::Baton(baton.clone()), Kind::ZooKeeper] {
-        let start = |auth: &str| {
-            let dir = dir.path().join(format!("certificates-{auth}"));
-            credentials.start(&kind, &dir, auth)
+    for target in [Target::Baton, Target::ZooKeeper] {
+        let start = |auth| {
+            let dir = dir.path().join(format!("{target:?}-{auth}"));
+            credentials.start(target, &baton, &dir, auth)
         };
         let servers = Servers {
             asking: start("want")?,
@@ -76,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<PartEnd> {
             }
             let mut tally = Tally::default();
             for (place, trial) in trials.iter().enumerate() {
-                if let Some(why) = hindrance(client, &kind, trial)? {
+                if let Some(why) = hindrance(client, target, trial)? {
                     *tally.left_out.entry(why).or_default() += 1;
                     continue;
                 }
@@ -94,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<PartEnd> {
                 let what = format!(
                     "{} on {}: {}",
                     client.name(),
-                    server_name(&kind),
+                    server_name(target),
                     trial.name
                 );
                 match take(client, trial, &setting)? {
@@ -108,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<PartEnd> {
                     }
                 }
             }
-            rows.push(row(client, &kind, &tally));
+            rows.push(row(client, target, &tally));
         }
     }
     let text = table::markdown(
@@ -116,9 +109,6 @@ pub(super) fn run(args: &Args) -> Result<PartEnd> {
         &rows,
     );
     println!("{text}");
-    if !args.dry && args.group.is_empty() && missing.is_empty() {
-        page::replace(PAGE, "TLS and identities", &text)?;
-    }
     match (wrong.as_slice(), missing.is_empty()) {
         ([], true) => Ok(PartEnd::Passed),
         ([], false) => {
@@ -133,9 +123,9 @@ pub(super) fn run(args: &Args) -> Result<PartEnd> {
 }
 
 /// Returns why the client, or the server, cannot take part in the trial.
-fn hindrance(client: Client, kind: &Kind, trial: &Trial) -> Result<Option<&'static str>> {
+fn hindrance(client: Client, target: Target, trial: &Trial) -> Result<Option<&'static str>> {
     for feature in trial.needs {
-        if *feature == Feature::Tls13 && *kind == Kind::ZooKeeper {
+        if *feature == Feature::Tls13 && target == Target::ZooKeeper {
             return Ok(Some("with TLS 1.3: this ZooKeeper speaks TLS 1.2 alone"));
         }
         if let Some(why) = client.lacks(*feature)? {
@@ -161,7 +151,7 @@ fn take(client: Client, trial: &Trial, setting: &Setting<'_>) -> Result<Option<S
     Ok(None)
 }
 
-fn row(client: Client, kind: &Kind, tally: &Tally) -> Vec<String> {
+fn row(client: Client, target: Target, tally: &Tally) -> Vec<String> {
     let left_out: Vec<String> = tally
         .left_out
         .iter()
@@ -170,7 +160,7 @@ fn row(client: Client, kind: &Kind, tally: &Tally) -> Vec<String> {
         .collect();
     vec![
         client.name(),
-        server_name(kind),
+        server_name(target),
         tally.passed.to_string(),
         left_out.join("; "),
     ]

@@ -1,4 +1,4 @@
-//! The rules that the history of a round must keep. Pure: it takes records and returns what
+//! The rules that a history must keep. Pure: it takes records and returns what
 //! contradicts them.
 //!
 //! 1. What was acknowledged is there, as it was acknowledged. What was not sent is not there.
@@ -8,20 +8,21 @@
 //! 4. A write that began after another had been acknowledged has the higher zxid: the order of
 //!    zxids is a linearization.
 //! 5. The versions of a register grow by one with each set, in the order of the zxids, and no
-//!    version was acknowledged twice.
-//! 6. A client never reads an older version than it knows. A read behind a `sync` shows every set
-//!    that was acknowledged before.
+//!    version was acknowledged twice or has two values.
+//! 6. A client never reads an older version than it knows. A read behind a `sync` shows every
+//!    version that any client knew before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::history::{Act, EndState, Operation, Outcome, Version, Zxid};
+use super::{Act, EndState, Operation, Outcome, Version, Zxid};
 
 /// More of them help nobody.
 const MOST_PROBLEMS: usize = 20;
 
 /// Returns what contradicts the rules.
-pub(super) fn check(operations: &[Operation], ending: &EndState) -> Vec<String> {
+#[must_use]
+pub fn check(operations: &[Operation], ending: &EndState) -> Vec<String> {
     let mut problems = Vec::new();
     refusals(operations, &mut problems);
     created(operations, ending, &mut problems);
@@ -30,6 +31,7 @@ pub(super) fn check(operations: &[Operation], ending: &EndState) -> Vec<String> 
     order_of_clients(&writes, &mut problems);
     order_in_time(&writes, &mut problems);
     registers(operations, ending, &mut problems);
+    values(operations, ending, &mut problems);
     reads(operations, &mut problems);
     problems.truncate(MOST_PROBLEMS);
     problems
@@ -44,7 +46,7 @@ struct PlacedWrite<'a> {
 }
 
 fn name(operation: &Operation) -> String {
-    format!("operation {}", operation.value())
+    format!("operation {}", operation.value)
 }
 
 fn refusals(operations: &[Operation], problems: &mut Vec<String>) {
@@ -79,8 +81,8 @@ fn created(operations: &[Operation], ending: &EndState, problems: &mut Vec<Strin
         let Act::Create(outcome) = &operation.act else {
             continue;
         };
-        let value = operation.value();
-        let found = there.get(&*value).and_then(|all| all.first());
+        let value = &operation.value;
+        let found = there.get(value.as_str()).and_then(|all| all.first());
         match (outcome, found) {
             (Outcome::Done(created), None) => {
                 problems.push(format!(
@@ -99,7 +101,7 @@ fn created(operations: &[Operation], ending: &EndState, problems: &mut Vec<Strin
             }
             _ => {}
         }
-        issued.insert(value);
+        issued.insert(value.as_str());
     }
     for value in there.keys().filter(|value| !issued.contains(**value)) {
         problems.push(format!("{value:?} is there, and nobody wrote it"));
@@ -143,7 +145,7 @@ fn placed<'a>(operations: &'a [Operation], ending: &EndState) -> Vec<PlacedWrite
                 acknowledged: Some(operation.ended),
             });
         } else if !matches!(operation.act, Act::Read { .. })
-            && let Some(zxid) = at_the_end.get(&*operation.value())
+            && let Some(zxid) = at_the_end.get(operation.value.as_str())
         {
             all.push(PlacedWrite {
                 zxid: *zxid,
@@ -228,7 +230,7 @@ fn registers(operations: &[Operation], ending: &EndState, problems: &mut Vec<Str
         let mut unknown = 0;
         let mut last_is_issued = at_the_end.number == 0;
         for (operation, outcome) in sets {
-            let is_last = operation.value() == *value;
+            let is_last = operation.value == *value;
             match outcome {
                 Outcome::Done(version) => done.push((*version, operation)),
                 Outcome::Unknown => unknown += 1,
@@ -265,7 +267,7 @@ fn registers(operations: &[Operation], ending: &EndState, problems: &mut Vec<Str
         }
         if let Some((version, operation)) = done.last() {
             let is_lost = at_the_end.number < version.number;
-            let is_it = operation.value() == *value && at_the_end == version;
+            let is_it = operation.value == *value && at_the_end == version;
             if is_lost || (at_the_end.number == version.number && !is_it) {
                 problems.push(format!(
                     "register {register}: {} was acknowledged as {version:?}, {value:?} is there as {at_the_end:?}",
@@ -276,19 +278,44 @@ fn registers(operations: &[Operation], ending: &EndState, problems: &mut Vec<Str
     }
 }
 
+/// Rule 5, for values.
+fn values(operations: &[Operation], ending: &EndState, problems: &mut Vec<String>) {
+    let shown = operations
+        .iter()
+        .filter_map(|operation| match &operation.act {
+            Act::Set {
+                register,
+                outcome: Outcome::Done(version),
+            } => Some((*register, version.number, operation.value.as_str())),
+            Act::Read {
+                register,
+                outcome: Outcome::Done((version, value)),
+                ..
+            } => Some((*register, version.number, value.as_str())),
+            _ => None,
+        });
+    let last = ending.registers.iter().enumerate();
+    let last = last.map(|(register, (value, version))| (register, version.number, value.as_str()));
+    let mut known: BTreeMap<(usize, i32), &str> = BTreeMap::new();
+    for (register, version, value) in shown.chain(last) {
+        let before = *known.entry((register, version)).or_insert(value);
+        if before != value {
+            problems.push(format!(
+                "version {version} of register {register} is {before:?} and {value:?}"
+            ));
+        }
+    }
+}
+
 /// Rule 6.
 fn reads(operations: &[Operation], problems: &mut Vec<String>) {
-    // Acknowledged sets of each register in the order of their acknowledgement, each with the
-    // highest version until then.
+    // Versions of each register in the order in which clients knew them, each with the highest until
+    // then.
     let mut acknowledged: BTreeMap<usize, Vec<(Duration, i32)>> = BTreeMap::new();
     for operation in operations {
-        if let Act::Set {
-            register,
-            outcome: Outcome::Done(version),
-        } = &operation.act
-        {
-            let all = acknowledged.entry(*register).or_default();
-            all.push((operation.ended, version.number));
+        if let Some((register, version, _)) = known_version(&operation.act) {
+            let all = acknowledged.entry(register).or_default();
+            all.push((operation.ended, version));
         }
     }
     for all in acknowledged.values_mut() {
@@ -303,17 +330,8 @@ fn reads(operations: &[Operation], problems: &mut Vec<String>) {
     by_client.sort_by_key(|operation| (operation.client, operation.number));
     let mut known: BTreeMap<(usize, usize), i32> = BTreeMap::new();
     for operation in by_client {
-        let (register, seen, is_synced) = match &operation.act {
-            Act::Set {
-                register,
-                outcome: Outcome::Done(version),
-            } => (*register, version.number, false),
-            Act::Read {
-                register,
-                is_synced,
-                outcome: Outcome::Done(version),
-            } => (*register, version.number, *is_synced),
-            _ => continue,
+        let Some((register, seen, is_synced)) = known_version(&operation.act) else {
+            continue;
         };
         let known = known.entry((operation.client, register)).or_default();
         if seen < *known {
@@ -331,16 +349,33 @@ fn reads(operations: &[Operation], problems: &mut Vec<String>) {
             && seen < *due
         {
             problems.push(format!(
-                "{} saw version {seen} of register {register} behind a sync; version {due} had been acknowledged before",
+                "{} saw version {seen} of register {register} behind a sync; version {due} was known before",
                 name(operation)
             ));
         }
     }
 }
 
+/// The register and the version that an operation makes known, and whether it is a read behind a
+/// `sync`.
+fn known_version(act: &Act) -> Option<(usize, i32, bool)> {
+    match act {
+        Act::Set {
+            register,
+            outcome: Outcome::Done(version),
+        } => Some((*register, version.number, false)),
+        Act::Read {
+            register,
+            is_synced,
+            outcome: Outcome::Done((version, _)),
+        } => Some((*register, version.number, *is_synced)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::history::Created;
+    use super::super::Created;
     use super::*;
 
     const fn ms(millis: u64) -> Duration {
@@ -351,6 +386,7 @@ mod tests {
         Operation {
             client,
             number,
+            value: format!("{client}-{number}"),
             begun: ms(times.0),
             ended: ms(times.1),
             act,
@@ -376,10 +412,11 @@ mod tests {
     }
 
     fn read(is_synced: bool, seen: Version) -> Act {
+        let value = format!("1-{}", seen.number - 1);
         Act::Read {
             register: 0,
             is_synced,
-            outcome: Outcome::Done(seen),
+            outcome: Outcome::Done((seen, value)),
         }
     }
 
@@ -482,6 +519,31 @@ mod tests {
         assert!(nobody.contains("which nobody wrote"), "{nobody}");
         let too_many = found(|_, ending| ending.registers[0].1 = version(3, 9));
         assert!(too_many.contains("was set 3 times"), "{too_many}");
+    }
+
+    #[test]
+    fn a_version_with_two_values_is_found() {
+        let of_read = Act::Read {
+            register: 0,
+            is_synced: false,
+            outcome: Outcome::Done((version(2, 9), "1-0".to_owned())),
+        };
+        let two = found(|operations, _| operations[5].act = of_read);
+        assert!(two.contains("is \"1-1\" and \"1-0\""), "{two}");
+    }
+
+    #[test]
+    fn what_another_client_has_read_is_known_too() {
+        let stale = found(|operations, ending| {
+            operations[4].act = set(Outcome::Unknown);
+            operations[5].act = read(false, version(2, 9));
+            let mut behind = operations[5].clone();
+            (behind.client, behind.begun) = (2, ms(33));
+            behind.act = read(true, version(1, 6));
+            operations.push(behind);
+            ending.registers[0].1 = version(2, 9);
+        });
+        assert!(stale.contains("behind a sync"), "{stale}");
     }
 
     #[test]

@@ -1,25 +1,31 @@
-//! Requests and answers of clients in one round, and what was there at its end.
+//! Requests and answers of clients, what was there at the end, and the rules that such a history must
+//! keep.
+
+mod checker;
 
 use std::time::Duration;
 
+pub use checker::check;
+
 /// A place in the order of all writes: the zxid that the server answered with.
-pub(super) type Zxid = i64;
+pub type Zxid = i64;
 
 /// Outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome<T> {
+pub enum Outcome<T> {
     /// It was acknowledged.
     Done(T),
     /// It was certainly not done.
     NotDone,
     /// Nobody knows: it was sent, and its connection ended before the answer.
     Unknown,
-    /// The server refused it, which no operation of a round deserves.
+    /// The server refused it, which no operation deserves.
     Refused(String),
 }
 
 impl<T> Outcome<T> {
-    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Outcome<U> {
+    /// The same outcome with another value.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
             Self::Done(value) => Outcome::Done(change(value)),
             Self::NotDone => Outcome::NotDone,
@@ -29,7 +35,7 @@ impl<T> Outcome<T> {
     }
 
     /// The other outcome, if this one is good.
-    pub(super) fn and<U>(self, other: Outcome<U>) -> Outcome<U> {
+    pub fn and<U>(self, other: Outcome<U>) -> Outcome<U> {
         match self {
             Self::Done(_) => other,
             Self::NotDone => Outcome::NotDone,
@@ -38,7 +44,8 @@ impl<T> Outcome<T> {
         }
     }
 
-    pub(super) fn done(&self) -> Option<&T> {
+    /// The value of an acknowledged operation.
+    pub fn done(&self) -> Option<&T> {
         match self {
             Self::Done(value) => Some(value),
             Self::NotDone | Self::Unknown | Self::Refused(_) => None,
@@ -48,39 +55,49 @@ impl<T> Outcome<T> {
 
 /// A sequential znode: its name, and the zxid of its creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Created {
-    pub(super) name: String,
-    pub(super) zxid: Zxid,
+pub struct Created {
+    /// Its name, which ends in its number.
+    pub name: String,
+    /// The zxid of its creation.
+    pub zxid: Zxid,
 }
 
 /// One state of a znode's data, and the zxid of the change to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
-    pub(super) number: i32,
-    pub(super) zxid: Zxid,
+pub struct Version {
+    /// Its number: of sets so far.
+    pub number: i32,
+    /// The zxid of the set.
+    pub zxid: Zxid,
 }
 
 /// Request of a client, with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Act {
-    /// A sequential znode with [`value`] in it.
+pub enum Act {
+    /// A sequential znode with the operation's value in it.
     Create(Outcome<Created>),
-    /// The data of a register is set to [`value`], whatever its version.
+    /// The data of a register is set to the operation's value.
     Set {
+        /// Its number.
         register: usize,
+        /// The new version.
         outcome: Outcome<Version>,
     },
-    /// A register is read, behind a `sync` or not.
+    /// A register is read.
     Read {
+        /// Its number.
         register: usize,
+        /// Whether a `sync` went before.
         is_synced: bool,
-        outcome: Outcome<Version>,
+        /// The version, and the value.
+        outcome: Outcome<(Version, String)>,
     },
 }
 
 impl Act {
     /// The zxid of an acknowledged write.
-    pub(super) fn zxid(&self) -> Option<Zxid> {
+    #[must_use]
+    pub fn zxid(&self) -> Option<Zxid> {
         match self {
             Self::Create(outcome) => outcome.done().map(|created| created.zxid),
             Self::Set { outcome, .. } => outcome.done().map(|version| version.zxid),
@@ -89,7 +106,8 @@ impl Act {
     }
 
     /// Returns whether it is a write whose fate the client does not know, or that was not sent.
-    pub(super) fn is_lost_write(&self) -> bool {
+    #[must_use]
+    pub fn is_lost_write(&self) -> bool {
         match self {
             Self::Create(outcome) => outcome.done().is_none(),
             Self::Set { outcome, .. } => outcome.done().is_none(),
@@ -100,33 +118,26 @@ impl Act {
 
 /// One operation. Times count from the beginning of the run, on one clock for all clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Operation {
-    pub(super) client: usize,
-    /// Counts the operations of the client in this round.
-    pub(super) number: u64,
+pub struct Operation {
+    /// Number of the client, or of its session: requests of one have an order.
+    pub client: usize,
+    /// Counts the operations of the client.
+    pub number: u64,
+    /// The data that it writes: of no other operation.
+    pub value: String,
     /// Not after it was sent.
-    pub(super) begun: Duration,
+    pub begun: Duration,
     /// Not before its outcome was received.
-    pub(super) ended: Duration,
-    pub(super) act: Act,
+    pub ended: Duration,
+    /// What it is, and what became of it.
+    pub act: Act,
 }
 
-impl Operation {
-    pub(super) fn value(&self) -> String {
-        value(self.client, self.number)
-    }
-}
-
-/// The data that a client's operation writes: of no other operation of the round.
-pub(super) fn value(client: usize, number: u64) -> String {
-    format!("{client}-{number}")
-}
-
-/// State that one server shows when all operations of a round have ended.
+/// State that one server shows when all operations have ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct EndState {
+pub struct EndState {
     /// The sequential znodes, with their data.
-    pub(super) created: Vec<(Created, String)>,
+    pub created: Vec<(Created, String)>,
     /// The data and the version of each register.
-    pub(super) registers: Vec<(String, Version)>,
+    pub registers: Vec<(String, Version)>,
 }
