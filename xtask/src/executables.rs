@@ -2,13 +2,20 @@
 //! module at a time.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use crate::{Result, root};
+
+/// Between two checks of a process.
+pub(crate) const STEP: Duration = Duration::from_millis(20);
 
 /// A test executable, or one module of it.
 #[derive(Debug, Clone)]
@@ -138,4 +145,44 @@ impl Executable {
         let built = messages.filter_map(|message: Value| Self::of_message(&message));
         Self::all_modules(built.collect())
     }
+}
+
+/// Runs a test executable in a process group of its own, with its output in `log`; `None` where its
+/// time is up, or `is_over` says so. Kills the group at the end: a test may leave children behind.
+pub(crate) fn run_in_group(
+    command: &mut Command,
+    log: &Path,
+    limit: Duration,
+    mut is_over: impl FnMut() -> bool,
+) -> Result<Option<ExitStatus>> {
+    let log = File::create(log)?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?);
+    let mut child = command
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if is_over() || begun.elapsed() > limit {
+            break None;
+        }
+        thread::sleep(STEP);
+    };
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    child.wait()?;
+    Ok(status)
+}
+
+/// The tests that an output says have failed.
+pub(crate) fn failed_tests(text: &str) -> Vec<String> {
+    let failed = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    failed
+        .map(|test| test.trim_end_matches(" - should panic").to_owned())
+        .collect()
 }

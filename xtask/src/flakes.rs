@@ -5,21 +5,15 @@
 //! A process that does not end is killed with its children, by their process group.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
-use crate::executables::Executable;
+use crate::executables::{Executable, failed_tests, run_in_group};
 use crate::{Result, machine, root, table};
-
-/// Between two checks of a process.
-const STEP: Duration = Duration::from_millis(50);
 
 /// Run the tests many times under load, and name those that do not always pass.
 #[derive(Debug, clap::Args)]
@@ -170,56 +164,29 @@ fn one(
         turn.executable,
         turn.run
     ));
-    let log = File::create(&path)?;
     let mut command = Command::new(&executable.path);
     match &args.test {
         Some(test) if executable.tests.is_empty() => command.arg(test),
         _ => command.args(executable.filter()),
     };
-    let mut child = command
+    command
         .current_dir(&executable.folder)
-        .env("CARGO_MANIFEST_DIR", &executable.folder)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .process_group(0)
-        .spawn()
-        .map_err(|error| format!("cannot start {}: {error}", executable.path.display()))?;
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
-        }
-        if begun.elapsed() > Duration::from_secs(args.limit) {
-            break None;
-        }
-        thread::sleep(STEP);
-    };
-    // What it has left behind, too.
-    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    child.wait()?;
+        .env("CARGO_MANIFEST_DIR", &executable.folder);
+    let limit = Duration::from_secs(args.limit);
+    let status = run_in_group(&mut command, &path, limit, || false)?;
     let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
     let failed = match status {
         Some(status) if status.success() => Vec::new(),
-        Some(status) => {
-            failed_tests(&text).unwrap_or_else(|| vec![format!("(ended with {status})")])
-        }
+        Some(status) => match failed_tests(&text) {
+            failed if failed.is_empty() => vec![format!("(ended with {status})")],
+            failed => failed,
+        },
         None => vec!["(did not end)".to_owned()],
     };
     if failed.is_empty() {
         fs::remove_file(&path)?;
     }
     Ok((path, failed))
-}
-
-/// The tests that an output says have failed, if there are any.
-fn failed_tests(text: &str) -> Option<Vec<String>> {
-    let failed: Vec<String> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
-        .map(|test| test.trim_end_matches(" - should panic").to_owned())
-        .collect();
-    (!failed.is_empty()).then_some(failed)
 }
 
 #[cfg(test)]
@@ -244,10 +211,7 @@ mod tests {
     #[test]
     fn failed_tests_are_found_in_an_output() {
         let text = "running 3 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d - should panic ... FAILED\n";
-        assert_eq!(
-            failed_tests(text),
-            Some(vec!["b::c".to_owned(), "d".to_owned()])
-        );
-        assert_eq!(failed_tests("test a ... ok"), None);
+        assert_eq!(failed_tests(text), ["b::c", "d"]);
+        assert_eq!(failed_tests("test a ... ok"), [""; 0]);
     }
 }

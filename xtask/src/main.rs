@@ -39,7 +39,6 @@ mod lines;
 mod load_generator;
 mod machine;
 mod mutants;
-mod page;
 mod peer;
 mod peers_break;
 mod process;

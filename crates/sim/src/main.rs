@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use baton_sim::scenario::Scenario;
 use baton_sim::servers::{self, MARKS, SeededBug, ServersSettings};
 use baton_sim::{Effort, Plan, explore, plans_that_reach, replay, scenario};
 use clap::{Parser, Subcommand};

@@ -229,6 +229,21 @@ impl Trial {
     }
 }
 
+/// Takes the measurements of a comparison; false where it is a trial.
+async fn measure(trial: Trial, args: &Args, settings: &Settings) -> Result<bool> {
+    let (baton, rounds, window) = (settings.baton()?, args.rounds, args.window);
+    match trial {
+        Trial::Throughput => {
+            throughput::take(&baton, rounds, window, args.rows.as_deref()).await?;
+        }
+        Trial::Bound => bound::take(&baton, rounds, window).await?,
+        Trial::StaleReads => stale::take(&baton, rounds, STALE_WRITES).await?,
+        Trial::Idle => idle::take(settings, args.check).await?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let [from, to] = args.pause[..] else {
         return Err("--pause takes two numbers".into());
@@ -258,22 +273,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for trial in trials {
         let name = trial.name();
-        if trial == Trial::Throughput {
-            let (baton, rounds, seconds) = (settings.baton()?, args.rounds, args.window);
-            let taken = throughput::take(&baton, rounds, seconds, args.rows.as_deref());
-            runtime.block_on(taken)?;
-            continue;
-        }
-        if trial == Trial::Bound {
-            runtime.block_on(bound::take(&settings.baton()?, args.rounds, args.window))?;
-            continue;
-        }
-        if trial == Trial::StaleReads {
-            runtime.block_on(stale::take(&settings.baton()?, args.rounds, STALE_WRITES))?;
-            continue;
-        }
-        if trial == Trial::Idle {
-            runtime.block_on(idle::take(&settings, args.check))?;
+        if runtime.block_on(measure(trial, args, &settings))? {
             continue;
         }
         if target == Target::ZooKeeper && trial.is_for_baton_only() {

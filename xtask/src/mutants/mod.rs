@@ -6,12 +6,11 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `report` | scores, survivors, excuses, the section of `docs/project/mutants.md` |
-//! | `results` | the file from which an interrupted run is resumed |
+//! | `report` | scores, survivors, excuses |
 //! | `runner` | test executables: what each reaches, and whether one fails with a mutant |
 //! | `tree` | the copy of the workspace and its build; mutants that do not compile |
 //! | `rewrite` | mutants written into a source text behind their switches |
-//! | `sample` | the draw by a seed, the lines that a change touches, shares |
+//! | `sample` | the draw by a seed, the lines that a change touches |
 //! | `modules` | the parts of the workspace that are mutated, and whose tests count for each |
 //! | `scan`, `operators` | all mutants of a source file: which code is mutated, and how |
 //! | `mutant` | one mutant, its identity and how it is shown |
@@ -21,7 +20,6 @@ mod modules;
 mod mutant;
 mod operators;
 mod report;
-mod results;
 mod rewrite;
 mod runner;
 mod sample;
@@ -33,19 +31,16 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
-
-use serde_json::json;
 
 use crate::{Result, command, root};
 use modules::{MODULES, Module};
-use mutant::Mutant;
 use report::{AllowedSurvivors, Report, TriedMutant};
-use results::{Results, Resume};
 use runner::{Outcome, Runner, summary};
-use sample::{Shard, changed_lines, draw, in_turns, touches};
+use sample::{changed_lines, draw, in_turns, touches};
 use tree::{Build, ChosenMutant, Tree};
 
 /// Break the code in small ways, and see that a test fails each time.
@@ -66,39 +61,21 @@ pub(crate) struct Args {
     /// Only mutants on lines that differ from this commit.
     #[arg(long, value_name = "COMMIT")]
     in_diff: Option<String>,
-    /// Only a share of the sample.
-    #[arg(long, value_name = "I/N")]
-    shard: Option<Shard>,
     /// Begin no mutant after this time.
     #[arg(long, value_name = "MINUTES")]
     budget: Option<u64>,
     /// List the mutants and build nothing.
     #[arg(long)]
     list: bool,
-    /// Go on with the last run, which had the same options; mutants of code that has moved are
-    /// tried anew.
-    #[arg(long)]
-    resume: bool,
-    /// Go on with the last run, and try those again that survived it: for tests that were written
-    /// since.
-    #[arg(long)]
-    retry: bool,
     /// Fail only where less than this share is caught, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
     least: u8,
-    /// Write the section of docs/project/mutants.md.
-    #[arg(long)]
-    write: bool,
     /// Test executables at a time.
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
-    /// Run only the tests of the mutated crate itself; a later --resume without this tries the
-    /// survivors on the others.
+    /// Run only the tests of the mutated crate itself.
     #[arg(long)]
     own_tests: bool,
-    /// Run the tests of the command too.
-    #[arg(long)]
-    with_command: bool,
     /// Leave out tests with this in their names; may be given several times.
     #[arg(long, value_name = "TEST")]
     skip: Vec<String>,
@@ -132,26 +109,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if lock.try_lock().is_err() {
         return Err("another `cargo xtask mutants` runs in this target folder".into());
     }
-    let run = describe(args);
-    let results = Results::open(
-        &folder.join(args.results()),
-        &run,
-        args.resume(),
-        args.own_tests,
-    )?;
     let mut tree = Tree::copy(&root, &folder)?;
-    let chosen = viable(args, &mut tree, candidates, &results)?;
+    let mut chosen = viable(args, &mut tree, candidates)?;
     let packages: BTreeSet<&str> = chosen
         .iter()
         .flat_map(|chosen| chosen.source.tests)
         .copied()
         .collect();
     let own: BTreeSet<&str> = chosen.iter().map(|chosen| chosen.source.package).collect();
-    let mut packages = if args.own_tests { own } else { packages };
-    if args.with_command {
-        packages.insert("baton-locks-cli");
-    }
-    let mut chosen = chosen;
+    let packages = if args.own_tests { own } else { packages };
     eprintln!(
         "{} mutants; building the tests of {}",
         chosen.len(),
@@ -178,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let until = args
         .budget
         .map(|minutes| begin + Duration::from_secs(60 * minutes));
-    let tried = try_all(chosen, &runner, &reaches, &results, &excuses, until);
+    let tried = try_all(chosen, &runner, &reaches, &excuses, until);
     let report = Report {
         seed: args.seed,
         sample: args.sample_in_words(),
@@ -187,9 +153,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tried: &tried,
     };
     report.print(begin.elapsed());
-    if args.write {
-        report.write()?;
-    }
     match report.survivors().len() {
         lived if report.caught_percent() >= f64::from(args.least) || lived == 0 => Ok(()),
         lived => Err(format!(
@@ -205,23 +168,6 @@ impl Args {
     /// Returns the limit on the mutants of each module.
     fn limit(&self) -> usize {
         if self.all { usize::MAX } else { self.sample }
-    }
-
-    fn resume(&self) -> Resume {
-        match (self.retry, self.resume) {
-            (true, _) => Resume::RetrySurvivors,
-            (false, true) => Resume::Yes,
-            (false, false) => Resume::No,
-        }
-    }
-
-    /// The file of results. Mutants of a change have one of their own, so that a longer run can
-    /// still be resumed.
-    fn results(&self) -> &'static str {
-        match self.in_diff {
-            Some(_) => "results-in-diff.jsonl",
-            None => "results.jsonl",
-        }
     }
 
     fn modules(&self) -> Result<Vec<&'static Module>> {
@@ -264,9 +210,6 @@ fn candidates(args: &Args, root: &Path, excuses: &AllowedSurvivors) -> Result<Ve
         }
         let of_module = mutants.len();
         let mut drawn = rewrite::without_overlaps(draw(mutants, args.seed));
-        if let Some(shard) = args.shard {
-            drawn = shard.of(drawn);
-        }
         drawn.truncate(args.limit().saturating_mul(3) / 2 + 10);
         if changed.is_none() || of_module > 0 {
             eprintln!("{}: {of_module} mutants", module.name);
@@ -293,23 +236,12 @@ fn candidates(args: &Args, root: &Path, excuses: &AllowedSurvivors) -> Result<Ve
         .collect())
 }
 
-/// Describes a run, so that two alike are the same. Mutants of code that has changed since have
-/// other keys, and are tried anew.
-fn describe(args: &Args) -> serde_json::Value {
-    json!({
-        "seed": args.seed,
-        "sample": args.sample_in_words(),
-        "with command": args.with_command,
-    })
-}
-
 /// Those that compile, as many as are wanted of each module; of a change, as many as are wanted in
 /// all.
 fn viable(
     args: &Args,
     tree: &mut Tree,
     mut candidates: Vec<ChosenMutant>,
-    results: &Results,
 ) -> Result<Vec<ChosenMutant>> {
     if args.in_diff.is_some() {
         // Few: the build of the tests finds those that do not compile, and spares a check of
@@ -317,28 +249,11 @@ fn viable(
         candidates.truncate(args.limit());
         return Ok(candidates);
     }
-    if results.is_resumed() {
-        candidates.retain(|chosen| !results.does_not_compile(&chosen.mutant.key()));
-    } else {
-        let drawn: Vec<Mutant> = candidates
-            .iter()
-            .map(|chosen| chosen.mutant.clone())
-            .collect();
-        let packages: BTreeSet<&str> = candidates
-            .iter()
-            .map(|chosen| chosen.source.package)
-            .collect();
-        tree.build(Build::Check, &packages, &mut candidates)?;
-        let compile: BTreeSet<String> = candidates
-            .iter()
-            .map(|chosen| chosen.mutant.key())
-            .collect();
-        for mutant in drawn {
-            if !compile.contains(&mutant.key()) {
-                results.note(&mutant.key(), None)?;
-            }
-        }
-    }
+    let packages: BTreeSet<&str> = candidates
+        .iter()
+        .map(|chosen| chosen.source.package)
+        .collect();
+    tree.build(Build::Check, &packages, &mut candidates)?;
     let mut kept: Vec<ChosenMutant> = Vec::new();
     for chosen in candidates {
         let before = kept.iter().filter(|other| other.module == chosen.module);
@@ -349,30 +264,21 @@ fn viable(
     Ok(kept)
 }
 
-/// Tries each mutant; its outcome is printed and noted as soon as it is known.
+/// Tries each mutant; its outcome is printed as soon as it is known.
 fn try_all(
     chosen: Vec<ChosenMutant>,
     runner: &Runner,
     reaches: &[runner::BaselineRun],
-    results: &Results,
     excuses: &AllowedSurvivors,
     until: Option<Instant>,
 ) -> Vec<TriedMutant> {
-    let outcomes = std::sync::Mutex::new(std::collections::BTreeMap::new());
+    let outcomes = Mutex::new(BTreeMap::new());
     let mut waiting = Vec::new();
-    let mut of_module = std::collections::BTreeMap::new();
+    let mut of_module = BTreeMap::new();
     for chosen in &chosen {
         let nth = of_module.entry(chosen.module).or_insert(0_usize);
         *nth += 1;
-        let excused = excuses.of(&chosen.mutant).is_some();
-        match results.outcome(&chosen.mutant.key(), excused) {
-            Some(outcome) => {
-                if let Ok(mut outcomes) = outcomes.lock() {
-                    outcomes.insert(chosen.id, outcome.clone());
-                }
-            }
-            None => waiting.push((excused, *nth, chosen)),
-        }
+        waiting.push((excuses.of(&chosen.mutant).is_some(), *nth, chosen));
     }
     // The modules take turns. Those that are likely to survive take longest, and matter least.
     waiting.sort_by_key(|(excused, nth, _)| (*excused, *nth));
@@ -394,9 +300,6 @@ fn try_all(
             }
             Outcome::Survived => println!("{done}/{all} SURVIVED, {took} s: {mutant}"),
             Outcome::NotReached => println!("{done}/{all} NOT REACHED: {mutant}"),
-        }
-        if let Err(error) = results.note(&mutant.key(), Some(outcome)) {
-            eprintln!("the results cannot be written: {error}");
         }
     });
     let outcomes = outcomes.into_inner().unwrap_or_default();

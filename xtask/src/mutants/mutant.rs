@@ -104,18 +104,6 @@ pub(super) struct Mutant {
 }
 
 impl Mutant {
-    /// Returns the key by which an interrupted run knows it.
-    pub(super) fn key(&self) -> String {
-        format!(
-            "{}:{}-{} {} {}",
-            self.file,
-            self.range.start,
-            self.range.end,
-            self.operator,
-            one_line(&self.replacement)
-        )
-    }
-
     /// Describes it on one line of bounded length.
     pub(super) fn change(&self) -> String {
         let replacement = match (&*self.replacement, self.shape) {

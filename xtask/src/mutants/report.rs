@@ -1,4 +1,4 @@
-//! Scores, survivors and excuses: for the terminal and for `docs/project/mutants.md`.
+//! Scores, survivors and excuses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,9 @@ use std::time::Duration;
 use super::mutant::{Mutant, one_line};
 use super::runner::Outcome;
 use super::tree::ChosenMutant;
-use crate::{Result, page, table};
+use crate::{Result, table};
 
 pub(super) const EXCUSED: &str = "xtask/mutants-excused.txt";
-const PAGE: &str = "docs/project/mutants.md";
 const HEAD: [&str; 10] = [
     "module",
     "seed",
@@ -226,40 +225,10 @@ impl Report<'_> {
         }
         let not_run: usize = self.scores().values().map(|score| score.not_run).sum();
         if not_run > 0 {
-            println!("{not_run} mutants were not run: the time was up; --resume goes on");
+            println!("{not_run} mutants were not run: the time was up");
         }
         println!("seed {}, {}, {} s", self.seed, self.sample, took.as_secs());
     }
-
-    /// Writes the section of `docs/project/mutants.md`: this run's modules anew, the others as they
-    /// are.
-    pub(super) fn write(&self) -> Result<()> {
-        page::edit(PAGE, "scores", |before| self.section(before))
-    }
-
-    fn section(&self, before: &str) -> String {
-        let scores = table::markdown(&HEAD, &merged(before, self.rows()));
-        format!(
-            "A mutant that no test reaches counts as one that survived. The score leaves out those that are excused; `own` tests are \
-             those of the mutated crate alone.\n\n{scores}"
-        )
-    }
-}
-
-/// The rows of an earlier table, with new ones in the place of those of the same modules.
-fn merged(before: &str, rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    let cells = |line: &str| -> Vec<String> {
-        let line = line.trim().trim_matches('|');
-        line.split('|').map(|cell| cell.trim().to_owned()).collect()
-    };
-    let earlier = before.lines().map(cells).filter(|row| {
-        row.len() == HEAD.len() && row.first().is_some_and(|name| name.starts_with('`'))
-    });
-    let all = earlier.chain(rows);
-    let by_module: BTreeMap<String, Vec<String>> = all
-        .filter_map(|row| Some((row.first()?.clone(), row)))
-        .collect();
-    by_module.into_values().collect()
 }
 
 #[cfg(test)]
@@ -288,20 +257,5 @@ mod tests {
     #[test]
     fn the_project_s_excuses_can_be_read() {
         AllowedSurvivors::read(&crate::root()).unwrap();
-    }
-
-    #[test]
-    fn a_module_s_row_replaces_the_one_before() {
-        let row = |module: &str, score: &str| {
-            let mut row = vec![module.to_owned()];
-            row.extend(HEAD.iter().skip(2).map(|_| "0".to_owned()));
-            row.push(score.to_owned());
-            row
-        };
-        let before = table::markdown(&HEAD, &[row("`a`", "1 %"), row("`b`", "2 %")]);
-        assert_eq!(
-            merged(&before, vec![row("`b`", "3 %"), row("`c`", "4 %")]),
-            [row("`a`", "1 %"), row("`b`", "3 %"), row("`c`", "4 %")]
-        );
     }
 }

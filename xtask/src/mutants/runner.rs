@@ -5,19 +5,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime};
-
-use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 use super::tree::ChosenMutant;
 use crate::Result;
-use crate::executables::Executable;
+use crate::executables::{Executable, STEP, failed_tests, run_in_group};
 
 /// A run may take this multiple of its normal time, and this much more.
 const TIMES: u32 = 4;
@@ -26,8 +22,6 @@ const BESIDES: Duration = Duration::from_secs(20);
 const LONGEST: Duration = Duration::from_secs(900);
 /// Address space of a run, in KiB: a mutant may ask for memory without end.
 const MEMORY: &str = "12000000";
-/// Between two checks of a run.
-const STEP: Duration = Duration::from_millis(20);
 
 /// End of a run of an executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,21 +74,12 @@ enum RunPurpose<'a> {
 }
 
 impl Runner {
-    /// Runs each executable once without a mutant. One that fails twice is an error. What is known
-    /// of an executable that has not been built anew is not asked again.
+    /// Runs each executable once without a mutant. One that fails twice is an error.
     pub(super) fn reach(&self, executables: &[Executable]) -> Result<Vec<BaselineRun>> {
-        let cache = self.scratch.join("reached.json");
-        let mut known = KnownExecutables::read(&cache);
-        let (mut reaches, mut unknown) = (Vec::new(), VecDeque::new());
         let kept = |test: &str| !self.skip.iter().any(|part| test.contains(part.as_str()));
         let executables = executables.iter().cloned();
-        for executable in executables.filter_map(|executable| executable.narrowed(kept)) {
-            match known.get(&executable) {
-                Some(reach) => reaches.push(reach),
-                None => unknown.push_back(executable),
-            }
-        }
-        let waiting = Mutex::new(unknown);
+        let narrowed = executables.filter_map(|executable| executable.narrowed(kept));
+        let waiting = Mutex::new(narrowed.collect::<VecDeque<_>>());
         let done = Mutex::new(Vec::new());
         self.workers(|slot| {
             while let Some(executable) = take(&waiting) {
@@ -102,20 +87,18 @@ impl Runner {
                 if result.is_err() {
                     result = self.reach_of(&executable, slot);
                 }
-                push(&done, result);
+                if let Ok(mut done) = done.lock() {
+                    done.push(result);
+                }
             }
         });
-        let mut failed = Vec::new();
+        let (mut reaches, mut failed) = (Vec::new(), Vec::new());
         for result in done.into_inner().unwrap_or_default() {
             match result {
-                Ok(reach) => {
-                    known.note(&reach);
-                    reaches.push(reach);
-                }
+                Ok(reach) => reaches.push(reach),
                 Err(error) => failed.push(error),
             }
         }
-        fs::write(&cache, known.0.to_string())?;
         if !failed.is_empty() {
             return Err(format!(
                 "without a mutant: {}; --skip TEST leaves a test out",
@@ -259,7 +242,6 @@ impl Runner {
         let _ = fs::remove_dir_all(&scratch);
         fs::create_dir_all(&scratch)?;
         let log_path = self.scratch.join(format!("out-{slot}"));
-        let log = File::create(&log_path)?;
         let mut command = Command::new("sh");
         command
             .args(["-c", "ulimit -v \"$0\"; exec \"$@\"", MEMORY])
@@ -269,11 +251,7 @@ impl Runner {
             .env("TMPDIR", &scratch)
             .env("RUST_BACKTRACE", "0")
             .env_remove("BATON_MUTANT")
-            .env_remove("BATON_MUTANT_REACHED")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0);
+            .env_remove("BATON_MUTANT_REACHED");
         match test {
             Some(test) => command.args(["--exact", test]),
             None if executable.tests.is_empty() => {
@@ -285,31 +263,21 @@ impl Runner {
             RunPurpose::Mutant(id) => command.env("BATON_MUTANT", id.to_string()),
             RunPurpose::Record(path) => command.env("BATON_MUTANT_REACHED", path),
         };
-        let begin = Instant::now();
-        let mut child = command.spawn()?;
-        let group = Pid::from_child(&child);
-        let mut looked_at = begin;
-        let ended = loop {
-            if let Some(status) = child.try_wait()? {
-                break match status.success() {
-                    true => RunEnd::Passed,
-                    false => RunEnd::Failed(failed_test(&log_path)),
-                };
-            }
+        let mut looked_at = Instant::now();
+        let mut failed = None;
+        let ended = run_in_group(&mut command, &log_path, limit, || {
             if looked_at.elapsed() > STEP * 10 {
                 looked_at = Instant::now();
-                if let Some(test) = failed_test(&log_path) {
-                    break RunEnd::Failed(Some(test));
-                }
+                failed = failed_test(&log_path);
             }
-            if begin.elapsed() > limit {
-                break RunEnd::TimedOut;
-            }
-            std::thread::sleep(STEP);
+            failed.is_some()
+        })?;
+        let ended = match ended {
+            Some(status) if status.success() => RunEnd::Passed,
+            Some(_) => RunEnd::Failed(failed_test(&log_path)),
+            None if failed.is_some() => RunEnd::Failed(failed),
+            None => RunEnd::TimedOut,
         };
-        // Its children too, which it may have left behind.
-        let _ = kill_process_group(group, Signal::KILL);
-        child.wait()?;
         let _ = fs::remove_dir_all(&scratch);
         Ok(ended)
     }
@@ -318,69 +286,11 @@ impl Runner {
 /// The first test that an output says has failed.
 fn failed_test(log: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
-    text.lines().find_map(|line| {
-        let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
-        Some(test.trim_end_matches(" - should panic").to_owned())
-    })
+    failed_tests(&text).into_iter().next()
 }
 
 fn take<T>(queue: &Mutex<VecDeque<T>>) -> Option<T> {
     queue.lock().ok()?.pop_front()
-}
-
-fn push<T>(list: &Mutex<Vec<T>>, item: T) {
-    if let Ok(mut list) = list.lock() {
-        list.push(item);
-    }
-}
-
-/// Knowledge about executables: by path and module, when it was built, which tests it runs, how
-/// long it takes, and what it reaches.
-struct KnownExecutables(Value);
-
-impl KnownExecutables {
-    fn read(cache: &Path) -> Self {
-        let text = fs::read_to_string(cache).unwrap_or_default();
-        Self(serde_json::from_str(&text).unwrap_or_else(|_| json!({})))
-    }
-
-    fn built(path: &Path) -> Option<String> {
-        let modified = fs::metadata(path).ok()?.modified().ok()?;
-        let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        Some(format!("{since:?}"))
-    }
-
-    fn key(executable: &Executable) -> String {
-        format!("{} {}", executable.path.display(), executable.name)
-    }
-
-    fn get(&self, executable: &Executable) -> Option<BaselineRun> {
-        let entry = self.0.get(Self::key(executable))?;
-        if entry["tests"] != json!(executable.tests)
-            || entry["built"].as_str()? != Self::built(&executable.path)?
-        {
-            return None;
-        }
-        let reached = entry["reached"].as_array()?.iter();
-        Some(BaselineRun {
-            executable: executable.clone(),
-            time: Duration::from_secs_f64(entry["seconds"].as_f64()?),
-            reached: reached
-                .filter_map(|id| u32::try_from(id.as_u64()?).ok())
-                .collect(),
-        })
-    }
-
-    fn note(&mut self, reach: &BaselineRun) {
-        if let Some(built) = Self::built(&reach.executable.path) {
-            self.0[Self::key(&reach.executable)] = json!({
-                "tests": reach.executable.tests,
-                "built": built,
-                "seconds": reach.time.as_secs_f64(),
-                "reached": reach.reached,
-            });
-        }
-    }
 }
 
 /// Describes the time that the tests take, by package.

@@ -1,5 +1,5 @@
 //! Selection of mutants: a draw by a seed, spread over operators and files; the lines that a change
-//! touches; a share of them.
+//! touches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -125,35 +125,6 @@ pub(super) fn touches(changed: &BTreeMap<String, Vec<usize>>, mutant: &Mutant) -
     (mutant.line..=last).any(|line| lines.contains(&line))
 }
 
-/// One share of several, as `2/5`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shard {
-    number: usize,
-    of: usize,
-}
-
-impl std::str::FromStr for Shard {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let parts = text.split_once('/');
-        let parsed = parts.and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-        match parsed {
-            Some((number, of)) if (1..=of).contains(&number) => Ok(Self { number, of }),
-            _ => Err(format!("{text}: not a share like 2/5")),
-        }
-    }
-}
-
-impl Shard {
-    /// The mutants of this share.
-    pub(super) fn of(self, mutants: Vec<Mutant>) -> Vec<Mutant> {
-        let numbered = mutants.into_iter().enumerate();
-        let own = numbered.filter(|(at, _)| at % self.of + 1 == self.number);
-        own.map(|(_, mutant)| mutant).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,17 +162,5 @@ mod tests {
     fn lists_take_turns() {
         let lists = vec![vec![1, 2, 3], vec![], vec![4], vec![5, 6]];
         assert_eq!(in_turns(lists), [1, 4, 5, 2, 6, 3]);
-    }
-
-    #[test]
-    fn shares_add_up() {
-        let mutants = scan("f.rs", "fn f() -> u8 { 1 + 2 + 3 }").unwrap();
-        let mut all = Vec::new();
-        for share in ["1/2", "2/2"] {
-            all.extend(share.parse::<Shard>().unwrap().of(mutants.clone()));
-        }
-        all.sort_by_key(|mutant| (mutant.range.start, mutant.range.end, mutant.operator));
-        assert_eq!(all, mutants);
-        assert!("3/2".parse::<Shard>().is_err());
     }
 }

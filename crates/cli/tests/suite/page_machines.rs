@@ -318,6 +318,13 @@ impl Machines {
                 for host in named {
                     self.serve(&host, folder, list);
                 }
+                if list == [1] {
+                    // The command that follows does not wait long for a server that restarts.
+                    until("it serves", || {
+                        let listed = self.run("baton ls / --servers zk1.example:2181");
+                        listed.code == 0
+                    });
+                }
             }
             _ => panic!("this test does not know how to do: {command}"),
         }
