@@ -10,7 +10,7 @@
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
-//! | `book` | the pages as a book with a search, its links checked |
+//! | `book` | the pages as a book with a search |
 //! | `release/` | all files of a release, each checked by installing it |
 //! | `lines` | the size of the crates and of the pages |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
