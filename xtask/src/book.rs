@@ -1,8 +1,8 @@
 //! `cargo xtask book`: the pages as one book to read in a browser, with a search, by mdBook.
 //!
 //! The table of contents is made from `docs/README.md`, so that there is one index. The pages are
-//! staged as they stand in the repository, whose links the tidy test checks; a link to a file that is
-//! no page becomes its text.
+//! staged as they stand in the repository, whose links the tidy test checks; a link to a file that
+//! is no page becomes its text.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

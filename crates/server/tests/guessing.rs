@@ -181,7 +181,7 @@ async fn respond(wire: &mut Wire, user: &str, password: &str) {
 /// Clients of one address with an old password, more than there are turns for, beside the holder of
 /// a session, another user, and a client of the same user that knows the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a60_a65_right_proofs_succeed_however_many_of_their_address_are_wrong() {
+async fn a60_right_proofs_succeed_however_many_of_their_address_are_wrong() {
     let server = with_users().await;
     let to = server.connect_string();
     let mut holder = Wire::open(&to).await;

@@ -7,6 +7,7 @@
 //! | `embedded` | a Baton in this process |
 //! | `zookeeper` | Apache ZooKeeper's jars and settings |
 //! | `process` | a server in a process of its own |
+//! | `zoo_cfg` | the file of settings that both kinds of server read |
 //! | `member` | what a Baton of an ensemble has in its settings |
 //! | `wire` | wires between servers, which can be cut |
 //! | `background` | a runtime beside those of the tests |
@@ -19,6 +20,7 @@ mod member;
 mod ports;
 mod process;
 mod wire;
+mod zoo_cfg;
 pub(crate) mod zookeeper;
 
 use std::io;

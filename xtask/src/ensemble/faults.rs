@@ -1,5 +1,5 @@
-//! Faults of whole servers and of the wires between them, and the trials that strike the leader with
-//! one of them, again and again, under load.
+//! Faults of whole servers and of the wires between them, and the trials that strike the leader
+//! with one of them, again and again, under load.
 
 use std::fs;
 

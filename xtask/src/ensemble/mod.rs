@@ -11,13 +11,13 @@
 //! | `bound` | one write at a time, beside a loop that does only what no server can do without |
 //! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `chaos` | faults of every kind in random order |
+//! | `lock` | `baton lock` held, and handed on, through every fault |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
 //! | `busy` | elections without a fault: a busy machine, a client with large values |
 //! | `idle` | what servers cost that nobody uses |
 //! | `stale` | reads at one server right after a write at another, beside Apache ZooKeeper |
 //! | `members` | several servers that join and leave at once, while one is killed |
 //! | `folders` | servers that are started with an empty folder, or an older one |
-//! | `lock` | `baton lock` held, and handed on, through every fault |
 //! | `pods/` | the Helm chart without Kubernetes |
 //! | `upgrade` | servers of an earlier commit that become servers of this tree |
 //! | `stage` | what every trial has: servers, clients, rounds |

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_from_everywhere_delay_first_attempts_but_no_owner_and_take_no_further_memory() {
+    fn a65_guesses_from_everywhere_delay_first_attempts_but_no_owner_and_take_no_further_memory() {
         let attempts = Attempts::default();
         for n in 0..100_000 {
             attempts.turn(bob_at(&attempts, n), 10);

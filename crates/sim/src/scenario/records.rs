@@ -1,5 +1,5 @@
-//! Requests of clients with their outcomes, as a history that the test kit's rules judge, and that each
-//! connection's writes are there without a gap.
+//! Requests of clients with their outcomes, as a history that the test kit's rules judge; and the
+//! rule that each connection's writes are there without a gap.
 
 use std::collections::BTreeSet;
 

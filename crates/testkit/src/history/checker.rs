@@ -309,8 +309,8 @@ fn values(operations: &[Operation], ending: &EndState, problems: &mut Vec<String
 
 /// Rule 6.
 fn reads(operations: &[Operation], problems: &mut Vec<String>) {
-    // Versions of each register in the order in which clients knew them, each with the highest until
-    // then.
+    // Versions of each register in the order in which clients knew them, each with the highest
+    // until then.
     let mut acknowledged: BTreeMap<usize, Vec<(Duration, i32)>> = BTreeMap::new();
     for operation in operations {
         if let Some((register, version, _)) = known_version(&operation.act) {

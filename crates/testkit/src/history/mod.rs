@@ -1,5 +1,5 @@
-//! Requests and answers of clients, what was there at the end, and the rules that such a history must
-//! keep.
+//! Requests and answers of clients, what was there at the end, and the rules that such a history
+//! must keep.
 
 mod checker;
 
@@ -129,7 +129,7 @@ pub struct Operation {
     pub begun: Duration,
     /// Not before its outcome was received.
     pub ended: Duration,
-    /// What it is, and what became of it.
+    /// Request and outcome.
     pub act: Act,
 }
 

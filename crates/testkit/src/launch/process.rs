@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use super::member::Member;
-use super::zookeeper::zoo_cfg;
+use super::zoo_cfg::zoo_cfg;
 use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, free_addr, serves};
 use crate::inspect::four_letter_word;
 
