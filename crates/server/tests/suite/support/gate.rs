@@ -12,8 +12,7 @@ pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of callers that may pass before it is shut; `None`: any number.
-    passes_left: Option<usize>,
+    is_shut: bool,
     /// Number of callers that wait at the gate.
     waiting: usize,
 }
@@ -21,12 +20,7 @@ struct State {
 impl Gate {
     /// Shuts the gate until the result is dropped: a server that is dropped waits for its disk.
     pub fn shut(&self) -> Shut {
-        self.shut_after(0)
-    }
-
-    /// [`Gate::shut`] once this number of callers has passed.
-    pub fn shut_after(&self, passes: usize) -> Shut {
-        self.0.0.lock().unwrap().passes_left = Some(passes);
+        self.0.0.lock().unwrap().is_shut = true;
         Shut(self.clone())
     }
 
@@ -46,11 +40,8 @@ impl Gate {
         let mut state = state.lock().unwrap();
         state.waiting += 1;
         changed.notify_all();
-        state = changed
-            .wait_while(state, |state| state.passes_left == Some(0))
-            .unwrap();
+        state = changed.wait_while(state, |state| state.is_shut).unwrap();
         state.waiting -= 1;
-        state.passes_left = state.passes_left.map(|left| left - 1);
     }
 }
 
@@ -59,7 +50,7 @@ pub struct Shut(Gate);
 
 impl Drop for Shut {
     fn drop(&mut self) {
-        self.0.0.0.lock().unwrap().passes_left = None;
+        self.0.0.0.lock().unwrap().is_shut = false;
         self.0.0.1.notify_all();
     }
 }
