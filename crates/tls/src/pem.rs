@@ -407,14 +407,14 @@ fn now() -> i64 {
 }
 
 /// The end of a certificate in DER; `None`: it cannot be read, or ends before 1970.
-#[must_use]
-pub fn valid_until(der: &[u8]) -> Option<SystemTime> {
+fn valid_until(der: &[u8]) -> Option<SystemTime> {
     let ends = parse(der).ok()?.validity().not_after.timestamp();
     UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(ends).ok()?))
 }
 
-/// Returns when the first certificate of a chain ends.
-pub(crate) fn chain_valid_until(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
+/// Returns when the first certificate of a chain ends; those that cannot be read do not count.
+#[must_use]
+pub fn chain_valid_until(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
     chain.iter().filter_map(|der| valid_until(der)).min()
 }
 

@@ -2,9 +2,10 @@
 //! is not reads.
 
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 use baton_client::{Acl, Client, Config, CreateMode, Perms};
-use rcgen::{CertificateParams, Issuer, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 
 use crate::common::{CommandHome, Ran, RunningCommand, ServedHome};
 
@@ -256,6 +257,39 @@ fn a06_a_certificate_of_ones_own_that_has_expired_is_named_with_its_remedy() {
             assert!(ran.complaint().contains(part), "{part}: {ran:?}");
         }
     }
+}
+
+#[test]
+fn doctor_warns_of_an_intermediate_authority_that_ends_soon() {
+    let secured = Secured::new(&[], &["--tls-ca", "tls/ca.pem"]);
+    let read = |name: &str| std::fs::read_to_string(secured.path(name)).unwrap();
+    let root = KeyPair::from_pem(&read("tls/ca.key")).unwrap();
+    let root = Issuer::from_ca_cert_pem(&read("tls/ca.pem"), root).unwrap();
+    let mut between = CertificateParams::default();
+    between.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let day_and_a_half = Duration::from_secs(36 * 3600);
+    between.not_after = date_time_ymd(1970, 1, 1) + UNIX_EPOCH.elapsed().unwrap() + day_and_a_half;
+    let between_key = KeyPair::generate().unwrap();
+    let signed = between.signed_by(&between_key, &root).unwrap();
+    let between = Issuer::new(between, between_key);
+    let key = KeyPair::from_pem(&read("tls/client.key")).unwrap();
+    let own = CertificateParams::default();
+    let own = own.signed_by(&key, &between).unwrap();
+    let chain = own.pem() + &signed.pem();
+    std::fs::write(secured.path("tls/client.pem"), chain).unwrap();
+    let flags = [
+        "--tls-ca",
+        "tls/ca.pem",
+        "--tls-cert",
+        "tls/client.pem",
+        "--tls-key",
+        "tls/client.key",
+    ];
+    let ran = secured.run(&[&flags[..], &["doctor"]].concat());
+    assert!(
+        ran.out.contains("the certificate ends in 1 days"),
+        "{ran:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

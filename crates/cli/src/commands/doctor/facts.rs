@@ -213,7 +213,7 @@ impl Asker {
         let stream = stream.map_err(|failure| ConnectStage::TlsFailed(failure.to_string()))?;
         let (_, session) = stream.get_ref();
         let certificates = session.peer_certificates();
-        let ends = certificates.and_then(|chain| baton_tls::pem::valid_until(chain.first()?));
+        let ends = certificates.and_then(baton_tls::pem::chain_valid_until);
         Ok((Box::new(stream), reached(is_local, ends)))
     }
 

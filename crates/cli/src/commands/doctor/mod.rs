@@ -305,7 +305,7 @@ impl Examination<'_> {
         let tls = self.access.tls()?;
         let resolver = &tls.config().client_auth_cert_resolver;
         let identity = resolver.resolve(&[], &[])?;
-        let ends = baton_tls::pem::valid_until(identity.cert.first()?)?;
+        let ends = baton_tls::pem::chain_valid_until(&identity.cert)?;
         let now = SystemTime::now();
         Some(server::certificate("certificate", "own", ends, now))
     }
