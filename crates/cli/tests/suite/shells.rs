@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::terminal::Terminal;
-use crate::common::{CommandHome, PATIENCE, processes, until};
+use crate::common::{CommandHome, PATIENCE, hearing, processes, until};
 
 /// The shells of this machine, with the arguments that keep a user's files out.
 fn shells() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -26,7 +26,7 @@ fn shells() -> Vec<(&'static str, Vec<&'static str>)> {
 /// A shell on a terminal, in this home, with `baton` as $BATON.
 fn shell(home: &CommandHome, (name, args): &(&str, Vec<&str>), more: &[&str]) -> Terminal {
     let plain = home.baton(&[]);
-    let mut command = Command::new(name);
+    let mut command = hearing(name);
     command.args(args).args(more);
     for (name, value) in plain.get_envs() {
         match value {

@@ -262,7 +262,7 @@ impl Drop for RunningCommand {
 /// `program`, deaf to no signal: what was ignored when the tests were started (HUP by nohup, INT in
 /// the background of a script) would stay ignored in it. Where `env` cannot do that, as it was
 /// started.
-fn hearing(program: &str) -> Command {
+pub fn hearing(program: &str) -> Command {
     static RESETS: OnceLock<bool> = OnceLock::new();
     let reset = ["env", "--default-signal"];
     let resets = RESETS.get_or_init(|| {
