@@ -105,3 +105,34 @@ impl HoldTable {
         Err(ApiError::new(Code::Lost, path, cause, next))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton::embedded::Embedded;
+    use baton::lock::Mutex as Lock;
+    use baton::{Client, Config};
+
+    use super::*;
+
+    /// It was lost and acquired again before the task of the first hold has ended.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_end_of_a_hold_ends_no_later_one_of_the_same_path() {
+        let server = Embedded::in_memory().await.unwrap();
+        let config = Config::new(&server.connect_string()).unwrap();
+        let client = Client::connect(config).await.unwrap();
+        let guard = Lock::new(&client, "/a").unwrap().acquire().await.unwrap();
+        let (holds, caller) = (HoldTable::default(), Caller::process(1, None));
+        let renew = |token| {
+            let command = HoldCommand::Renew(Duration::from_secs(1));
+            holds.ask(&caller, "/a", token, command)
+        };
+        let _first = holds.add(&caller, "/a", 1, guard.status());
+        let mut second = holds.add(&caller, "/a", 2, guard.status());
+        holds.remove(&caller, "/a", 1);
+        assert_eq!(holds.count(), 1);
+        assert!(renew(1).is_err() && renew(2).is_ok());
+        assert!(matches!(second.try_recv(), Ok(HoldCommand::Renew(_))));
+        holds.remove(&caller, "/a", 2);
+        assert_eq!(holds.count(), 0);
+    }
+}

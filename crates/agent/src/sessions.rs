@@ -174,3 +174,30 @@ async fn close(client: UsedClient) {
         tracing::warn!(%error, "a session was not closed; its locks last until it expires");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_stays_open_for_a_while_after_it_was_asked_for_last() {
+        let timeout = Duration::from_secs(10);
+        let config = Config::new("127.0.0.1:1").unwrap();
+        let sessions = Arc::new(Sessions::new(config, timeout));
+        let caller = Caller::process(1, None);
+        let key = (caller.owner(), timeout);
+        let ask = || drop(sessions.client(&caller, None).unwrap());
+        let let_linger = || {
+            let mut clients = sessions.clients.lock();
+            let entry = clients.get_mut(&key).unwrap();
+            entry.used = entry.used.checked_sub(LINGER).unwrap();
+        };
+        ask();
+        let_linger();
+        ask();
+        assert!(sessions.take_unused(&key).is_err(), "asked for just now");
+        let_linger();
+        assert!(matches!(sessions.take_unused(&key), Ok(Some(_))));
+        assert_eq!(sessions.count(), 0);
+    }
+}

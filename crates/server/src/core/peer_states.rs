@@ -130,6 +130,8 @@ impl PeerStates {
 
 #[cfg(test)]
 mod tests {
+    use baton_peers::codec::{Lane, LogProof, ProtocolRange};
+
     use super::*;
 
     const TICK: Duration = Duration::from_millis(25);
@@ -171,6 +173,45 @@ mod tests {
         peers.disconnected(2);
         assert!(!peers.hears(2, now + limit) && peers.heard_at(2).is_some());
         assert!(peers.all_connected().iter().eq(&[3]));
+    }
+
+    fn hello(level: u32, newest: u16) -> Hello {
+        Hello {
+            protocol: ProtocolRange { oldest: 1, newest },
+            lane: Lane::Urgent,
+            nonce: 1,
+            run: 1,
+            cluster: 1,
+            from: 2,
+            to: 1,
+            incarnation: 1,
+            to_incarnation: 1,
+            term: 1,
+            membership_index: 1,
+            last_index: 1,
+            wall_ms: 0,
+            level,
+            address: String::new(),
+            proof: LogProof::default(),
+        }
+    }
+
+    /// Another version of it may have been started.
+    #[test]
+    fn what_a_server_can_read_is_what_its_newest_connection_says() {
+        let mut peers = PeerStates::new(TICK);
+        let newest = u32::try_from(FormatLevel::NEWEST.number()).unwrap();
+        for (level, protocol, expected) in [
+            (newest, Clock::SINCE, FormatLevel::NEWEST),
+            (2, Clock::SINCE - 1, FormatLevel::Attachments),
+            (newest, Clock::SINCE, FormatLevel::NEWEST),
+        ] {
+            peers.connected(2, &hello(level, protocol));
+            assert_eq!(peers.level_of_all([2].into_iter()), expected);
+            let reads_clocks = peers.clock_readers().next().is_some();
+            assert_eq!(reads_clocks, protocol == Clock::SINCE);
+            peers.disconnected(2);
+        }
     }
 
     #[test]

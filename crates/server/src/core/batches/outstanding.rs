@@ -372,9 +372,13 @@ mod tests {
         outstanding.push(payload(3), Content::Reconfigure, requested(3));
         let soon = start + Duration::from_secs(59);
         assert!(outstanding.take_overdue(limit, soon).is_empty());
-        // Another leader does not make it wait anew.
-        assert!(outstanding.send_apart().is_some());
+        // It is sent to the next leader too; its time does not begin again.
+        let numbers = |it: &mut Outstanding| -> Vec<u64> {
+            std::iter::from_fn(|| Some(it.send_apart()?.0)).collect()
+        };
+        assert_eq!(numbers(&mut outstanding), [2, 3]);
         assert!(outstanding.lost().is_empty());
+        assert_eq!(numbers(&mut outstanding), [2, 3]);
         let overdue = outstanding.take_overdue(limit, start + limit);
         assert_eq!(overdue.iter().map(id).collect::<Vec<u32>>(), [2]);
         assert!(outstanding.take(2).is_none());

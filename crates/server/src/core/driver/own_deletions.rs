@@ -31,6 +31,13 @@ impl OwnDeletions {
             proposed_in: None,
         }
     }
+
+    /// Whether the newest entry is on its way. One that another leader's term has overtaken may
+    /// never come.
+    fn waits(&mut self, term: u64, has_deleted: bool) -> bool {
+        self.proposed_in.take_if(|it| has_deleted || *it != term);
+        self.proposed_in.is_some()
+    }
 }
 
 impl CoreDriver {
@@ -50,13 +57,9 @@ impl CoreDriver {
     pub(crate) fn delete_own(&mut self, now: Instant) -> Result<(), ServerError> {
         let term = self.consensus.status().term;
         let own = &mut self.own_deletions;
-        if std::mem::take(&mut self.applier.has_deleted) {
-            own.proposed_in = None;
-        }
-        if own.proposed_in == Some(term) {
+        if own.waits(term, std::mem::take(&mut self.applier.has_deleted)) {
             return Ok(());
         }
-        own.proposed_in = None;
         let is_due = own.next_reap.is_some_and(|due| now >= due);
         if is_due && own.walk.is_none() {
             own.walk = Some(ReapCursor::default());
@@ -95,5 +98,28 @@ impl CoreDriver {
             self.own_deletions.proposed_in = Some(term);
         }
         self.commit_for_nobody(builder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_deletions_wait_for_the_last_ones_of_the_same_term_alone() {
+        let mut own = OwnDeletions {
+            next_reap: None,
+            walk: None,
+            proposed_in: Some(5),
+        };
+        assert!(own.waits(5, false) && own.waits(5, false));
+        assert!(!own.waits(5, true), "applied");
+        own.proposed_in = Some(5);
+        assert!(
+            !own.waits(6, false),
+            "it may have been lost with the leader"
+        );
+        own.proposed_in = Some(6);
+        assert!(own.waits(6, false));
     }
 }

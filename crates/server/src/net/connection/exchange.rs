@@ -309,8 +309,8 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use baton_proto::{
-        ConnectRequest, Create, CreateOp, Decoder, ErrorCode, OpCode, PASSWORD_BYTES, ReplyHeader,
-        Request, xid,
+        AuthPacket, ConnectRequest, Create, CreateOp, Decoder, ErrorCode, OpCode, PASSWORD_BYTES,
+        ReplyHeader, Request, xid,
     };
 
     use super::*;
@@ -516,6 +516,29 @@ mod tests {
         assert_eq!(stage.handed_in(), []);
         let replies = [(1, 0), (2, 0), (3, 0), (4, ErrorCode::NoNode.code())];
         assert_eq!(stage.replies(), replies);
+    }
+
+    #[test]
+    fn a_login_counts_for_what_is_asked_for_behind_it() {
+        let mut stage = Stage::open(Options::default());
+        let auth = Request::Auth(AuthPacket {
+            kind: 0,
+            scheme: "digest",
+            auth: Some(b"user:password"),
+        });
+        let mut all = request_bytes(1, &create(b""));
+        all.extend(request_bytes(xid::AUTH, &auth));
+        all.extend(request_bytes(2, &create(b"")));
+        assert_eq!(stage.send(&all).unwrap(), WaitReason::Input);
+        let mut work = Work::default();
+        stage.state.inbox.take(&mut work, Some(Instant::now()));
+        let writes = work
+            .each()
+            .filter(|(_, it)| it.kind == Kind::Write(OpCode::Create));
+        let writes = writes.map(|(group, it)| (it.xid, group.identity.has("digest")));
+        assert!(writes.eq([(1, false), (2, true)]));
+        // Events are for the client as it is now.
+        assert!(stage.exchange.conn.identity().has("digest"));
     }
 
     #[test]
