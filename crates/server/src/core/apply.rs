@@ -53,7 +53,7 @@ const WORK_PER_LOCK: usize = 4096;
 /// that is to receive more ends: its client connects again, and receives what it has missed when it
 /// sets its watches again. Events that few receive are handed out all the same, so that a waiter of
 /// a lock has its event.
-const MOST_RECEIVERS: usize = 200_000;
+const MOST_RECEIVERS: usize = 150_000;
 const WATCHERS_PER_RECEIVER: usize = 16;
 const FEW_RECEIVERS: usize = 8;
 

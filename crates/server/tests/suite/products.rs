@@ -101,7 +101,7 @@ fn the_table_of_products_and_the_code_and_the_table_of_bounds_agree() {
             "10000 operations, and 65536 operations times names",
             "| 10000, and 65536 operations times names of the client |",
         ),
-        ("200000 receivers for one command", "| 200000 receivers,"),
+        ("150000 receivers for one command", "| 150000 receivers,"),
         ("16 MiB in all", "| sixteen times `max_outbound_bytes` |"),
     ] {
         assert!(PAGE.contains(here), "limits.md: {here}");
