@@ -2,7 +2,7 @@
 //! a stop does: it releases what is held.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Agent {
     listener: UnixListener,
-    path: Option<PathBuf>,
+    socket: Option<BoundSocket>,
     options: AgentOptions,
     shared: Shared,
 }
@@ -97,6 +97,11 @@ impl Agent {
                 if UnixStream::connect(path).await.is_ok() {
                     return Err(StartError::Taken(path.to_owned()));
                 }
+                let is_socket = std::fs::symlink_metadata(path)
+                    .is_ok_and(|file| file.file_type().is_socket());
+                if !is_socket {
+                    return Err(listen(error));
+                }
                 std::fs::remove_file(path).map_err(listen)?;
                 UnixListener::bind(path).map_err(listen)?
             }
@@ -105,7 +110,11 @@ impl Agent {
         let mode = if options.is_shared { 0o666 } else { 0o600 };
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(path, mode).map_err(listen)?;
-        Ok(Self::on(listener, Some(path.to_owned()), options))
+        let socket = BoundSocket {
+            path: path.to_owned(),
+            file: BoundSocket::file_at(path).map_err(listen)?,
+        };
+        Ok(Self::on(listener, Some(socket), options))
     }
 
     /// Uses a socket that is open already, as one of systemd's.
@@ -114,11 +123,11 @@ impl Agent {
         Self::on(listener, None, options)
     }
 
-    fn on(listener: UnixListener, path: Option<PathBuf>, options: AgentOptions) -> Self {
+    fn on(listener: UnixListener, socket: Option<BoundSocket>, options: AgentOptions) -> Self {
         let shared = Shared::new(options.config.clone(), options.session_timeout);
         Self {
             listener,
-            path,
+            socket,
             options,
             shared,
         }
@@ -129,7 +138,7 @@ impl Agent {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self {
             listener,
-            path,
+            socket,
             options,
             shared,
         } = self;
@@ -180,12 +189,33 @@ impl Agent {
                 serve(stream, caller, routes).await;
             });
         }
-        if let Some(path) = path {
-            // Its file may be gone.
-            let _ = std::fs::remove_file(path);
+        if let Some(socket) = socket {
+            socket.remove();
         }
         connections.shutdown().await;
         sessions.close().await;
+    }
+}
+
+/// The file of a socket that this agent has made.
+#[derive(Debug)]
+struct BoundSocket {
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+}
+
+impl BoundSocket {
+    fn file_at(path: &Path) -> io::Result<(u64, u64)> {
+        let file = std::fs::symlink_metadata(path)?;
+        Ok((file.dev(), file.ino()))
+    }
+
+    /// Removes the file, unless it is gone or another agent's.
+    fn remove(&self) {
+        if Self::file_at(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

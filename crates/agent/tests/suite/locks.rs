@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use baton::Config;
 use baton::embedded::Embedded;
-use baton_agent::AgentOptions;
+use baton_agent::{Agent, AgentOptions};
 
 use crate::support::Stage;
 
@@ -186,7 +186,36 @@ async fn an_agent_that_nobody_needs_ends_and_one_that_holds_does_not() {
     let (mut answer, _) = stage.lock("/a", r#"{"session_timeout_ms": 1000}"#).await;
     // It comes long after that time.
     answer.until("lease").await;
+    // One hold stays without a connection, for as long.
+    let ask = r#"{"ttl_ms": 600000, "session_timeout_ms": 1000}"#;
+    let (status, held) = stage.ask("POST", "/v1/hold/b", ask).await;
+    assert_eq!(status, 200, "{held}");
     drop(answer);
+    let (mut answer, _) = stage.lock("/a", r#"{"session_timeout_ms": 1000}"#).await;
+    answer.until("lease").await;
+    drop(answer);
+    let release = format!("/v1/hold/b?token={}", held["token"]);
+    assert_eq!(stage.ask("DELETE", &release, "").await.0, 200);
     stage.ended().await;
     assert!(!stage.socket().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_replaces_no_file_and_removes_no_other_agent_s_socket() {
+    let server = Embedded::in_memory().await.unwrap();
+    let options = || AgentOptions::new(Config::new(&server.connect_string()).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    std::fs::write(&path, "a file").unwrap();
+    Agent::bind(&path, options()).await.unwrap_err();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "a file");
+    std::fs::remove_file(&path).unwrap();
+    let first = Agent::bind(&path, options()).await.unwrap();
+    // As at a logout: the folder is emptied while the agent lives on.
+    std::fs::remove_file(&path).unwrap();
+    let second = Agent::bind(&path, options()).await.unwrap();
+    first.run(std::future::ready(())).await;
+    assert!(path.exists());
+    second.run(std::future::ready(())).await;
+    assert!(!path.exists());
 }

@@ -2,6 +2,7 @@
 //!
 //! The interface is `baton_agent`'s; here are its socket and the servers that it uses.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -150,22 +151,26 @@ fn start(args: &Args) -> Result<u8, Failure> {
     if local::try_connect(&socket).is_ok() {
         return Ok(0);
     }
-    let log = socket.with_extension("log");
-    let mut options = File::options();
-    options.create(true).append(true).mode(0o600);
-    let open = || options.open(&log).map_err(|error| failed(&error));
+    let log = log_of(&socket);
+    let open = || open_log(&log).map_err(|error| failed(&error));
     let turn = open()?;
     turn.lock().map_err(|error| failed(&error))?;
     if local::try_connect(&socket).is_ok() {
         return Ok(0);
     }
-    turn.set_len(0).map_err(|error| failed(&error))?;
+    let mut said_before = turn.metadata().map_or(0, |file| file.len());
+    if said_before > local::LOG_BYTES {
+        turn.set_len(0).map_err(|error| failed(&error))?;
+        said_before = 0;
+    }
     let idle = local::idle_limit()?;
     let given = std::env::args_os().skip(1);
     let mut agent = Command::new("/proc/self/exe")
         .arg0("baton")
         .args(given.filter(|argument| argument != "--background"))
         .args(["--exit-when-idle", &format!("{}ms", idle.as_millis())])
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| is_inherited(name)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         // Not the file that is locked: it would stay so as long as the agent runs.
@@ -183,11 +188,47 @@ fn start(args: &Args) -> Result<u8, Failure> {
     }
     let _ = agent.wait();
     let said = std::fs::read_to_string(&log).unwrap_or_default();
-    let last = said
+    let last = usize::try_from(said_before)
+        .ok()
+        .and_then(|from| said.get(from..))
+        .unwrap_or_default()
         .lines()
         .next_back()
         .unwrap_or("it ended without an error message");
     Err(failed(&last.trim_start_matches("baton: ")))
+}
+
+/// The log of the agent in the background, beside its socket.
+fn log_of(socket: &Path) -> PathBuf {
+    let mut log = socket.as_os_str().to_owned();
+    log.push(".log");
+    log.into()
+}
+
+/// Opens the log, which must be this user's: who may write to the folder can put a link there.
+fn open_log(path: &Path) -> std::io::Result<File> {
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = File::options();
+    options.create(true).append(true).mode(0o600);
+    let file = options.custom_flags(no_link).open(path)?;
+    if file.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+        let text = format!("{} belongs to another user", path.display());
+        return Err(std::io::Error::other(text));
+    }
+    Ok(file)
+}
+
+/// Whether an agent takes over the variable: who its user is, and how Baton is set up. It serves
+/// all programs of the user, so it takes over no other secret, and no level of logs.
+fn is_inherited(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else {
+        return false;
+    };
+    let of_user = ["PATH", "HOME", "USER", "LOGNAME"].contains(&name);
+    let of_baton = ["XDG_", "BATON_", "OTEL_"]
+        .iter()
+        .any(|it| name.starts_with(it));
+    of_user || of_baton && name != "BATON_LOG"
 }
 
 /// The socket of this user's agent, in a folder of its own.

@@ -30,7 +30,7 @@ const LOG: &str = "server.log";
 /// The name of the file that whoever starts the server has locked.
 const START_LOCK: &str = "start.lock";
 /// A log larger than this is set aside when the server starts.
-const LOG_BYTES: u64 = 8 << 20;
+pub(crate) const LOG_BYTES: u64 = 8 << 20;
 /// After this long without connections and sessions, a server that a command started ends itself.
 const IDLE: Duration = Duration::from_secs(600);
 /// The variables that a server which a command starts takes over: who its user is, and where the

@@ -1,5 +1,5 @@
 //! The one definition of every setting of `baton serve`. To add one: a row here, and its field in
-//! [`baton_server::Options`]; `docs/operate/configure.md` is checked against the rows.
+//! [`baton_server::Options`]; `docs/operate/configure.md` has the keys of zoo.cfg, which a test compares.
 
 use self::Flag::{Named, OfEveryVerb, Own};
 use super::Field;

@@ -32,8 +32,13 @@ async fn an_agent_in_the_background_is_started_once_and_outlives_its_starter() {
     let text = socket.to_str().unwrap().to_owned();
     let start = || {
         let mut command = served.baton(&["agent", "--background", "--socket", &text]);
-        Ran::from(command.env("BATON_IDLE", "60s").output().unwrap())
+        command
+            .env("BATON_IDLE", "60s")
+            .env("SECRET", "of one program");
+        Ran::from(command.output().unwrap())
     };
+    let other = served.home.path("agent.log");
+    std::fs::write(&other, "of another program").unwrap();
     std::thread::scope(|scope| {
         for started in [scope.spawn(start), scope.spawn(start)] {
             let ran = started.join().unwrap();
@@ -43,6 +48,13 @@ async fn an_agent_in_the_background_is_started_once_and_outlives_its_starter() {
     UnixStream::connect(&socket).unwrap();
     let agents = processes(&["agent", "--exit-when-idle", "60000ms", &text]);
     assert_eq!(agents.len(), 1);
+    let environment = std::fs::read(format!("/proc/{}/environ", agents[0])).unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    assert!(environment.contains("BATON_") && !environment.contains("SECRET"));
+    assert_eq!(
+        std::fs::read_to_string(other).unwrap(),
+        "of another program"
+    );
     signal(agents[0], "TERM");
     until("the agent has ended", || !runs(agents[0]));
     std::fs::create_dir(&socket).unwrap();

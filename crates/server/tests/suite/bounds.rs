@@ -111,7 +111,7 @@ fn every_row_has_a_bound_that_is_a_setting_or_a_number_a_metric_and_an_attack() 
     for row in rows {
         assert!(!row.metrics.is_empty(), "{} has no metric", row.resource);
         for setting in quoted(row.bound) {
-            let configured = format!("name: \"{setting}\"");
+            let configured = format!("\"{setting}\": ");
             assert!(
                 SETTINGS.contains(&configured),
                 "{}: {setting}",

@@ -77,7 +77,8 @@ fn leader(servers: &[Server]) -> Option<Finding> {
             _ => text,
         };
         return Some(error(text).advise(
-            "the list names servers that are not one ensemble: each has data and locks of its own",
+            "the list names servers that are not one ensemble: each \
+                has data and locks of its own",
             "two clients that come to different servers both get the same lock",
             "name the servers of one ensemble; baton server ls shows its members",
         ));
@@ -96,7 +97,8 @@ fn leader(servers: &[Server]) -> Option<Finding> {
                 (
                     Severity::Error,
                     "none of the servers that answer leads".to_owned(),
-                    "no majority of the servers can talk to each other, or they elect one just now",
+                    "no majority of the servers can talk to each other, or \
+                        they elect one just now",
                 )
             } else {
                 (
@@ -105,15 +107,24 @@ fn leader(servers: &[Server]) -> Option<Finding> {
                     "the leader is none of the servers that were reached, or there is none",
                 )
             };
-            Some(Finding::new(severity, CHECK, ALL, finding).advise(cause, "without a leader no change is made, and no lock is granted", "start the servers that do not answer; run this again; their logs say whom they miss"))
+            Some(Finding::new(severity, CHECK, ALL, finding).advise(
+                cause,
+                "without a leader no change is made, and no lock is \
+                granted",
+                "start the servers that do not answer; run this again; their \
+                        logs say whom they miss",
+            ))
         }
         ([one], _) => Some(Finding::ok(CHECK, ALL, format!("{one} leads"))),
         ([], [one]) => Some(Finding::ok(CHECK, ALL, format!("{one} stands alone"))),
-        (several, _) => Some(error(format!("{} lead at once", several.join(", "))).advise(
-            "the list names servers of several ensembles, or leadership has moved while they were asked",
-            "if it stays so, two clients get the same lock",
-            "run this again; if it stays so, name the servers of one ensemble",
-        )),
+        (several, _) => Some(
+            error(format!("{} lead at once", several.join(", "))).advise(
+                "the list names servers of several ensembles, or \
+                leadership has moved while they were asked",
+                "if it stays so, two clients get the same lock",
+                "run this again; if it stays so, name the servers of one ensemble",
+            ),
+        ),
     }
 }
 
@@ -229,7 +240,23 @@ fn members(servers: &[Server]) -> Vec<Finding> {
             )
         });
         let text = texts.collect::<Vec<_>>().join("; ");
-        findings.push(Finding::new(Severity::Warning, CHECK, ALL, format!("the servers do not agree on the members ({})", quoted(&text))).advise("the members were changed just now, a server is behind, or the list names several ensembles", "what a majority is differs among them", "run this again; baton server ls shows what each says"));
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                CHECK,
+                ALL,
+                format!(
+                    "the servers do not agree on the members ({})",
+                    quoted(&text)
+                ),
+            )
+            .advise(
+                "the members were changed just now, a server is behind, or \
+                    the list names several ensembles",
+                "what a majority is differs among them",
+                "run this again; baton server ls shows what each says",
+            ),
+        );
         return findings;
     }
     let Some((_, ids)) = lists.keys().next().filter(|(_, ids)| !ids.is_empty()) else {
@@ -280,16 +307,30 @@ fn members(servers: &[Server]) -> Vec<Finding> {
             CHECK,
             ALL,
             &format!(
-                "not every server of the list says which member it is; server {text} may be missing"
+                "not every server of the list says which member it is; \
+                    server {text} may be missing"
             ),
             if all_answer {
                 "add conf to the servers' 4lw.commands.whitelist"
             } else {
-                "see why servers do not answer, then run this again; baton server ls shows the members"
+                "see why servers do not answer, then run this again; \
+                    baton server ls shows the members"
             },
         )
     } else {
-        Finding::new(Severity::Warning, CHECK, ALL, format!("the list of servers lacks server {text}")).advise("the ensemble has grown since the list was written, or the list was shortened", "clients do not go there when the servers that they know are lost", "name all members; baton server ls shows their addresses")
+        Finding::new(
+            Severity::Warning,
+            CHECK,
+            ALL,
+            format!("the list of servers lacks server {text}"),
+        )
+        .advise(
+            "the ensemble has grown since the list was written, or the \
+                    list was shortened",
+            "clients do not go there when the servers that they know are \
+                    lost",
+            "name all members; baton server ls shows their addresses",
+        )
     });
     findings
 }
@@ -331,20 +372,24 @@ fn log(servers: &[Server]) -> Vec<Finding> {
                 ),
             };
             let text = format!(
-                "its data folder was rolled back: it lacks {lost} entries that it had acknowledged"
+                "its data folder was rolled back: it lacks {lost} \
+                    entries that it had acknowledged"
             );
             new(severity, text).advise(
-                "its machine or its disk was set back to a snapshot, or its folder to an older copy",
-                "it neither votes nor leads until a leader has sent them; fewer of the others may fail meanwhile",
+                "its machine or its disk was set back to a snapshot, or \
+                    its folder to an older copy",
+                "it neither votes nor leads until a leader has sent \
+                    them; fewer of the others may fail meanwhile",
                 remedy,
             )
         } else if number("zk_baton_log_gap") > 0.0 {
-            let text =
-                "committed entries are missing, in its log or at a leader that it does not follow";
+            let text = "committed entries are missing, in its log or at a \
+                    leader that it does not follow";
             new(Severity::Error, text.to_owned()).advise(
                 "data folders of servers were rolled back",
                 "it does not take part until entries and leader agree",
-                "do what its /readyz says, and change no folder before: it names the server whose folder to keep",
+                "do what its /readyz says, and change no folder before: \
+                    it names the server whose folder to keep",
             )
         } else {
             continue;
@@ -382,7 +427,21 @@ fn versions(servers: &[Server]) -> Option<Finding> {
         };
         return Some(Finding::ok(CHECK, ALL, quoted(&text)));
     }
-    Some(Finding::new(Severity::Warning, CHECK, ALL, format!("the versions differ ({})", quoted(&listed(&versions)))).advise("an upgrade is under way, or was not finished", "new formats are not written until the last server has them; a fault that was mended may still show", "finish the upgrade; until then each server can go back to the earlier version, and not after"))
+    Some(
+        Finding::new(
+            Severity::Warning,
+            CHECK,
+            ALL,
+            format!("the versions differ ({})", quoted(&listed(&versions))),
+        )
+        .advise(
+            "an upgrade is under way, or was not finished",
+            "new formats are not written until the last server has them; \
+                a fault that was mended may still show",
+            "finish the upgrade; until then each server can go back to \
+                the earlier version, and not after",
+        ),
+    )
 }
 
 /// Lists values, each with the servers that have it.
@@ -408,18 +467,51 @@ fn time(servers: &[Server]) -> Vec<Finding> {
             "its wall clock is {} {side} those of a majority",
             span(offset.abs())
         );
-        findings.push(Finding::new(match offset.abs() {
-                off if off <= CLOCK_OFF => Severity::Ok,
-                off if off <= CLOCK_FAR_OFF => Severity::Warning,
-                _ => Severity::Error,
-            }, CHECK, &server.place, text).advise("the clock of this machine was set by hand, or its time service does not run", "nothing as long as those of a majority are right; its log and its backups have a wrong time", "set the clock of this machine by the time service of the others (timedatectl, chronyc tracking)"));
+        findings.push(
+            Finding::new(
+                match offset.abs() {
+                    off if off <= CLOCK_OFF => Severity::Ok,
+                    off if off <= CLOCK_FAR_OFF => Severity::Warning,
+                    _ => Severity::Error,
+                },
+                CHECK,
+                &server.place,
+                text,
+            )
+            .advise(
+                "the clock of this machine was set by hand, or its time \
+                        service does not run",
+                "nothing as long as those of a majority are right; its log \
+                        and its backups have a wrong time",
+                "set the clock of this machine by the time service of the \
+                        others (timedatectl, chronyc tracking)",
+            ),
+        );
     }
     let ahead = servers
         .iter()
         .filter_map(|server| server.monitor.number("zk_baton_time_ahead_seconds"))
         .fold(0.0, f64::max);
     if ahead > TIME_AHEAD {
-        findings.push(Finding::new(Severity::Error, CHECK, ALL, format!("the time of the newest change is {} ahead of the clocks", span(ahead))).advise("clocks were ahead when it was made: those of a majority, or one while an earlier version of Baton served", "time stands still until the clocks have come there: TTL nodes and delayed items stay, changes get that time", "set the clocks right (the findings above), then: baton server reset-time"));
+        findings.push(
+            Finding::new(
+                Severity::Error,
+                CHECK,
+                ALL,
+                format!(
+                    "the time of the newest change is {} ahead of the clocks",
+                    span(ahead)
+                ),
+            )
+            .advise(
+                "clocks were ahead when it was made: those of a majority, or \
+                    one while an earlier version of Baton served",
+                "time stands still until the clocks have come there: TTL \
+                    nodes and delayed items stay, changes get that time",
+                "set the clocks right (the findings above), then: baton \
+                    server reset-time",
+            ),
+        );
     }
     findings
 }

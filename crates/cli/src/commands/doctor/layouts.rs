@@ -136,10 +136,25 @@ pub(super) fn skew(newest_ms: i64, now: SystemTime) -> Finding {
         let fine = "no znode is newer than this machine's clock";
         return Finding::ok(CHECK, "tree", fine);
     }
-    Finding::new(Severity::Warning, CHECK, "tree", format!(
+    Finding::new(
+        Severity::Warning,
+        CHECK,
+        "tree",
+        format!(
             "a znode is {:.1} s newer than this machine's clock",
             ahead.as_secs_f64()
-        )).advise("the clocks of a majority of the servers were set wrong when it was written, or this machine's is; the check time says which", "delayed items of queues appear too early or too late, and ages are shown wrong; leases do not depend on it", "set the clocks of all machines by one time service (timedatectl, chronyc tracking); baton server reset-time then mends the dates")
+        ),
+    )
+    .advise(
+        "the clocks of a majority of the servers were set wrong when \
+                    it was written, or this machine's is; the check time says \
+                    which",
+        "delayed items of queues appear too early or too late, and \
+                    ages are shown wrong; leases do not depend on it",
+        "set the clocks of all machines by one time service \
+                    (timedatectl, chronyc tracking); baton server reset-time \
+                    then mends the dates",
+    )
 }
 
 impl Walk<'_> {
@@ -251,11 +266,37 @@ fn many_children(path: &str, count: usize) -> Finding {
         true => Severity::Error,
         false => Severity::Warning,
     };
-    Finding::new(severity, "children", &quoted(path), format!("{count} children")).advise("they are made and never deleted, or a simple queue has grown", "each listing is as long; past 1 MB Apache ZooKeeper's clients refuse it, and nobody can delete them", "delete what nobody needs; use a work queue, which keeps its items in folders of bounded size")
+    Finding::new(
+        severity,
+        "children",
+        &quoted(path),
+        format!("{count} children"),
+    )
+    .advise(
+        "they are made and never deleted, or a simple queue has \
+                grown",
+        "each listing is as long; past 1 MB Apache ZooKeeper's \
+                clients refuse it, and nobody can delete them",
+        "delete what nobody needs; use a work queue, which keeps its \
+                items in folders of bounded size",
+    )
 }
 
 fn high_number(path: &str, number: i64) -> Finding {
-    Finding::new(Severity::Warning, "numbers", &quoted(path), format!("sequence number {number}; they end at {}", i32::MAX)).advise("the parent has counted nearly 2^31 sequential children since it was made", "numbers behind that are negative: libraries other than Baton serve waiters in a wrong order", "delete the znode when nobody uses it and let it be made anew, or use another path")
+    Finding::new(
+        Severity::Warning,
+        "numbers",
+        &quoted(path),
+        format!("sequence number {number}; they end at {}", i32::MAX),
+    )
+    .advise(
+        "the parent has counted nearly 2^31 sequential children \
+                since it was made",
+        "numbers behind that are negative: libraries other than \
+                Baton serve waiters in a wrong order",
+        "delete the znode when nobody uses it and let it be made \
+                anew, or use another path",
+    )
 }
 
 fn damaged_queue(path: &str, missing: &[&str]) -> Finding {

@@ -374,7 +374,21 @@ fn judge_openness(acl: &[Acl<'_>], is_local: bool) -> Finding {
         let text = "everyone may change the tree; it was reached from this machine alone";
         return Finding::ok(CHECK, "tree", text);
     }
-    Finding::new(Severity::Warning, CHECK, "tree", "everyone who reaches the servers may create and delete znodes at the root").advise("the servers let clients in that show nothing, and the root's ACL is open", "any program of the network can take and delete locks, also by mistake", "have clients authenticate (--require-auth, --tls-client-auth) or give the root an ACL (baton acl set)")
+    Finding::new(
+        Severity::Warning,
+        CHECK,
+        "tree",
+        "everyone who reaches the servers may create and delete \
+                znodes at the root",
+    )
+    .advise(
+        "the servers let clients in that show nothing, and the \
+                root's ACL is open",
+        "any program of the network can take and delete locks, also \
+                by mistake",
+        "have clients authenticate (--require-auth, \
+                --tls-client-auth) or give the root an ACL (baton acl set)",
+    )
 }
 
 /// Summary of the findings, in numbers.

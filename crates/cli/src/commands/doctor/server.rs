@@ -50,14 +50,16 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
         ConnectStage::Refused(why) => {
             return bad(
                 format!("no connection: {}", quoted(why)),
-                "the server does not run, listens elsewhere, or something between drops the connection",
+                "the server does not run, listens elsewhere, or \
+                    something between drops the connection",
                 "start the server; compare its listen address; look for a firewall between",
             );
         }
         ConnectStage::TlsFailed(why) => {
             return bad(
                 format!("TLS failed: {}", quoted(why)),
-                "one side's certificate, or the kind of port, does not fit what the other side takes",
+                "one side's certificate, or the kind of port, does not \
+                    fit what the other side takes",
                 "do what it says: --tls-ca names whom this command trusts, --tls-cert and --tls-key what it shows; tls:// is for \
                  ports with TLS alone",
             );
@@ -87,7 +89,21 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
     }
     let is_tcp = matches!(server.endpoint, Endpoint::Tcp { .. });
     if is_tcp && !server.has_tls && !is_local {
-        findings.push(Finding::new(Severity::Warning, "open", place, "the connection leaves this machine without TLS").advise("the list has no tls://, and no authorities are named", "whoever is on the way reads data and passwords, and can change what is sent", "give the server a port with TLS, and use tls:// with --tls-ca (docs/user/security.md)"));
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                "open",
+                place,
+                "the connection leaves this machine without TLS",
+            )
+            .advise(
+                "the list has no tls://, and no authorities are named",
+                "whoever is on the way reads data and passwords, and can \
+                    change what is sent",
+                "give the server a port with TLS, and use tls:// with \
+                    --tls-ca (docs/user/security.md)",
+            ),
+        );
     }
     findings
 }
@@ -146,11 +162,27 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
             let version = summary.version.as_deref().unwrap_or("of unknown version");
             Finding::ok(CHECK, place, format!("{mode}, {version}"))
         }
-        "read-only" => Finding::new(Severity::Error, CHECK, place, "it serves reads alone").advise("it has no contact with a majority of the servers", "no lock is granted or released through it", "start the other servers, or mend the network between them"),
-        _ => Finding::new(Severity::Error, CHECK, place, match mode {
+        "read-only" => Finding::new(Severity::Error, CHECK, place, "it serves reads alone").advise(
+            "it has no contact with a majority of the servers",
+            "no lock is granted or released through it",
+            "start the other servers, or mend the network between them",
+        ),
+        _ => Finding::new(
+            Severity::Error,
+            CHECK,
+            place,
+            match mode {
                 "" => "it does not serve".to_owned(),
                 other => format!("it does not serve: {}", quoted(other)),
-            }).advise("it looks for a leader, and has no contact with a majority of the servers", "clients that come to it get no session", "start the other servers, or mend the network between them; its log says whom it misses"),
+            },
+        )
+        .advise(
+            "it looks for a leader, and has no contact with a majority \
+                        of the servers",
+            "clients that come to it get no session",
+            "start the other servers, or mend the network between them; \
+                        its log says whom it misses",
+        ),
     })
 }
 
@@ -166,7 +198,8 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
         Err(why) => {
             let finding = format!("no session: {}", quoted(why));
             return vec![Finding::new(Severity::Error, CHECK, place, finding).advise(
-                "the server does not serve, refuses these credentials, or has no room for another client",
+                "the server does not serve, refuses these credentials, \
+                    or has no room for another client",
                 "nobody uses this server in the same way as this command",
                 "see its mode; compare the credentials; its log says what it refuses",
             )];
@@ -207,7 +240,24 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
     }
     if facts.timeout != facts.asked {
         let (asked, given) = (duration::show(facts.asked), duration::show(facts.timeout));
-        findings.push(Finding::new(Severity::Warning, "timeout", place, format!("a session timeout of {asked} was asked for, the server gives {given}")).advise("the server's minSessionTimeout and maxSessionTimeout, or its tickTime, allow no other", format!("what a dead client held is free after {given}, not {asked}"), "ask for a timeout that the server gives, or change its limits"));
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                "timeout",
+                place,
+                format!(
+                    "a session timeout of {asked} was asked for, the server \
+                    gives {given}"
+                ),
+            )
+            .advise(
+                "the server's minSessionTimeout and maxSessionTimeout, or \
+                    its tickTime, allow no other",
+                format!("what a dead client held is free after {given}, not {asked}"),
+                "ask for a timeout that the server gives, or change its \
+                    limits",
+            ),
+        );
     }
     findings
 }
@@ -225,11 +275,34 @@ pub(super) fn lease(server: &Server, stated: &Lease) -> Vec<Finding> {
         false => "small writes, as on any server but Baton's",
     };
     let mut findings = vec![match &facts.lease {
-        Err(why) => Finding::new(Severity::Error, CHECK, place, format!("no lease can be kept: {}", quoted(why))).advise(format!("the session timeout of {timeout} leaves no time for one"), "verbs that hold something end, and programs lose what they hold", "use a longer session timeout, or state a shorter tick with --ensemble-tick"),
-        Ok(least) if *least < facts.timeout / 5 => Finding::new(Severity::Warning, CHECK, place, format!(
+        Err(why) => Finding::new(
+            Severity::Error,
+            CHECK,
+            place,
+            format!("no lease can be kept: {}", quoted(why)),
+        )
+        .advise(
+            format!("the session timeout of {timeout} leaves no time for one"),
+            "verbs that hold something end, and programs lose what they \
+                    hold",
+            "use a longer session timeout, or state a shorter tick with \
+                    --ensemble-tick",
+        ),
+        Ok(least) if *least < facts.timeout / 5 => Finding::new(
+            Severity::Warning,
+            CHECK,
+            place,
+            format!(
                 "{} of {timeout} was left of the lease at the least",
                 millis(*least)
-            )).advise(format!("it rests on {rests_on}, and the answers to them come late"), "a short outage ends what is held; CMD is stopped with 113", "use a longer session timeout; on Apache ZooKeeper state its tickTime with --ensemble-tick"),
+            ),
+        )
+        .advise(
+            format!("it rests on {rests_on}, and the answers to them come late"),
+            "a short outage ends what is held; CMD is stopped with 113",
+            "use a longer session timeout; on Apache ZooKeeper state its \
+                        tickTime with --ensemble-tick",
+        ),
         Ok(least) => Finding::ok(
             CHECK,
             place,
@@ -271,12 +344,25 @@ fn tick(server: &Server, stated: &Lease) -> Finding {
             format!("tickTime {tick} ms, minSessionTimeout {least} ms"),
         );
     }
-    Finding::new(Severity::Error, CHECK, place, format!(
+    Finding::new(
+        Severity::Error,
+        CHECK,
+        place,
+        format!(
             "tickTime is {tick} ms; the lease assumes at most {}",
             duration::show(assumed)
-        )).advise(format!(
-                "minSessionTimeout is {least} ms, less than two ticks, or --ensemble-tick states too short a tick"
-            ), "a lease may end after the server has given the lock away: two hold it at once", "set minSessionTimeout to two ticks or more, use a longer session timeout, or state the tick")
+        ),
+    )
+    .advise(
+        format!(
+            "minSessionTimeout is {least} ms, less than two ticks, \
+                    or --ensemble-tick states too short a tick"
+        ),
+        "a lease may end after the server has given the lock \
+                away: two hold it at once",
+        "set minSessionTimeout to two ticks or more, use a \
+                longer session timeout, or state the tick",
+    )
 }
 
 /// Whether the server's clock runs as fast as this machine's.
@@ -301,7 +387,22 @@ pub(super) fn clock(server: &Server, stated: &Lease) -> Option<Finding> {
         );
         return Some(Finding::ok(CHECK, place, text));
     }
-    Some(Finding::new(Severity::Error, CHECK, place, format!("its clock runs {span} against this machine's")).advise("one of the two machines has a broken clock, is paused again and again, or its time service turns the clock's rate", "a lease assumes that the rates differ by 1 % at most: two may hold a lock at once", "find out which clock is wrong; do not use this server, or this machine, for locks until then"))
+    Some(
+        Finding::new(
+            Severity::Error,
+            CHECK,
+            place,
+            format!("its clock runs {span} against this machine's"),
+        )
+        .advise(
+            "one of the two machines has a broken clock, is paused again \
+                and again, or its time service turns the clock's rate",
+            "a lease assumes that the rates differ by 1 % at most: two \
+                may hold a lock at once",
+            "find out which clock is wrong; do not use this server, or \
+                this machine, for locks until then",
+        ),
+    )
 }
 
 /// Whether disk, file descriptors, watches and room do.
@@ -383,7 +484,13 @@ fn files(server: &Server) -> Option<Finding> {
         _ if share < NEARLY_ALL => Severity::Warning,
         _ => Severity::Error,
     };
-    Some(Finding::new(severity, CHECK, place, text).advise("each client needs one, and the system's limit for the server is low, or clients leak connections", "further clients are refused", "raise the limit (LimitNOFILE= of the systemd unit, ulimit -n); see who connects: echo cons | nc"))
+    Some(Finding::new(severity, CHECK, place, text).advise(
+        "each client needs one, and the system's limit for the \
+                server is low, or clients leak connections",
+        "further clients are refused",
+        "raise the limit (LimitNOFILE= of the systemd unit, ulimit \
+                -n); see who connects: echo cons | nc",
+    ))
 }
 
 const fn warning_unless(is_fine: bool) -> Severity {
