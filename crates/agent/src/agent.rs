@@ -97,8 +97,8 @@ impl Agent {
                 if UnixStream::connect(path).await.is_ok() {
                     return Err(StartError::Taken(path.to_owned()));
                 }
-                let is_socket = std::fs::symlink_metadata(path)
-                    .is_ok_and(|file| file.file_type().is_socket());
+                let is_socket =
+                    std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
                 if !is_socket {
                     return Err(listen(error));
                 }

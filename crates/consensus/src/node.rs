@@ -2,7 +2,6 @@
 //! engine's types and ours. Never a clock, a file, a socket; never a type of the engine in a
 //! signature.
 
-mod applying;
 mod heartbeats;
 mod progress;
 mod proofs;
@@ -18,7 +17,7 @@ use raft::{RawNode, SnapshotStatus, StateRole};
 
 use self::proofs::Proofs;
 use self::rollback::RefusedLeader;
-use crate::entry::{EntryKind, engine_change, from_raft, to_raft};
+use crate::entry::{Entry, EntryKind, engine_change, from_raft, to_raft};
 use crate::error::{ChangeError, ConsensusError, ProposeError, ReadError, StepError};
 use crate::log::MemoryLog;
 use crate::membership::{Membership, MembershipChange};
@@ -29,6 +28,9 @@ use crate::types::{
     Config, Effects, HardState, PersistToken, Position, ReadId, ReadReady, Recovered, Role,
     RoleChange,
 };
+
+/// Entries after a snapshot on its way may take as many times the window's bytes.
+const KEPT_WINDOWS: u64 = 4;
 
 /// A node of the consensus group. See the crate's page for the loop that drives it.
 pub struct Consensus {
@@ -529,7 +531,14 @@ impl Consensus {
         if let Some(hs) = hard_state {
             self.stored = hs;
         }
-        let committed = self.take_committed(ready.take_committed_entries());
+        let committed: Vec<Entry> = ready
+            .take_committed_entries()
+            .into_iter()
+            .map(from_raft)
+            .collect();
+        if let Some(last) = committed.last() {
+            self.handed_out = last.index;
+        }
         let configurations = committed
             .iter()
             .filter(|entry| entry.kind == EntryKind::Configuration);
@@ -622,7 +631,6 @@ impl Consensus {
         self.syncing_state = self.syncing_state.filter(|waiting| *waiting > token);
         self.node.on_persist_ready(token.0);
         self.put_timeout(false);
-        self.advance_engine();
     }
 
     /// Everything up to `index` is applied. What no other node lacks is forgotten.
@@ -646,9 +654,43 @@ impl Consensus {
             });
         }
         self.applied = index;
-        self.advance_engine();
+        self.node.advance_apply_to(index);
+        self.forget_entries();
         self.leave_joint_when_due();
         Ok(())
+    }
+
+    /// Applied entries are kept while another node lacks them, as far as the window goes. A node
+    /// that follows keeps the window full: it may lead next, and then has to serve the others.
+    fn forget_entries(&mut self) {
+        let unneeded = self.needed_by_nobody().min(self.applied);
+        let log = self.node.mut_store();
+        log.drop_up_to(unneeded);
+        let kept_after = self.kept_after.unwrap_or(u64::MAX);
+        log.drop_down_to(self.window_bytes, self.applied.min(kept_after));
+        let most_bytes = self.window_bytes.saturating_mul(KEPT_WINDOWS);
+        log.drop_down_to(most_bytes, self.applied);
+    }
+
+    /// From now on, applied entries after `index` stay in memory for nodes that lag, up to four
+    /// times the window's bytes: a snapshot of `index` is on its way to a node, which needs what
+    /// follows (R22). `None` ends that.
+    pub fn keep_after(&mut self, index: Option<u64>) {
+        self.kept_after = index;
+    }
+
+    /// The newest index that every other node has, as far as this one knows.
+    fn needed_by_nobody(&self) -> u64 {
+        if self.node.raft.state == StateRole::Leader {
+            let peers = self.node.raft.prs().iter();
+            let others = peers.filter(|(id, _)| **id != self.node_id);
+            let matched = others.map(|(_, progress)| progress.matched);
+            matched.min().unwrap_or(self.applied)
+        } else if self.membership.is_sole_voter(self.node_id) {
+            self.applied
+        } else {
+            0
+        }
     }
 
     /// A snapshot of this point can be sent from now on.
@@ -700,14 +742,9 @@ impl Consensus {
         self.node.raft.raft_log.committed
     }
 
-    /// The newest index that is applied; its entry may not be durable here.
+    /// The newest index that is applied.
     pub fn applied_index(&self) -> u64 {
         self.applied
-    }
-
-    /// The newest index that is durable here.
-    pub fn durable_index(&self) -> u64 {
-        self.node.raft.raft_log.persisted
     }
 
     /// The newest index of the log, durable or not.
@@ -870,11 +907,12 @@ fn check_config(config: &Config) -> Result<(), ConsensusError> {
     if config.max_uncommitted_bytes == 0 {
         return refuse("max_uncommitted_bytes", 0, "use 1 or more");
     }
-    if config.election_ticks <= config.heartbeat_ticks {
+    // A leader with nothing to say leaves out every second heartbeat.
+    if config.election_ticks <= 2 * config.heartbeat_ticks {
         return refuse(
             "election_ticks",
             u64::from(config.election_ticks),
-            "use more than heartbeat_ticks, ten times is usual",
+            "use more than twice heartbeat_ticks, ten times is usual",
         );
     }
     let (low, high) = config.campaign_ticks;
@@ -909,7 +947,6 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
 
 #[cfg(test)]
 mod tests {
-
     use raft::Storage;
 
     use super::*;

@@ -155,8 +155,7 @@ pub struct Effects {
     /// Whether `append`, `hard_state` and `snapshot` need a sync before `persisted`; when false all
     /// of them are empty.
     pub must_sync: bool,
-    /// Entries to apply now, in order. Each is handed out once. A majority has stored them; this
-    /// node's own disk may still be busy with some.
+    /// Entries to apply now, in order. Each is handed out once.
     pub committed: Vec<Entry>,
     /// Reads whose index is known.
     pub reads: Vec<ReadReady>,

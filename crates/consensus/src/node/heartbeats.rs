@@ -38,6 +38,7 @@ impl Consensus {
         let mut others = raft.prs().iter().filter(|(id, _)| **id != self.node_id);
         raft.raft_log.committed == last
             && raft.lead_transferee.is_none()
+            && raft.pending_read_count() == 0
             && others.all(|(_, it)| it.matched == last && it.state == ProgressState::Replicate)
     }
 

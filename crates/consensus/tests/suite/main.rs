@@ -7,8 +7,8 @@
     missing_docs
 )]
 
-mod ahead_of_the_disk;
 mod cluster;
+mod heartbeats;
 mod members_come_and_go;
 mod membership;
 mod one_voter;

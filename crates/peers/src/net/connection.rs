@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::codec::{CloseReason, Frame, FrameError, FrameType, Stage, take_frame};
 use crate::net::counters::add;
@@ -115,8 +115,16 @@ where
 {
     let silence = state.shared.options.timing.silence_limit;
     let own_id = state.shared.local.lock().id;
+    let alive_interval = state.shared.options.timing.alive_interval;
+    let mut last_sign = Instant::now();
     loop {
         loop {
+            // The other side's come behind all that it sends: where that goes slowly, it gets one
+            // unasked.
+            if last_sign.elapsed() >= alive_interval {
+                state.writer.send_sign_of_life(state.shared.now_us());
+                last_sign = Instant::now();
+            }
             let taken = match take_frame(&mut buffer, Stage::Lane(state.link.lane)) {
                 Ok(Some((kind, body))) => {
                     let bytes = body.len();
@@ -126,7 +134,12 @@ where
                 Err(error) => Err(error),
             };
             let outcome = match taken {
-                Ok(Some((frame, bytes))) => receive(&state, own_id, frame, bytes).await,
+                Ok(Some((frame, bytes))) => {
+                    if matches!(frame, Frame::Alive(_)) {
+                        last_sign = Instant::now();
+                    }
+                    receive(&state, own_id, frame, bytes).await
+                }
                 Ok(None) => break,
                 Err(error) => Err(error.into()),
             };

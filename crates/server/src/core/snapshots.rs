@@ -195,7 +195,7 @@ impl Snapshots {
             }
             return None;
         }
-        self.slice(state, consensus.durable_index());
+        self.slice(state);
         self.finish(state, log)
     }
 
@@ -304,8 +304,7 @@ impl Snapshots {
         }
     }
 
-    /// Hands the next slice over. `durable`: the last entry that the log has for certain.
-    fn slice(&mut self, state: &ServerState, durable: u64) {
+    fn slice(&mut self, state: &ServerState) {
         let Some(writing) = &mut self.writing else {
             return;
         };
@@ -328,11 +327,6 @@ impl Snapshots {
             }
         };
         let last = last || slice.is_empty();
-        if last && durable < writing.point.index {
-            // A start refuses a log that ends before its snapshot.
-            writing.held = Some(slice);
-            return;
-        }
         match slices.try_send(slice) {
             Ok(()) => {
                 if last {

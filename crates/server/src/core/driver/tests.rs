@@ -24,7 +24,6 @@ use crate::watch::table::Kinds;
 
 mod bounded;
 mod earlier_logs;
-mod of_three;
 mod time_reset;
 
 #[path = "../../../tests/suite/support/gate.rs"]
