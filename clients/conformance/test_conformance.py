@@ -382,20 +382,22 @@ class Conformance(unittest.TestCase):
             except (OSError, ProcessLookupError):
                 pass  # It has ended, or belongs to another user.
 
-    @unittest.skipIf(os.path.exists("/run/baton/agent.sock"), "this machine has an agent")
-    def test_a_program_without_an_agent_starts_one_for_its_user(self):
+    def starts_an_agent(self, prepare, *prefix):
+        """A program of each language, in a home that is prepared so, starts an agent and locks."""
         for language, command in self.build.commands.items():
             with self.subTest(language=language), tempfile.TemporaryDirectory() as home:
                 os.chmod(self.build.folder, 0o755)
+                prepare(home)
                 if os.geteuid() == 0:
                     # The socket of root is the machine's. This user may read what root may.
-                    os.chown(home, 65534, 65534)
+                    for folder, _, _ in os.walk(home):
+                        os.chown(folder, 65534, 65534)
                     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                                "--inh-caps=+dac_override", "--ambient-caps=+dac_override", *command]
                 path = f"{os.path.dirname(self.agent.command)}:{os.environ['PATH']}"
                 environment = {"PATH": path, "HOME": home, "XDG_RUNTIME_DIR": home,
                                "BATON_IDLE": "30s"}
-                program = Program(language, command, env=environment, cwd=home)
+                program = Program(language, [*prefix, *command], env=environment, cwd=home)
                 try:
                     held = program.acquire("/started")
                     self.assertTrue(program.is_held(held))
@@ -403,6 +405,29 @@ class Conformance(unittest.TestCase):
                 finally:
                     program.end()
                     self.end_those_in(home)
+
+    @staticmethod
+    def leave_dead_socket(home):
+        """Leaves what an agent leaves that SIGKILL ends."""
+        os.mkdir(os.path.join(home, "baton"), 0o700)
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(os.path.join(home, "baton", "agent.sock"))
+
+    @unittest.skipIf(os.path.exists("/run/baton/agent.sock"), "this machine has an agent")
+    def test_a_program_without_an_agent_starts_one_for_its_user(self):
+        self.starts_an_agent(lambda home: None)
+
+    @unittest.skipIf(os.path.exists("/run/baton/agent.sock"), "this machine has an agent")
+    def test_a_program_starts_an_agent_in_place_of_a_dead_one(self):
+        self.starts_an_agent(self.leave_dead_socket)
+
+    def test_a_program_starts_an_agent_where_it_cannot_use_the_machines(self):
+        # A /run of their own, with a file that nobody can connect to, as others cannot to root's.
+        alone = ["unshare", "--mount", "sh", "-ec"]
+        if subprocess.run([*alone, "mount -t tmpfs none /run"], capture_output=True).returncode:
+            self.skipTest("NOT CHECKED: no /run of its own can be mounted here")
+        script = 'mount -t tmpfs none /run; mkdir /run/baton; >/run/baton/agent.sock; exec "$@"'
+        self.starts_an_agent(lambda home: None, *alone, script, "sh")
 
     def test_many_guards_of_a_program_are_free_after_its_death(self):
         count = GUARDS // len(self.programs)

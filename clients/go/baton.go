@@ -19,9 +19,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 )
 
@@ -31,25 +28,6 @@ type Agent struct{ path string }
 
 // New returns the agent of a socket.
 func New(socket string) *Agent { return &Agent{socket} }
-
-// Socket returns the path of the agent's socket. Where there is neither this user's nor the
-// machine's, it starts this user's, which ends when nobody uses it.
-func (a *Agent) Socket() string {
-	if a.path != "" {
-		return a.path
-	}
-	own, machine := "/run/baton/agent.sock", "/run/baton/agent.sock"
-	if folder := os.Getenv("XDG_RUNTIME_DIR"); folder != "" && os.Geteuid() != 0 {
-		own = filepath.Join(folder, "baton", "agent.sock")
-	}
-	for _, found := range []string{own, machine} {
-		if _, err := os.Stat(found); err == nil {
-			return found
-		}
-	}
-	_ = exec.Command("baton", "agent", "--background").Run() // The error of the request says more.
-	return own
-}
 
 // Option is a parameter of a request. The agent refuses one that the request does not have.
 type Option func(*call)
@@ -117,7 +95,8 @@ func (a *Agent) acquire(ctx context.Context, kind, path, rest string, options []
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, l.close)
-	h := &held{agent: a, path: path, link: l, done: make(chan struct{})}
+	// What is held stays with the agent that has given it.
+	h := &held{agent: New(l.agent), path: path, link: l, done: make(chan struct{})}
 	event, err := l.receive(c.limit)
 	for err == nil && event.Event == "waiting" {
 		if c.onWait != nil {

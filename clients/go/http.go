@@ -10,6 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -71,6 +74,27 @@ func newCall(method, kind, path, rest string, options ...Option) *call {
 
 func healthCall() *call { return &call{method: "GET", url: "/v1/health", limit: callLimit} }
 
+// Socket returns the path of the agent's socket. Where neither this user's nor the machine's
+// answers, it starts this user's, which ends when nobody uses it.
+func (a *Agent) Socket() string {
+	if a.path != "" {
+		return a.path
+	}
+	own, machine := "/run/baton/agent.sock", "/run/baton/agent.sock"
+	if folder := os.Getenv("XDG_RUNTIME_DIR"); folder != "" && os.Geteuid() != 0 {
+		own = filepath.Join(folder, "baton", "agent.sock")
+	}
+	for _, found := range []string{own, machine} {
+		// A dead agent's is still there, and one may be another's.
+		if conn, err := net.Dial("unix", found); err == nil {
+			_ = conn.Close()
+			return found
+		}
+	}
+	_ = exec.Command("baton", "agent", "--background").Run() // The error of the request says more.
+	return own
+}
+
 // link is a connection with one request. It must be closed.
 type link struct {
 	agent   string
@@ -87,14 +111,14 @@ func (a *Agent) open(ctx context.Context, c *call) (*link, error) {
 	} else if err != nil {
 		return nil, refused(c.url, err.Error(), "give values that JSON has")
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.Socket())
+	l := &link{agent: a.Socket()}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", l.agent)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	} else if err != nil {
-		return nil, silent(a.Socket(), err)
+		return nil, silent(l.agent, err)
 	}
-	l := &link{agent: a.Socket(), conn: conn.(*net.UnixConn)}
-	l.input.R = conn
+	l.conn, l.input.R = conn.(*net.UnixConn), conn
 	// An error of the write is no end: the agent may have answered before it has read all.
 	_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
 		c.method, c.url, len(body), body)

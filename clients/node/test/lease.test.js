@@ -237,7 +237,7 @@ test("a release ends the lease before it is sent", async (t) => {
     seen.push([url, guard.lost !== undefined]);
     send(whole({ event: "unknown", next_step: "ask again" }));
   });
-  guard._agent = other.socket;
+  guard._agent = await other.socket;
   await assert.rejects(guard.release(), Unknown);
   assert.deepEqual(seen, [["/v1/guard/g/release", true]]);
   assert.equal(guard.signal.aborted, false);
@@ -247,7 +247,7 @@ test("a lost guard sends no write", async (t) => {
   const lab = await Lab.start(t);
   const guard = await lab.lock();
   const seen = [];
-  guard._agent = (await scripted(t, (url) => seen.push(url))).socket;
+  guard._agent = await (await scripted(t, (url) => seen.push(url))).socket;
   lab.advance(10_000);
   await assert.rejects(guard.txn([]), Lost);
   await assert.rejects(guard.release(), Lost);

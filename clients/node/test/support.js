@@ -24,9 +24,10 @@ export class AgentProcess {
   static async start() {
     const own = new AgentProcess();
     own.folder = folder();
-    own.agent = new Agent(path.join(own.folder, "agent.sock"));
+    own.socket = path.join(own.folder, "agent.sock");
+    own.agent = new Agent(own.socket);
     const data = path.join(own.folder, "data");
-    const argv = ["--data-dir", data, "agent", "--socket", own.agent.socket];
+    const argv = ["--data-dir", data, "agent", "--socket", own.socket];
     const log = fs.openSync(path.join(own.folder, "log"), "w");
     own.process = spawn(path.resolve(COMMAND), argv, { stdio: ["ignore", "pipe", log] });
     // It prints one line once it listens.
@@ -50,7 +51,7 @@ export class AgentProcess {
   /** Ends a guard so that its holder knows nothing before a message comes. */
   async endFromOutside(guard) {
     const call = { method: "POST", url: `/v1/guard/${guard.id}/release` };
-    return (await ask(this.agent.socket, call)).event === "released";
+    return (await ask(this.socket, call)).event === "released";
   }
 }
 

@@ -9,12 +9,11 @@ Times are seconds. `wait` is how long to wait: `None` for ever, 0 not at all. Th
 module use this user's agent; an `Agent` uses the one of a given socket.
 """
 
-import os
 from typing import AsyncIterator, Callable, Iterator, List, Optional
 
 from ._held import Acquisition, AsyncGuard, AsyncItem, Guard, Item, Membership
-from ._http import (CALL_LIMIT, AsyncLink, Call, Data, Json, Link, ask, complete, explain,
-                    milliseconds, payload, route)
+from ._http import (CALL_LIMIT, AsyncLink, Call, Data, Json, Link, ask, complete,
+                    default_socket, explain, milliseconds, payload, route)
 from .errors import BatonError, LockLost, Lost, NotAcquired, Refused, Unavailable, Unknown
 
 __all__ = [
@@ -27,17 +26,6 @@ __all__ = [
 Lock = Acquisition[Guard, AsyncGuard]
 
 
-def _default_socket() -> str:
-    """Returns the socket of this user's agent, or else of the machine's. Where there is neither,
-    starts the user's, which ends when nobody uses it."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() != 0 else None
-    sockets = [os.path.join(it, "baton", "agent.sock") for it in (folder, "/run") if it]
-    found = [it for it in sockets if os.path.exists(it)]
-    if not found:  # Where this fails, the error of the request names the socket.
-        os.system("exec baton agent --background </dev/null >/dev/null 2>&1")
-    return (found or sockets)[0]
-
-
 class Agent:
     """The agent that listens on `socket`: by default this user's, or else the machine's."""
 
@@ -47,7 +35,7 @@ class Agent:
     @property
     def socket(self) -> str:
         """Path of the agent's socket."""
-        return self._socket or _default_socket()
+        return self._socket or default_socket()
 
     def lock(self, path: str, *, mode: Optional[str] = None, slots: Optional[int] = None,
              wait: Optional[float] = None, session_timeout: Optional[float] = None,

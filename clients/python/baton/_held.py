@@ -73,10 +73,9 @@ class Held:
     _until_ns: Optional[int] = None
 
     def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
-        self.path = path
+        self.path, self._is_over = path, False
         self._agent, self._link, self._kind, self._pid = agent, link, type(link), os.getpid()
         self._reason: Optional[str] = None
-        self._is_over = False
         self._callbacks: Deque[Callable[[], object]] = collections.deque()
 
     @property
@@ -352,9 +351,8 @@ class Acquisition(Generic[S, A]):
     def __init__(self, agent: str, path: str, call: Call, blocking: Type[S], suspending: Type[A],
                  on_wait: Optional[Callable[[Json], object]] = None) -> None:
         self._agent, self._path, self._call, self._on_wait = agent, path, call, on_wait
-        self._blocking, self._suspending = blocking, suspending
+        self._blocking, self._suspending, self._is_used = blocking, suspending, False
         self._held: Any = None
-        self._is_used = False
 
     def acquire(self) -> S:
         """Acquires, for a caller that releases it itself."""

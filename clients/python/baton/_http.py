@@ -36,6 +36,22 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a coroutine of a blocking link has suspended")
 
 
+def default_socket() -> str:
+    """Returns the socket of this user's agent, or else of the machine's. Where neither answers,
+    starts the user's, which ends when nobody uses it."""
+    folder = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() != 0 else None
+    sockets = [os.path.join(it, "baton", "agent.sock") for it in (folder, "/run") if it]
+    for path in sockets:
+        # A dead agent's is still there, and one may be another's.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(CALL_LIMIT)
+            link.connect(path)
+            return path
+    # Where this fails, the error of the request names the socket.
+    os.system("exec baton agent --background </dev/null >/dev/null 2>&1")
+    return sockets[0]
+
+
 def route(kind: str, path: str, rest: str = "") -> str:
     """Returns the URL of a znode path."""
     if not path.startswith("/") or path == "/":

@@ -93,13 +93,15 @@ public final class Acquisition<T extends Held> {
         Lease sent = agent.clocks.read();
         Link link = null;
         try {
-            link = new Link(agent.socket(), call);
+            // What is held stays with the agent that has given it.
+            var giver = new Agent(agent.socket(), agent.clocks);
+            link = new Link(giver.socket(), call);
             var event = link.receive(call.limit());
             for (; "waiting".equals(event.get("event")); event = link.receive(call.limit())) {
                 long place = Json.number(event, "place");
                 onWait.accept(new Position(place, Json.text(event, "held_by")));
             }
-            T held = kind.apply(new Held.Grant(agent, path, link, event));
+            T held = kind.apply(new Held.Grant(giver, path, link, event));
             held.start(sent);
             // It is open as long as this is held.
             link = null;

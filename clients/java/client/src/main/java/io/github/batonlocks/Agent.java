@@ -7,8 +7,10 @@ import io.github.batonlocks.BatonException.Unknown;
 import java.io.IOException;
 import java.lang.ProcessBuilder.Redirect;
 import java.net.URLEncoder;
+import java.net.UnixDomainSocketAddress;
+import java.nio.channels.ClosedByInterruptException;
+import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
@@ -38,7 +40,7 @@ public final class Agent {
 
     /**
      * The path of the agent's socket. Starts this user's agent, which ends when nobody uses it,
-     * where there is neither that nor the machine's.
+     * where neither that nor the machine's answers.
      */
     public Path socket() {
         if (socket != null) {
@@ -47,12 +49,24 @@ public final class Agent {
         String folder = System.getenv("XDG_RUNTIME_DIR");
         boolean isRoot = "root".equals(System.getProperty("user.name"));
         Path own = isRoot || folder == null ? MACHINE : Path.of(folder, "baton", "agent.sock");
-        if (!Files.exists(own) && Files.exists(MACHINE)) {
-            return MACHINE;
-        } else if (!Files.exists(own)) {
+        if (!answers(own)) {
+            if (answers(MACHINE)) {
+                return MACHINE;
+            }
             start();
         }
         return own;
+    }
+
+    /** Whether one listens there. A dead agent's is still there, and one may be another's. */
+    private static boolean answers(Path socket) {
+        try (var channel = SocketChannel.open(UnixDomainSocketAddress.of(socket))) {
+            return channel.isConnected();
+        } catch (ClosedByInterruptException error) {
+            return true; // The request says that it was interrupted.
+        } catch (IOException | RuntimeException error) {
+            return false;
+        }
     }
 
     private static void start() {
@@ -231,11 +245,12 @@ public final class Agent {
     /** Sends a request and returns its answer. An interrupt ends the wait for it. */
     Map<String, Object> ask(Link.Call call) {
         Unavailable silent;
-        try (var link = new Link(socket(), call)) {
+        Path agent = socket();
+        try (var link = new Link(agent, call)) {
             return link.receive(call.limit());
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
-            silent = Unavailable.silent(socket(), error.getMessage(), true);
+            silent = Unavailable.silent(agent, error.getMessage(), true);
         } catch (Unavailable error) {
             silent = error;
         }
