@@ -187,7 +187,7 @@ async fn an_agent_that_nobody_needs_ends_and_one_that_holds_does_not() {
     // It comes long after that time.
     answer.until("lease").await;
     // One hold stays without a connection, for as long.
-    let ask = r#"{"ttl_ms": 600000, "session_timeout_ms": 1000}"#;
+    let ask = r#"{"ttl_ms": 600000}"#;
     let (status, held) = stage.ask("POST", "/v1/hold/b", ask).await;
     assert_eq!(status, 200, "{held}");
     drop(answer);
