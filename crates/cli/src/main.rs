@@ -79,8 +79,10 @@ fn main() -> ExitCode {
     if let Some(code) = first_process::divert() {
         return code;
     }
-    if commands::completions::answer(cli::Cli::command, cli::Cli::globals_of) {
-        return ExitCode::SUCCESS;
+    match commands::completions::answer(cli::Cli::command, cli::Cli::globals_of) {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(failure) => return usage::refuse(&failure),
     }
     let cli = match cli::Cli::read() {
         Ok(cli) => cli,

@@ -30,9 +30,6 @@ pub(crate) fn report(error: &clap::Error, cli: &Command) -> ExitCode {
             false => ExitCode::from(exit::USAGE),
         };
     }
-    let json = arguments()
-        .take_while(|argument| argument != "--")
-        .any(|argument| argument == "--json");
     let mut line = usage_line(
         &error.render().to_string(),
         &verbs_of(cli, arguments().skip(1)),
@@ -44,8 +41,16 @@ pub(crate) fn report(error: &clap::Error, cli: &Command) -> ExitCode {
     if let Some(tip) = forgotten_dashes(error, cli) {
         line = format!("{tip}; {line}");
     }
-    Output::new(json, Level::Usual).failure(&Failure::usage(line));
-    ExitCode::from(exit::USAGE)
+    refuse(&Failure::usage(line))
+}
+
+/// Reports why the command line is not run.
+pub(crate) fn refuse(failure: &Failure) -> ExitCode {
+    let json = arguments()
+        .take_while(|argument| argument != "--")
+        .any(|argument| argument == "--json");
+    Output::new(json, Level::Usual).failure(failure);
+    ExitCode::from(failure.exit_code)
 }
 
 /// The arguments of this process, as they are shown: they may be any bytes.

@@ -1,7 +1,9 @@
 //! Completion by Tab, asked as the scripts ask and in the shells themselves. On Baton's server, or
 //! with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -174,8 +176,54 @@ fn verbs_options_values_and_files_are_told_apart() {
     assert_eq!(in_home("baton get --auth-file f"), ["file", "folder/"]);
     assert_eq!(in_home("baton serve --data-dir f"), ["folder/"]);
     assert_eq!(in_home("baton set /x f"), [""; 0]);
+    let files = ["file", "folder/"];
+    assert_eq!(in_home("baton lock /x -- cat f"), files);
     let line = asked(home.baton(&[]), "baton que").remove(0);
     assert!(line.starts_with("queue\tPut items"), "{line:?}");
+}
+
+#[test]
+fn a_variable_that_names_no_shell_is_refused() {
+    let home = CommandHome::new();
+    for value in ["fsh", "1"] {
+        let mut baton = home.baton(&["--version"]);
+        let ran = Ran::from(baton.env("BATON_COMPLETE", value).output().unwrap());
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
+        assert!(ran.err.contains("BATON_COMPLETE"), "{ran:?}");
+    }
+    for value in ["", "0"] {
+        let mut baton = home.baton(&["--version"]);
+        let ran = Ran::from(baton.env("BATON_COMPLETE", value).output().unwrap());
+        assert!(ran.out.starts_with("baton "), "{ran:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_that_is_no_text_does_not_keep_others_from_completion() {
+    let served = ServedHome::new().await;
+    served.make(&["/jobs"]);
+    until("the server has answered in time", || {
+        let mut baton = served.baton(&[]);
+        baton.env("BATON_COMPLETE", "fish");
+        baton.args(["--", "baton", "lock", "--wait"]);
+        baton.arg(OsStr::from_bytes(b"\xff")).arg("/jo");
+        let ran = Ran::from(baton.output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+        ran.out == "/jobs\n"
+    });
+}
+
+/// PowerShell takes candidates as they are; fish quotes them.
+#[test]
+fn powershell_is_offered_no_hostile_file() {
+    let home = CommandHome::new();
+    for name in ["x1", "x;reboot", "x$(id)", "x\t;id", "x\n;id"] {
+        std::fs::write(home.path(name), "").unwrap();
+    }
+    let mut baton = home.baton(&["--", "baton", "get", "--auth-file", "x"]);
+    baton.current_dir(home.dir.path());
+    let ran = Ran::from(baton.env("BATON_COMPLETE", "powershell").output().unwrap());
+    assert_eq!((ran.code, ran.out.as_str()), (0, "x1\tx1\n"));
 }
 
 /// Names that end a command, or hide something, where a shell takes them as they are.
@@ -188,15 +236,21 @@ const HOSTILE: [&str; 7] = [
     "/h/6*{a,b}",
     "/h/7\u{202e}",
 ];
+const HOSTILE_FILES: [&str; 2] = ["f1;touch HACKED", "f2$(touch HACKED)"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bash_completes_words_with_colons_and_offers_no_hostile_name() {
     let served = ServedHome::new().await;
     served.make(&["/h", "/h/8ü", "/c:d"]);
     served.make(&HOSTILE);
+    for file in HOSTILE_FILES {
+        std::fs::write(served.home.path(file), "").unwrap();
+    }
+    std::fs::create_dir(served.home.path("d;touch HACKED")).unwrap();
     let mut terminal = Terminal::run(&served.shell("bash", &["--norc", "--noprofile", "-i"]), 200);
     terminal.keys("PS1='prompt> '; source <(command baton completions bash)\n");
     terminal.keys("baton() { printf '<%s>' \"$@\"; echo; }\n");
+    terminal.keys(&format!("cd '{}'\n", served.home.dir.path().display()));
     terminal.keys("echo re''ady\n");
     until("the shell is ready", || {
         terminal.text().contains("ready\r\n")
@@ -221,6 +275,24 @@ async fn bash_completes_words_with_colons_and_offers_no_hostile_name() {
             terminal.text().contains(&shown)
         });
     }
+    // Bash itself completes and quotes them.
+    for (keys, shown) in [
+        (
+            "baton get --auth-file f1\t",
+            "<--auth-file><f1;touch HACKED>",
+        ),
+        (
+            "baton get --auth-file=f2\t",
+            "<--auth-file=f2$(touch HACKED)>",
+        ),
+        (
+            "baton get --auth-file d\t",
+            "<--auth-file><d;touch HACKED/>",
+        ),
+    ] {
+        terminal.keys(&format!("{keys}\n"));
+        until(keys, || terminal.text().contains(shown));
+    }
     terminal.keys("exit\n");
     terminal.child.wait().unwrap();
     assert!(!served.home.path("HACKED").exists());
@@ -233,6 +305,8 @@ fn the_scripts_of_the_packages_are_those_of_the_command() {
     for shell in ["bash", "zsh", "fish"] {
         let file = folder.join(format!("baton.{shell}"));
         let printed = CommandHome::new().run(&["completions", shell]);
+        // Else a failure would be written in the middle of the line.
+        assert!(printed.out.contains("2>/dev/null"), "{shell}");
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),
             printed.out,

@@ -8,6 +8,8 @@ use clap::Command;
 use clap_complete::engine;
 use clap_complete::env::EnvCompleter;
 
+use super::is_word;
+
 /// The script: it passes the words up to the cursor, and the part that bash replaces.
 const SCRIPT: &str = r#"_baton() {
     local candidate
@@ -62,8 +64,13 @@ impl EnvCompleter for Bash {
         let last = words.len().saturating_sub(1);
         let words = words.into_iter().map(OsString::from).collect();
         for candidate in engine::complete(cmd, words, last, current_dir)? {
-            let value = candidate.get_value().to_string_lossy();
-            writeln!(buf, "{}", value.get(kept..).unwrap_or_default())?;
+            let value = candidate
+                .get_value()
+                .to_str()
+                .filter(|value| is_word(value));
+            if let Some(rest) = value.and_then(|value| value.get(kept..)) {
+                writeln!(buf, "{rest}")?;
+            }
         }
         Ok(())
     }

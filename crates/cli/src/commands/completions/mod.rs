@@ -5,17 +5,20 @@
 //! |---|---|
 //! | `znodes` | names that running servers have |
 //! | `bash` | bash's words, which end at colons and equals signs |
+//! | `powershell` | candidates for PowerShell |
 //!
-//! Whatever goes wrong there are no candidates. Candidates are written into a command line as they
-//! are, so a name with a character that a shell interprets must never be one.
+//! Whatever goes wrong there are no candidates. Bash and PowerShell write candidates into a command
+//! line as they are, so no name with a character that a shell interprets is one there; the others
+//! quote the names of files.
 
 mod bash;
+mod powershell;
 mod znodes;
 
 use std::ffi::OsStr;
 
 use clap::{Arg, Command, ValueHint};
-use clap_complete::env::{Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
+use clap_complete::env::{Elvish, EnvCompleter, Fish, Shells, Zsh};
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompleteEnv, CompletionCandidate};
 
 use crate::context::{Context, Globals};
@@ -26,7 +29,7 @@ use crate::servers::machine::Machine;
 /// The variable by which a script asks for candidates; its value is the shell.
 const VARIABLE: &str = "BATON_COMPLETE";
 
-const SHELLS: [&dyn EnvCompleter; 5] = [&bash::Bash, &Elvish, &Fish, &Powershell, &Zsh];
+const SHELLS: [&dyn EnvCompleter; 5] = [&bash::Bash, &Elvish, &Fish, &powershell::Powershell, &Zsh];
 
 /// The verbs whose paths are those of recipes.
 const RECIPES: [&str; 7] = [
@@ -61,18 +64,27 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .write_registration(VARIABLE, "baton", "baton", "baton", &mut script)
             .map_err(|error| Failure::usage(format!("the script cannot be written: {error}")))?;
     }
-    context.output.raw(&script);
+    // Fish shows what completion writes on standard error in the middle of the line.
+    let script = String::from_utf8_lossy(&script)
+        .replace("--current-token))", "--current-token) 2>/dev/null)");
+    context.output.raw(script.as_bytes());
     Ok(exit::OK)
 }
 
 /// Prints the candidates, if a script has asked for them; `false` for every other start.
-pub(crate) fn answer(cli: fn() -> Command, globals: GlobalsReader) -> bool {
+pub(crate) fn answer(cli: fn() -> Command, globals: GlobalsReader) -> Result<bool, Failure> {
+    let shell = std::env::var_os(VARIABLE).unwrap_or_default();
+    let shell = shell.to_string_lossy();
+    if !matches!(&*shell, "" | "0") && Shells(&SHELLS).completer(&shell).is_none() {
+        let text = format!("{VARIABLE} is {shell:?}, which is no shell that baton knows; unset it");
+        return Err(Failure::usage(text));
+    }
     let complete = CompleteEnv::with_factory(move || with_candidates(cli(), globals, false));
     let complete = complete.var(VARIABLE).shells(Shells(&SHELLS));
     let folder = std::env::current_dir().ok();
-    complete
+    Ok(complete
         .try_complete(std::env::args_os(), folder.as_deref())
-        .unwrap_or(true)
+        .unwrap_or(true))
 }
 
 /// Gives each argument of a command and its verbs the source of its candidates.
@@ -101,7 +113,7 @@ fn with_source(arg: Arg, verb: &str, globals: GlobalsReader, of_recipe: bool) ->
         "ID" if verb == "remove" => arg.add(ArgValueCandidates::new(move || {
             plain(znodes::server_ids(globals))
         })),
-        "FILE" => arg.value_hint(ValueHint::AnyPath),
+        "FILE" | "CMD" => arg.value_hint(ValueHint::AnyPath),
         "DIR" => arg.value_hint(ValueHint::DirPath),
         _ => arg,
     }
@@ -109,13 +121,15 @@ fn with_source(arg: Arg, verb: &str, globals: GlobalsReader, of_recipe: bool) ->
 
 /// The names that every shell reads as one word that means itself.
 fn plain(names: Option<Vec<String>>) -> Vec<CompletionCandidate> {
-    let is_plain = |name: &String| {
-        let mut chars = name.chars();
-        !name.starts_with('-')
-            && chars.all(|char| char.is_alphanumeric() || "/._-:@%+=,".contains(char))
-    };
+    let is_plain = |name: &String| !name.starts_with('-') && is_word(name);
     let names = names.into_iter().flatten().filter(is_plain);
     names.map(CompletionCandidate::new).collect()
+}
+
+/// Whether every shell reads these characters as one word that means itself.
+fn is_word(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.all(|char| char.is_alphanumeric() || "/._-:@%+=,".contains(char))
 }
 
 fn contexts() -> Option<Vec<String>> {

@@ -29,7 +29,8 @@ fn on_session(
     globals: GlobalsReader,
     work: impl AsyncFnOnce(&Session) -> Option<Vec<String>> + Send + 'static,
 ) -> Option<Vec<String>> {
-    let arguments = options_for_servers(std::env::args().skip_while(|word| word != "--").skip(1));
+    let arguments = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let arguments = options_for_servers(arguments.skip_while(|word| word != "--").skip(1));
     let ask = move || {
         let globals = globals(arguments?)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
