@@ -1,5 +1,6 @@
 //! The one definition of every setting of `baton serve`. To add one: a row here, and its field in
-//! [`baton_server::Options`]; `docs/operate/configure.md` has the keys of zoo.cfg, which a test compares.
+//! [`baton_server::Options`]. A test compares `docs/operate/configure.md`, which has the keys of
+//! zoo.cfg.
 
 use self::Flag::{Named, OfEveryVerb, Own};
 use super::Field;
