@@ -2,7 +2,6 @@
 //! engine's types and ours. Never a clock, a file, a socket; never a type of the engine in a
 //! signature.
 
-mod heartbeats;
 mod progress;
 mod proofs;
 mod rollback;
@@ -54,8 +53,6 @@ pub struct Consensus {
     kept_after: Option<u64>,
     /// For how many ticks it has led though it was removed, and how many it may.
     removed_ticks: u32,
-    /// Whether the last heartbeat was left out.
-    left_out_heartbeat: bool,
     election_ticks: u32,
     timeouts: ElectionTimeouts,
     /// Role, term and leader for which the election timeout was drawn.
@@ -179,7 +176,6 @@ impl Consensus {
             window_bytes: config.window_bytes,
             kept_after: None,
             removed_ticks: 0,
-            left_out_heartbeat: false,
             election_ticks: config.election_ticks,
             timeouts: ElectionTimeouts::new(config.seed, config.node_id, low, high),
             timeout_of: None,
@@ -209,7 +205,7 @@ impl Consensus {
             // The engine would campaign.
             return;
         }
-        self.make_tick();
+        self.node.tick();
         let campaigned = !leads && self.node.raft.election_elapsed == 0;
         self.put_timeout(campaigned);
         if !campaigned {
@@ -217,6 +213,27 @@ impl Consensus {
         }
         self.leave_joint_when_due();
         self.hand_over_when_removed();
+    }
+
+    /// Ticks that nothing comes of, because each timeout is further away: their caller may make
+    /// them later, all at once, if it makes them before it handles a message.
+    pub fn idle_ticks(&self) -> u32 {
+        let raft = &self.node.raft;
+        if self.membership.is_joint()
+            || !self.membership.votes(self.node_id)
+            || raft.leader_id == raft::INVALID_ID
+            || raft.raft_log.last_index() > raft.raft_log.committed
+        {
+            return 0;
+        }
+        let left = |timeout: usize, elapsed: usize| timeout.saturating_sub(elapsed + 1);
+        let idle = match raft.state {
+            StateRole::Leader => left(raft.heartbeat_timeout(), raft.heartbeat_elapsed())
+                .min(left(raft.election_timeout(), raft.election_elapsed)),
+            StateRole::Follower => left(self.timeouts.current(), raft.election_elapsed),
+            _ => 0,
+        };
+        u32::try_from(idle).unwrap_or(0)
     }
 
     /// Stand for election now. A sole voter wins at once and may propose; its first entry, a no-op,
@@ -907,12 +924,11 @@ fn check_config(config: &Config) -> Result<(), ConsensusError> {
     if config.max_uncommitted_bytes == 0 {
         return refuse("max_uncommitted_bytes", 0, "use 1 or more");
     }
-    // A leader with nothing to say leaves out every second heartbeat.
-    if config.election_ticks <= 2 * config.heartbeat_ticks {
+    if config.election_ticks <= config.heartbeat_ticks {
         return refuse(
             "election_ticks",
             u64::from(config.election_ticks),
-            "use more than twice heartbeat_ticks, ten times is usual",
+            "use more than heartbeat_ticks, ten times is usual",
         );
     }
     let (low, high) = config.campaign_ticks;

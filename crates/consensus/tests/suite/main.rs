@@ -8,7 +8,6 @@
 )]
 
 mod cluster;
-mod heartbeats;
 mod members_come_and_go;
 mod membership;
 mod one_voter;

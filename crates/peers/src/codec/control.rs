@@ -3,7 +3,7 @@
 use crate::codec::input::{Input, Malformed};
 use crate::codec::pieces::FrameBody;
 
-/// A sign of life, or the answer to one. Measures the round trip too.
+/// A sign of life, sent where nothing else was. Measures the round trip too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LivenessFrame {
     /// A number of the sender's choice that the receiver sends back; 0: it need not.

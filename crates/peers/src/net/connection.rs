@@ -1,19 +1,18 @@
 //! One connection after its handshake: a reader task and a writer task, until one of them ends, a
 //! newer connection takes the place, or the transport stops.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::codec::{CloseReason, Frame, FrameError, FrameType, Stage, take_frame};
 use crate::net::counters::add;
-use crate::net::events::{Direction, EndCause, FramePermit};
+use crate::net::events::{Direction, EndCause};
 use crate::net::exchange::OpenedStream;
 use crate::net::peer::{EstablishedConnection, Peer};
 use crate::net::shared::TransportState;
@@ -73,6 +72,7 @@ pub(crate) async fn run<S>(
         peer: Arc::clone(peer),
         link,
         writer,
+        to_echo: AtomicU64::new(0),
     });
     let (read_half, write_half) = tokio::io::split(opened.stream);
     let (say_bye, bye) = oneshot::channel();
@@ -115,16 +115,8 @@ where
 {
     let silence = state.shared.options.timing.silence_limit;
     let own_id = state.shared.local.lock().id;
-    let alive_interval = state.shared.options.timing.alive_interval;
-    let mut last_sign = Instant::now();
     loop {
         loop {
-            // The other side's come behind all that it sends: where that goes slowly, it gets one
-            // unasked.
-            if last_sign.elapsed() >= alive_interval {
-                state.writer.send_sign_of_life(state.shared.now_us());
-                last_sign = Instant::now();
-            }
             let taken = match take_frame(&mut buffer, Stage::Lane(state.link.lane)) {
                 Ok(Some((kind, body))) => {
                     let bytes = body.len();
@@ -134,12 +126,7 @@ where
                 Err(error) => Err(error),
             };
             let outcome = match taken {
-                Ok(Some((frame, bytes))) => {
-                    if matches!(frame, Frame::Alive(_)) {
-                        last_sign = Instant::now();
-                    }
-                    receive(&state, own_id, frame, bytes).await
-                }
+                Ok(Some((frame, bytes))) => receive(&state, own_id, frame, bytes).await,
                 Ok(None) => break,
                 Err(error) => Err(error.into()),
             };
@@ -173,7 +160,8 @@ async fn receive(
     match frame {
         Frame::Alive(alive) => {
             if alive.stamp != 0 {
-                state.writer.answer_sign_of_life(alive.stamp);
+                state.to_echo.store(alive.stamp, Relaxed);
+                state.writer.wake();
             }
             if alive.echo != 0 {
                 let passed = state.shared.now_us().saturating_sub(alive.echo);
@@ -185,24 +173,12 @@ async fn receive(
         Frame::Bye(bye) => Err(EndCause::Bye(bye)),
         frame => {
             check(state, own_id, kind, &frame)?;
-            let held = hold(state, bytes).await;
+            let held = state.peer.hold(state.link.lane, bytes).await;
             if state.peer.deliver(state.link, frame, held) {
                 Ok(())
             } else {
                 Err(EndCause::Superseded)
             }
-        }
-    }
-}
-
-/// Waits until the owner may hold this many bytes more. Nothing is read meanwhile, so signs of life
-/// have no answer: they are sent unasked.
-async fn hold(state: &LinkState, bytes: usize) -> FramePermit {
-    let mut hold = pin!(state.peer.hold(state.link.lane, bytes));
-    loop {
-        match timeout(state.shared.options.timing.alive_interval, &mut hold).await {
-            Ok(held) => return held,
-            Err(_) => state.writer.send_sign_of_life(state.shared.now_us()),
         }
     }
 }

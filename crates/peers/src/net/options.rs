@@ -14,8 +14,7 @@ pub struct Timing {
     pub first_pause: Duration,
     /// The longest pause between attempts.
     pub longest_pause: Duration,
-    /// Interval of the signs of life that a server sends where it has opened the connection. The
-    /// other side answers them.
+    /// Interval of each side's signs of life.
     pub alive_interval: Duration,
     /// A connection on which nothing arrives for this long ends.
     pub silence_limit: Duration,
@@ -30,7 +29,7 @@ impl Default for Timing {
             handshake_timeout: Duration::from_secs(1),
             first_pause: Duration::from_millis(20),
             longest_pause: Duration::from_secs(1),
-            alive_interval: Duration::from_secs(2),
+            alive_interval: Duration::from_secs(1),
             silence_limit: Duration::from_secs(5),
             last_words_timeout: Duration::from_millis(500),
         }

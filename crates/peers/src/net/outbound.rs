@@ -63,12 +63,6 @@ impl Outbound {
         self.state.lock().writer.is_some()
     }
 
-    /// The writer of the connection, if there is one.
-    pub(crate) fn writer(&self) -> Option<Arc<WriterHandle>> {
-        let state = self.state.lock();
-        state.writer.as_ref().map(|(_, writer)| Arc::clone(writer))
-    }
-
     /// Puts a frame at the end, if `admit` finds room for its bytes.
     pub(crate) fn push(
         &self,

@@ -287,15 +287,6 @@ impl Peer {
         }
     }
 
-    /// Sends a sign of life on each connection to the peer, for which it sends `stamp` back.
-    pub(crate) fn send_signs_of_life(&self, stamp: u64) {
-        for lane in Lane::ALL {
-            if let Some(writer) = self.outbound(lane).writer() {
-                writer.send_sign_of_life(stamp);
-            }
-        }
-    }
-
     /// Queues a frame.
     pub(crate) fn send(&self, frame: Frame) -> Result<(), SendError> {
         if frame.check_limits().is_err() {

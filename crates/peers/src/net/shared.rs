@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::codec::{Hello, Refusal};
 use crate::handshake::LocalServer;
@@ -115,21 +115,14 @@ impl TransportState {
         u64::try_from(passed).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Sends signs of life on the connections that this server has opened, all at once, until the
-    /// transport stops.
-    pub(crate) async fn send_signs_of_life(&self) {
-        let mut ticks = interval(self.options.timing.alive_interval);
+    /// The moments of signs of life, the same for all connections, so that one wake-up sends all.
+    pub(crate) fn alive_ticks(&self) -> Interval {
+        let period = self.options.timing.alive_interval;
+        let past = self.started.elapsed().as_nanos() / period.as_nanos().max(1);
+        let next = u32::try_from(past + 1).unwrap_or(u32::MAX);
+        let mut ticks = interval_at(self.started + period * next, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        loop {
-            tokio::select! {
-                biased;
-                () = self.stopped() => return,
-                _ = ticks.tick() => {}
-            }
-            for peer in self.all_peers() {
-                peer.send_signs_of_life(self.now_us());
-            }
-        }
+        ticks
     }
 
     /// Waits until the transport stops.

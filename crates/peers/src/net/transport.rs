@@ -103,8 +103,6 @@ impl Peers {
             }
         };
         runtime.spawn(accepting);
-        let living = Arc::clone(&shared);
-        runtime.spawn(async move { living.send_signs_of_life().await });
         Peers {
             shared,
             dialling: Some(dialling),

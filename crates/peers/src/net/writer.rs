@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
-use crate::codec::{CloseReason, Frame, Pieces};
+use crate::codec::{CloseReason, Frame, LivenessFrame, Pieces};
 use crate::net::counters::add;
 use crate::net::events::{Direction, EndCause, Link};
 use crate::net::peer::Peer;
@@ -30,6 +31,8 @@ pub(crate) struct LinkState {
     pub(crate) peer: Arc<Peer>,
     pub(crate) link: Link,
     pub(crate) writer: Arc<WriterHandle>,
+    /// The number of the newest sign of life that was not answered; 0 for none.
+    pub(crate) to_echo: AtomicU64,
 }
 
 pub(crate) struct Writer<W> {
@@ -71,6 +74,7 @@ where
 
     /// Writes until the connection has ended, or until its last words are written.
     pub(crate) async fn run(self: Arc<Self>, mut bye: oneshot::Receiver<CloseReason>) -> EndCause {
+        let mut alive = self.state.shared.alive_ticks();
         loop {
             let written = std::future::poll_fn(|cx| self.half.lock().poll_write(&self.state, cx));
             if let Err(error) = written.await {
@@ -85,6 +89,11 @@ where
                     return self.end(last_words).await;
                 }
                 () = self.state.writer.woken() => {}
+                _ = alive.tick() => {
+                    let stamp = self.state.shared.now_us();
+                    let alive = Frame::Alive(LivenessFrame { stamp, echo: 0 });
+                    encode(&mut self.half.lock().pieces, &alive);
+                }
             }
         }
     }
@@ -186,10 +195,14 @@ where
         }
     }
 
-    /// Encodes what waits: a sign of life, and frames.
+    /// Encodes what waits: an answer to a sign of life, and frames.
     fn encode_queued(&mut self, state: &LinkState) {
-        if let Some(alive) = state.writer.take_sign_of_life() {
-            encode(&mut self.pieces, &Frame::Alive(alive));
+        let echo = state.to_echo.swap(0, Relaxed);
+        if echo != 0 {
+            encode(
+                &mut self.pieces,
+                &Frame::Alive(LivenessFrame { stamp: 0, echo }),
+            );
         }
         if state.link.direction == Direction::Inbound {
             return;
@@ -214,7 +227,6 @@ fn encode(pieces: &mut Pieces, frame: &Frame) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     use bytes::BytesMut;
@@ -248,6 +260,7 @@ mod tests {
             peer,
             link: established.link,
             writer: established.writer,
+            to_echo: AtomicU64::new(0),
         };
         (Writer::new(Arc::new(state), near), far)
     }

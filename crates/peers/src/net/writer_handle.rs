@@ -2,11 +2,8 @@
 //! itself, or wakes the writer's task.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::Notify;
-
-use crate::codec::LivenessFrame;
 
 /// Writes what waits, without blocking; `false`: the writer's task has to go on.
 type WriteNowFn = Box<dyn Fn() -> bool + Send + Sync>;
@@ -15,10 +12,6 @@ type WriteNowFn = Box<dyn Fn() -> bool + Send + Sync>;
 pub(crate) struct WriterHandle {
     waits: Notify,
     write_now: OnceLock<WriteNowFn>,
-    /// The number of a sign of life that waits to be sent, and the newest that the other side has
-    /// sent and has no answer to; 0 for none.
-    stamp: AtomicU64,
-    echo: AtomicU64,
 }
 
 impl std::fmt::Debug for WriterHandle {
@@ -43,25 +36,6 @@ impl WriterHandle {
         if !self.write_now.get().is_some_and(|write| write()) {
             self.wake();
         }
-    }
-
-    /// Sends a sign of life of this number.
-    pub(crate) fn send_sign_of_life(&self, stamp: u64) {
-        self.stamp.store(stamp, Relaxed);
-        self.write_now();
-    }
-
-    /// Answers a sign of life of this number.
-    pub(crate) fn answer_sign_of_life(&self, echo: u64) {
-        self.echo.store(echo, Relaxed);
-        self.write_now();
-    }
-
-    /// Takes what is to be sent as a sign of life.
-    pub(crate) fn take_sign_of_life(&self) -> Option<LivenessFrame> {
-        let stamp = self.stamp.swap(0, Relaxed);
-        let echo = self.echo.swap(0, Relaxed);
-        (stamp != 0 || echo != 0).then_some(LivenessFrame { stamp, echo })
     }
 
     /// Ends when the writer's task has to look at what waits.
