@@ -84,10 +84,11 @@ impl Records {
             (Created { name, zxid }, value)
         });
         let nodes = state.nodes("/h");
-        let registers = (0..REGISTERS).filter_map(|number| {
+        let registers = (0..REGISTERS).map(|number| {
             let path = register(number);
-            let (_, stat) = nodes.iter().find(|(node, _)| *node == path)?;
-            Some((text(&path), version(stat)))
+            let found = nodes.iter().find(|(node, _)| *node == path);
+            let none = Version { number: 0, zxid: 0 };
+            (text(&path), found.map_or(none, |(_, stat)| version(stat)))
         });
         let ending = EndState {
             created: created.collect(),

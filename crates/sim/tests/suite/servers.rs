@@ -102,6 +102,7 @@ fn seeded_bugs_are_found() {
     let wanted = [
         (history, SeededBug::B07, 0),
         (history, SeededBug::B09, 0),
+        (history, SeededBug::B11, 143),
         (history, SeededBug::B12, 60),
         (history, SeededBug::B13, 10),
         (writes, SeededBug::B01, 0),

@@ -8,7 +8,8 @@
 //! 4. A write that began after another had been acknowledged has the higher zxid: the order of
 //!    zxids is a linearization.
 //! 5. The versions of a register grow by one with each set, in the order of the zxids, and no
-//!    version was acknowledged twice or has two values.
+//!    version was acknowledged twice or has two values. No value has two versions, and no version
+//!    is beyond the last one.
 //! 6. A client never reads an older version than it knows. A read behind a `sync` shows every
 //!    version that any client knew before.
 
@@ -37,7 +38,8 @@ pub fn check(operations: &[Operation], ending: &EndState) -> Vec<String> {
     problems
 }
 
-/// A write whose place in the order of all writes is known, from its answer or from the ending.
+/// A write whose place in the order of all writes is known: from its answer, from a read that shows
+/// it, or from the ending.
 struct PlacedWrite<'a> {
     zxid: Zxid,
     operation: &'a Operation,
@@ -135,7 +137,14 @@ fn placed<'a>(operations: &'a [Operation], ending: &EndState) -> Vec<PlacedWrite
         .registers
         .iter()
         .map(|(value, version)| (&**value, version.zxid));
-    let at_the_end: BTreeMap<&str, Zxid> = created.chain(set).collect();
+    let read = operations.iter().filter_map(|operation| {
+        let Act::Read { outcome, .. } = &operation.act else {
+            return None;
+        };
+        let (version, value) = outcome.done()?;
+        Some((&**value, version.zxid))
+    });
+    let shown: BTreeMap<&str, Zxid> = read.chain(created).chain(set).collect();
     let mut all = Vec::new();
     for operation in operations {
         if let Some(zxid) = operation.act.zxid() {
@@ -145,7 +154,7 @@ fn placed<'a>(operations: &'a [Operation], ending: &EndState) -> Vec<PlacedWrite
                 acknowledged: Some(operation.ended),
             });
         } else if !matches!(operation.act, Act::Read { .. })
-            && let Some(zxid) = at_the_end.get(operation.value.as_str())
+            && let Some(zxid) = shown.get(operation.value.as_str())
         {
             all.push(PlacedWrite {
                 zxid: *zxid,
@@ -296,12 +305,30 @@ fn values(operations: &[Operation], ending: &EndState, problems: &mut Vec<String
         });
     let last = ending.registers.iter().enumerate();
     let last = last.map(|(register, (value, version))| (register, version.number, value.as_str()));
-    let mut known: BTreeMap<(usize, i32), &str> = BTreeMap::new();
+    let mut values: BTreeMap<(usize, i32), &str> = BTreeMap::new();
+    let mut versions: BTreeMap<(usize, &str), i32> = BTreeMap::new();
     for (register, version, value) in shown.chain(last) {
-        let before = *known.entry((register, version)).or_insert(value);
-        if before != value {
+        let other = *values.entry((register, version)).or_insert(value);
+        if other != value {
             problems.push(format!(
-                "version {version} of register {register} is {before:?} and {value:?}"
+                "version {version} of register {register} is {other:?} and {value:?}"
+            ));
+        }
+        let other = *versions.entry((register, value)).or_insert(version);
+        if other != version {
+            problems.push(format!(
+                "{value:?} is version {other} and version {version} of register {register}"
+            ));
+        }
+    }
+    for (register, (_, last)) in ending.registers.iter().enumerate() {
+        let all = (register, i32::MIN)..=(register, i32::MAX);
+        if let Some(((_, seen), _)) = values.range(all).next_back()
+            && *seen > last.number
+        {
+            problems.push(format!(
+                "register {register} ends at version {}, and was seen at version {seen}",
+                last.number
             ));
         }
     }
@@ -530,6 +557,51 @@ mod tests {
         };
         let two = found(|operations, _| operations[5].act = of_read);
         assert!(two.contains("is \"1-1\" and \"1-0\""), "{two}");
+    }
+
+    /// A read shows a write whose answer was lost.
+    fn shown(value: &str, seen: Version) -> Act {
+        Act::Read {
+            register: 0,
+            is_synced: false,
+            outcome: Outcome::Done((seen, value.to_owned())),
+        }
+    }
+
+    #[test]
+    fn a_value_with_two_versions_is_found() {
+        let two = found(|operations, _| {
+            operations.push(operation(2, 0, (0, 1), shown("1-1", version(3, 12))));
+        });
+        assert!(
+            two.contains("\"1-1\" is version 2 and version 3 of register 0"),
+            "{two}"
+        );
+    }
+
+    #[test]
+    fn a_version_beyond_the_last_one_is_found() {
+        let beyond = found(|operations, _| {
+            operations[4].act = set(Outcome::Unknown);
+            operations[5].act = shown("1-9", version(3, 12));
+        });
+        assert!(
+            beyond.contains("ends at version 2, and was seen at version 3"),
+            "{beyond}"
+        );
+    }
+
+    #[test]
+    fn a_write_without_an_answer_has_the_place_that_a_read_shows() {
+        let overtaken = found(|operations, ending| {
+            operations[3].act = set(Outcome::Unknown);
+            operations.push(operation(2, 0, (0, 9), shown("1-0", version(1, 10))));
+            ending.registers[0].1 = version(2, 9);
+        });
+        assert!(
+            overtaken.contains("operation 1-0 (zxid 0xa), which was sent first"),
+            "{overtaken}"
+        );
     }
 
     #[test]
