@@ -2,13 +2,10 @@
 //!
 //! The interface is `baton_agent`'s; here are its socket and the servers that it uses.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use baton_agent::{Agent, AgentOptions};
 use listenfd::ListenFd;
@@ -165,21 +162,19 @@ fn start(args: &Args) -> Result<u8, Failure> {
     }
     let idle = local::idle_limit()?;
     let given = std::env::args_os().skip(1);
-    let mut agent = Command::new("/proc/self/exe")
-        .arg0("baton")
+    let keeps = |name: &str| {
+        // One log serves all programs of the user.
+        (name.starts_with("XDG_") || name.starts_with("BATON_")) && name != "BATON_LOG"
+    };
+    let mut agent = detached::command(keeps)
         .args(given.filter(|argument| argument != "--background"))
         .args(["--exit-when-idle", &format!("{}ms", idle.as_millis())])
-        .env_clear()
-        .envs(std::env::vars_os().filter(|(name, _)| is_inherited(name)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
         // Not the file that is locked: it would stay so as long as the agent runs.
         .stderr(open()?)
         .spawn()
         .map_err(|error| failed(&error))?;
     let mut first = String::new();
     if let Some(output) = agent.stdout.take() {
-        // It has a line once it listens, and ends without one where it has failed.
         let read = BufReader::new(output).read_line(&mut first);
         read.map_err(|error| failed(&error))?;
     }
@@ -187,15 +182,9 @@ fn start(args: &Args) -> Result<u8, Failure> {
         return Ok(0);
     }
     let _ = agent.wait();
-    let said = std::fs::read_to_string(&log).unwrap_or_default();
-    let last = usize::try_from(said_before)
-        .ok()
-        .and_then(|from| said.get(from..))
-        .unwrap_or_default()
-        .lines()
-        .next_back()
-        .unwrap_or("it ended without an error message");
-    Err(failed(&last.trim_start_matches("baton: ")))
+    let last = detached::last_line(&mut open()?, said_before);
+    let last = last.unwrap_or_else(|| "it ended without an error message".to_owned());
+    Err(failed(&last))
 }
 
 /// The log of the agent in the background, beside its socket.
@@ -209,26 +198,13 @@ fn log_of(socket: &Path) -> PathBuf {
 fn open_log(path: &Path) -> std::io::Result<File> {
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = File::options();
-    options.create(true).append(true).mode(0o600);
+    options.create(true).append(true).read(true).mode(0o600);
     let file = options.custom_flags(no_link).open(path)?;
     if file.metadata()?.uid() != rustix::process::geteuid().as_raw() {
         let text = format!("{} belongs to another user", path.display());
         return Err(std::io::Error::other(text));
     }
     Ok(file)
-}
-
-/// Whether an agent takes over the variable: who its user is, and how Baton is set up. It serves
-/// all programs of the user, so it takes over no other secret, and no level of logs.
-fn is_inherited(name: &OsStr) -> bool {
-    let Some(name) = name.to_str() else {
-        return false;
-    };
-    let of_user = ["PATH", "HOME", "USER", "LOGNAME"].contains(&name);
-    let of_baton = ["XDG_", "BATON_", "OTEL_"]
-        .iter()
-        .any(|it| name.starts_with(it));
-    of_user || of_baton && name != "BATON_LOG"
 }
 
 /// The socket of this user's agent, in a folder of its own.

@@ -1,10 +1,13 @@
 //! A server or an agent that a command has started on demand and that outlives it. It begins as if
 //! nobody in particular had started it: what it inherits would go on after its starter's end, as a
-//! lock on a file does, or decide how all later users are served, as a limit does. Its environment
-//! and working folder are its starter's to choose (`local`).
+//! lock on a file does, or decide how all later users are served, as a limit or a variable does. Its
+//! working folder is its starter's to choose (`local`).
 
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -23,6 +26,34 @@ const LIMITS: [Resource; 5] = [
     Resource::Rss,
     Resource::As,
 ];
+
+/// The variables that it takes over: who its user is, and with [`TRACES`] where traces go.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
+const TRACES: &str = "OTEL_";
+
+/// This program, to be started so: with the variables that say who its user is and where traces go,
+/// and those that `keeps` names. It writes a line on standard output once it listens, and ends
+/// without one where it has failed.
+pub(crate) fn command(keeps: impl Fn(&str) -> bool) -> Command {
+    let is_kept = |name: &str| INHERITED.contains(&name) || name.starts_with(TRACES) || keeps(name);
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("baton")
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_kept)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// The last line in its log behind the first `from` bytes: why it has ended.
+pub(crate) fn last_line(log: &mut File, from: u64) -> Option<String> {
+    let mut text = String::new();
+    log.seek(SeekFrom::Start(from)).ok()?;
+    log.read_to_string(&mut text).ok()?;
+    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    Some(line.strip_prefix("baton: ").unwrap_or(line).to_owned())
+}
 
 /// Leaves behind what this process has inherited. Others of its threads must not run yet.
 pub(crate) fn leave_starter() {

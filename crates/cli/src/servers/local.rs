@@ -6,11 +6,9 @@
 //! runs.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use baton_wal::DirStorage;
@@ -19,6 +17,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::servers::detached;
 
 /// The socket's name in the server's folder.
 pub(crate) const SOCKET: &str = "baton.sock";
@@ -33,18 +32,6 @@ const START_LOCK: &str = "start.lock";
 pub(crate) const LOG_BYTES: u64 = 8 << 20;
 /// After this long without connections and sessions, a server that a command started ends itself.
 const IDLE: Duration = Duration::from_secs(600);
-/// The variables that a server which a command starts takes over: who its user is, and where the
-/// machine's shared paths are. With them those that say where traces go ([`TRACES`]).
-const INHERITED: [&str; 6] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "BATON_LOG",
-    "BATON_SYSTEM_DIR",
-];
-/// The beginning of the names of variables about traces.
-const TRACES: &str = "OTEL_";
 /// Files in the folder are for this user only, also those that were made otherwise.
 const FILE_MODE: u32 = 0o600;
 /// The longest path of a unix socket, a limit of the system.
@@ -183,8 +170,9 @@ impl LocalServer {
         let log = self.open_log().map_err(failed)?;
         let log_from = log.metadata().map_err(failed)?.len();
         let idle = idle_limit()?;
-        let mut server = Command::new("/proc/self/exe")
-            .arg0("baton")
+        // It serves whoever comes later, too, from whatever folder.
+        let keeps = |name: &str| ["BATON_LOG", "BATON_SYSTEM_DIR"].contains(&name);
+        let mut server = detached::command(keeps)
             .args([
                 "serve",
                 "--detached",
@@ -193,16 +181,8 @@ impl LocalServer {
                 "--data-dir",
             ])
             .arg(&self.folder)
-            // It serves whoever comes later, too, from whatever folder and environment.
-            .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| {
-                name.to_str()
-                    .is_some_and(|name| INHERITED.contains(&name) || name.starts_with(TRACES))
-            }))
             .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::from(log))
+            .stderr(log)
             .spawn()
             .map_err(not_started)?;
         let mut first = String::new();
@@ -253,22 +233,12 @@ impl LocalServer {
 
     /// The last thing that the server wrote before it ended.
     fn start_failure(&self, log_from: u64) -> Failure {
-        let last = self.open(LOG).and_then(|mut log| {
-            log.seek(SeekFrom::Start(log_from))?;
-            let mut text = String::new();
-            log.read_to_string(&mut text)?;
-            Ok(text
-                .lines()
-                .rfind(|line| !line.trim().is_empty())
-                .map(str::to_owned))
+        let last = self.open(LOG).ok();
+        let last = last.and_then(|mut log| detached::last_line(&mut log, log_from));
+        let why = last.unwrap_or_else(|| {
+            let log = self.folder.join(LOG);
+            format!("it ended without an error message; see {}", log.display())
         });
-        let why = match last {
-            Ok(Some(line)) => line.strip_prefix("baton: ").unwrap_or(&line).to_owned(),
-            _ => format!(
-                "it ended without an error message; see {}",
-                self.folder.join(LOG).display()
-            ),
-        };
         Failure::new(
             exit::BATON,
             "server",
