@@ -9,6 +9,16 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_tim
 
 use crate::common::{CommandHome, Ran, RunningCommand, ServedHome};
 
+/// The options that name the authority, and the client's own certificate.
+const OWN: [&str; 6] = [
+    "--tls-ca",
+    "tls/ca.pem",
+    "--tls-cert",
+    "tls/client.pem",
+    "--tls-key",
+    "tls/client.key",
+];
+
 /// A home with an authority, and a server that takes TLS alone.
 struct Secured {
     home: CommandHome,
@@ -205,18 +215,10 @@ fn each_reason_why_a_server_with_tls_is_not_used_is_one_line() {
 #[test]
 fn a_server_that_wants_certificates_lets_those_in_that_its_authority_has_signed() {
     let secured = Secured::new(&[], &["--tls-ca", "tls/ca.pem"]);
-    let ca = ["--tls-ca", "tls/ca.pem"];
-    let own = [
-        "--tls-cert",
-        "tls/client.pem",
-        "--tls-key",
-        "tls/client.key",
-    ];
-    let get = |more: &[&str]| {
-        secured.run(&[&["ls", "/", "--connect-timeout", "500ms"], &ca[..], more].concat())
-    };
-    assert_eq!(get(&own).code, 0);
-    let without = get(&[]);
+    let get =
+        |more: &[&str]| secured.run(&[&["ls", "/", "--connect-timeout", "500ms"], more].concat());
+    assert_eq!(get(&OWN).code, 0);
+    let without = get(&OWN[..2]);
     assert_eq!(without.code, 125, "{without:?}");
     assert!(without.complaint().contains("certificate"), "{without:?}");
     // A certificate of the same authority that was replaced is read anew.
@@ -224,7 +226,7 @@ fn a_server_that_wants_certificates_lets_those_in_that_its_authority_has_signed(
         .home
         .run(&["cert", "client", "tls", "client", "--replace"]);
     assert_eq!(replaced.code, 0, "{replaced:?}");
-    assert_eq!(get(&own).code, 0);
+    assert_eq!(get(&OWN).code, 0);
 }
 
 #[test]
@@ -243,15 +245,7 @@ fn a06_a_certificate_of_ones_own_that_has_expired_is_named_with_its_remedy() {
         &["lock", "/x", "--", "true"],
         &["doctor"],
     ] {
-        let flags = [
-            "--tls-ca",
-            "tls/ca.pem",
-            "--tls-cert",
-            "tls/client.pem",
-            "--tls-key",
-            "tls/client.key",
-        ];
-        let ran = secured.run(&[&flags, verb].concat());
+        let ran = secured.run(&[&OWN, verb].concat());
         assert_eq!(ran.code, 2, "{ran:?}");
         for part in ["tls/client.pem", "expired", "2020", "put a new one"] {
             assert!(ran.complaint().contains(part), "{part}: {ran:?}");
@@ -277,15 +271,7 @@ fn doctor_warns_of_an_intermediate_authority_that_ends_soon() {
     let own = own.signed_by(&key, &between).unwrap();
     let chain = own.pem() + &signed.pem();
     std::fs::write(secured.path("tls/client.pem"), chain).unwrap();
-    let flags = [
-        "--tls-ca",
-        "tls/ca.pem",
-        "--tls-cert",
-        "tls/client.pem",
-        "--tls-key",
-        "tls/client.key",
-    ];
-    let ran = secured.run(&[&flags[..], &["doctor"]].concat());
+    let ran = secured.run(&[&OWN[..], &["doctor"]].concat());
     assert!(
         ran.out.contains("the certificate ends in 1 days"),
         "{ran:?}"
