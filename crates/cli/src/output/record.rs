@@ -1,17 +1,16 @@
 //! Results in JSON: named values, in the order in which they are given.
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
-/// An object with the values of one result.
+/// An object with the values of one result, each as its text: a parsed one would sort its fields.
 #[derive(Debug, Default)]
-pub(crate) struct JsonRecord(Vec<(&'static str, Value)>);
+pub(crate) struct JsonRecord(Vec<(&'static str, Option<Box<RawValue>>)>);
 
 impl JsonRecord {
     pub(crate) fn put(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) {
         // Results have no maps with other keys than text, without which this does not fail.
-        let value = serde_json::to_value(value).unwrap_or_default();
-        self.0.push((name, value));
+        self.0.push((name, to_raw_value(value).ok()));
     }
 }
 
@@ -58,5 +57,7 @@ mod tests {
         let text = serde_json::to_string(&record).unwrap();
         let wanted = r#"{"path":"/b","a":1,"session":7,"since":null,"names":["x"]}"#;
         assert_eq!(text, wanted);
+        let outer = serde_json::to_string(&record! { z: 1, record }).unwrap();
+        assert_eq!(outer, format!(r#"{{"z":1,"record":{wanted}}}"#));
     }
 }
