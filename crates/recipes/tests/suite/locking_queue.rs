@@ -187,6 +187,9 @@ async fn h67_an_acknowledgement_under_a_claim_that_has_passed_on_is_refused_by_t
         // With this the slow one has all that an acknowledgement needs.
         within(slow.offer(b"work")).await.unwrap();
         let item = within(slow.take()).await.unwrap();
+        // Answered behind the item's own read of its claim, which has to find the claim there.
+        let own = session(&client).await;
+        within(own.get_data(item.node())).await.unwrap();
         let held = proxy.on(Match::any_event()).then(Action::Hold);
         let other = session(&stage.client().await).await;
         let claim = format!("{}/taken/entry-100-0000000000", stage.path);
