@@ -121,7 +121,7 @@ func (l *lab) deliver(guard *Guard, event map[string]any) {
 	guard.releaseRequested.Store(false)
 }
 
-// lasts asserts that the lease ends so many seconds from now.
+// lasts asserts that the lease ends the given number of seconds from now.
 func (l *lab) lasts(guard *Guard, seconds float64) {
 	l.t.Helper()
 	left := time.Duration(seconds * 1e9)
@@ -161,7 +161,7 @@ func TestALateMessageIsCountedFromBeforeTheRequest(t *testing.T) {
 	}
 }
 
-func TestAfterAWaitTheClocksAreComparedAnew(t *testing.T) {
+func TestAfterAWaitTheClocksAreComparedAgain(t *testing.T) {
 	for boot, expected := range map[string]float64{"this": 7, "another": 6.93} {
 		l := newLab(t)
 		l.delay, l.bootIDHere = 3*time.Second, boot
@@ -188,7 +188,7 @@ func TestALongerLeaseCountsAndAnOlderOneDoesNotShortenIt(t *testing.T) {
 	l.lasts(guard, 10)
 }
 
-func TestAnotherClockIsReadAnewWithEachLease(t *testing.T) {
+func TestAnotherClockIsReadAgainWithEachLease(t *testing.T) {
 	l := newLab(t)
 	l.bootIDHere = "another"
 	guard := l.lock()

@@ -6,7 +6,7 @@ use baton_sasl::{Client, Server};
 const SERVICE: &str = "zookeeper";
 const REALM: &str = "zk-sasl-md5";
 
-/// A client's response: whoever is accepted is the user whose password it was made with.
+/// A client's response: an accepted client is the user whose password it was made with.
 pub fn response(bytes: &[u8]) {
     let server = || Server::new(SERVICE, REALM, "c0ffee");
     let known = |user: &str| (user == "bob").then(|| "secret".to_owned());

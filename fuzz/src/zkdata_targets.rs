@@ -12,7 +12,7 @@ const SNAPSHOT: [u8; 16] = *b"ZKSN\0\0\0\x02\xff\xff\xff\xff\xff\xff\xff\xff";
 const LOG: [u8; 16] = *b"ZKLG\0\0\0\x02\0\0\0\0\0\0\0\0";
 const SNAPPY: [u8; 16] = *b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01";
 const END: &[u8] = b"\0\0\0\x01/";
-/// Every kind of transaction, and one that is none.
+/// Every kind of transaction, and an unknown one.
 const KINDS: [i32; 15] = [1, 2, 5, 7, 13, 14, 15, 16, 19, 20, 21, -1, -10, -11, 99];
 
 /// The bytes between a snapshot's header and its first seal, stored in all three ways; and the

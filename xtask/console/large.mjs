@@ -48,7 +48,7 @@ export default async function large(page, { link }) {
   await hostile(page);
 }
 
-// The time to the first paint of a page that is opened anew, and that of the script for one update
+// The time to the first paint of a page that is opened, and that of the script for one update
 // while a lock is taken and released.
 async function speed(page, link) {
   const opened = Date.now();

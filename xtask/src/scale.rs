@@ -157,7 +157,7 @@ fn ask_all(clients: &mut [Client], xid: i32, request: &Request<'_>) -> Result<()
     Ok(())
 }
 
-/// The memory of a process that is no file's, in bytes.
+/// The memory of a process that is not a file's, in bytes.
 fn memory(server: &Server) -> Result<f64> {
     memory_bytes(server.pid()?, "RssAnon")
 }

@@ -124,7 +124,7 @@ test("a late message is counted from before the request", async (t) => {
   }
 });
 
-test("after a wait the clocks are compared anew", async (t) => {
+test("after a wait the clocks are compared again", async (t) => {
   for (const [bootIdHere, left] of [["this", 7000], ["another", 6930]]) {
     const lab = await Lab.start(t, { delay: 3000, bootIdHere });
     lab.lasts(await lab.lock(), left);
@@ -146,7 +146,7 @@ test("a longer lease counts and an older one does not shorten it", async (t) => 
   lab.lasts(guard, 10_000);
 });
 
-test("another clock is read anew with each lease", async (t) => {
+test("another clock is read again with each lease", async (t) => {
   const lab = await Lab.start(t, { bootIdHere: "another" });
   const guard = await lab.lock();
   lab.advance(5000);

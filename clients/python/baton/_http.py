@@ -248,7 +248,7 @@ async def ask(kind: Type[Link], agent: str, call: Call, limit: Optional[float] =
 
 
 async def explain(kind: Type[Link], agent: str, call: Call, error: BatonError) -> None:
-    """Adds to an error who holds, or since when no server answers, where the agent tells it."""
+    """Adds to an error who holds, or since when no server answers, where the agent reports it."""
     with contextlib.suppress(BatonError):  # The error says what matters without it.
         if isinstance(error, Unavailable) and error.since is None:
             silence = (await ask(kind, agent, ("GET", "/v1/health", {})))["unavailable_for_ms"]

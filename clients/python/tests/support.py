@@ -73,7 +73,7 @@ class AgentCase(unittest.TestCase):
 
 
 class Waiter:
-    """A thread that acquires, and tells when it waits and what came of it."""
+    """A thread that acquires, and reports when it waits and what came of it."""
 
     def __init__(self, acquisition_of):
         self.waits = threading.Event()

@@ -109,11 +109,11 @@ class Asyncio(AgentCase):
     def test_a_lease_that_ended_while_the_loop_was_blocked_is_lost(self):
         async def work():
             guard = await self.agent.lock("/blocked", session_timeout=4).acquire_async()
-            told = asyncio.Event()
-            guard.on_lost(told.set)
+            notified = asyncio.Event()
+            guard.on_lost(notified.set)
             # The loop runs on only after the end of the lease that the guard has.
             with mock.patch.object(_held, "now_ns", lambda end=guard._until_ns: end):
-                await told.wait()
+                await notified.wait()
             self.assertIn("the lease ended", guard.lost.reason)
             async with self.agent.lock("/blocked"):
                 pass

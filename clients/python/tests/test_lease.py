@@ -54,7 +54,7 @@ class Lease(unittest.TestCase):
         self.stopped.wait(PATIENCE)
 
     def assert_lasts(self, guard, seconds):
-        """The lease ends so many seconds from now."""
+        """The lease ends `seconds` seconds from now."""
         until_ns = self.clock.now_ns + int(seconds * SECOND)
         with mock.patch.object(_held, "now_ns", lambda: until_ns - 1):
             guard.check()
@@ -96,7 +96,7 @@ class Lease(unittest.TestCase):
         self.boot_id_here = "another machine"
         self.assert_lasts(self.agent.lock("/a").acquire(), 9.9 - 0.05)
 
-    def test_after_a_wait_the_clocks_are_compared_anew(self):
+    def test_after_a_wait_the_clocks_are_compared_again(self):
         self.delay = 3
         self.assert_lasts(self.agent.lock("/a").acquire(), 7)
         self.boot_id_here = "another machine"
@@ -114,7 +114,7 @@ class Lease(unittest.TestCase):
         self.deliver(guard, {"event": "lease", **self.reading(left=2)})
         self.assert_lasts(guard, 10)
 
-    def test_another_clock_is_read_anew_with_each_lease(self):
+    def test_another_clock_is_read_again_with_each_lease(self):
         self.boot_id_here = "another machine"
         guard = self.agent.lock("/a").acquire()
         self.clock.advance(5)

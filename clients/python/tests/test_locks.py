@@ -105,31 +105,31 @@ class Locks(AgentCase):
             guard.txn([write])
 
     def test_a_loss_is_told_once_and_the_block_says_that_it_ran_without_the_lock(self):
-        told = threading.Semaphore(0)
+        notified = threading.Semaphore(0)
         with self.assertRaises(baton.LockLost) as lost:
-            with self.agent.lock("/told") as guard:
+            with self.agent.lock("/notified") as guard:
                 guard.on_lost(lambda: 1 / 0)
-                guard.on_lost(told.release)
+                guard.on_lost(notified.release)
                 with self.assertLogs("baton"):
                     self.end_from_outside(guard)
-                    self.assertTrue(told.acquire(timeout=PATIENCE))
+                    self.assertTrue(notified.acquire(timeout=PATIENCE))
                 self.assertRaises(baton.LockLost, guard.check)
         self.assertIn("another request", lost.exception.reason)
         late = []
         guard.on_lost(lambda: late.append(1))
         self.assertEqual(late, [1])
-        self.assertFalse(told.acquire(blocking=False))
+        self.assertFalse(notified.acquire(blocking=False))
 
     def test_a_release_is_no_loss(self):
         before = set(threading.enumerate())
-        told = []
+        notified = []
         guard = self.agent.lock("/no-loss").acquire()
-        guard.on_lost(lambda: told.append(1))
+        guard.on_lost(lambda: notified.append(1))
         (reader,) = set(threading.enumerate()) - before
         guard.release()
         reader.join(PATIENCE)
         self.assertFalse(reader.is_alive())
-        self.assertEqual(told, [])
+        self.assertEqual(notified, [])
 
     def test_an_exception_of_the_block_is_not_hidden_by_the_loss(self):
         with self.assertRaises(ZeroDivisionError):
@@ -285,14 +285,14 @@ class BadInput(AgentCase):
 
 class EndOfAgent(AgentCase):
     def test_it_ends_guards_and_waits_and_is_unavailable_since_then(self):
-        told = threading.Event()
+        notified = threading.Event()
         guard = self.agent.lock("/deploy").acquire()
-        guard.on_lost(told.set)
+        guard.on_lost(notified.set)
         waiter = Waiter(lambda on_wait: self.agent.lock("/deploy", on_wait=on_wait))
         self.assertTrue(waiter.waits.wait(PATIENCE))
         self.process.kill()
         self.process.wait()
-        self.assertTrue(told.wait(PATIENCE))
+        self.assertTrue(notified.wait(PATIENCE))
         self.assertRaises(baton.LockLost, guard.check)
         self.assertIsInstance(waiter.result(), baton.Unavailable)
         with self.assertRaises(baton.Unavailable) as error:

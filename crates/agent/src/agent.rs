@@ -81,7 +81,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Listens on a unix socket, which is made anew if nobody listens on it any more. Needs a tokio
+    /// Listens on a unix socket, which is replaced if nobody listens on it any more. Needs a tokio
     /// runtime.
     ///
     /// # Errors

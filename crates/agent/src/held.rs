@@ -408,7 +408,7 @@ async fn apply(guard: &Guard, writes: Vec<Write>) -> Result<(), ApiError> {
             let (code, next) = match &error {
                 TxnError::Lost { .. } => (Code::Lost, NEXT_AFTER_LOSS),
                 TxnError::Unknown { .. } => (Code::Unknown, "read one of its nodes to find out"),
-                _ => (Code::Refused, "read the nodes again and decide anew"),
+                _ => (Code::Refused, "read the nodes again and decide again"),
             };
             let cause = crate::error::one_line(&error.to_string());
             Err(ApiError::new(code, "the guarded write", cause, next))

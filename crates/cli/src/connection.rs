@@ -47,7 +47,7 @@ pub(crate) const LASTING: SessionOptions = SessionOptions {
     lasting: true,
     ..BRIEF
 };
-/// The session timeout of whoever wants one answer: a session that was not closed is over soon.
+/// The session timeout of a verb that wants one answer: a session that was not closed is over soon.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Time that a command that has done its work waits for the server to confirm the end of its
 /// session.
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// Resolves when there is no session any more and no new one either, as for a brief verb. A
-    /// view of the tree goes on through that: whoever waits for one alone waits for ever.
+    /// view of the tree goes on through that: a caller that waits for it alone waits for ever.
     pub(crate) async fn failed(&self) -> Failure {
         loop {
             match self.session().await {
@@ -352,7 +352,7 @@ async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
             }
         }
         if state != State::Suspended {
-            // Whoever needs a session opens the next one.
+            // The caller that needs a session opens the next one.
             tokio::time::sleep(LOCAL_RETRY).await;
             continue;
         }

@@ -42,7 +42,7 @@ fn run() -> std::io::Result<u8> {
     let worker = Command::new("/proc/self/exe")
         .arg0(program)
         .args(arguments)
-        // Whoever hands sockets over names this process.
+        // The process that hands sockets over names this process.
         .env_remove("LISTEN_PID")
         .spawn()?;
     let worker = i32::try_from(worker.id()).ok().and_then(Pid::from_raw);

@@ -68,7 +68,7 @@ use clap::CommandFactory;
 
 use crate::output::error_stream;
 
-/// Time that a process that ends waits for whoever reads its standard error.
+/// Time that a process that ends waits for the reader of its standard error.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     if let Err(failure) = &outcome {
         context.output.failure(failure);
     }
-    // Whoever does not read what this process has written must not keep it from ending.
+    // A reader that does not read what this process has written must not keep it from ending.
     error_stream::flush(FLUSH_LIMIT);
     let code = outcome.unwrap_or_else(|failure| failure.exit_code);
     signals::die_if_ended(code);

@@ -83,8 +83,8 @@ impl Signals {
         Self::of(&mut TAKEN_OVER.into_iter().filter(heeded))
     }
 
-    /// The same for a process that whoever needed it first has started, and that outlives it:
-    /// nothing stays ignored.
+    /// The same for a process that the first command that needed it has started, and that outlives
+    /// that command: nothing stays ignored.
     pub(crate) fn of_detached() -> Result<Self, Failure> {
         Self::of(&mut TAKEN_OVER.into_iter())
     }
@@ -247,7 +247,7 @@ pub(crate) fn die_by(number: i32) {
     if getpid().is_init() {
         return;
     }
-    // Whoever has stopped this process is not interested in a dump of its memory.
+    // A user who has stopped this process is not interested in a dump of its memory.
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),

@@ -1,6 +1,6 @@
 //! Traces of this process, by OpenTelemetry. Owns when they are exported: where the environment
 //! names a collector by the standard variables, and this `baton` was built with the feature `otel`.
-//! Where it was built without, whoever asks for traces is informed, and nothing else happens here.
+//! Without that feature, a user who asks for traces is informed, and nothing else happens here.
 //! Nothing of it decides anything about a lock.
 
 #[cfg(feature = "otel")]
@@ -36,7 +36,7 @@ impl Traces {
     /// one.
     ///
     /// # Errors
-    /// Text in BATON_LOG that is no filter.
+    /// Text in BATON_LOG that is not a filter.
     pub(crate) fn of_verb(
         name: Option<&'static str>,
         output: &Output,

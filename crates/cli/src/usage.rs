@@ -58,7 +58,7 @@ fn arguments() -> impl Iterator<Item = String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned())
 }
 
-/// The first argument, or variable of `baton`, that is no text.
+/// The first argument, or variable of `baton`, that is not text.
 fn odd_word() -> Option<String> {
     let mut arguments = std::env::args_os().take_while(|argument| argument != "--");
     let argument = arguments.find(|argument| argument.to_str().is_none());

@@ -508,7 +508,7 @@ pub enum ReconfigError {
     #[error("the members have been changed meanwhile; read them again")]
     BadVersion,
     /// The servers cannot make this change: a line that they cannot read, an address that another
-    /// server has, an id that is no member's, too many servers, or no server that votes.
+    /// server has, an id that is not a member's, too many servers, or no server that votes.
     #[error(
         "the servers refuse this change of members: BadArguments; check its ids and addresses, and that one of the voters stays (the leader's log has the reason)"
     )]

@@ -1,6 +1,6 @@
 //! A scene for the console, on the server that the argument names, until it is interrupted: a few
 //! of each recipe and a deadlock of three; with `large`, a thousand locks with ten thousand waiters
-//! and two hundred queues as well, and names and data that attack whoever shows them.
+//! and two hundred queues as well, and names and data that attack a program that shows them.
 //!
 //! ```console
 //! $ baton serve --ephemeral --listen 127.0.0.1:2181 &
@@ -194,7 +194,7 @@ async fn hostile(connect: &impl AsyncFn() -> Client) {
     for name in names.into_iter().chain([long.trim_end()]) {
         let path = format!("/hostile/{name}");
         session.create(&path, name.as_bytes(), mode).await.unwrap();
-        // Whoever holds says who it is in bytes of its own choice.
+        // A holder says who it is in bytes of its own choice.
         for data in [&bytes, name.as_bytes(), b""] {
             let node = format!("{path}/{NAME}");
             let waiter = CreateMode::EphemeralSequential;

@@ -80,7 +80,7 @@ async function draw() {
     const shown = needle ? all.filter((row) => matches(row, needle)) : all;
     const summary = table.summary(all).filter(Boolean);
     if (needle) summary.unshift(`${number(shown.length)} match`);
-    // Whoever types there is not interrupted.
+    // A user who types there is not interrupted.
     if (!get("summary").contains(document.activeElement)) get("summary").replaceChildren(...summary.map((part) => (part instanceof Element && part.tagName === "svg" ? part : h("span", {}, part))));
     grid.selected = place.at;
     grid.set(shown);

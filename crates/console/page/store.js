@@ -74,7 +74,7 @@ export function parse(json) {
 }
 
 function take(message) {
-  if (message.anew) rows.clear();
+  if (message.reset) rows.clear();
   for (const [name, all] of Object.entries(message.set ?? {})) {
     for (const [id, row] of Object.entries(all)) kind(name).set(id, row);
   }

@@ -348,7 +348,7 @@ export function graphView() {
     parts.push(h("p", {}, "Shortest way out: ask ", h("b", {}, out.blocker.process ?? `session ${out.blocker.session}`), " to release ", h("a.link.mono", { href: `#/${viewOf(out.lock)}?at=${encodeURIComponent(out.lock)}` }, out.lock), out.holds ? "." : ", where it waits."));
     parts.push(drawCycle(cycle));
   }
-  // Whoever stands for an election waits for its end, not for a lock.
+  // A candidate of an election waits for its end, not for a lock.
   const waited = [...kind("lock").values()].filter((row) => row.waiting).sort((one, other) => other.waiting - one.waiting);
   if (!waited.length && !cycles.length) return [empty("Nobody waits", "Each lock for which somebody waits stands here, with those who hold it and those who wait. Cycles come first, in red.")];
   if (waited.length) parts.push(h("h2", {}, "Who waits for whom"), h("div.cards", {}, waited.slice(0, MOST_GROUPS).map(group)));

@@ -64,8 +64,8 @@ impl Inner {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the survey's task out, unless somebody has begun to look: whoever comes from now on
-    /// starts another.
+    /// Takes the survey's task out, unless somebody has begun to look: a viewer that comes from now
+    /// on starts another.
     fn ends_unseen(&self) -> bool {
         let mut task = self.task();
         let ends = self.viewers() == 0;

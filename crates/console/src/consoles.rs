@@ -174,7 +174,7 @@ async fn clear<K: Send + 'static>(shared: Weak<Shared<K>>) {
         let over: Vec<_> = kept.consoles.extract_if(.., is_over).collect();
         over.into_iter().for_each(end);
         if kept.consoles.is_empty() {
-            // Under the lock: whoever adds one now starts another task.
+            // Under the lock: a caller that adds one now starts another task.
             kept.clearing.detach_all();
             return;
         }

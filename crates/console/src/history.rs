@@ -122,7 +122,7 @@ impl History {
         }
     }
 
-    /// Measures all rates anew; returns the recipes whose rates are different now.
+    /// Measures all rates again; returns the recipes whose rates are different now.
     pub(crate) fn measure(&mut self, now_ms: i64) -> Vec<String> {
         let mut changed = Vec::new();
         for (path, known) in &mut self.all {

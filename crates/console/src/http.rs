@@ -132,7 +132,7 @@ pub struct Refusal {
 
 /// The program around the page: it knows its callers.
 pub trait Host: Send + Sync + 'static {
-    /// The seat of whoever has sent this request.
+    /// The seat of this request's sender.
     fn seat<'a>(
         &'a self,
         request: &'a Parts,
@@ -337,8 +337,8 @@ async fn holds(State(host): Shared, request: Parts, Query(at): Query<HoldsAt>) -
             path: at.path.as_deref(),
             at_ms: at.at_ms,
         };
-        // Of a lock that is gone: whoever may list its folder could have seen it. Where the folder
-        // is gone, too, the next one above counts, if the node was open to everybody.
+        // Of a lock that is gone: a user who may list its folder could have seen it. Where the
+        // folder is gone, too, the next one above counts, if the node was open to everybody.
         let is_listed = |path: &str, is_open: bool| {
             let mut folder = path::parent(path);
             loop {

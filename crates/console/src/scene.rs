@@ -54,9 +54,9 @@ pub(crate) struct Scene {
 /// A message to a page: rows that are new or different, and ids of those that are gone.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Message {
-    /// Whether the page is to forget what it has.
+    /// Whether the page discards all rows that it has, before it takes those of this message.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    anew: bool,
+    reset: bool,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     set: BTreeMap<Kind, BTreeMap<String, Row>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -132,7 +132,7 @@ impl Scene {
         let none = BTreeMap::new();
         let known = before.map_or(&none, |scene| &*scene.rows);
         let mut messages = vec![Message {
-            anew: before.is_none(),
+            reset: before.is_none(),
             ..Message::default()
         }];
         let mut rows = 0;
@@ -161,7 +161,7 @@ impl Scene {
             }
         }
         messages
-            .retain(|message| message.anew || !message.set.is_empty() || !message.gone.is_empty());
+            .retain(|message| message.reset || !message.set.is_empty() || !message.gone.is_empty());
         messages
     }
 }
@@ -414,7 +414,7 @@ mod tests {
         first.set(Kind::Lock, "/b", &1);
         assert_eq!(
             text(&first.since(None)),
-            r#"[{"anew":true,"set":{"lock":{"/a":1,"/b":1}}}]"#
+            r#"[{"reset":true,"set":{"lock":{"/a":1,"/b":1}}}]"#
         );
         let mut second = first.clone();
         second.set(Kind::Lock, "/a", &1);
@@ -426,7 +426,7 @@ mod tests {
             text(&second.since(Some(&first))),
             r#"[{"set":{"lock":{"/b":2},"queue":{"/c":3}},"gone":{"lock":["/a"]}}]"#
         );
-        assert_eq!(text(&Scene::default().since(None)), r#"[{"anew":true}]"#);
+        assert_eq!(text(&Scene::default().since(None)), r#"[{"reset":true}]"#);
     }
 
     #[test]
@@ -437,6 +437,6 @@ mod tests {
         }
         let messages = scene.since(None);
         assert_eq!(messages.len(), 3);
-        assert!(messages.iter().skip(1).all(|message| !message.anew));
+        assert!(messages.iter().skip(1).all(|message| !message.reset));
     }
 }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h83_pauses_grow_to_a_limit_and_start_anew_after_a_success() {
+    fn h83_pauses_grow_to_a_limit_and_start_again_after_a_success() {
         let mut backoff = Backoff::default();
         let pauses: Vec<_> = (0..60).map(|_| backoff.pause()).collect();
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST);

@@ -16,8 +16,7 @@ pub(crate) enum ParentKind {
     Persistent,
 }
 
-/// Makes `dir` and what is missing above it. Succeeds where all of it exists already, whoever made
-/// it.
+/// Makes `dir` and what is missing above it. Succeeds where all of it exists already.
 pub(crate) async fn ensure_parents(
     session: &Session,
     dir: &str,

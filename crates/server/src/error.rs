@@ -169,7 +169,7 @@ pub enum ServerError {
     /// This server's state is another one than that of a majority of the servers.
     #[error(
         "the server stopped: its state after log entry {index} is not that of the other servers; keep every data folder and \
-         report this: whose state is right has to be known before this server is admitted anew with another folder"
+         report this: whose state is right has to be known before this server is admitted again with another folder"
     )]
     Diverged {
         /// The entry after which the states were compared.

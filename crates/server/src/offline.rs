@@ -175,7 +175,7 @@ fn move_into_cluster(from: &Path, into: &Path, new: &NewCluster) -> Result<i64, 
         true => u32::MAX,
         false => 0,
     };
-    tree.begin_anew(tree.zxid().saturating_add(leap.into()));
+    tree.begin_new_cluster(tree.zxid().saturating_add(leap.into()));
     let zxid = tree.zxid();
     let cluster = make_member_folder(
         into,
@@ -240,8 +240,8 @@ pub struct FirstServer {
     pub address: String,
 }
 
-/// Makes `into` a data folder that begins with `tree`, a state from the past that
-/// [`begin_anew`](crate::restoring::begin_anew) has gone over: that of a server alone, or of the
+/// Makes `into` a data folder that begins with `tree`, a restored state after
+/// [`begin_new_cluster`](crate::restoring::begin_new_cluster): that of a server alone, or of the
 /// only member of a new cluster. The server that starts on it serves no session before the leases
 /// of earlier ones have ended, if there is a `hold`.
 ///

@@ -1,5 +1,5 @@
-//! The progress of long work on a data folder, for people who wait for it. Whoever works writes it,
-//! another thread reads it; it decides nothing.
+//! The progress of long work on a data folder, for people who wait for it. The thread that works
+//! writes it, another thread reads it; it decides nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

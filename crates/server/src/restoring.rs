@@ -121,7 +121,7 @@ pub enum ClockTrust {
 ///
 /// # Errors
 /// [`RestoringError`]; `tree` is then of no use.
-pub fn begin_anew(
+pub fn begin_new_cluster(
     tree: &mut Tree,
     taken_ms: i64,
     now_ms: i64,
@@ -181,7 +181,7 @@ pub fn begin_anew(
     if beyond > HIGHEST {
         return Err(RestoringError::ZxidTooHigh { beyond });
     }
-    tree.begin_anew(beyond);
+    tree.begin_new_cluster(beyond);
     Ok(RestoredState {
         backup_zxid,
         zxid: tree.zxid(),
@@ -261,13 +261,14 @@ mod tests {
     #[test]
     fn sessions_and_their_ephemerals_end_and_everything_else_stays() {
         let mut tree = tree(9, NOW_MS);
-        let anew = begin_anew(&mut tree, NOW_MS, NOW_MS, 0, ClockTrust::Unknown).unwrap();
+        let restored =
+            begin_new_cluster(&mut tree, NOW_MS, NOW_MS, 0, ClockTrust::Unknown).unwrap();
         let expected = (9, 2, 2, 90_000);
         let found = (
-            anew.backup_zxid,
-            anew.sessions,
-            anew.ephemerals,
-            anew.longest_timeout_ms,
+            restored.backup_zxid,
+            restored.sessions,
+            restored.ephemerals,
+            restored.longest_timeout_ms,
         );
         assert_eq!(found, expected);
         assert_eq!((tree.sessions().len(), tree.ephemeral_count()), (0, 0));
@@ -275,7 +276,7 @@ mod tests {
         assert!(tree.exists("/lock/a", &anyone).is_err());
         assert_eq!(tree.get_data("/kept", &anyone).unwrap().0, Some(&b"x"[..]));
         assert_eq!(tree.level(), FormatLevel::Initial);
-        assert_eq!(tree.zxid(), anew.zxid);
+        assert_eq!(tree.zxid(), restored.zxid);
     }
 
     /// The one who holds a token of the first restore would pass for the one of the second.
@@ -283,7 +284,7 @@ mod tests {
     fn r42_no_zxid_is_given_again_however_often_and_in_which_order_backups_are_restored() {
         let restored = |zxid, now_ms| {
             let mut tree = tree(zxid, 0);
-            begin_anew(&mut tree, 0, now_ms, 0, ClockTrust::Unknown)
+            begin_new_cluster(&mut tree, 0, now_ms, 0, ClockTrust::Unknown)
                 .unwrap()
                 .zxid
         };
@@ -309,11 +310,11 @@ mod tests {
     fn r42_a_zxid_of_another_history_is_left_behind_where_the_operator_names_it() {
         let mut tree = tree(9, 0);
         let above = floor(NOW_MS) + 77;
-        let anew = begin_anew(&mut tree, 0, NOW_MS, above, ClockTrust::Unknown).unwrap();
-        assert_eq!(anew.zxid, above);
+        let restored = begin_new_cluster(&mut tree, 0, NOW_MS, above, ClockTrust::Unknown).unwrap();
+        assert_eq!(restored.zxid, above);
         let mut tree = self::tree(9, 0);
         let refused =
-            begin_anew(&mut tree, 0, NOW_MS, i64::MAX - 1, ClockTrust::Unknown).unwrap_err();
+            begin_new_cluster(&mut tree, 0, NOW_MS, i64::MAX - 1, ClockTrust::Unknown).unwrap_err();
         assert!(refused.to_string().contains("name a lower zxid"));
     }
 
@@ -322,25 +323,28 @@ mod tests {
     fn r42_a_backup_whose_zxids_leave_no_room_is_refused_before_any_is_given() {
         for (zxid, mzxid) in [(i64::MAX, 1), (i64::MAX - 1, 1), (9, i64::MAX - 1)] {
             let mut tree = changed_by(zxid, 0, mzxid);
-            let refused = begin_anew(&mut tree, 0, NOW_MS, 0, ClockTrust::Unknown).unwrap_err();
+            let refused =
+                begin_new_cluster(&mut tree, 0, NOW_MS, 0, ClockTrust::Unknown).unwrap_err();
             assert_eq!(refused, RestoringError::ZxidTooHigh { beyond: i64::MAX });
             assert_eq!(tree.zxid(), zxid);
         }
         let mut tree = changed_by(9, 0, 1 << 60);
-        let anew = begin_anew(&mut tree, 0, NOW_MS, 0, ClockTrust::Unknown).unwrap();
-        assert_eq!(anew.zxid, (1 << 60) + LEAP);
+        let restored = begin_new_cluster(&mut tree, 0, NOW_MS, 0, ClockTrust::Unknown).unwrap();
+        assert_eq!(restored.zxid, (1 << 60) + LEAP);
     }
 
     #[test]
     fn r42_a_clock_that_is_behind_the_backup_is_refused() {
         for (taken_ms, mtime) in [(NOW_MS + HOUR_MS, 0), (0, NOW_MS + HOUR_MS)] {
             let mut tree = tree(9, mtime);
-            let refused = begin_anew(&mut tree, taken_ms, NOW_MS, 0, ClockTrust::Unknown);
+            let refused = begin_new_cluster(&mut tree, taken_ms, NOW_MS, 0, ClockTrust::Unknown);
             let expected = Err(RestoringError::ClockBehind { seconds: 3600 });
             assert_eq!(refused, expected);
         }
         let mut tree = tree(9, NOW_MS + 1000);
-        assert!(begin_anew(&mut tree, NOW_MS + 2000, NOW_MS, 0, ClockTrust::Unknown).is_ok());
+        assert!(
+            begin_new_cluster(&mut tree, NOW_MS + 2000, NOW_MS, 0, ClockTrust::Unknown).is_ok()
+        );
     }
 
     /// The clock of a server was ten years ahead, or its ensemble's time was; and nobody can say
@@ -350,16 +354,16 @@ mod tests {
         let ahead_ms = NOW_MS + 10 * 365 * 24 * HOUR_MS;
         for (taken_ms, mtime) in [(NOW_MS - HOUR_MS, ahead_ms), (ahead_ms, ahead_ms)] {
             let mut tree = tree(9, mtime);
-            let refused = begin_anew(&mut tree, taken_ms, NOW_MS, 0, ClockTrust::Unknown);
+            let refused = begin_new_cluster(&mut tree, taken_ms, NOW_MS, 0, ClockTrust::Unknown);
             let text = refused.unwrap_err().to_string();
             assert!(text.contains("--clock-is-right"), "{text}");
             let mut tree = self::tree(9, mtime);
             let trust = ClockTrust::ThisMachine;
-            let anew = begin_anew(&mut tree, taken_ms, NOW_MS, 0, trust).unwrap();
+            let restored = begin_new_cluster(&mut tree, taken_ms, NOW_MS, 0, trust).unwrap();
             assert_eq!(newest_change(&tree).time_ms, NOW_MS);
             assert!(tree.time_ms() <= NOW_MS);
             // As a restore of a backup whose time was right, now.
-            assert_eq!(anew.zxid, floor(NOW_MS));
+            assert_eq!(restored.zxid, floor(NOW_MS));
         }
     }
 }

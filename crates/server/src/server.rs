@@ -461,8 +461,8 @@ impl Drop for Server {
 }
 
 /// The hold that a restored folder has. A folder whose data another cluster has begun with is
-/// refused. Read on a thread of its own: HTTP answers meanwhile, and whoever gives the start up
-/// does not wait for a disk that hangs.
+/// refused. Read on a thread of its own: HTTP answers meanwhile, and a caller that gives the start
+/// up does not wait for a disk that hangs.
 async fn hold_of(storage: Arc<dyn Storage>) -> Result<Option<Hold>, StartError> {
     let (read, outcome) = tokio::sync::oneshot::channel();
     std::thread::Builder::new()

@@ -15,7 +15,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`servers`] | whole servers that are one, with whole clients, under faults drawn by a seed |
+//! | [`servers`] | an ensemble of whole servers, with whole clients, under faults drawn by a seed |
 //! | `explore` | every plan for a scenario, one after the other; the first failure in full |
 //! | `run` | one run: a scenario under a plan, and what is true of every scenario at its end |
 //! | [`scenario`] | the scenarios: what programs do, and what must hold |
@@ -23,7 +23,7 @@
 //! | `occupancy` | who holds what, and whether too many do at once |
 //! | `boundary` | rare outcomes that some plan must reach |
 //! | `network/` | each frame between clients and server: counted, delayed, cut by the plan |
-//! | `cluster/` | servers that are one: their comings and goings, the connections between them |
+//! | `cluster/` | an ensemble: starts and stops of its servers, connections between them |
 //! | `birth` | the folder that each first member of a cluster begins with |
 //! | `standstill`, `cancel` | paused processes; futures dropped at a chosen poll |
 //! | `fault` | what goes wrong in a run, as values that print and parse |

@@ -48,7 +48,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Plays whole servers that are one, with whole clients, under faults that each seed draws.
+    /// Runs an ensemble of whole servers with whole clients, under faults that each seed draws.
     Servers(ServersArgs),
 }
 

@@ -1,5 +1,5 @@
-//! TLS between the servers of one ensemble. Each shows its certificate to the other, whoever has
-//! opened the connection, so one certificate has to do for both ends.
+//! TLS between the servers of one ensemble. Both ends of a connection show their certificate, so a
+//! server's certificate has to do for both ends.
 
 use std::fmt;
 use std::path::Path;

@@ -311,7 +311,7 @@ impl Tree {
     /// Makes this the tree of a new cluster: no servers are listed, and no zxid up to `beyond` is
     /// given, so that none is given twice where a former cluster gave more than this tree knows
     /// (R20).
-    pub fn begin_anew(&mut self, beyond: i64) {
+    pub fn begin_new_cluster(&mut self, beyond: i64) {
         self.zxid = self.zxid.max(beyond);
         if self.servers().is_none() {
             return;

@@ -82,7 +82,7 @@ impl EndMark {
         bytes
     }
 
-    /// `None` for anything that is no whole mark.
+    /// `None` for anything that is not a whole mark.
     fn decode(location: &str, bytes: &[u8]) -> Result<Option<EndMark>, WalError> {
         if bytes.get(..8) != Some(MAGIC) {
             return Ok(None);
@@ -144,7 +144,7 @@ impl EndMark {
 pub(crate) struct FoundMark {
     pub mark: EndMark,
     pub slot: usize,
-    /// Whether the other slot holds something that is no mark: a write that a crash tore, or
+    /// Whether the other slot holds something that is not a mark: a write that a crash tore, or
     /// damage.
     pub other_is_torn: bool,
 }

@@ -191,7 +191,7 @@ pub enum WalError {
     /// A member's folder without its log: what the server has acknowledged is gone (R17).
     #[error(
         "the data folder {folder} of server {server}, a member of cluster {cluster:016x}, has lost its log: restore the \
-         newest state of the folder, or empty the folder, start the server, and admit it anew with \
+         newest state of the folder, or empty the folder, start the server, and admit it again with \
          `baton server replace {server}`"
     )]
     MemberLogLost {

@@ -20,7 +20,7 @@ const MAX_BIRTH_BYTES: usize = 64 << 10;
 const FOUNDED: u32 = 1;
 
 const RESTORE_MEMBER: &str = "restore it from a copy of this folder that is not older than the rest; without one, \
-     empty the folder, start the server, and admit it anew with `baton server replace`";
+     empty the folder, start the server, and admit it again with `baton server replace`";
 
 /// Identity of a data folder in a cluster of several servers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -237,7 +237,7 @@ async fn hand_on(stage: &mut Stage) -> Result<()> {
         if taken.whole == 0 || !taken.others.is_empty() {
             return Err(format!("the commands ended otherwise than expected: {all:?}").into());
         }
-        // A session that was lost is none of the promises: its lock passed on in time.
+        // A session that was lost breaks no promise: its lock passed on in time.
         stage.report.disturbances += u64::try_from(taken.lost)?;
     }
     stage.report.acknowledged = exclusion::holders(&home.lines());

@@ -59,7 +59,7 @@ async fn change_again_and_again(stage: &mut Stage) -> Result<()> {
             let killed = async {
                 sleep(delay).await;
                 stage.server(victim)?.kill();
-                // The others go on without it, whoever they are by then.
+                // The others go on without it.
                 sleep(3 * delay).await;
                 stage.server(victim)?.launch()?;
                 Result::Ok(())

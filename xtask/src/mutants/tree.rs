@@ -119,7 +119,7 @@ impl Tree {
         Err(format!("the copy does not build after {MOST_ROUNDS} rounds").into())
     }
 
-    /// Writes all mutated files anew, and those that have no mutant any more as they were.
+    /// Writes all mutated files again, and those that have no mutant any more as they were.
     fn write_mutants(
         &mut self,
         chosen: &[ChosenMutant],
@@ -290,7 +290,7 @@ fn collect_spans<'v>(message: &'v Value, found: &mut Vec<&'v Value>) {
     }
 }
 
-/// Writes a file where it differs, so that cargo does not build anew what is the same.
+/// Writes a file where it differs, so that cargo does not build again what is the same.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|present| present == bytes) {
         return Ok(());

@@ -12,7 +12,7 @@ const FOLDERS: [&str; 3] = [
     "crates/wal/tests/fixtures",
 ];
 
-/// FNV-1a of 64 bits: whoever edits a file by mistake is found out.
+/// FNV-1a of 64 bits: an edit of a file by mistake is found out.
 fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -83,7 +83,7 @@ async fn each_documented_request_takes_its_fields_and_no_other() {
     assert!(tried > 50, "{tried} requests were tried");
 }
 
-/// Tries bodies that are none, and each field with the right type and a wrong one.
+/// Tries bodies that are not JSON, and each field with the right type and a wrong one.
 async fn body(
     stage: &Stage,
     (method, url): (&str, &str),

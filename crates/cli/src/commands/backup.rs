@@ -38,9 +38,9 @@ const TARGET: &str = "/commands/backup";
   baton backup --http zk1:8443 --tls-ca ca.pem --auth-file super today.backup
   baton restore --verify today.backup
 
-The server sends it at its HTTP port (setting http or https) to whoever may also
-change everything there: a token of http_token_file, the superuser, or a user
-whom the ACL of / names with all permissions. Any server of an ensemble will do.
+The server sends it at its HTTP port (setting http or https), and only to clients
+that may change every znode: with a token of http_token_file, as the superuser, or
+as a user with all permissions in the ACL of /. Any server of an ensemble will do.
 A backup holds what ACLs protect and the passwords of sessions: keep it as you
 keep the server's data folder.
 Exit codes: 0 done   1 refused by the server   2 usage

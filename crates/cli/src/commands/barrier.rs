@@ -37,8 +37,8 @@ use crate::waiting::Awaited;
                                                    together, and end together
   baton barrier /step --count 3 --timeout 1m       wait for two others; 124 for
                                                    all if they do not come
-  baton barrier close /maintenance                 whoever waits there waits
-                                                   until it is opened
+  baton barrier close /maintenance                 waiters stay blocked until
+                                                   the barrier is opened
   baton barrier wait /maintenance --timeout 1h && ./start
 
 CMD finds in its environment BATON_PATH, BATON_NODE, BATON_SESSION, and

@@ -27,8 +27,8 @@ const PORT: u16 = 2281;
 
 /// Make a private authority and certificates for TLS.
 ///
-/// Whoever can read ca.key can make certificates that all servers and clients of this authority
-/// accept: keep it away from them, and give them ca.pem and their own two files.
+/// A process that can read ca.key can make certificates that all servers and clients of this
+/// authority accept. Do not copy ca.key to them: give each ca.pem and its own two files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton cert init ./tls                       to try it out on this machine
@@ -390,7 +390,7 @@ impl Files {
         if !replace {
             self.refuse_existing()?;
         }
-        // Whoever reads both meanwhile notices that they do not belong together, and reads again.
+        // A server that reads both meanwhile notices that they do not match, and reads again.
         write(&self.key, &issued.key, 0o600)?;
         write(&self.certificate, &issued.certificate, 0o644)
     }

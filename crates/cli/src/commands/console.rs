@@ -1,8 +1,8 @@
 //! `baton console`: the page that shows who holds, who waits and why.
 //!
 //! The page is `baton_console`'s; here are its address, its session, and who may see it. It is
-//! served to this machine alone. Whoever has the link sees what the session's credentials may read:
-//! other users of the machine do not have it.
+//! served to this machine alone. Its link shows what the session's credentials may read: other
+//! users of the machine do not have the link.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -32,7 +32,7 @@ use crate::signals::{self, Signals};
   baton console --servers zk1:2181,zk2:2181 --auth-file ops.auth
   ssh -L 7181:127.0.0.1:7181 host baton console    of another machine
 
-Open the link that it prints. Its token lets whoever has it see what the
+Open the link that it prints. A browser with the link's token can see what the
 credentials of this command may read, and change what they may change: ask a
 holder to release, break a lock, requeue or delete dead letters. Each says first
 what it will do. It is a new one at each start.

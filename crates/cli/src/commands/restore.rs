@@ -123,12 +123,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         true => ClockTrust::ThisMachine,
         false => ClockTrust::Unknown,
     };
-    let anew = restoring::begin_anew(&mut backup.tree, taken_ms, now_ms, above, trust)
+    let restored = restoring::begin_new_cluster(&mut backup.tree, taken_ms, now_ms, above, trust)
         .map_err(|error| Failure::new(exit::BATON, "clock", error.to_string()))?;
     let first = args.server_id.zip(args.address.clone());
     let first = first.map(|(id, address)| FirstServer { id, address });
     let hold = (!args.no_hold).then_some(Hold {
-        longest_timeout_ms: anew.longest_timeout_ms,
+        longest_timeout_ms: restored.longest_timeout_ms,
         made_ms: now_ms,
     });
     let unfinished = offline::unfinished_folder(folder).map_err(offline_failure)?;
@@ -144,9 +144,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         folder.display(),
         backup.tree.node_count(),
         zxid,
-        anew.zxid,
-        anew.sessions,
-        anew.ephemerals
+        restored.zxid,
+        restored.sessions,
+        restored.ephemerals
     );
     let report = record! {
         data_dir: folder.display().to_string(),
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         sessions,
         ephemerals,
         zxid,
-        begins_at: format!("0x{:x}", anew.zxid),
+        begins_at: format!("0x{:x}", restored.zxid),
         ?taken,
         form,
     };

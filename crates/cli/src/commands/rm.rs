@@ -24,7 +24,7 @@ use crate::znode::{failure, on_connection};
 const AT_ONCE: usize = 128;
 /// The names of a larger folder are not kept while another is worked on.
 const KEPT_NAMES: usize = 1000;
-/// Number of times that a folder is emptied anew because others have put something there meanwhile.
+/// Number of times that a folder is emptied again because others have put something there.
 const ROUNDS: u32 = 20;
 /// The most rounds over all folders.
 const ROUNDS_IN_ALL: u32 = 10 * ROUNDS;
@@ -383,7 +383,7 @@ struct Removal<'a> {
     deleted: u64,
     left: u64,
     named: Vec<String>,
-    /// Number of times that a folder was emptied anew.
+    /// Number of times that a folder was emptied again.
     rounds: u32,
 }
 

@@ -188,7 +188,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         if ensemble.is_some_and(is_open) {
             tracing::warn!(
                 "connections between servers may be neither encrypted nor authenticated, as \
-                 ensemble.allow_plain_peers allows: whoever reaches the servers' ports can read and \
+                 ensemble.allow_plain_peers allows: any host that reaches the servers' ports can read and \
                  change everything; let only trusted hosts reach them"
             );
         }

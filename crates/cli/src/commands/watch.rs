@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         // A Resync, or what a later version reports.
         _ => {
             let path = &args.path;
-            let text = format!("Resync {path} (changes may have been missed: read anew)");
+            let text = format!("Resync {path} (changes may have been missed: read it again)");
             let event = "Resync".to_owned();
             let zxid = None;
             context.output.result(&Changed { event, path, zxid }, text);

@@ -1,5 +1,5 @@
-//! Standard error, for processes that must not wait for whoever reads it: what they write goes
-//! through a thread of its own. A reader that stops, a pipe that is closed and a full disk cost
+//! Standard error, for processes that must not wait for its reader: what they write goes through a
+//! thread of its own. A reader that stops, a pipe that is closed and a full disk cost
 //! lines, which are counted and reported, and no time. Decides nothing about what a line says.
 
 use std::io;
@@ -37,7 +37,7 @@ pub(crate) fn start(report: Report) {
 }
 
 /// Writes `bytes` to standard error: at once, or after [`start`] as soon as it is their turn.
-/// Whoever reads or does not read it has no influence on the caller then.
+/// A slow reader does not delay the caller then.
 pub(crate) fn write(bytes: &[u8]) {
     match STREAM.get() {
         Some(stream) => stream.add(bytes),

@@ -1,6 +1,6 @@
 //! The log of this process on standard error: always of a server, of another verb where BATON_LOG
 //! asks for it. What it shows is [`log_filter`](super::log_filter)'s to say, how a line looks
-//! [`log_lines`](super::log_lines)'s. Nobody waits for whoever reads it.
+//! [`log_lines`](super::log_lines)'s. Nobody waits for its reader.
 
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
@@ -46,7 +46,7 @@ pub(crate) fn of_server(output: &Output, filter: Option<&LogFilter>, format: Opt
 /// The layer that writes the log of a verb other than `serve`, where BATON_LOG asks for one.
 ///
 /// # Errors
-/// Text in BATON_LOG that is no filter.
+/// Text in BATON_LOG that is not a filter.
 pub(crate) fn of_verb(output: &Output) -> Result<Option<LogLayer>, Failure> {
     let Some(text) = std::env::var_os(VARIABLE) else {
         return Ok(None);
@@ -84,7 +84,7 @@ fn layer(output: &Output, filter: EnvFilter, format: LogFormat) -> LogLayer {
             .with_filter(filter)
             .boxed(),
         LogFormat::Text => {
-            // Whoever looks so closely wants to know what to name in the filter.
+            // At this level a reader wants to know what to name in the filter.
             let shows_targets = filter
                 .max_level_hint()
                 .is_some_and(|most| most > LevelFilter::INFO);
@@ -97,7 +97,7 @@ fn layer(output: &Output, filter: EnvFilter, format: LogFormat) -> LogLayer {
 }
 
 /// The line of a panic: the standard library would write it to standard error itself, in several
-/// lines, and wait for whoever reads them.
+/// lines, and wait for their reader.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let location = panic.location().map(tracing::field::display);
     let payload = panic.payload();

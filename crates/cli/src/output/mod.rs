@@ -12,7 +12,7 @@
 //! | `log_filter`, `log_lines` | which events it shows; how a line looks |
 //! | `confirm`, `passed_over` | questions; nodes that a listing could not read |
 //! | `table`, `width`, `bytes` | tables; the width of text; data as text |
-//! | `error_stream` | standard error, without waiting for whoever reads it |
+//! | `error_stream` | standard error, without waiting for its reader |
 //! | `record` | a result as an object |
 //! | `progress` | how far long work is, as a status line |
 

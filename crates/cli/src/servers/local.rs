@@ -26,7 +26,7 @@ pub(crate) const SOCKET: &str = "baton.sock";
 pub(crate) const STARTS: &str = "baton: starts: ";
 /// The log's name in the server's folder.
 const LOG: &str = "server.log";
-/// The name of the file that whoever starts the server has locked.
+/// The name of the file that the process that starts the server has locked.
 const START_LOCK: &str = "start.lock";
 /// A log larger than this is set aside when the server starts.
 pub(crate) const LOG_BYTES: u64 = 8 << 20;
@@ -37,8 +37,8 @@ const FILE_MODE: u32 = 0o600;
 /// The longest path of a unix socket, a limit of the system.
 const SOCKET_PATH_BYTES: usize = 107;
 
-/// Makes the folder, for this user only. Refuses one that others own or may write to: whoever can
-/// put a socket there can answer instead of the server.
+/// Makes the folder, for this user only. Refuses one that others own or may write to: a process
+/// that can put a socket there can answer instead of the server.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
     DirStorage::create(folder)
         .map(drop)
@@ -170,7 +170,7 @@ impl LocalServer {
         let log = self.open_log().map_err(failed)?;
         let log_from = log.metadata().map_err(failed)?.len();
         let idle = idle_limit()?;
-        // It serves whoever comes later, too, from whatever folder.
+        // It serves later commands, too, from any folder.
         let keeps = |name: &str| ["BATON_LOG", "BATON_SYSTEM_DIR"].contains(&name);
         let mut server = detached::command(keeps)
             .args([

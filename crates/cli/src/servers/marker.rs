@@ -211,7 +211,7 @@ mod tests {
         std::fs::hard_link(folder.path().join("two"), name(me(), 3)).unwrap();
         // The name of somebody else.
         let _three = locked(name(me() + 7, 4));
-        // What would block whoever opens it.
+        // What would block a process that opens it.
         fs::mknodat(
             CWD,
             name(me(), 5),

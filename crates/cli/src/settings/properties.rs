@@ -70,7 +70,7 @@ fn split(line: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The text without its escapes; `None` for a `\u` that is no character.
+/// The text without its escapes; `None` for a `\u` that is not a character.
 fn unescape(text: &str) -> Option<String> {
     let mut units = Vec::with_capacity(text.len());
     let mut letters = text.chars();

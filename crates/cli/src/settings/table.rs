@@ -191,7 +191,7 @@ pub(crate) static SETTINGS: &[Setting] = settings! {
     "ensemble.election_ports": Ports(ensemble.election_ports), Named("election-port", "ID=PORT"), zoo "server.N" as Text,
         "The election port of a server of ensemble.servers, which only /zookeeper/config shows. May be repeated";
     "ensemble.reconfig": Switch(ensemble.reconfig), Named("reconfig", ""), zoo "reconfigEnabled" as Text,
-        "Let whoever may write /zookeeper/config change which servers are members";
+        "Let clients that may write /zookeeper/config change the members of the ensemble";
     "ensemble.read_only_mode": Switch(ensemble.read_only_mode), Named("read-only-mode", ""), zoo "readonlymode.enabled" as Text,
         "Serve clients that ask for it reads while no leader is known";
     "ensemble.listen": Text(ensemble.listen), Named("peer-listen", "HOST:PORT"),

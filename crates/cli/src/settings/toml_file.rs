@@ -183,7 +183,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value that is no table and no list, as text.
+/// A value that is neither a table nor a list, as text.
 fn one(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

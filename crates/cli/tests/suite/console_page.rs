@@ -43,7 +43,7 @@ impl Site {
         Self::new(&["--listen", "127.0.0.1:0"])
     }
 
-    /// Sends a request as whoever this header says.
+    /// Sends a request as the user whom this header names.
     fn send(&self, line: &str, authorization: Option<&str>, body: &str) -> TcpStream {
         let mut socket = TcpStream::connect(&self.http).unwrap();
         let shown = authorization.map(|shown| format!("Authorization: {shown}\r\n"));
@@ -229,7 +229,7 @@ fn who_held_a_lock_is_known_afterwards() {
         assert!(word(hold, "process").ends_with(name), "{hold}");
         assert_eq!(hold["path"], "/deploy");
     }
-    // Who held it then? The second one, at its last moment; and whoever came at the same one.
+    // Who held it then? The second one, at its last moment; and one that came at the same one.
     let then = all[1]["until_ms"].as_i64().unwrap();
     let found = holds(&format!("?path=/deploy&at_ms={then}"));
     assert!(found.contains(&all[1]), "{found:?}");

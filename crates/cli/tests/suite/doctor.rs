@@ -313,7 +313,7 @@ fn certificates_are_judged_and_a_wrong_authority_is_an_error() {
     assert_eq!(ran.code, 3, "{ran:?}");
 }
 
-/// Three servers that are one, each with TLS alone for clients, who have to show a certificate.
+/// An ensemble of three servers that accept clients over TLS only, with a certificate.
 fn three_with_certificates(home: &CommandHome) -> (Vec<RunningCommand>, String) {
     let made = home.run(&["cert", "init", "tls"]);
     assert_eq!(made.code, 0, "{made:?}");
@@ -502,7 +502,7 @@ fn a_clock_that_runs_fast_or_slow_is_an_error_and_one_that_is_right_is_not() {
     );
 }
 
-/// Something that is no server: it does this with each connection.
+/// A listener that is not a server: it does this with each connection.
 fn impostor(with: impl Fn(&mut std::net::TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! The local server: started by whoever needs it, once; of one folder only; gone when nobody uses
-//! it.
+//! The local server: started once, by the first command that needs it; of one folder only; gone
+//! when nobody uses it.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Listing of locks, whoever created them, and asking a holder to release one. On Baton's server,
+//! Listing of locks of any client, and asking a holder to release one. On Baton's server,
 //! or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! The server's log: what it shows, how a line looks, what it says of a start and of a lost
-//! session, and that nobody waits for whoever reads it.
+//! session, and that nobody waits for its reader.
 
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::fd::AsFd;
@@ -251,7 +251,7 @@ fn one_server_of_an_ensemble_says_that_a_session_expired() {
     assert!(logs.iter().all(|log| serves(log) == 1), "{logs:#?}");
 }
 
-/// A pipe without room: whoever writes to it waits.
+/// A pipe without room: a process that writes to it waits.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();

@@ -196,7 +196,7 @@ impl Servers {
 fn a_server_joins_an_observer_joins_and_both_leave_again() {
     let mut servers = Servers::three_and(2);
     assert_eq!(servers.run(&["create", "/kept", "x"]).code, 0);
-    // Whoever does not prove to be the superuser changes nothing.
+    // A client that does not prove to be the superuser changes nothing.
     let refused = servers.run(&["server", "remove", "3"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(

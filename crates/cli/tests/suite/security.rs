@@ -1,5 +1,5 @@
-//! A server with TLS, and znodes with ACLs, as the verbs meet them: who is let in, and what whoever
-//! is not reads.
+//! A server with TLS, and znodes with ACLs, as the verbs meet them: who is let in, and what
+//! others read.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -221,7 +221,7 @@ fn a_server_that_wants_certificates_lets_those_in_that_its_authority_has_signed(
     let without = get(&OWN[..2]);
     assert_eq!(without.code, 125, "{without:?}");
     assert!(without.complaint().contains("certificate"), "{without:?}");
-    // A certificate of the same authority that was replaced is read anew.
+    // A certificate of the same authority that was replaced is read again.
     let replaced = secured
         .home
         .run(&["cert", "client", "tls", "client", "--replace"]);

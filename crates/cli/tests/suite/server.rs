@@ -37,7 +37,7 @@ struct Servers {
     home: CommandHome,
     state: Arc<Mutex<State>>,
     addresses: Vec<SocketAddr>,
-    /// Held, so that whoever connects waits.
+    /// Held, so that a client that connects waits.
     silent: Option<TcpListener>,
 }
 

@@ -77,7 +77,7 @@ fn is_tls(bytes: &[u8]) -> bool {
 /// The longest beginning of another protocol's answer that a message repeats.
 const SHOWN_ANSWER_CHARS: usize = 60;
 
-/// Says of what kind a server is whose answer begins with these bytes, where that is no frame of
+/// Says of what kind a server is whose answer begins with these bytes, where that is not a frame of
 /// this protocol: other protocols begin with text, which read as a length is far over any limit.
 fn describe_foreign(answer: &[u8]) -> String {
     let is_text = answer.len() >= frame::LENGTH_BYTES
@@ -86,7 +86,7 @@ fn describe_foreign(answer: &[u8]) -> String {
             .take(frame::LENGTH_BYTES)
             .all(|byte| byte.is_ascii_graphic() || *byte == b' ');
     if !is_text {
-        return "its answer is none of ZooKeeper's protocol; correct the port".to_owned();
+        return "its answer is not in ZooKeeper's protocol; correct the port".to_owned();
     }
     let kind = match answer {
         [b'H', b'T', b'T', b'P', ..] => "an HTTP server",

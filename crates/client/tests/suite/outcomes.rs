@@ -748,7 +748,7 @@ async fn a_server_of_another_protocol_is_named_in_the_error() {
         ),
         (
             &[0xff; 40],
-            "its answer is none of ZooKeeper's protocol; correct the port",
+            "its answer is not in ZooKeeper's protocol; correct the port",
         ),
     ] {
         let mut world = FakeServers::new();

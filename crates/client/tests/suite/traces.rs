@@ -114,7 +114,7 @@ async fn a_znode_that_somebody_has_made_asks_for_no_traces() {
 
 /// The write was not sent when the connection broke: it goes to the next server, whole and alone.
 #[tokio::test(start_paused = true)]
-async fn h02_the_next_server_is_asked_anew_and_a_write_that_waited_is_sent_without_its_trace() {
+async fn h02_the_next_server_is_asked_again_and_a_write_that_waited_is_sent_without_its_trace() {
     begin_trace();
     let mut world = FakeServers::with_buffer(64);
     let (session, mut peer) = world.session().await;

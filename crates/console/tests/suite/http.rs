@@ -204,7 +204,7 @@ async fn events_bring_every_row_and_then_what_changes() {
             seen.push_str(&line);
         }
     };
-    until(r#""anew":true"#).await;
+    until(r#""reset":true"#).await;
     until(&format!(r#""token":{}"#, guard.token())).await;
     until(&name).await;
     guard.release().await.unwrap();
@@ -443,7 +443,7 @@ async fn a18_no_answer_has_a_word_of_what_the_identity_may_not_read() {
         // As bytes in hexadecimal, too.
         assert!(!answer.contains("78 79 7a 7a 79"), "{asked}: {answer}");
     }
-    // Whoever may read it is shown it, so that there was something to hide.
+    // A user who may read it is shown it, so that there was something to hide.
     let mut surveyor = Surveyor::new(Limits::default());
     let reader = SessionReader::of(&owner).await.unwrap();
     surveyor.update(&reader).await.unwrap();

@@ -131,7 +131,7 @@ async fn permits_terms_and_claims_have_spans_of_both_sides_too() {
         let mut found = of_server.filter(|span| span.text("baton.path").starts_with(path));
         assert!(found.next().is_some(), "{path}: {spans:#?}");
     }
-    // No data, whoever wrote it.
+    // No data of any writer.
     assert!(!format!("{spans:?}").contains("secret"));
 }
 

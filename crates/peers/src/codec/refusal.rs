@@ -66,7 +66,7 @@ pub enum Refusal {
     #[error(
         "server {id} has a data folder of incarnation {found:08x}…, but it is a member of cluster {cluster:016x} \
          with incarnation {member:08x}…: its data was lost or exchanged. Start it with its own data folder, or \
-         admit it anew with `baton server replace {id}`"
+         admit it again with `baton server replace {id}`"
     )]
     OtherIncarnation {
         /// The server.

@@ -36,7 +36,7 @@ pub enum BindError {
     /// The address is not a loopback address, and nobody allowed that.
     #[error(
         "the address {address} for other servers is {resolved}, which other machines can reach: connections between \
-         servers are neither encrypted nor authenticated without TLS, and whoever reaches this port can change \
+         servers are neither encrypted nor authenticated without TLS, and any host that reaches this port can change \
          everything. Use TLS between the servers, or a loopback address, or, where the network keeps strangers away, \
          allow plaintext connections of servers explicitly"
     )]

@@ -92,7 +92,7 @@ impl Barrier {
                             }
                         }
                         Outcome::Failed(error) => self.context.after(&session, error).await?,
-                        // Closed is closed, whoever did it.
+                        // Another client may have closed it.
                         Outcome::Unknown(_) if self.is_closed().await? => return Ok(()),
                         Outcome::Refused(source) | Outcome::Unknown(source) => {
                             let path = path.to_string();
@@ -176,7 +176,7 @@ impl Barrier {
             .await
     }
 
-    /// Refuses a node that is no gate: gates have no children, nor the data of another recipe.
+    /// Refuses a node that is not a gate: gates have no children, nor the data of another recipe.
     fn refuse_others(&self, node: &Data) -> Result<(), BarrierError> {
         let what = match Kind::of_folder(&node.data, &[]) {
             Some(kind) if kind != Kind::Node => format!("it is {kind}"),

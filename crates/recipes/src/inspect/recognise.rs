@@ -53,7 +53,7 @@ pub enum FolderKind {
     Members(GroupLayout),
 }
 
-/// Returns the kind of the folder with this data and these children; `None` for one that is no
+/// Returns the kind of the folder with this data and these children; `None` for one that is not a
 /// recipe's.
 ///
 /// Where names of several recipes fit, the one with the more telling layout is meant. Children

@@ -1,7 +1,7 @@
 //! Role of one node of the tree in a recipe, by its path alone.
 //!
 //! Owns only which recipe is asked first: names belong to the recipes. Runs for each node that a
-//! server creates or deletes, so a name that is no recipe's must be passed over at once.
+//! server creates or deletes, so a name that is not a recipe's must be passed over at once.
 
 use baton_proto::path::{name as name_of, parent};
 

@@ -86,7 +86,7 @@ impl GroupLayout {
         }
     }
 
-    /// Decodes a child of the group's path; `None` for one that is no member's.
+    /// Decodes a child of the group's path; `None` for one that is not a member's.
     pub(crate) fn decode(self, name: &str, stored: &Bytes) -> Option<MemberRecord> {
         let plain = |id: &str, data: &Bytes| MemberRecord {
             id: id.to_owned(),

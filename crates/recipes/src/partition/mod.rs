@@ -3,8 +3,8 @@
 //! [`Partitioner`] has an example. Each [`PartitionEvent::Assigned`] brings a
 //! [`Guard`], so that no two members work on one item at a time.
 
-// Owns the handle and its events. Who is to have an item is decided by hashing, whoever has it by
-// a lock: must never report an item as assigned without a guard on it.
+// Owns the handle and its events. Hashing decides who is to have an item, a lock decides who has
+// it: must never report an item as assigned without a guard on it.
 
 mod driver;
 mod hash;

@@ -191,11 +191,11 @@ impl LockedItem {
     /// As [`LockedItem::consume`].
     pub async fn requeue(self) -> Result<(), QueueError> {
         let stem = self.folder.format().stem(&self.name).unwrap_or_default();
-        let anew = baton_proto::path::join(self.folder.path(), stem);
+        let requeued = baton_proto::path::join(self.folder.path(), stem);
         let data = self.claimed.data.clone();
         let parts = vec![
             Op::delete(self.item(), Some(self.claimed.version)),
-            Op::create(anew, data, CreateMode::PersistentSequential),
+            Op::create(requeued, data, CreateMode::PersistentSequential),
         ];
         self.end(parts).await
     }

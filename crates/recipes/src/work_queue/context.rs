@@ -296,7 +296,7 @@ impl QueueContext {
                     .map(|path| make(path, Vec::new()))
                     .chain([make(&layout.counter, CapacityCounter::empty())])
             };
-            let anew: Vec<Op> = std::iter::once(make(&layout.root, terms.clone()))
+            let create: Vec<Op> = std::iter::once(make(&layout.root, terms.clone()))
                 .chain(folders())
                 .collect();
             // An empty node that somebody made beforehand becomes the queue's own.
@@ -305,7 +305,7 @@ impl QueueContext {
                     .chain(folders())
                     .collect()
             };
-            let parts = bare.map_or(anew, |stat| adopt(stat.version));
+            let parts = bare.map_or(create, |stat| adopt(stat.version));
             match session.multi(&parts).await {
                 Ok(_) => {}
                 // Nobody can make a queue below a root of the connection's paths that does not

@@ -195,7 +195,7 @@ impl QueueContext {
                 .as_ref()
                 .and_then(|envelope| envelope.claim.clone())
             else {
-                tracing::warn!(item = entry, "has a child that is no claim: skipped");
+                tracing::warn!(item = entry, "has a child that is not a claim: skipped");
                 return Ok(());
             };
             let claim = baton_proto::path::join(&entry, &mark.node);

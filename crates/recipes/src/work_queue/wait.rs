@@ -205,7 +205,7 @@ async fn watch_foreign_children(session: &Session, item: &str) -> Result<Option<
     if children.names.is_empty() || !children.names.iter().all(foreign) {
         return Ok(None);
     }
-    tracing::warn!(item, "has a child that is no claim: skipped");
+    tracing::warn!(item, "has a child that is not a claim: skipped");
     Ok(Some(watch))
 }
 

@@ -92,7 +92,7 @@ async fn h64_neither_an_event_nor_a_new_session_opens_a_closed_gate() {
 }
 
 #[tokio::test]
-async fn a_gate_closed_anew_is_not_opened_by_an_answer_that_was_lost() {
+async fn a_gate_closed_again_is_not_opened_by_an_answer_that_was_lost() {
     for variant in CUTS {
         let stage = Stage::new("reclosed").await;
         let (client, proxy) = stage.proxied(CUT_TIMEOUT).await;

@@ -1,5 +1,5 @@
-//! A guard that ended by its lease while its session lives on gives its node away, whoever holds
-//! on to the guard.
+//! A guard that ended by its lease while its session lives on deletes its node, even where the
+//! program still has the guard.
 
 use std::time::Duration;
 

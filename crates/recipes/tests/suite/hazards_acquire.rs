@@ -40,7 +40,7 @@ async fn h01_h15_a_lost_reply_to_the_create_leaves_one_node_and_it_is_held() {
 }
 
 #[tokio::test]
-async fn h01_a_create_that_never_arrived_is_made_anew() {
+async fn h01_a_create_that_never_arrived_is_made_again() {
     for variant in CUTS {
         let stage = Stage::new("h01b").await;
         stage.used().await;
@@ -369,7 +369,7 @@ async fn h13_a_foreign_child_is_refused_or_skipped_and_never_waited_for() {
 }
 
 #[tokio::test]
-async fn h14_a_directory_that_vanishes_is_made_anew_and_its_holder_is_notified() {
+async fn h14_a_directory_that_vanishes_is_made_again_and_its_holder_is_notified() {
     let stage = Stage::new("h14").await;
     let admin = session(&stage.client().await).await;
     let held = within(mutex(&stage.client().await, &stage.path).acquire())

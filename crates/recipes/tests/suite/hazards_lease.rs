@@ -288,7 +288,7 @@ async fn h32_a_guard_outlives_a_reconnect_of_its_session() {
 }
 
 #[tokio::test]
-async fn h32_h33_h34_after_the_session_is_lost_the_guard_is_dead_and_the_lock_contended_anew() {
+async fn h32_h33_h34_after_the_session_is_lost_the_guard_is_dead_and_the_lock_contended_again() {
     let stage = Stage::new("h33").await;
     let (client, proxy) = stage.proxied(SHORT).await;
     let lock = mutex(&client, &stage.path);

@@ -506,7 +506,7 @@ async fn a_holder_that_is_asked_is_notified_and_one_that_has_changed_since_is_no
 }
 
 #[tokio::test]
-async fn h18_a_broken_holder_loses_the_lock_and_a_node_made_anew_at_its_path_is_left_alone() {
+async fn h18_a_broken_holder_loses_the_lock_and_a_node_made_again_at_its_path_is_left_alone() {
     let stage = Stage::new("break").await;
     let client = stage.client().await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();

@@ -61,7 +61,10 @@ async fn members_come_change_and_go_and_everybody_sees_it() {
     a.set_data(b"port=80 draining").unwrap();
     let update = within(view.next()).await.unwrap();
     assert_eq!(update.changed[0].data, "port=80 draining");
-    assert_eq!(update.changed[0].czxid, registered.czxid, "not made anew");
+    assert_eq!(
+        update.changed[0].czxid, registered.czxid,
+        "not created again"
+    );
     assert!(update.joined.is_empty() && update.left.is_empty());
 
     within(a.leave()).await;

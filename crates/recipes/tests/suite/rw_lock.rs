@@ -425,7 +425,7 @@ async fn h13_a_lock_of_another_kind_is_refused_and_leaves_nothing() {
         .await
         .unwrap();
     let write = within(lock(&client, &stage).try_write()).await.unwrap();
-    assert!(write.is_some(), "a child that is no waiter is skipped");
+    assert!(write.is_some(), "a child that is not a waiter is skipped");
     assert!(RwLock::new(&client, "/").is_err() && RwLock::new(&client, "x").is_err());
 }
 

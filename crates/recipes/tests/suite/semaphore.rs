@@ -517,7 +517,7 @@ async fn a_wait_that_is_too_long_says_so_and_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn h45_the_first_waiter_whose_node_is_deleted_joins_anew() {
+async fn h45_the_first_waiter_whose_node_is_deleted_joins_again() {
     let stage = Stage::new("place").await;
     let held = take(&stage.client().await, &stage, 1, 1).await;
     let next = semaphore(&stage.client().await, &stage, 1);
@@ -526,7 +526,7 @@ async fn h45_the_first_waiter_whose_node_is_deleted_joins_anew() {
     let place = nodes(&stage, "locks").await.remove(0).path;
     let admin = session(&stage.client().await).await;
     within(admin.delete(&place, None)).await.unwrap();
-    let anew = async {
+    let joined_again = async {
         while nodes(&stage, "locks")
             .await
             .iter()
@@ -535,7 +535,7 @@ async fn h45_the_first_waiter_whose_node_is_deleted_joins_anew() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within(anew).await;
+    within(joined_again).await;
     within(held.release()).await.unwrap();
     drop(within(next).await.unwrap().unwrap());
     until(&stage, 0, 0).await;

@@ -49,7 +49,7 @@ async fn the_next_waiter_is_not_granted_before_the_token_of_the_one_before_it_is
 }
 
 #[tokio::test]
-async fn h48_a_semaphore_that_was_removed_and_made_anew_is_not_taken_for_the_one_that_was_known() {
+async fn h48_a_semaphore_that_was_removed_and_made_again_is_not_taken_for_the_one_that_was_known() {
     let stage = Stage::new("h48").await;
     let client = stage.client().await;
     let known = Semaphore::new(&client, &stage.path, 2).unwrap();

@@ -355,7 +355,7 @@ async fn an_addition_whose_caller_goes_away_happens_once_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_receipt_that_somebody_has_deleted_is_made_anew() {
+async fn a_receipt_that_somebody_has_deleted_is_made_again() {
     let stage = Stage::new("receipt").await;
     let client = stage.client().await;
     let counter = Counter::new(&client, &stage.path).unwrap();

@@ -163,7 +163,7 @@ impl Changes {
     fn reattached(&mut self, session: i64, client: Option<&Group>, outcome: &Outcome) {
         let Some(client) = client else {
             if outcome.result.is_ok() {
-                // At another server: whoever brings it back is new here.
+                // At another server: a client that brings it back is new here.
                 self.homes.remove(&session);
             }
             return;

@@ -167,7 +167,7 @@ impl AuditFile {
 impl Open {
     /// `is_new`: there must be no such file yet.
     fn at(path: &Path, is_new: bool) -> Result<Self, String> {
-        // No link is followed, and nothing that is no file is waited for.
+        // No link is followed, and nothing that is not a file is waited for.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_moves_is_begun_anew() {
+    fn what_another_program_moves_is_begun_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let moved = folder.path().join("audit.old");

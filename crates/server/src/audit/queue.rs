@@ -1,5 +1,5 @@
-//! Lines on their way to the thread that writes them. Owns the bound: whoever has a line never
-//! waits, and a line that finds no room is lost and counted.
+//! Lines on their way to the thread that writes them. Owns the bound: the thread that has a
+//! line never waits, and a line that finds no room is lost and counted.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -16,8 +16,8 @@ const AT_ONCE: u32 = 5;
 const DELAY_MS: u64 = 1_000;
 /// Time between two turns: the pace of one that guesses in parallel.
 const SPACING_MS: u64 = 100;
-/// The longest that a turn lies ahead. Whoever comes when more wait tries again for one then, so
-/// that those who have gone away keep nobody waiting.
+/// The longest that a turn lies ahead. A client that comes when more wait tries again for one then,
+/// so that clients that have gone away keep nobody waiting.
 const LONGEST_WAIT_MS: u64 = 5_000;
 /// Time without an attempt after which it is as if there had been none.
 const FORGOTTEN_MS: u64 = 60_000;
@@ -87,8 +87,8 @@ impl Attempts {
         }
     }
 
-    /// Claim of whoever has the password of a session to be the user to whom it is bound. The
-    /// wrong attempts of others do not delay it.
+    /// Claim of a client with a session's password to be the user to whom the session is bound.
+    /// The wrong attempts of others do not delay it.
     pub(crate) fn of_owner(&self, session: i64) -> Claim {
         Claim {
             key: self.hasher.hash_one(session),

@@ -44,14 +44,15 @@ impl Inbound {
         }
     }
 
-    /// Counts `bytes` of a connection as arrived and not taken on. `anew`: a request has been taken
-    /// on since the last call, so what the connection holds has been held only from now on. `true`:
-    /// all connections together hold too much, and the caller has to [`relieve`](Self::relieve).
+    /// Counts `bytes` of a connection as arrived and not taken on. `taken_on`: a request has been
+    /// taken on since the last call, so what the connection holds has been held only from now on.
+    /// `true`: all connections together hold too much, and the caller has to
+    /// [`relieve`](Self::relieve).
     pub(crate) fn set(
         &self,
         conn: &Conn,
         bytes: usize,
-        anew: bool,
+        taken_on: bool,
         now_ms: impl FnOnce() -> u64,
     ) -> bool {
         let after = if bytes < COUNTED_BYTES { 0 } else { bytes };
@@ -60,7 +61,7 @@ impl Inbound {
         if before == 0 && after == 0 {
             return false;
         }
-        if before == 0 || anew {
+        if before == 0 || taken_on {
             conn.stats.unfinished_since_ms.store(now_ms(), Relaxed);
         }
         unfinished.store(after, Relaxed);

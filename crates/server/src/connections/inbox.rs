@@ -721,7 +721,7 @@ mod tests {
         assert!(!inbox.stops_within(Duration::ZERO));
         std::thread::scope(|scope| {
             let pausing = scope.spawn(|| inbox.stops_within(Duration::from_secs(60)));
-            // Whoever waits is woken, and waits on.
+            // A thread that waits is woken, and waits on.
             while !inbox.ready.notify_one() && !pausing.is_finished() {
                 std::thread::yield_now();
             }

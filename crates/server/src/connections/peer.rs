@@ -44,7 +44,7 @@ pub(crate) enum PeerGroup {
 }
 
 impl PeerGroup {
-    /// Whether limits of what one client may have count it: whoever uses a unix socket may use the
+    /// Whether limits of what one client may have count it: a client of a unix socket may use the
     /// machine's memory anyway.
     pub(crate) fn is_counted(self) -> bool {
         matches!(self, PeerGroup::Address(_) | PeerGroup::Network(_))

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use baton_peers::codec::StateDigest;
 
-/// Entries after which the state is remembered. Whoever lags by more is compared once it has caught
-/// up.
+/// Entries after which the state is remembered. A server that lags by more is compared once it has
+/// caught up.
 const MOST_KEPT: usize = 4096;
 
 /// Interval at which a server says to the leader what its state is.

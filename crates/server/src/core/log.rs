@@ -450,7 +450,7 @@ impl LogWriter {
         Ok(false)
     }
 
-    /// Does a job that is no write; returns whether the log is closed.
+    /// Does a job that is not a write; returns whether the log is closed.
     fn do_other(&mut self, job: Job, on_full: &mut dyn FnMut(&mut Wal)) -> Result<bool, WalError> {
         match job {
             Job::Commit(index) => {

@@ -151,7 +151,7 @@ mod tests {
             "both of two"
         );
         assert_eq!(clocks.majority_ms(1, &[1, 2, 3, 4, 5], ahead), None);
-        // An observer's own clock is none of a voter.
+        // An observer's own clock is not a voter's.
         assert_eq!(clocks.majority_ms(9, &[2], ahead), Some(NOW_MS));
         assert_eq!(clocks.majority_ms(1, &[1], ahead), Some(ahead.wall_ms));
     }

@@ -43,12 +43,12 @@ const LOCAL_READERS: &str =
     "every user of this machine, who reads paths, addresses and session ids without authentication";
 const WORDS: &str = "every machine that reaches it, for four-letter words that list sessions or paths, or reset counters";
 const PLAIN: &str = "every machine that reaches it, without encryption and authentication";
-const LISTEN_REMEDY: &str = "must not be open to other machines without TLS or authentication: whoever reaches it would \
+const LISTEN_REMEDY: &str = "must not be open to other machines without TLS or authentication: any host that reaches it would \
      read and change every znode whose ACL is open to the world. Listen on 127.0.0.1 or a unix socket, \
      or with TLS (secure_listen, tls_cert), or have clients authenticate (require_auth = \"sasl\", or \
      \"x509\" with port_unification); where the network keeps strangers away, insecure = true \
      (baton serve --insecure) permits it";
-const HTTP_REMEDY: &str = "must not be open to other machines without authentication: whoever reaches it would read \
+const HTTP_REMEDY: &str = "must not be open to other machines without authentication: any host that reaches it would read \
      paths, addresses and session ids. Listen on 127.0.0.1, or have callers show a token \
      (http_token_file), better with TLS (https, tls_cert); where the network keeps strangers away, \
      insecure = true (baton serve --insecure) permits it";
@@ -98,7 +98,7 @@ impl Options {
                 );
             }
         }
-        // Whoever asks from a loopback address reads without showing anything.
+        // A caller from a loopback address reads without credentials.
         let mut local_readers: fn(&str) -> bool = is_reached_by_local_users;
         if self.http_token_file.is_none() {
             add("http", &self.http, others, PLAIN, Some(HTTP_REMEDY));

@@ -1,6 +1,7 @@
 //! Users of this machine that may connect to a unix socket. The system asks for the right to write
-//! to the socket's file, whoever has changed that since; the server asks the system who the peer is
-//! (`SO_PEERCRED`), and decides by the mode and the group that the file had when it was made.
+//! to the socket's file, which its owner may have changed since; the server asks the system who the
+//! peer is (`SO_PEERCRED`), and decides by the mode and the group that the file had when it was
+//! made.
 
 use std::fs::Metadata;
 use std::io;

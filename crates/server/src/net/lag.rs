@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(longest(), micros(late));
         assert_eq!(state.time.forgiven(), late);
         block(EVERY + 5 * late).await;
-        assert_eq!(state.time.forgiven(), 6 * late, "each time anew");
+        assert_eq!(state.time.forgiven(), 6 * late, "each time again");
     }
 
     #[tokio::test(start_paused = true)]

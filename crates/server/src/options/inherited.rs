@@ -1,6 +1,6 @@
-//! Sockets that listen before the server starts, because whoever starts it has opened them: systemd
-//! does so for a service with a socket unit. Connections that come while the server starts, or
-//! starts again, wait in them.
+//! Sockets that listen before the server starts, because its parent process has opened them:
+//! systemd does so for a service with a socket unit. Connections that come while the server starts,
+//! or starts again, wait in them.
 
 use std::fmt;
 use std::io;

@@ -1,5 +1,5 @@
 //! Every setting of a server, in one place: its meaning, its unit, its default, and what is
-//! refused. Never reads the environment or a file: whoever embeds the server decides where settings
+//! refused. Never reads the environment or a file: the embedding program decides where settings
 //! come from.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,12 +52,12 @@ pub struct Options {
     pub port_unification: bool,
     /// Certificate and key, and what clients with TLS have to show. Default: none, no TLS.
     pub tls: Option<ServerTlsOptions>,
-    /// Unix sockets to listen on, for whoever [`Options::unix_socket_mode`] lets connect. Default:
-    /// none.
+    /// Unix sockets to listen on, for users whom [`Options::unix_socket_mode`] lets connect.
+    /// Default: none.
     pub unix_sockets: Vec<PathBuf>,
     /// The mode of the files of [`Options::unix_sockets`], whatever the umask. A user needs the
-    /// right to write to connect. There is no other authentication: whoever connects reads and
-    /// changes every znode whose ACL is open to the world. Default: 0600, this user only.
+    /// right to write to connect. There is no other authentication: a user who connects can read
+    /// and change every znode whose ACL is open to the world. Default: 0600, this user only.
     pub unix_socket_mode: u32,
     /// The id of the group that the files of [`Options::unix_sockets`] belong to, and whose members
     /// may connect if the mode lets a group do so. Default: none, the group of the process.
@@ -77,8 +77,8 @@ pub struct Options {
     /// machines always have to show who they are; a client certificate is one way, and is asked for
     /// if authorities are named. Default: none.
     pub https: Vec<String>,
-    /// A file with bearer tokens for HTTP, one a line. Whoever has one may read and change
-    /// everything that HTTP offers. It is read again when it changes. Default: none.
+    /// A file with bearer tokens for HTTP, one a line. A client with one of them may read and
+    /// change everything that HTTP offers. It is read again when it changes. Default: none.
     pub http_token_file: Option<PathBuf>,
     /// Whether [`Options::listen`] and [`Options::http`] may have addresses that other machines
     /// reach though nobody has to prove there who they are. Default: no, such a server does not
@@ -131,13 +131,13 @@ pub struct Options {
     pub max_watch_bytes: usize,
     /// The same of all connections together. Default: 256 MiB.
     pub max_watch_bytes_in_all: usize,
-    /// Sessions that are open, with a connection or without; 0 is no limit. Whoever asks for one
-    /// more is disconnected. Default: 100,000.
+    /// Sessions that are open, with a connection or without; 0 is no limit. A client that asks for
+    /// one more is disconnected. Default: 100,000.
     pub max_sessions: usize,
     /// Sessions that clients at one address have opened, with a connection or without; 0 is no
-    /// limit. Whoever asks for one more is disconnected; a session that comes back is always let
-    /// in. Unix sockets are not counted, a /64 network of IPv6 is one address. Each server of an
-    /// ensemble counts its own clients. Default: 10,000.
+    /// limit. A client that asks for one more is disconnected; a session that comes back is always
+    /// let in. Unix sockets are not counted, a /64 network of IPv6 is one address. Each server of
+    /// an ensemble counts its own clients. Default: 10,000.
     pub max_sessions_per_address: usize,
     /// Time that a connection may take to name its session before it is closed. Default: 10 s.
     pub handshake_timeout: Duration,
@@ -173,7 +173,7 @@ pub struct Options {
     /// The first byte of every session id this server gives, to tell servers apart; in an ensemble
     /// this server's id. Default: 1.
     pub server_id: u8,
-    /// The servers that are one with this one. Default: none, the server stands alone.
+    /// The ensemble of which this server is a member. Default: none, the server runs alone.
     pub ensemble: Option<EnsembleOptions>,
     /// Lines that the four-letter word `conf` shows besides the settings: name and value, as a
     /// zoo.cfg has them, `server.N` among them. They have no effect. Default: none.
@@ -187,10 +187,10 @@ pub struct Options {
     /// The revision of the source that the program was built from, for the log's line at the start
     /// and the metric `baton_build_info`. Default: unknown.
     pub commit: Option<String>,
-    /// Lines of the log that the program has lost, for the metric `baton_log_lines_lost`. Whoever
-    /// writes the log counts them here. Default: 0, for ever.
+    /// Lines of the log that the program has lost, for the metric `baton_log_lines_lost`. The
+    /// writer of the log counts them here. Default: 0, for ever.
     pub lost_log_lines: Arc<AtomicU64>,
-    /// Progress of the start, for whoever waits for it.
+    /// Progress of the start.
     pub progress: Arc<Progress>,
 }
 
@@ -231,12 +231,11 @@ impl ServerTlsOptions {
     pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 }
 
-/// TLS between the servers of an ensemble: whoever connects and whoever accepts shows a
-/// certificate.
+/// TLS between the servers of an ensemble: both ends of a connection show a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTlsOptions {
     /// This server's certificate and key, and the authorities that sign the certificates of all
-    /// servers, which must be there: files in PEM. Whoever has a certificate of these authorities
+    /// servers, which must be there: files in PEM. A host with a certificate of these authorities
     /// for both ends of a connection (`serverAuth` and `clientAuth`) can be a server. A change of
     /// the files takes effect for new connections, without a restart.
     pub files: Files,
@@ -422,7 +421,7 @@ impl EnsembleOptions {
                 "must be true (baton serve --allow-plain-peers) where an address of \
                  ensemble.servers or ensemble.listen is not a loopback address and servers connect \
                  without TLS: what they send to each other, every write with its data and every \
-                 credential of a session, is neither encrypted nor authenticated then, and whoever \
+                 credential of a session, is neither encrypted nor authenticated then, and any host that \
                  reaches these ports can read and change everything; use TLS alone (ensemble.tls \
                  without ensemble.port_unification), or set it if the network keeps strangers away \
                  from them",

@@ -36,7 +36,7 @@ fn free_address() -> String {
     }
 }
 
-/// Three servers that are one, with their data in memory.
+/// An ensemble of three servers, with their data in memory.
 async fn three() -> BTreeMap<u64, Server> {
     let servers: BTreeMap<u64, String> = (1..=3).map(|id| (id, free_address())).collect();
     let starting: Vec<_> = (1..=3)

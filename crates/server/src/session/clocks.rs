@@ -541,7 +541,7 @@ mod tests {
         assert!(touch.touch(121) && clocks.touch(7, 1, 121));
         assert!(reported(&mut clocks, 120..1000).is_empty());
         clocks.lead(1000);
-        assert_eq!(clocks.due(1110, |_| true).ended, [7], "decided anew");
+        assert_eq!(clocks.due(1110, |_| true).ended, [7], "decided again");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) struct Nonces {
 }
 
 impl Nonces {
-    /// Nonces that begin behind `drawn`, a number that each start draws anew.
+    /// Nonces that begin behind `drawn`, a random number of this start.
     pub(crate) const fn after(drawn: u64) -> Self {
         Self { last: drawn }
     }

@@ -1,5 +1,5 @@
-//! Backups that operators have asked for: what is handed from whoever asks to the core, which takes
-//! a snapshot, and back. Owns how many are on their way; the bytes are read by who asked.
+//! Backups that operators have asked for: what is handed from the request to the core, which takes
+//! a snapshot, and back. Owns how many are on their way; the request reads the bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -233,8 +233,11 @@ impl ServerState {
     }
 
     /// Counts `bytes` of a connection as arrived and not taken on; see [`Inbound::set`].
-    pub(crate) fn set_unfinished(&self, conn: &Conn, bytes: usize, anew: bool) {
-        if self.inbound.set(conn, bytes, anew, || self.time.now_ms()) {
+    pub(crate) fn set_unfinished(&self, conn: &Conn, bytes: usize, taken_on: bool) {
+        if self
+            .inbound
+            .set(conn, bytes, taken_on, || self.time.now_ms())
+        {
             let (now_ms, connections) = (self.time.now_ms(), self.all_connections());
             self.inbound.relieve(&connections, now_ms);
         }

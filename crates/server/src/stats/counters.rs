@@ -225,8 +225,8 @@ pub(crate) struct ConnStats {
     /// Bytes of requests that are not whole or wait, and since when.
     pub(crate) unfinished: AtomicUsize,
     pub(crate) unfinished_since_ms: AtomicU64,
-    /// Since when bytes have waited that leave before this many have been sent: who reads, however
-    /// much, starts anew often.
+    /// Since when bytes have waited that leave before this many have been sent: often reset for a
+    /// client that reads, however little.
     pub(crate) waits_since_ms: AtomicU64,
     pub(crate) waits_until_sent: AtomicU64,
     pub(crate) last_op: AtomicU64,

@@ -1,5 +1,4 @@
-//! Several servers that are one: what each acknowledges the others have, and it outlives any one of
-//! them.
+//! Ensembles: what one server acknowledges the others have, and it outlives any one of them.
 
 mod disks;
 mod installation;

@@ -135,7 +135,7 @@ async fn most_steps(server: &Server) -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// For whoever measures an optimised build.
+/// For measurements of an optimised build.
 async fn longest_entry(to: &str) -> String {
     let mntr = word(to, "mntr").await;
     let line = mntr

@@ -1,5 +1,5 @@
-//! Clients that do not read: what waits for all of them together is bounded, whoever reads goes on,
-//! and nobody who stays connected misses a reply or an event.
+//! Clients that do not read: what waits for all of them together is bounded, clients that read go
+//! on, and nobody who stays connected misses a reply or an event.
 
 use baton_proto::{ErrorCode, EventKind, Request};
 use baton_server::{Server, StartError};
@@ -130,7 +130,8 @@ async fn events_for_many_who_do_not_read_stay_below_the_bound_and_a_reader_gets_
         assert!(waiting <= bound, "{waiting} bytes wait");
     }
     assert!(metric(&server, "baton_slow_readers_closed_in_all").await > 0);
-    // Whoever was closed finds its session alive, and its watches set again show what it missed.
+    // A client that was closed finds its session alive, and its watches set again show what it
+    // missed.
     let again = Wire::resume(&to, &slow[0].session, 0).await.unwrap();
     assert!(!again.session.is_refused());
 }

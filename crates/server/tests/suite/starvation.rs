@@ -103,7 +103,8 @@ async fn time_in_which_nobody_reads_the_sockets_is_measured_and_no_session_is_ch
     let to = server.connect_string();
     let mut pinging = open_short(&to).await;
     let mut silent = open_short(&to).await;
-    // Whoever embeds a server can do this to it by mistake: its one thread does something else.
+    // A program that embeds a server can do this to it by mistake: its one thread does something
+    // else.
     let blocking = runtime.spawn(async { std::thread::sleep(Duration::from_millis(1700)) });
     let mut pings = 0;
     while !blocking.is_finished() {

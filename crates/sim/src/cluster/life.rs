@@ -317,7 +317,7 @@ impl Cluster {
         }
     }
 
-    /// The folder of a server that is no member any more is emptied; its process waits to be
+    /// The folder of a server that is not a member any more is emptied; its process waits to be
     /// admitted from now on.
     pub(crate) fn empty(&self, id: u64) {
         self.end(id, StopCause::Stays);

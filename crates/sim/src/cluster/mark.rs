@@ -1,4 +1,4 @@
-//! Rare situations of servers that are one.
+//! Rare situations of an ensemble.
 
 /// Two servers lead at once, in different terms.
 pub(crate) const TWO_LEADERS: &str = "two servers lead at once, in different terms";

@@ -303,7 +303,7 @@ impl Cluster {
                 match (is_cut, is_open) {
                     (true, _) => changed.await,
                     (false, true) => break,
-                    // Whoever sends to a closed end finds out.
+                    // A server that sends to a closed end finds out.
                     (false, false) => return self.state().close_from(generation, EndCause::Reset),
                 }
             }

@@ -1,5 +1,5 @@
-//! Several whole servers that are one, each on a disk that loses what was not synced. Owns their
-//! comings and goings, and what must be true of them after each turn of any of them.
+//! An ensemble of whole servers, each on a disk that loses what was not synced. Owns their starts
+//! and stops, and what must be true of them after each turn of any of them.
 //!
 //! | module | owns |
 //! |---|---|

@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// Whether servers that can decide nothing stay so, because most have lost what they had
-    /// acknowledged: then nobody leads, and whoever lacks what it was shown says so.
+    /// acknowledged: then nobody leads, and a server that lacks what it was shown says so.
     pub(crate) fn is_undecidable(&self) -> bool {
         let silent = {
             let state = self.state();
@@ -196,7 +196,7 @@ impl State {
 
     /// A server leads though it lacks a committed entry, or beside another one (`index` is 0 then).
     /// A rule is broken, unless folders that were rolled back have elected it, and neither it nor
-    /// whoever voted for it had been shown the entry.
+    /// those that voted for it had been shown the entry.
     pub(super) fn elected_wrongly(
         &mut self,
         id: u64,

@@ -319,8 +319,8 @@ async fn r19_two_rolled_back_folders_take_nothing_from_the_third() {
     assert!(healed > 0, "no run in which the third server leads");
 }
 
-/// A server that was named as rolled back knows it after another start, though whoever named it is
-/// gone: with a server that lacks the entries, too, it elects nobody.
+/// A server that was named as rolled back knows it after another start, though the server that
+/// named it is gone: with a server that lacks the entries, too, it elects nobody.
 #[tokio::test(start_paused = true)]
 async fn r19_a_server_that_was_rolled_back_remembers_it() {
     let (cluster, _stage) = rolled_back(&[1, 2], true).await;

@@ -50,7 +50,7 @@ enum ServerTarget {
         storage: MemoryStorage,
         server: Option<Arc<SimulatedServer>>,
     },
-    /// Servers that are one.
+    /// Several servers.
     Ensemble(Cluster),
 }
 
@@ -238,7 +238,7 @@ impl Network {
         cluster.agreed()
     }
 
-    /// Whether several servers are one.
+    /// Whether the servers are an ensemble.
     pub(crate) fn has_several(&self) -> bool {
         matches!(self.state().home, ServerTarget::Ensemble(_))
     }

@@ -17,7 +17,7 @@ const PATH: &str = "/meetings/one";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    // Rounds and counts are persistent: whoever meets there next goes on from them.
+    // Rounds and counts are persistent: the clients that meet there next go on from them.
     let keeps = |path: &str| path.starts_with("/meetings");
     vec![
         Scenario::new("barrier", 2, |stage| Box::pin(gate(stage))).keeps(keeps),

@@ -1,6 +1,6 @@
 //! Plain operations of many clients, as a history that must make sense: appends to a journal, sets
-//! and reads of registers, watches, ephemerals. For servers that are one, under sessions that move
-//! between them. What must hold of it is in `records`.
+//! and reads of registers, watches, ephemerals. For the servers of an ensemble, under
+//! sessions that move between them. What must hold of it is in `records`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

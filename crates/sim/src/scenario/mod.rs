@@ -8,7 +8,7 @@
 //! | `work_queue` | the work queue: consumers that fail |
 //! | `work_fates` | every way in which a claim ends |
 //! | `work_visibility` | visibility time-outs |
-//! | `history` | plain operations, for servers that are one |
+//! | `history` | plain operations, for an ensemble |
 //! | `writes` | writes, for runs that strike logs, elections and members |
 //! | `records` | what must be true of such a history |
 //! | `hold` | a lock that is held for a while, and checked |

@@ -225,7 +225,7 @@ async fn taken(stage: Stage) {
     judge(&stage, &ledger, PATH).await;
 }
 
-/// One is removed by its id, by whoever is quicker: the one that removes, or the one that takes.
+/// One is removed by its id, by the quicker of two: the one that removes, or the one that takes.
 async fn by_id(stage: Stage) {
     let ledger = ItemRecords::default();
     let act = |stage: Stage, number: usize| {

@@ -1,6 +1,6 @@
-//! Whole servers that are one, with whole clients, in virtual time: each server with its core, log,
-//! sessions and watches, on a disk that loses what was not synced; a scenario of the recipes, or
-//! plain operations whose history is judged.
+//! An ensemble of whole servers, with whole clients, in virtual time: each server with its core,
+//! log, sessions and watches, on a disk that loses what was not synced; a scenario of the recipes,
+//! or plain operations whose history is judged.
 //!
 //! Each seed draws which faults come, and how often. At the end everything is whole again, and the
 //! servers must come to rest: one leader, one state, a write and a sync through each of them.

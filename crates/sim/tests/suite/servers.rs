@@ -1,4 +1,4 @@
-//! Whole servers that are one: plain operations whose history is judged, and every recipe; runs
+//! An ensemble of whole servers: plain operations whose history is judged, and every recipe; runs
 //! that repeat, rare situations that runs come to, and mistakes that are found.
 
 use std::collections::BTreeSet;

@@ -37,7 +37,7 @@ pub fn free_addr() -> Result<SocketAddr, LaunchError> {
 /// Takes the port for this process, if nobody has it.
 fn reserve(port: u16) -> bool {
     // The UDP port of the same number, which nothing under test uses, is bound until the process
-    // ends: this shows other test processes, whoever runs them, that the TCP port is taken while
+    // ends: this shows other test processes, of any user, that the TCP port is taken while
     // its server is still to start.
     let Ok(mark) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) else {
         return false;

@@ -197,7 +197,7 @@ fn figures_that_somebody_wrote_are_put_in_form_by_the_next_write() {
 }
 
 #[test]
-fn a_tree_from_elsewhere_has_its_figures_counted_anew() {
+fn a_tree_from_elsewhere_has_its_figures_counted_again() {
     let mut assembly = Assembly::new();
     for (path, data) in [
         ("/", ""),

@@ -141,8 +141,8 @@ fn refusals_come_in_zookeepers_order_and_change_nothing() {
 fn r20_a_new_cluster_leaves_zxids_out_and_lists_its_own_servers() {
     let mut tree = with_list();
     let zxid = tree.zxid();
-    tree.begin_anew(zxid + (1 << 20));
-    tree.begin_anew(zxid);
+    tree.begin_new_cluster(zxid + (1 << 20));
+    tree.begin_new_cluster(zxid);
     assert_eq!((tree.zxid(), tree.servers()), (zxid + (1 << 20), None));
     tree.begin_snapshot().unwrap();
     let restored = restore(&drain(&mut tree, MAX_CHUNK_BYTES)).unwrap();

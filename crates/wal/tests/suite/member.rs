@@ -230,7 +230,7 @@ fn a_full_disk_refuses_each_step_and_lets_the_next_start_take_it() {
 }
 
 #[test]
-fn r17_a_member_without_its_log_is_refused_and_nothing_is_made_anew() {
+fn r17_a_member_without_its_log_is_refused_and_nothing_is_made_again() {
     let disk = FaultStorage::new();
     drop(join(&disk).unwrap());
     let whole = all_files(&disk);

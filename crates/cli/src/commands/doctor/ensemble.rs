@@ -420,7 +420,7 @@ fn versions(servers: &[Server]) -> Option<Finding> {
     }
     if versions.len() < 2 {
         let version = versions.keys().next()?;
-        // Whoever builds on each machine has as many builds as machines.
+        // Servers that are each built on their own machine have as many builds as machines.
         let text = match builds.len() {
             0 | 1 => format!("all are {version}"),
             _ => format!("all are {version}, of builds {}", listed(&builds)),

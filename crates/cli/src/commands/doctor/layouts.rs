@@ -294,8 +294,8 @@ fn high_number(path: &str, number: i64) -> Finding {
                 since it was made",
         "numbers behind that are negative: libraries other than \
                 Baton serve waiters in a wrong order",
-        "delete the znode when nobody uses it and let it be made \
-                anew, or use another path",
+        "delete the znode when nobody uses it and let it be created \
+                again, or use another path",
     )
 }
 

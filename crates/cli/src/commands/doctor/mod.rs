@@ -347,7 +347,7 @@ impl Examination<'_> {
             let (acl, _) = limited.get_acl("/").await.ok()?;
             Some(acl)
         };
-        // A stranger who gets no session, or may not read the ACL, is none to whom it is open.
+        // A client without a session or without READ does not count as exposed.
         let acl = looking.await.unwrap_or_default();
         let _ = client.close_timeout(self.patience).await;
         let is_local = servers.iter().all(|server| match &server.reach {

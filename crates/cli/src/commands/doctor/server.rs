@@ -98,7 +98,7 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
             )
             .advise(
                 "the list has no tls://, and no authorities are named",
-                "whoever is on the way reads data and passwords, and can \
+                "an attacker on the network reads data and passwords, and can \
                     change what is sent",
                 "give the server a port with TLS, and use tls:// with \
                     --tls-ca (docs/user/security.md)",

@@ -527,7 +527,7 @@ fn each_trouble_of_an_ensemble_is_found_alone() {
     servers[2].conf = Word::Refused;
     servers[2].reach = ConnectStage::Refused("refused".to_owned());
     assert_eq!(bad(&ensemble::judge(&servers)), [""; 0]);
-    // One of three answers: whoever has this list makes no change, and takes no lock.
+    // One of three answers: a client with this list makes no change, and takes no lock.
     let mut servers = three();
     for server in &mut servers[..2] {
         server.reach = ConnectStage::Refused("refused".to_owned());

@@ -1,7 +1,7 @@
 //! `baton lock ls`, `show`, `revoke` and `break`: locks, seen and changed from outside.
 //!
-//! Owns what they say, and the two changes. Both are bound to the holder that was seen: whoever
-//! holds by then is left alone (H18).
+//! Owns what they print, and the two changes. Both are bound to the holder that was seen: another
+//! one that holds by then is left alone (H18).
 
 use baton::inspect::{InspectError, Inspector, LockKind, LockNode, LockSnapshot};
 use serde::Serialize;

@@ -99,8 +99,8 @@ enum Admin {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]
         path: String,
-        /// The holder's token, as `lock show` prints it: whoever holds it with another token is
-        /// left alone.
+        /// The holder's token, as `lock show` prints it: a holder with another token is left
+        /// alone.
         #[arg(long, value_name = "N")]
         token: u64,
     },

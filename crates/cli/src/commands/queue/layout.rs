@@ -123,7 +123,7 @@ impl QueueSelector {
     }
 
     /// Refuses to put items as `how` says, where that alone chose the layout, beside items of the
-    /// usual one: whoever takes those would never see them.
+    /// usual one: consumers of those would never see them.
     pub(super) async fn refuse_unseen(
         &self,
         connection: &Connection,
@@ -147,7 +147,7 @@ impl QueueSelector {
                 exit::NOTHING,
                 "layout",
                 format!(
-                    "{path}: refused: there are items of layout qn, and whoever takes those never sees one with {flag}; use another \
+                    "{path}: refused: there are items of layout qn, and consumers of those never see one with {flag}; use another \
                      path, or leave {flag} out; --layout {layout} puts it there all the same"
                 ),
             ));

@@ -2,7 +2,7 @@
 //!
 //! Their callers are clients of the server, each with the identity that it has shown, over
 //! connections within the process. All that is computed for them is computed on one thread of its
-//! own, whoever asks for how much: other clients of the server do not wait for it.
+//! own, however much they ask for: other clients of the server do not wait for it.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Owns what is refused before the servers are asked, and for how long a change is tried. A change
 //! names the version of the members that it was decided on: if they have changed by then, it is
-//! decided anew.
+//! decided again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

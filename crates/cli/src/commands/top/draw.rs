@@ -76,7 +76,7 @@ const HELP: [&str; 16] = [
     "s S                   order by the next column, by the one before",
     "r                     the other way round",
     "/                     show only lines with this text; Esc shows all again",
-    "Ctrl-L                draw anew",
+    "Ctrl-L                draw the screen again",
     "Ctrl-Z                stop; fg continues",
     "q, Ctrl-C             leave",
     "",

@@ -186,7 +186,7 @@ impl Server {
     /// their counters.
     pub(super) fn of(answers: &Answers, before: Option<(f64, Counters)>) -> (Self, Counters) {
         let now = Counters::of(answers);
-        // A counter that has gone back is one of a server that has started anew.
+        // A counter that has gone back is one of a server that has restarted.
         let more = |part: fn(&Counters) -> Option<f64>| {
             let (_, before) = before.as_ref()?;
             Some(part(&now)? - part(before)?).filter(|more| *more >= 0.0)

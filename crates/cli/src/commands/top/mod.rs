@@ -144,12 +144,12 @@ async fn show(
             key = input.next() => view.key(key?),
             Ok(()) = tree.changed() => Outcome::Redraw,
             Ok(()) = servers.changed() => Outcome::Redraw,
-            Some(()) = continued.recv() => Outcome::Anew,
+            Some(()) = continued.recv() => Outcome::Retake,
             _ = tick.tick() => Outcome::Redraw,
         };
         match outcome {
             Outcome::Redraw => {}
-            Outcome::Anew => screen.take_again()?,
+            Outcome::Retake => screen.take_again()?,
             Outcome::Suspend => {
                 screen.give_back();
                 terminal::stop_process();

@@ -426,8 +426,8 @@ fn a_server_is_shown_by_what_it_does_between_two_questions() {
     );
     // It does not tell of writes.
     assert_eq!((then.writes, then.write_ms), (None, None));
-    let (anew, _) = Server::of(&answers(7, 1, 1), Some((5.0, before)));
-    assert_eq!((anew.requests, anew.reads), (None, None));
+    let (restarted, _) = Server::of(&answers(7, 1, 1), Some((5.0, before)));
+    assert_eq!((restarted.requests, restarted.reads), (None, None));
 }
 
 #[tokio::test]

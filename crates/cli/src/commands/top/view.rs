@@ -15,7 +15,7 @@ use super::tables::{self, Row, Tab};
 pub(super) enum Outcome {
     Redraw,
     /// Take the terminal again and draw all of it: somebody else may have drawn there.
-    Anew,
+    Retake,
     Suspend,
     Leave,
     Interrupt,
@@ -206,7 +206,7 @@ impl View {
             match key.code {
                 KeyCode::Char('c') => return Outcome::Interrupt,
                 KeyCode::Char('z') => return Outcome::Suspend,
-                KeyCode::Char('l') => return Outcome::Anew,
+                KeyCode::Char('l') => return Outcome::Retake,
                 KeyCode::Char('u') if self.is_typing => self.search.clear(),
                 _ => {}
             }

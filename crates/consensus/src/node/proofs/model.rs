@@ -7,7 +7,7 @@
 //!
 //! The invariants, where every voter has heard of every other before it votes:
 //!
-//! - whoever is elected has each entry that any node has committed, and is alone in its term;
+//! - an elected node has each entry that any node has committed, and is alone in its term;
 //! - entries of one index and term are one entry;
 //! - a node that was named as rolled back gives no vote until it has received everything.
 //!

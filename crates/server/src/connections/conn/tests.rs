@@ -210,7 +210,7 @@ fn a_connection_that_waits_keeps_no_memory_of_a_burst() {
 }
 
 #[test]
-fn a_client_that_reads_waits_anew_each_time_and_one_that_does_not_waits_on() {
+fn a_client_that_reads_waits_again_each_time_and_one_that_does_not_waits_on() {
     let conn = conn(1);
     assert_eq!(conn.waits_ms(500), 0);
     conn.set_unwritten(100, || 1000);

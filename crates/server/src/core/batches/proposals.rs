@@ -32,7 +32,7 @@ pub(crate) struct Proposals {
 }
 
 impl Proposals {
-    /// Forgets everything: this server leads no more, or anew.
+    /// Forgets everything: this server leads no more, or in another term.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

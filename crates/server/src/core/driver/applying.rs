@@ -38,7 +38,7 @@ impl CoreDriver {
         Ok(())
     }
 
-    /// Applies the batch that an entry carries. `answers`: whoever asked for it is answered.
+    /// Applies the batch that an entry carries. `answers`: the clients that asked are answered.
     pub(crate) fn apply_payload(
         &mut self,
         entry: &Entry,

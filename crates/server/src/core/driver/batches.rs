@@ -227,7 +227,7 @@ impl CoreDriver {
         let is_alone = self.leadership.is_alone();
         let time_ms = self.entry_ms;
         while let Some(payload) = self.proposals.next() {
-            // Whoever made it: no clock but the leader's counts.
+            // Also of a batch that another server made: no clock but the leader's counts.
             let Ok(payload) = Batch::stamped(payload, time_ms) else {
                 self.proposals.drop_next();
                 continue;

@@ -1,4 +1,4 @@
-//! The servers of an ensemble compare their states, and whoever differs from a majority stops
+//! The servers of an ensemble compare their states, and one that differs from a majority stops
 //! (R39).
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -38,7 +38,7 @@ impl CoreDriver {
         }
         if let Some(bootstrap) = &mut self.links.bootstrap {
             for (to, frame) in bootstrap.event(&event) {
-                // Whoever misses it reports again when it is connected.
+                // A server that misses it reports again when it is connected.
                 let _ = self.links.wire.send(to, frame);
             }
         }

@@ -39,7 +39,7 @@ impl CoreDriver {
         {
             return;
         }
-        // Disks may have filled up since: whoever stores one more entry has room for its vote.
+        // Disks may have filled up since: a server that stores one more entry has room for a vote.
         let Some(asked) = self.leadership.hand_over_entry() else {
             let batch = BatchBuilder::raising(self.applier.level, self.entry_ms);
             let proposed = self.consensus.propose(batch.finish());
@@ -109,7 +109,7 @@ impl CoreDriver {
     }
 
     /// Makes the ticks that the core has slept through, before any message is handled: a timeout
-    /// begins anew with a message, and not before it came.
+    /// begins again with a message, and not before it came.
     pub(crate) fn make_idle_ticks(&mut self, now: Instant) {
         let idle = self.idle_ticks();
         for _ in 0..self.leadership.slept_through(idle, now) {
@@ -149,8 +149,8 @@ impl CoreDriver {
             }
         }
         self.is_status_due = true;
-        // Whoever does not vote starts no election, so only this ends its trust in a leader that is
-        // silent, and sends its clients elsewhere.
+        // A server that does not vote starts no election, so only this ends its trust in a leader
+        // that is silent, and sends its clients elsewhere.
         if self
             .leadership
             .leader()
@@ -386,7 +386,7 @@ impl CoreDriver {
         self.touches.role_changed();
         self.digests.role_changed();
         if before.role == Role::Leader {
-            // What it was about to end, the next leader decides anew (R36).
+            // What it was about to end, the next leader decides again (R36).
             self.clocks.follow(self.state.time.now_ms());
             self.transfers.abandon();
         }

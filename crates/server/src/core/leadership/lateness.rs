@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(note(LATE_BY, 30), None);
         assert_eq!(note(ON_TIME, 31), None);
         assert_eq!(note(LATE_BY, 60), Some(Caution::Begins));
-        // The minute begins anew, and is announced once.
+        // The minute begins again, and is announced once.
         assert_eq!(note(LATE_BY, 80), None);
         assert_eq!(note(ON_TIME, 139), None);
         assert_eq!(note(ON_TIME, 140), Some(Caution::Ends));

@@ -53,8 +53,8 @@ pub(crate) struct Leadership {
     campaign_at: Option<Instant>,
     /// When leadership may be handed over again because the disk hangs.
     may_hand_over_at: Option<Instant>,
-    /// The entry that was proposed because this leader is to hand over: whoever has stored it has
-    /// room on its disk.
+    /// The entry that was proposed because this leader is to hand over: a server that has stored it
+    /// has room on its disk.
     hand_over_entry: Option<u64>,
 }
 
@@ -239,7 +239,7 @@ impl Leadership {
     }
 
     /// Whether no leader has been known for so long that clients look for another server. The time
-    /// counts anew from then on.
+    /// counts from then on again.
     pub(crate) fn is_leaderless(&mut self, now: Instant) -> bool {
         let limit = self.stretched(LEADERLESS_LIMIT);
         let since = self.leaderless_since.take_if(|since| now >= *since + limit);
@@ -250,8 +250,8 @@ impl Leadership {
     }
 
     /// Since when no leader has been known, and whether that is longer than an election takes. It
-    /// stays so until one is known if it `was` so: the time counts anew whenever clients are
-    /// disconnected.
+    /// stays so until one is known if it `was` so: the time counts from the start again whenever
+    /// clients are disconnected.
     pub(crate) fn is_long_without_leader(&self, was: bool, now: Instant) -> bool {
         let limit = self.tick * ELECTION_TICKS;
         self.leaderless_since

@@ -199,7 +199,7 @@ impl View<'_> {
         if voters(next).any(|id| id == self.id) {
             return Some(Step::Propose(changes.parts));
         }
-        // Whoever leads afterwards carries it out: a leader that is no member could not (R16).
+        // The next leader carries it out: one that is not a member could not (R16).
         let stays = |peer: &PeerProgress| {
             peer.id != self.id && is_up(&peer.id) && voters(next).any(|voter| voter == peer.id)
         };

@@ -3,8 +3,8 @@
 //!
 //! A new voter is a learner until it has caught up. The list of `/zookeeper/config` and the voters
 //! change with one entry, at which every server decides alike whether the change is accepted; that
-//! answers the client. Whoever leads then leaves the joint configuration. Servers of the list that
-//! were away then join later, one after the other.
+//! answers the client. The leader at that time leaves the joint configuration. Servers of the list
+//! that were away then join later, one after the other.
 
 mod decision;
 
@@ -118,7 +118,7 @@ pub(crate) enum Action {
 }
 
 impl Members {
-    /// A server that is no member, or not with this data folder, wants to connect.
+    /// A server that is not a member, or has another data folder than the member, wants to connect.
     pub(crate) fn refused(&mut self, hello: &Hello, now: Instant) {
         self.await_return(hello.from, hello.incarnation, hello.level, now);
     }

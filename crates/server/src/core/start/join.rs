@@ -372,7 +372,7 @@ impl Start<'_> {
             }
             Exposure::PlaintextNetwork => tracing::warn!(
                 address,
-                "listening for other servers without encryption and authentication: whoever reaches this port can \
+                "listening for other servers without encryption and authentication: any host that reaches this port can \
                  change everything"
             ),
         }

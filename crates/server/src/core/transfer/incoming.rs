@@ -580,7 +580,7 @@ impl Receiving {
         Ok(Step::Goes)
     }
 
-    /// The file, if no job has it. Whoever takes it puts another state in its place.
+    /// The file, if no job has it. The caller that takes it puts another state in its place.
     fn take_file(&mut self) -> Option<RawSnapshotWriter> {
         let taken = FileState::Writing(Task::lost());
         match std::mem::replace(&mut self.file, taken) {

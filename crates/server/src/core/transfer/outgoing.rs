@@ -255,7 +255,7 @@ impl Outgoing {
 
     /// Does what can be done now, and returns the transfers that have ended.
     pub(crate) fn poll(&mut self, now: Instant, send: &mut SendFrame<'_>) -> Vec<EndedTransfer> {
-        // Whoever was served last comes last, so that all have their part of the pace.
+        // The server that was served last comes last, so that all have their part of the pace.
         let last = self.served_last;
         let after = self
             .sending

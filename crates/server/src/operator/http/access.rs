@@ -283,7 +283,7 @@ impl Caller {
         let required = &options.required_schemes;
         if !required.is_empty() && !required.iter().any(|scheme| identity.has(scheme)) {
             let text = format!(
-                "clients of this server have to authenticate by {}, and so has whoever asks over HTTP; use baton console or \
+                "clients of this server have to authenticate by {}, also over HTTP; use baton console or \
                  baton agent with such credentials",
                 required.join(" or ")
             );
@@ -605,7 +605,7 @@ mod tests {
         let state = crate::state::tests::state(options());
         let took = guess_beside(&state, "Bearer 0123456789abcdef", 25).await;
         assert!(took >= Duration::from_millis(2_900), "{took:?}");
-        // Whoever is right is let in after a delay, and from then on without.
+        // A user with the right password is let in after a delay, and from then on without.
         let begun = tokio::time::Instant::now();
         let root = Some("digest super:secret");
         for _ in 0..9 {

@@ -11,8 +11,8 @@
 //!
 //! Each [`SeededBug`] must be found: a model that does not find them proves nothing.
 //!
-//! All instants are relative to [`NOW`], and numbers that only have to differ are counted anew for
-//! each state, so that states which differ by their date only are one.
+//! All instants are relative to [`NOW`], and numbers that only have to differ are counted from the
+//! start for each state, so that states which differ by their date only are one.
 //!
 //! `cargo test -p baton-locks-server --lib touch_rounds::model` runs the bounded form,
 //! `BATON_TOUCH_MODEL=whole` with `--release` the whole.
@@ -628,13 +628,13 @@ impl Model {
             self.drop_stale(setting);
         }
         for id in 0..self.servers.len() {
-            self.count_batches_anew(id);
+            self.renumber_batches(id);
             let server = &mut self.servers[id];
             if let Some(sent) = &mut server.rounds.outstanding {
                 sent.sent_ms = NOW;
             }
             if !server.acts() {
-                // What is committed is read anew by whoever acts.
+                // A server that acts reads again what is committed.
                 server.committed = 0;
             }
             if !server.acts() && !setting.has(SeededBug::B10OldClocks) {
@@ -653,7 +653,7 @@ impl Model {
     }
 
     /// Counts the batches of one server from 0: only which of them are the same matters.
-    fn count_batches_anew(&mut self, id: usize) {
+    fn renumber_batches(&mut self, id: usize) {
         let origin = id_of(id);
         let mut numbers = BTreeSet::new();
         let Model {

@@ -1,5 +1,5 @@
-//! Servers that are one, with TLS between them: they do what others do, change from plain
-//! connections one after the other, and take new certificates while they run.
+//! An ensemble with TLS between its servers: they do what others do, change from plain connections
+//! one after the other, and take new certificates while they run.
 
 use std::collections::BTreeSet;
 
@@ -108,8 +108,8 @@ async fn servers_take_certificates_of_a_new_authority_while_they_run() {
     old.write("server.key", &pair.key);
     old.write("server.pem", &pair.certificate);
     authorities(&[&new]);
-    // Whoever starts now trusts the new authority alone: the others have to show its certificates,
-    // and accept those.
+    // A server that starts now trusts the new authority alone: the others have to show its
+    // certificates, and accept those.
     for id in 1..=3 {
         ensemble.kill(id).await;
         ensemble.start_all(&[id]).await;

@@ -1,4 +1,4 @@
-//! Three servers in this process that are one, on loopback.
+//! An ensemble of three servers in this process, on loopback.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};

@@ -1,8 +1,8 @@
 //! `baton queue work take`, `ack` and `nack`: an item in the hands of a script.
 //!
 //! Owns the process that keeps a claim while others work on the item, and the verbs by which any
-//! other process settles it. The claim lives no longer than its keeper; whoever settles names its
-//! token, and changes nothing under any other claim.
+//! other process settles it. The claim lives no longer than its keeper; the process that settles it
+//! names its token, and changes nothing under any other claim.
 
 use std::time::Duration;
 

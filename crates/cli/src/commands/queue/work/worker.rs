@@ -245,7 +245,7 @@ impl Worker<'_> {
         };
         match settled {
             Ok(()) => {}
-            // Whoever has the item now does it again: nothing that this worker can do about it.
+            // The worker that has the item now runs it again; this one cannot prevent that.
             Err(error @ (WorkError::ClaimLost { .. } | WorkError::Changed { .. })) => {
                 output.note(error.to_string());
             }

@@ -266,7 +266,7 @@ fn a_multi_with_more_events_than_are_handed_out_at_once_ends_the_watchers_and_no
     assert!(received[0] > 0 && received[0] < SETS / 2, "{received:?}");
     let (of_one, of_other) = (received[0], received[1]);
     assert!(received.chunks(2).all(|pair| pair == [of_one, of_other]));
-    // Whoever receives what few others do has its event all the same.
+    // A client that receives what few others do has its event all the same.
     let (out, closing) = taken(&quiet);
     assert_eq!((events(&out), closing), (1, None));
 }

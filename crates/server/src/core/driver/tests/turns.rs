@@ -29,7 +29,7 @@ fn a_bystanders_write_waits_for_two_entries_at_most_while_64_mib_are_queued() {
     assert!(exists(&state, "/mine"));
     assert!(core.consensus.applied_index() <= entries + 2);
     assert!(state.zxid() <= zxid + 3, "an entry has a bound");
-    // So does whoever comes while the queue is being worked off.
+    // So does a client that comes while the queue is being worked off.
     let (_, late) = create("/late", 1);
     turn(&mut core, &[(&bystander, write, &late)]);
     assert!(exists(&state, "/late") && !exists(&state, "/bulk63"));

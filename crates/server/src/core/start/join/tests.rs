@@ -284,7 +284,7 @@ fn r18_three_empty_folders_start_one_cluster_once_the_last_server_is_there() {
         let identity = identity(id, folder);
         assert_eq!((identity.cluster, identity.is_founded), (cluster, true));
     }
-    // After that each starts by itself, whoever else is there.
+    // After that each starts by itself, without the others.
     for (id, folder) in (1..).zip(&folders) {
         let again = site.run(site.start(id, folder).joined());
         assert_eq!(again.cluster, cluster);

@@ -265,7 +265,7 @@ fn frames_in_any_order_duplicated_cut_or_invented_do_no_harm() {
             if pair.ended.iter().any(|ended| ended.outcome.is_ok()) {
                 break;
             }
-            // A file whose bytes were changed is refused once, and then comes anew.
+            // A file whose bytes were changed is refused once, and then comes again.
             pair.ended.clear();
             pair.begin(&point);
         }

@@ -159,7 +159,7 @@ public final class LeaseTest {
         lab.lasts(lab.lock(), 10 * SECOND - SECOND / 20);
     }
 
-    public static void afterAWaitTheClocksAreComparedAnew() throws Exception {
+    public static void afterAWaitTheClocksAreComparedAgain() throws Exception {
         for (String boot : List.of("this", "another")) {
             var lab = new Lab();
             lab.delay = 3 * SECOND;
@@ -184,7 +184,7 @@ public final class LeaseTest {
         lab.lasts(guard, 10 * SECOND);
     }
 
-    public static void anotherClockIsReadAnewWithEachLease() throws Exception {
+    public static void anotherClockIsReadAgainWithEachLease() throws Exception {
         var lab = new Lab();
         lab.bootIdHere = "another";
         Guard guard = lab.lock();
