@@ -67,7 +67,7 @@ pub(crate) struct Globals {
         value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Show servers this certificate, a PEM file.
+    /// Present this certificate to servers, a PEM file.
     #[arg(
         long,
         global = true,
@@ -117,8 +117,8 @@ pub(crate) struct Globals {
     /// Time to try to reach a server before giving up.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse, default_value = "5s")]
     pub(crate) connect_timeout: Duration,
-    /// Time that a verb that waits or works on tries to reach a server again after it has lost its
-    /// session [default: for ever].
+    /// Time that a long-running verb tries to reach a server again after its session was lost
+    /// [default: for ever].
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) give_up_after: Option<Duration>,
     /// Print results and errors as JSON, one object a line.
@@ -127,7 +127,7 @@ pub(crate) struct Globals {
     /// Report on standard error what happens and how long it took.
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
-    /// Write nothing on standard error but errors: no notices, and nothing while it waits.
+    /// Write only errors on standard error: no notices, and no progress of waits.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
     /// When to use colour on standard output: auto (on terminals, unless NO_COLOR is set), always
@@ -141,7 +141,7 @@ pub(crate) struct Globals {
         hide_possible_values = true
     )]
     pub(crate) color: UseColor,
-    /// Print tables as wide as they are, also where the terminal is narrower.
+    /// Print tables in full width, also where the terminal is narrower.
     #[arg(long, global = true)]
     pub(crate) wide: bool,
 }

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 /// Number of plans that `--find` prints.
 const FOUND: usize = 10;
 
-/// Plays recipes under simulated faults; the same arguments give the same runs.
+/// Runs recipes under simulated faults; the same arguments give the same runs.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Args {
@@ -18,7 +18,7 @@ struct Args {
     /// The scenario to play; all of them without it.
     #[arg(long)]
     scenario: Option<String>,
-    /// Plays this one plan, as a failure has printed it, and prints the transcript.
+    /// Runs this one plan, as a failure has printed it, and prints the transcript.
     #[arg(long, requires = "scenario")]
     plan: Option<Plan>,
     /// Prints plans that come to this mark instead of exploring.
@@ -38,7 +38,7 @@ struct Args {
     /// The most runs per seed with one fault each.
     #[arg(long, default_value_t = usize::MAX)]
     runs: usize,
-    /// Runs per seed with two things going wrong.
+    /// Runs per seed with two faults each.
     #[arg(long, default_value_t = 200)]
     pairs: usize,
     /// Prints the scenarios' names.
@@ -64,13 +64,13 @@ struct ServersArgs {
     /// Number of seeds.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Makes this known mistake in each run, and stops at the run that finds it.
+    /// Seeds this known bug in each run, and stops at the run that finds it.
     #[arg(long)]
     bug: Option<SeededBug>,
     /// Prints how many runs came to each rare situation, and the first seed that did.
     #[arg(long)]
     marks: bool,
-    /// Prints the transcript of the first seed, whatever comes of it.
+    /// Prints the transcript of the first seed, also when it passes.
     #[arg(long)]
     transcript: bool,
 }

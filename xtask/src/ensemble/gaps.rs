@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use baton_testkit::history::Operation;
 
-/// A fault, and whose writes it must not hold up for long.
+/// A fault, and the clients whose writes it must not hold up for long.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     /// Time at which it began, on the clock of the run.
     pub(super) at: Duration,
     /// End of its effects.
     pub(super) until: Duration,
-    /// The clients that count.
+    /// The clients whose writes it must not hold up for long.
     pub(super) clients: Vec<usize>,
 }
 

@@ -58,34 +58,34 @@ use crate::{Result, table};
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do only these trials [default: all but busy-machine, large-writes, idle and comparisons].
+    /// Run only these trials [default: all but busy-machine, large-writes, idle and comparisons].
     #[arg(value_enum)]
     trials: Vec<Trial>,
     /// Runs of each trial [default: 20; of chaos with --seconds, as many as begin in that time].
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
-    /// Begin no further run of a trial after this long.
+    /// Start no further run of a trial after this time.
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
-    /// Decides moments and orders; the servers' elections have their own.
+    /// Seed of the moments and orders of faults; elections have a random one.
     #[arg(long, value_name = "X", default_value_t = 1)]
     seed: u64,
-    /// Operations of each client in a second.
+    /// Operations per second of each client.
     #[arg(long, value_name = "N", default_value_t = 400)]
     rate: u32,
     /// The servers.
     #[arg(long, value_enum, default_value_t = Servers::Baton)]
     servers: Servers,
-    /// For how long a server is paused or cut off, at least and at most, in milliseconds.
+    /// Shortest and longest pause or cut of a server, in milliseconds.
     #[arg(long, value_name = "FROM,TO", value_delimiter = ',', default_values_t = [3_000, 20_000])]
     pause: Vec<u64>,
-    /// Threads that compute without a pause, for busy-machine.
+    /// Threads that keep the processor busy, for busy-machine.
     #[arg(long, value_name = "N", default_value_t = 30)]
     busy: usize,
-    /// Times that everything is measured, for throughput and bound.
+    /// Rounds of measurement, for throughput and bound.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Seconds that each workload is measured, for throughput and bound.
+    /// Seconds for each workload, for throughput and bound.
     #[arg(long, value_name = "S", default_value_t = 4)]
     window: u64,
     /// Only the rows whose name contains this, for throughput.

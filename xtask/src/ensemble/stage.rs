@@ -70,12 +70,12 @@ impl Settings {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     pub(super) runs: usize,
-    /// Times for which the clients that count had no write acknowledged.
+    /// Times for which clients whom the fault must not hold up had no write acknowledged.
     pub(super) gaps: Spread,
     pub(super) acknowledged: usize,
     /// Writes without an answer, of all clients.
     pub(super) unanswered: usize,
-    /// Connections and writes that were lost to the clients that count.
+    /// Connections and writes that the same clients lost.
     pub(super) disturbances: u64,
     /// Elections that no fault called for, where they are counted.
     pub(super) elections: u64,
@@ -91,7 +91,7 @@ impl Report {
         "gap max",
         "writes acknowledged",
         "writes without an answer",
-        "lost by clients that count",
+        "connections and writes lost",
     ];
 
     pub(super) fn row(&self, what: &str) -> Vec<String> {

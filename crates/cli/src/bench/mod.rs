@@ -52,8 +52,7 @@ pub(crate) struct Args {
     /// Requests kept in flight on each connection.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) in_flight: usize,
-    /// `lock`, `handoff` and `work`: how one turn's end and the next turn's beginning reach the
-    /// server.
+    /// `lock`, `handoff` and `work`: how one turn's release and the next turn's acquire are sent.
     #[arg(hide_short_help = true, long, value_name = "HOW", value_enum, default_value_t = Turns::Awaited)]
     pub(crate) turns: Turns,
     /// Bytes of each value.

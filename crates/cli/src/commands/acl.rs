@@ -9,7 +9,7 @@ use crate::output::record::record;
 use crate::paths;
 use crate::znode::{failure, with_session};
 
-/// Print who may do what with a znode, or set it.
+/// Print or set a znode's ACL.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -28,14 +28,14 @@ enum Act {
     Set(SetArgs),
 }
 
-/// Replace who may do what with a znode. Its children keep their ACLs.
+/// Replace a znode's ACL. Its children keep theirs.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "WHO is everyone; creator, for whom this command has shown credentials of; or\n\
+    after_help = "WHO is everyone; creator, the user of this command's credentials; or\n\
                   SCHEME:ID, like sasl:bob, digest:bob:HASH, ip:10.0.0.0/8 or\n\
                   x509:CN=bob,O=Example. PERMISSIONS are read, write, create (children),\n\
                   delete (children) and admin (set the ACL), with + between, or all.\n\
-                  ZooKeeper's form, sasl:bob:cdrwa, will do.\n\n\
+                  ZooKeeper's form, like sasl:bob:cdrwa, is accepted too.\n\n\
                   Examples:\n  baton acl set /app creator=all everyone=read\n  baton acl set /app sasl:bob=read+write sasl:eve=all"
 )]
 struct SetArgs {

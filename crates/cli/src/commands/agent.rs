@@ -41,14 +41,14 @@ pub(crate) struct Args {
     /// Let every user of this machine connect, each with sessions of its own
     #[arg(long)]
     shared: bool,
-    /// The session timeout of callers who ask for none
+    /// The session timeout of callers that do not set one
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     session_timeout: std::time::Duration,
-    /// Connections at a time; a lock that is held is one
+    /// The most connections at a time; each held lock uses one
     #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
     max_connections: usize,
-    /// Start it in the background, unless one listens on the socket already; it ends when nobody
-    /// has used it for ten minutes
+    /// Start the agent in the background, unless one listens on the socket already; it ends after
+    /// ten minutes without use
     #[arg(long)]
     background: bool,
     /// The time without callers after which it ends, for one in the background

@@ -29,30 +29,30 @@ const TARGET: &str = "/commands/backup";
 
 /// Make a backup of a running server.
 ///
-/// The backup is one file: the whole state of the server at one moment, with everything that it had
-/// acknowledged when it was asked. Writes go on meanwhile. The file gets its name only when it was
-/// read back, its state was rebuilt, and it is on the disk; nobody but this user may read it.
+/// The backup is one file: the whole state of the server at one moment, with every write that it
+/// had acknowledged before the request. Writes continue meanwhile. The file gets its name only
+/// after it was read back, its state was rebuilt, and it was synced to disk. Only this user may
+/// read it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton backup --http 127.0.0.1:8080 --http-token-file token /var/backups/baton/
   baton backup --http zk1:8443 --tls-ca ca.pem --auth-file super today.backup
   baton restore --verify today.backup
 
-The server sends it at its HTTP port (setting http or https), and only to clients
-that may change every znode: with a token of http_token_file, as the superuser, or
-as a user with all permissions in the ACL of /. Any server of an ensemble will do.
-A backup holds what ACLs protect and the passwords of sessions: keep it as you
-keep the server's data folder.
+Any server of an ensemble will do. It sends the backup at its HTTP port (setting
+http or https), to a client that may also change everything there: with a token
+of http_token_file, as the superuser, or as a user to whom the ACL of / gives
+all permissions. A backup contains data that ACLs protect and the passwords of
+sessions: protect it like the server's data folder.
 Exit codes: 0 done   1 refused by the server   2 usage
-            125 no answer, an answer that breaks off, or the file cannot be
-            written")]
+            125 no answer, an incomplete answer, or the file cannot be written")]
 pub(crate) struct Args {
-    /// The file to make, or a folder for a file named by the time [default: this folder]. A name
-    /// that ends with a slash is a folder, which is made if it is missing.
+    /// The file to make, or a folder for a file named by the time. A name that ends with a slash is
+    /// a folder, which is made if it is missing.
     #[arg(value_name = "FILE", default_value = ".")]
     target: PathBuf,
-    /// The HTTP port of the server [default: port 8080 of the first server]. Where the servers are
-    /// reached with TLS, it is too, unless it begins with http://.
+    /// The HTTP port of the server [default: port 8080 of the first server]. Uses TLS where the
+    /// connections to the servers do, unless it begins with http://.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
     /// Show the first token of this file at the HTTP port, in place of the credentials. Other users

@@ -21,11 +21,11 @@ use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
-/// Start a command when N processes have come, and end when all are done.
+/// Start a command when N processes have joined, and return when all have finished.
 ///
 /// All of them get the same outcome: if one gives up after its --timeout, nobody starts, and all
-/// exit with 124. A process that crashes does not hold the others up. Without CMD it is a meeting
-/// only. PATH can be used again: each meeting is a round.
+/// exit with 124. A process that crashes does not hold the others up. Without CMD, the processes
+/// only wait for each other. PATH can be used again: each use is a round.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -46,7 +46,7 @@ BATON_ROUND, which counts: 1, 2, 3 …
 
 Exit codes:  CMD's own   128+N CMD died of signal N
              113 this process's membership expired; CMD was stopped
-             124 a participant's time was up   125 baton failed   2 usage
+             124 a participant timed out   125 baton failed   2 usage
              126 CMD cannot be run   127 CMD not found"
 )]
 pub(crate) struct Args {
@@ -55,16 +55,17 @@ pub(crate) struct Args {
     /// The barrier: a path like /step, the same for all who meet.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// Number of members that meet; the same for all.
+    /// Number of processes in the round; the same for all.
     #[arg(short = 'N', long, required = true, value_name = "N")]
     count: Option<u32>,
-    /// Give up, for all, if not all have come after this long [default: never].
+    /// Fail the round, for all, if some have not joined after this time [default: never].
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// Give up, for all, if not all are done this long after this process [default: never].
+    /// Fail the round, for all, if some have not finished this long after this process [default:
+    /// never].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     leave_timeout: Option<Duration>,
-    /// Meet with processes that use Curator or kazoo. Without a common outcome: see
+    /// Share the barrier with processes that use Curator or kazoo. Without a common outcome: see
     /// docs/user/recipes.md.
     #[arg(long)]
     curator: bool,
@@ -74,13 +75,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// List the barriers: gates that are closed, meetings, latches.
+    /// List the barriers: closed gates, double barriers, latches.
     Ls {
         /// Only below this path.
         #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
         prefix: String,
     },
-    /// Show the state of a barrier, and who is there.
+    /// Show the state of a barrier, and which processes have joined.
     Show {
         /// The barrier's path.
         #[arg(value_parser = paths::legal)]
@@ -92,7 +93,7 @@ enum Verb {
 
 #[derive(Debug, clap::Subcommand)]
 enum Gate {
-    /// Open a gate: all who wait there go on.
+    /// Open a gate: all its waiters continue.
     Open {
         /// The gate's path.
         #[arg(value_parser = paths::recipe)]

@@ -38,9 +38,9 @@ const PORT: u16 = 2281;
   baton cert client ./tls alice               for one more client
   baton cert server ./tls zk2.example --replace    before the old one expires
 
-init and server print the lines to paste. Servers and clients take a file that
-was replaced without a restart.
-Exit codes: 0 done   1 there is such a file already
+init and server print the settings to paste. Servers and clients read replaced
+files without a restart.
+Exit codes: 0 done   1 a file of this name exists already
             125 no authority in DIR, or DIR cannot be written")]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -30,15 +30,15 @@ use crate::signals::{self, Signals};
 #[command(after_help = "Examples:
   baton console
   baton console --servers zk1:2181,zk2:2181 --auth-file ops.auth
-  ssh -L 7181:127.0.0.1:7181 host baton console    of another machine
+  ssh -L 7181:127.0.0.1:7181 host baton console    on another machine
 
 Open the link that it prints. A browser with the link's token can see what the
 credentials of this command may read, and change what they may change: ask a
-holder to release, break a lock, requeue or delete dead letters. Each says first
-what it will do. It is a new one at each start.
+holder to release, break a lock, requeue or delete dead letters. The page asks
+before each change. Each start makes a new token.
 Exit codes: 130 ended by Ctrl-C   125 baton failed   2 usage")]
 pub(crate) struct Args {
-    /// Serve the page here: an address of this machine; port 0 is a free one.
+    /// Address of this machine to serve the page on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7181")]
     listen: SocketAddr,
 }

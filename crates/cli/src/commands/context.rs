@@ -17,14 +17,14 @@ use crate::servers::machine::Machine;
 /// List and choose the servers that commands use, by name.
 ///
 /// A context is a table in ~/.config/baton/config.toml, or in /etc/baton/config.toml for all users
-/// of the machine. BATON_CONFIG names another file in place of the first. A context has all that is
-/// needed to reach its servers, and takes nothing from the rest of the file.
+/// of the machine. BATON_CONFIG names another file in place of the first. A context holds
+/// everything that is needed to reach its servers; nothing else in the file applies to it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton context ls                 the contexts, the current one with a star
   baton context use prod           from now on
   baton --context test ls /        for this command
-  baton context show               what commands use now, and who says so
+  baton context show               what commands use now, and its origin
 
 In config.toml:
   current = \"prod\"
@@ -34,8 +34,8 @@ In config.toml:
   tls_ca = \"prod/ca.pem\"
   auth_file = \"prod/auth\"
 
-Flags outweigh variables, variables the context: --servers, BATON_SERVERS,
-BATON_CONTEXT, current. --context outweighs all variables.
+The first of these counts: --servers or --context, BATON_SERVERS,
+BATON_CONTEXT, current.
 Exit codes: 0 done   1 (ls) there are none   2 no such context, wrong file")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -51,11 +51,11 @@ enum Act {
         /// The context.
         #[arg(value_name = "CONTEXT", required_unless_present = "none")]
         name: Option<String>,
-        /// No context: the servers outside of all contexts count.
+        /// Use no context, but the servers that config.toml names outside all contexts.
         #[arg(long, conflicts_with = "name")]
         none: bool,
     },
-    /// Print which servers commands use, with which files, and who says so.
+    /// Print the servers and files that commands use, and where each setting comes from.
     Show {
         /// The context [default: what commands use].
         #[arg(value_name = "CONTEXT")]

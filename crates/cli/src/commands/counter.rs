@@ -11,7 +11,7 @@ use crate::paths;
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
-/// Count on a number that many processes share.
+/// Read and change a counter that many processes share.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton counter add /tickets              add 1 and print the sum: no two get
@@ -20,15 +20,15 @@ use crate::waiting::Awaited;
   baton counter get /tickets
   baton counter watch /tickets --json     one line for each change
 
-An absent counter is 0. If the session ends before it is known whether an
-addition happened, it is not tried again: exit code 125, and the message says
-that it is not known.
+An absent counter is 0. An addition whose outcome is unknown, because the
+session ended first, is not retried: the exit code is 125, and the message
+says so.
 Exit codes: 0 done   1 the node holds no number, or the sum does not fit
             125 baton failed   2 usage")]
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,
-    /// Form of the number in the tree, to count together with programs of another library.
+    /// Format of the number in its znode, to share the counter with another library.
     #[arg(
         long,
         value_enum,
@@ -66,7 +66,7 @@ enum Act {
         #[arg(value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
         delta: i64,
     },
-    /// Make it this number, whatever it was.
+    /// Set the counter to a number, whatever its value.
     Set {
         /// The counter's path.
         #[arg(value_parser = paths::recipe)]
@@ -75,7 +75,7 @@ enum Act {
         #[arg(value_name = "N", allow_negative_numbers = true)]
         value: i64,
     },
-    /// Print the number, and each change, until a signal comes.
+    /// Print the number, and again at each change, until a signal comes.
     Watch {
         /// The counter's path.
         #[arg(value_parser = paths::recipe)]

@@ -10,8 +10,8 @@ use crate::exit::{self, Failure};
 
 /// Print the deadlocks: sessions that wait for each other.
 ///
-/// Each was read twice, so all of it stood at one instant. Locks, read/write locks, elections and
-/// semaphores of Baton, Curator, kazoo and zookeeper-recipes count.
+/// Each deadlock is read twice, so all its waits existed at one instant. Covers locks, read/write
+/// locks, elections and semaphores of Baton, Curator, kazoo and zookeeper-recipes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton deadlocks
@@ -20,7 +20,7 @@ use crate::exit::{self, Failure};
 
 For each deadlock: who waits for whom, and whom to ask to release. A process
 that does several things at once under one session may end its wait by itself.
-Exit codes: 0 none   1 there is one, or more   125 baton failed   2 usage")]
+Exit codes: 0 none   1 one or more   125 baton failed   2 usage")]
 pub(crate) struct Args {}
 
 /// Runs the verb.

@@ -23,19 +23,19 @@ const UNFINISHED: &str = "version-2.unfinished";
 /// The files that a member of an ensemble has besides.
 const EPOCHS: [&str; 2] = ["currentEpoch", "acceptedEpoch"];
 
-/// Make a ZooKeeper data folder from a data folder of Baton's.
+/// Make a ZooKeeper data folder from a Baton data folder.
 ///
-/// What `baton import` takes over goes back: znodes with all counters and times, ACLs, sessions
-/// with their ephemerals.
+/// Writes what `baton import` reads: znodes with all counters and times, ACLs, sessions with their
+/// ephemerals.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton export --data-dir /var/lib/baton --zookeeper-data /var/lib/zookeeper
 
-Stop Baton's server first. Of a ZooKeeper ensemble start the server with this
-folder first, the others with empty ones.
+Stop Baton's server first. In a ZooKeeper ensemble, start the server with this
+folder first, then the others with empty folders.
 Exit codes: 0 done   1 the data folder is damaged
-            125 no data folder, in use, the target is not empty, or no
-            permission")]
+            125 no data folder, or it is in use; the target is not empty; or
+            no permission")]
 pub(crate) struct Args {
     /// The dataDir to make.
     #[arg(long, value_name = "DIR")]

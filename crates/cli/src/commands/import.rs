@@ -20,18 +20,18 @@ pub(crate) const VERSION_2: &str = "version-2";
 
 /// Make a data folder from a ZooKeeper server's data.
 ///
-/// Takes over znodes with all counters and times, ACLs, sessions with their ephemerals, containers
-/// and TTLs. Zxids go on where ZooKeeper stopped. Clients go on with their sessions and keep their
-/// locks if they reconnect within the timeout.
+/// Imports znodes with all counters and times, ACLs, sessions with their ephemerals, containers and
+/// TTLs. Zxids continue where ZooKeeper stopped. Clients keep their sessions and their locks if
+/// they reconnect within the session timeout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton import --zookeeper-data /var/lib/zookeeper --data-dir /var/lib/baton
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181 --insecure
 
-Stop ZooKeeper first: what it writes afterwards is not taken over. Of several
-servers take the one that led last, or the one with the highest `Zxid` in
-`srvr`. Every checksum is held against its bytes, and ZooKeeper's digest of the
-whole tree, where it wrote one, against the tree that was read.
+Stop ZooKeeper first: what it writes afterwards is not imported. Of an ensemble,
+choose the server that led last, or the one with the highest `Zxid` in `srvr`.
+Every checksum is verified, and so is ZooKeeper's digest of the whole tree,
+where it wrote one.
 Exit codes: 0 done   1 a file is damaged
             125 no ZooKeeper data there, the new folder is not empty, or no
             permission")]
@@ -45,10 +45,10 @@ pub(crate) struct Args {
     /// Read negative owners as TTLs, as a server with zookeeper.emulate353TTLNodes does.
     #[arg(long)]
     ttl_of_353: bool,
-    /// Take the data although ZooKeeper's own digest of it is another.
+    /// Import although ZooKeeper's own digest of the tree differs.
     #[arg(long)]
     allow_digest_mismatch: bool,
-    /// Take the data although transactions seem to be missing, and no digest says that none are.
+    /// Import although transactions seem to be missing, and no digest proves that none are.
     #[arg(long)]
     allow_gap: bool,
 }

@@ -11,15 +11,15 @@ use crate::znode::{PathLine, failure, with_session};
 
 /// List a znode's children.
 ///
-/// With -r, a znode whose children may not be listed is printed, and named on standard error; the
-/// exit code is 1 then.
+/// With -r, a znode whose ACL forbids to list its children is printed, and reported on standard
+/// error; the exit code is then 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  baton ls -r /deploy")]
 pub(crate) struct Args {
     /// The znode.
     #[arg(value_name = "PATH", default_value = "/", value_parser = paths::legal)]
     path: String,
-    /// Everything below, as full paths.
+    /// List all descendants, as full paths.
     #[arg(short, long)]
     recursive: bool,
 }

@@ -31,7 +31,7 @@ use crate::waiting::Awaited;
   baton member ls /web                         who is there
   baton member watch /web --json               one line for each change
 
-A member stays one through lost connections. When its session is lost, the next
+A lost connection does not end the membership. After a lost session the next
 session joins again; CMD is not stopped for that. Any number of members may
 join: for one process at a time, use lock or elect.
 
@@ -44,7 +44,7 @@ Exit codes: CMD's own   128+N CMD died of signal N
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,
-    /// Names and data of members, to be in a group with programs of another library.
+    /// Naming scheme and data of members, to share the group with another library.
     #[arg(
         long,
         value_enum,
@@ -97,12 +97,11 @@ struct Join {
     /// Data that the others see.
     #[arg(long, value_name = "TEXT", default_value = "")]
     data: OsString,
-    /// A UUID that stays the same over restarts: a registration that an earlier process with it has
-    /// left is taken over at once.
+    /// A UUID that stays the same over restarts: the registration of an earlier process with the
+    /// same UUID is taken over at once.
     #[arg(long, value_name = "UUID")]
     instance: Option<Uuid>,
-    /// The session timeout to ask for: after this long without a request from this process, the
-    /// others see it leave.
+    /// Session timeout: after this time without contact, the others see this member leave.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
     /// Run this line with sh -c, instead of CMD.

@@ -25,9 +25,9 @@ const HEAD_BYTES: usize = 8;
 
 /// Make a data folder from a backup.
 ///
-/// Takes what `baton backup` has made, or what the admin command snapshot of Apache ZooKeeper 3.9
-/// or of Baton has sent. All sessions end: their ephemerals are not in the new folder, and clients
-/// get new sessions. Zxids, and with them fencing tokens, go on far beyond those of the backup. The
+/// Reads a file of `baton backup`, or a snapshot that the admin command of Apache ZooKeeper 3.9 or
+/// of Baton has sent. All sessions end: their ephemerals are not in the new folder, and clients get
+/// new sessions. Zxids, and with them fencing tokens, continue far above those of the backup. The
 /// server that starts on the folder serves no session before the leases of all earlier ones have
 /// ended.
 #[derive(Debug, clap::Args)]
@@ -36,13 +36,13 @@ const HEAD_BYTES: usize = 8;
   baton restore today.backup --data-dir /var/lib/baton-new
   baton restore today.backup --data-dir NEW --server-id 1 --address zk1:2888
 
-Stop all servers of before first, and never start them again on their folders.
+First stop all former servers, and never start them on their folders again.
 With --server-id and --address, the folder is that of the only member of a new
 ensemble: start it with a list of itself alone and --reconfig, then add the
 others, with empty folders, by baton server add.
-The server waits before it serves sessions, as long as its longest session
-timeout (max_session_timeout): a client that has not noticed the stop may
-believe for as long that it holds a lock.
+The server waits for its longest session timeout (max_session_timeout) before
+it serves sessions: so long, a client that has not noticed the stop may rely on
+a lock that it held.
 Exit codes: 0 done   1 the backup is damaged   2 usage
             125 no backup of this version, the folder is not empty, the clock is
             wrong, or no permission")]
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// The backup.
     #[arg(value_name = "FILE")]
     backup: PathBuf,
-    /// Make nothing: read the backup, hold every byte against its checksum and rebuild its state.
+    /// Only check the backup: verify every checksum and rebuild its state. No folder is made.
     #[arg(long, conflicts_with_all = ["server_id", "address", "above", "no_hold"])]
     verify: bool,
     /// The id of the only server of a new ensemble, 1 to 127.
@@ -59,16 +59,16 @@ pub(crate) struct Args {
     /// Address at which other servers are to reach it.
     #[arg(long, value_name = "HOST:PORT", value_parser = peer_address, requires = "server_id")]
     address: Option<String>,
-    /// Give no zxid up to this one (0x… or decimal). For a backup of ZooKeeper's whose ensemble has
-    /// gone on for long: the highest `Zxid` that its servers have shown.
+    /// Begin above this zxid (0x… or decimal). For a backup of a ZooKeeper ensemble that ran on for
+    /// long: the highest `Zxid` that its servers have shown.
     #[arg(long, value_name = "ZXID", value_parser = zxid)]
     above: Option<i64>,
-    /// This machine's clock is right, and those of the servers were ahead: changes of a time that
-    /// is still to come get the present one.
+    /// Trust this machine's clock where those of the servers were ahead: changes with a future time
+    /// get the current time.
     #[arg(long)]
     clock_is_right: bool,
-    /// Serve sessions at once: all servers of before have been stopped for longer than the longest
-    /// session timeout.
+    /// Serve sessions at once: only safe if all former servers have been stopped for longer than
+    /// the longest session timeout.
     #[arg(long)]
     no_hold: bool,
 }

@@ -42,7 +42,7 @@ const SYSTEM: &str = "/zookeeper";
 /// With -r, everything below it too. A node of a live session, like a held lock, is deleted only
 /// with --yes, or after a yes on the terminal; otherwise the exit code is 1, and nothing is
 /// deleted. If others create nodes in a folder meanwhile, it is emptied again, up to twenty times.
-/// / itself and /zookeeper stay.
+/// The nodes / and /zookeeper are never deleted.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  baton rm /config/limits --if-version 3\n  baton rm -r /old\n  baton rm -r --dry-run /prod"
@@ -51,13 +51,13 @@ pub(crate) struct Args {
     /// The znode.
     #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
-    /// Everything below, too.
+    /// Delete all descendants, too.
     #[arg(short, long, conflicts_with = "if_version")]
     recursive: bool,
-    /// Do not ask: delete what live sessions hold as well.
+    /// Do not ask: also delete nodes of live sessions.
     #[arg(short, long, requires = "recursive")]
     yes: bool,
-    /// Delete nothing: print what would be deleted, and say what is held.
+    /// Delete nothing: print what would be deleted, and which nodes live sessions hold.
     #[arg(long, requires = "recursive", conflicts_with = "yes")]
     dry_run: bool,
     /// Only if its data has this version.

@@ -14,9 +14,9 @@ use crate::run::options::RunOptions;
 
 /// Run a command while holding one of K permits: at most K run at once.
 ///
-/// Like `baton lock`, which it is with one permit, on all machines together. The first process
-/// stores K in the tree, and a different K is refused. Several permits are acquired all at once or
-/// not at all.
+/// Like `baton lock`, but for up to K holders on all machines together. The first process stores K
+/// in the tree, and a different K is refused. Several permits are acquired all at once or not at
+/// all.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -27,7 +27,7 @@ use crate::run::options::RunOptions;
   baton sem /licences --slots 10 -- simulate       at most 10 at once
   baton sem /disk --slots 8 --permits 4 -- reindex  a heavy one counts as 4
   baton sem -n /crawl --slots 3 -- crawl            only if one is free; 124
-  baton sem /licences -- simulate                   as many as the tree says
+  baton sem /licences -- simulate                   K as stored in the tree
   baton sem resize /licences 12
 
 CMD's environment, exit codes and signals are those of baton lock; see baton
@@ -65,8 +65,7 @@ enum Admin {
         #[arg(value_parser = paths::legal)]
         path: String,
     },
-    /// Change how many permits there are. Holders keep theirs; waiters get in as soon as there is
-    /// room.
+    /// Change the number of permits. Holders keep theirs; waiters get new ones at once.
     Resize {
         /// The semaphore's path.
         #[arg(value_parser = paths::recipe)]

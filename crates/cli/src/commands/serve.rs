@@ -43,10 +43,10 @@ use crate::traces::Traces;
 
 /// Run a server in the foreground, until SIGTERM or Ctrl-C.
 ///
-/// What it has acknowledged is on disk and survives kill -9 and power loss. It speaks the ZooKeeper
+/// Every acknowledged write is on disk and survives kill -9 and power loss. It speaks the ZooKeeper
 /// protocol: baton, Curator, kazoo and other ZooKeeper clients can all use it. Commands of the same
-/// user that name the same --data-dir (or none, as the server) find it by themselves, over a unix
-/// socket in that folder.
+/// user with the same --data-dir (or none, like the server) find the server by themselves, over a
+/// unix socket in that folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton serve --data-dir /var/lib/baton --listen 127.0.0.1:2181
@@ -56,10 +56,10 @@ use crate::traces::Traces;
   baton serve --listen 0.0.0.0:2181 --insecure     for other machines, without
   baton serve --unix-socket /run/baton/baton.sock --unix-socket-mode 0666
                                                    for all users of this machine
-  baton serve --config zoo.cfg --print-config      what such a file comes to
+  baton serve --config zoo.cfg --print-config      the settings of such a file
   echo srvr | nc 127.0.0.1 2181                    ruok srvr mntr isro
 
-All settings: baton help settings. What they are here: --print-config.
+All settings: baton help settings. Their values here: --print-config.
 The log goes to standard error. --log debug makes it longer, --log warn shorter,
 --log info,baton_server::net=debug one part of it longer. BATON_LOG in the
 environment does the same for this and every other verb.

@@ -4,16 +4,16 @@ use crate::build::BUILD;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 
-/// Print the version, and what this command was built from and for.
+/// Print the version, the commit and the target of this build.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton version
   baton version --json | jq -r .commit
   baton --version                      one line
 
-The commit has -dirty behind it if what was built differs from it. It is missing
-where the build did not know it: from an archive without git, for example.
-BATON_COMMIT in the environment of the build names it then.")]
+The commit ends in -dirty if the source that was built differed from it. It is
+missing where the build could not read it, as from an archive without git; then
+set BATON_COMMIT in the environment of the build.")]
 pub(crate) struct Args {}
 
 /// Prints it.

@@ -19,10 +19,10 @@ use crate::exit::{self, Failure};
                                                if something is damaged
   baton wal dump /var/lib/baton --json | jq .
 
-Both only read, and may be used while a server runs. A folder can be sound and
-its log not closed in good order (a crash, kill -9): a line on standard error
-says then how many bytes nothing vouches for.
-Exit codes: 0 sound   1 damaged, or a start of this version is refused
+Both only read, and may be used while a server runs. If the server was not
+stopped in order (a crash, kill -9), a line on standard error says how many
+bytes at the log's end cannot be checked for missing records.
+Exit codes: 0 sound   1 damaged, or this version refuses to start on it
             125 no data folder of this format version, or it cannot be read")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,7 +37,7 @@ enum Act {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Check every file against its checksums, and whether a server could start from them.
+    /// Check the checksums of every file, and whether a server could start on the folder.
     Verify {
         /// The data folder.
         #[arg(value_name = "DIR")]

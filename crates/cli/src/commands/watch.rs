@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// The znode; it need not exist.
     #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
-    /// Also changes of everything below.
+    /// Also print changes of all descendants.
     #[arg(short, long)]
     recursive: bool,
     /// End after this many changes.

@@ -17,10 +17,9 @@ use crate::signals::{self, Signals};
 /// Options of every verb that runs a command while it holds something.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
-    /// Signal to CMD when the lock is being lost, before KILL.
+    /// Signal that stops CMD before the lock is lost; KILL follows.
     ///
-    /// The command is dead before the server can give the lock to anyone else, except with
-    /// `ignore`.
+    /// CMD is dead before the server can grant the lock to another process, except with `ignore`.
     #[arg(
         long,
         value_name = "ACTION",
@@ -32,10 +31,10 @@ pub(crate) struct RunOptions {
     /// Time from that signal to KILL [default: 5s; at most 3/10 of the session timeout].
     #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
-    /// Name that others see [default: CMD].
+    /// Name shown to other processes [default: CMD].
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
-    /// Time without a request after which the servers may give the lock away.
+    /// Time without contact after which the servers end the session and its locks.
     #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     pub(crate) session_timeout: Duration,
     #[command(flatten)]

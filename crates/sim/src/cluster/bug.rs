@@ -21,7 +21,7 @@ pub enum SeededBug {
     B07,
     /// The leader answers touches without a round of the quorum.
     B08,
-    /// Clients take answers to reads for signs that their sessions live.
+    /// Clients count answers to reads as proof that their sessions live.
     B09,
     /// A new leader keeps its old clocks.
     B10,
@@ -37,7 +37,7 @@ pub enum SeededBug {
     B17,
     /// Voters change at once, without a joint configuration.
     B18,
-    /// A server whose folder was lost takes part as the one it was.
+    /// A server whose folder was lost takes part under its old identity.
     B19,
     /// A restart brings entries back that were truncated.
     B20,

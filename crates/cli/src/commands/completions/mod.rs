@@ -41,9 +41,9 @@ pub(crate) type GlobalsReader = fn(Vec<String>) -> Option<Globals>;
 
 /// Print a completion script for a shell.
 ///
-/// Tab also completes the paths of znodes, and names of contexts: the script asks the servers that
-/// the command line names, or that a verb without names would use. It never starts a server, and
-/// gives up after a second.
+/// Tab also completes paths of znodes and names of contexts. The script reads paths from the
+/// servers that the command line names, or else from the default ones. It never starts a server,
+/// and gives up after a second.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  baton completions bash > ~/.local/share/bash-completion/completions/baton\n  \

@@ -46,16 +46,17 @@ const RESTART_AFTER: u32 = 5;
   baton dev                               one server
   baton dev --servers 3                   three that form an ensemble
   baton dev --servers 3 --data-dir ./dev  keep the data for the next time
-  baton dev --servers 3 --restart         start a server again that was killed
+  baton dev --servers 3 --restart         restart a server that was killed
   baton lock --context dev /x -- CMD      in another terminal
-  baton --context dev server ls           what each server is
+  baton --context dev server ls           the role of each server
 
-While it runs there is a context dev; export BATON_CONTEXT=dev makes it that of
-a shell. It prints the list for --servers, a line for each server (id, role,
-address, console, process id, data folder), then one for each server that ends
-and each change of the leader. FOLDER/N.toml is the configuration of server N,
-and FOLDER/N/server.log its log. FOLDER is --data-dir or BATON_DATA_DIR, which
-keeps data and ports, or a new temporary folder that is removed at the end.
+While it runs, the context dev names its servers; export BATON_CONTEXT=dev
+selects it in a shell. It prints the list for --servers, a line for each server
+(id, role, address, console, process id, data folder), then one for each server
+that ends and each change of the leader. FOLDER/N.toml is the configuration of
+server N, and FOLDER/N/server.log its log. FOLDER is --data-dir or
+BATON_DATA_DIR, which keeps data and ports, or a new temporary folder that is
+removed at the end.
 Exit codes: 0 stopped by TERM   2 usage
             125 a server did not start, or every server has ended")]
 pub(crate) struct Args {
@@ -63,11 +64,11 @@ pub(crate) struct Args {
     // The same id as the list of servers that other verbs take, which it replaces here.
     #[arg(long, value_name = "N")]
     servers: Option<String>,
-    /// The first port: clients get one for each server from it on, servers among themselves the
-    /// ports after these, and browsers those after them [default: free ports].
+    /// The first port of three ranges, one port of each for each server: for clients, then for
+    /// other servers, then for browsers [default: free ports].
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
-    /// Start a server again that has ended.
+    /// Restart a server that has ended.
     #[arg(long)]
     restart: bool,
 }

@@ -46,38 +46,38 @@ use crate::servers::lookup::{self, Found};
 use crate::servers::machine::Machine;
 use crate::servers::probe::Summary;
 
-/// Find out what is wrong with the servers, or soon will be.
+/// Check the servers and the tree, and report problems.
 ///
-/// Checks each server of the list, all of them together, and the tree, and says of each trouble
-/// what causes it, what follows from it and what to do. Baton's servers and Apache ZooKeeper's both
-/// do. It changes nothing. The answers to the words srvr, conf and mntr are used; Apache ZooKeeper
-/// answers the last two only if its 4lw.commands.whitelist has them.
+/// Checks each server of the list, all of them together, and the tree. Prints each problem with its
+/// cause, its consequence and what to do. Works with Baton and with Apache ZooKeeper, and changes
+/// nothing. It uses the four-letter words srvr, conf and mntr; Apache ZooKeeper answers the last
+/// two only if its 4lw.commands.whitelist has them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton doctor                     the servers that commands use
   baton doctor --servers zk1:2181,zk2:2181,zk3:2181
-  baton doctor --all /app          what is fine, too; of the tree below /app
+  baton doctor --all /app          passed checks, too; of the tree below /app
   baton doctor --json | jq 'select(.severity == \"error\")'
 
 Exit codes: 0 nothing found   1 warnings   3 errors   2 usage
-            (what could not be checked is shown, and counts for nothing)")]
+            (checks that could not run are printed, and do not count)")]
 pub(crate) struct Args {
-    /// Look at the tree below this znode.
+    /// Check the tree below this znode.
     #[arg(value_name = "PATH", default_value = "/", value_parser = paths::legal)]
     path: String,
-    /// Show also what is as it should be.
+    /// Also print the checks that passed.
     #[arg(long)]
     all: bool,
-    /// The session timeout that your programs use: the lease is judged for it.
+    /// The session timeout of your programs; checks of the lease use it.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
-    /// The tickTime of an Apache ZooKeeper, where your programs state it.
+    /// The tickTime of an Apache ZooKeeper ensemble, as your programs set it.
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ensemble_tick: Option<Duration>,
     /// Time for which each server's clock is compared with this machine's.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "2s")]
     clock_for: Duration,
-    /// Number of znodes that are looked at, at most.
+    /// The most znodes to read.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     znodes: usize,
 }

@@ -38,8 +38,8 @@ use crate::waiting::{Awaited, Role};
 /// Run a command while this process is the leader of a group.
 ///
 /// Joins the election at PATH, waits until elected, runs CMD, and resigns when CMD has ended. If
-/// leadership is being lost, CMD is stopped before anyone else can be elected. Without CMD, leads
-/// until a signal comes.
+/// leadership is about to be lost, CMD is stopped before another candidate can be elected. Without
+/// CMD, leads until a signal comes.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -53,7 +53,7 @@ use crate::waiting::{Awaited, Role};
   baton elect resign /scheduler                ask the leader to stop and let
                                                the next one lead
   baton elect --http 127.0.0.1:4040 /scheduler -- ./scheduler
-                                               answers who leads
+                                               GET / answers who leads
   baton elect --on-elected 'ip addr add …' --on-demoted 'ip addr del …' /vip
 
 CMD finds in its environment what `baton lock` gives (BATON_PATH BATON_NODE
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// The election: a path like /scheduler, the same for all candidates.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// Id of this candidate for other programs, instead of Baton's record (host, pid, name).
+    /// Id that this candidate stores in its node, instead of Baton's record (host, pid, name).
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// A file that holds this id.
@@ -94,7 +94,8 @@ pub(crate) struct Args {
     /// it.
     #[arg(long, value_name = "LINE")]
     on_demoted: Option<OsString>,
-    /// Answer on this address, by HTTP, who leads: GET / is 200 while this process does, else 503.
+    /// Serve HTTP on this address: GET / answers 200 while this process leads, else 503, and names
+    /// the leader.
     ///
     /// The answer is JSON: `leading`, `lease_ms`, `term`; `name` and `token` of the leader, and
     /// `age_ms`, how old that news may be.
@@ -122,16 +123,16 @@ enum Admin {
         #[command(flatten)]
         which: ElectionSelector,
     },
-    /// Ask the leader to stop its command and resign. Exits with 1 if nobody leads, or another than
-    /// was meant.
+    /// Ask the leader to stop its command and resign. Exits with 1 if nobody leads, or not the
+    /// leader with --token.
     Resign {
         #[command(flatten)]
         which: ElectionSelector,
         /// Only the leader with this token, as `elect show` prints it.
         #[arg(long, value_name = "N")]
         token: Option<u64>,
-        /// Do not ask: delete the leader's node. It is notified and stops, but the next one leads
-        /// at once.
+        /// Do not ask: delete the leader's node. The leader is notified and stops, but the next
+        /// candidate leads at once.
         #[arg(long)]
         force: bool,
     },

@@ -15,8 +15,9 @@ use crate::run::options::RunOptions;
 
 /// Run a command while holding a lock that one process on any machine can hold.
 ///
-/// Waits until the lock is free, runs CMD, and releases it when CMD has ended. If the lock is being
-/// lost, CMD is stopped before anyone else can get it, and killed if this baton is.
+/// Waits until the lock is free, runs CMD, and releases it when CMD has ended. If the lock is about
+/// to be lost, CMD is stopped before another process can acquire it. If this process is killed, so
+/// is CMD.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -34,7 +35,7 @@ use crate::run::options::RunOptions;
 
 CMD's environment has BATON_PATH, BATON_NODE, BATON_SESSION, BATON_ACQUIRED_AT
 (ms since 1970) and BATON_TOKEN, the fencing token, which grows with each grant:
-what CMD writes to should refuse a smaller one than it has seen.
+a store that CMD writes to should refuse a smaller token than it has seen.
 
 Exit codes:  CMD's own   128+N CMD died of signal N
              113 the lock was lost or revoked; CMD was stopped
@@ -49,16 +50,16 @@ pub(crate) struct Args {
     /// The lock: a path like /deploy, the same for all.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// Hold a read lock, beside others who use --shared.
+    /// Acquire the read lock, which others with --shared can hold too.
     #[arg(short, long, conflicts_with = "slots")]
     shared: bool,
-    /// Hold a write lock, where others use --shared.
+    /// Acquire the write lock, where others use --shared.
     #[arg(short = 'x', long, conflicts_with_all = ["slots", "shared"])]
     exclusive: bool,
-    /// Let K hold it at once, as `baton sem` does.
+    /// Let K processes hold it at once, as `baton sem` does.
     #[arg(hide_short_help = true, short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// After a failure of this baton the next waiter waits this much longer; at most 1m.
+    /// Time that the next waiter waits longer if this process fails; at most 1m.
     ///
     /// That gives requests which the failed holder has sent elsewhere time to arrive. After a
     /// release nobody waits longer. It binds only those who wait already: give it to all who use
@@ -94,7 +95,7 @@ enum Admin {
         #[arg(long, value_name = "N")]
         token: Option<u64>,
     },
-    /// Take the lock away from the holder with this token, which stops.
+    /// Take the lock from the holder with this token; it is notified and stops.
     Break {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]

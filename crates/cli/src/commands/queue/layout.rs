@@ -46,7 +46,7 @@ pub(super) struct QueueSelector {
 /// Form of a queue's nodes.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Form {
-    /// The names and bytes to use; all who use one path must use the same.
+    /// Layout of the queue; all clients of one path must use the same.
     #[arg(short, long, value_enum)]
     layout: Option<Layout>,
     /// Path of the claims, in a Curator queue with a lock path; only with --layout curator.
@@ -57,14 +57,14 @@ pub(super) struct Form {
 /// Options of a put.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct PutOptions {
-    /// The order: an item with a lower number comes sooner. Means --layout priority unless another
-    /// is given.
+    /// Priority: the item with the lowest number comes first. Implies --layout priority unless
+    /// another is given.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// Hand the item out after this time. Means --layout delay.
+    /// Delay before the item becomes available. Implies --layout delay.
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse, conflicts_with = "priority")]
     delay: Option<Duration>,
-    /// An id by which the items can be removed. Means --layout id.
+    /// An id by which the items can be removed. Implies --layout id.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["priority", "delay"])]
     id: Option<String>,
 }

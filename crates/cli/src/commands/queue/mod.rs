@@ -35,14 +35,14 @@ const MANY: usize = 10_000;
   baton queue take /mail                       waits for an item, prints it
   baton queue take -n /mail || echo empty      exits with 1 when there is none
   baton queue put /calls --priority -5 urgent  the lowest number comes first
-  baton queue put /teas --delay 3m ready       handed out in three minutes
-  baton queue take /calls --layout priority    the layout that it was put with
-  baton queue put /mails --id 17 hello         can be taken back:
+  baton queue put /teas --delay 3m ready       available in three minutes
+  baton queue take /calls --layout priority    the layout that put used
+  baton queue put /mails --id 17 hello         can be removed:
   baton queue remove /mails 17
   baton queue depth /mail
 
-An item leaves the queue when it is taken: a consumer that dies with it has lost
-it. Where it is to come back instead: baton queue work --help
+An item leaves the queue when it is taken: if its consumer dies, it is lost.
+For items that return to the queue then, see baton queue work --help
 Exit codes: 0 done   1 the queue is empty, or its items have another layout
             124 no item within --wait   125 baton failed   2 usage")]
 pub(crate) struct Args {
@@ -59,7 +59,7 @@ enum Kind {
 
 #[derive(Debug, clap::Subcommand)]
 enum Act {
-    /// Put an item at the end: ITEM, or what comes on standard input.
+    /// Put items at the end: ITEM, or else standard input.
     Put {
         #[command(flatten)]
         which: QueueSelector,
@@ -87,8 +87,7 @@ enum Act {
         #[command(flatten)]
         which: QueueSelector,
     },
-    /// Remove all items of these ids, and print how many there were. Exits with 1 if there were
-    /// none.
+    /// Remove all items with these ids, and print their number. Exits with 1 if there were none.
     Remove {
         /// The path of a queue whose items were put with --id.
         #[arg(value_parser = paths::recipe)]
@@ -97,7 +96,7 @@ enum Act {
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
-    /// List the queues; of a plain queue the names of its items, first to last.
+    /// List the queues; with the path of a queue, list its items' names, first to last.
     Ls {
         /// The queue's path [default: all queues].
         #[arg(value_parser = paths::recipe)]
@@ -105,7 +104,7 @@ enum Act {
         #[command(flatten)]
         form: Form,
     },
-    /// Print how many items there are.
+    /// Print the number of items.
     Depth {
         #[command(flatten)]
         which: QueueSelector,

@@ -31,30 +31,30 @@ use crate::znode::{self, on_connection};
 
 /// List and change the servers that form an ensemble.
 ///
-/// Baton's servers and Apache ZooKeeper's both do: changes are ZooKeeper's reconfig. The servers
-/// take them only if their settings say so (ensemble.reconfig, in a zoo.cfg reconfigEnabled), by
-/// default from the superuser alone: --auth-file names a file with a line digest:USER:PASSWORD, and
-/// without it the variable BATON_AUTH may hold USER:PASSWORD.
+/// Works with Baton and with Apache ZooKeeper: changes are ZooKeeper's reconfig. The servers accept
+/// them only if their settings say so (ensemble.reconfig, in a zoo.cfg reconfigEnabled), by default
+/// from the superuser alone: --auth-file names a file with a line digest:USER:PASSWORD, and without
+/// it the variable BATON_AUTH may hold USER:PASSWORD.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  baton server ls --servers LIST            what each server is, and how far
+  baton server ls --servers LIST            role and newest change of each
   baton server add '4=zk4:2888:3888;2181'   it votes, once it has caught up
   baton server add '4=zk4:2888:3888:observer;2181'
   baton server remove 4 5
   baton server move '3=zk8:2888:3888;2181'  its data goes with it
-  baton server replace 3                    its data is lost, its machine is not
+  baton server replace 3                    its data is lost, it has a new disk
   baton server replace '3=zk7:2888:3888;2181'
-  baton server transfer 2 --http zk1:8080   server 2 is to lead
+  baton server transfer 2 --http zk1:8080   server 2 becomes the leader
   baton server reset-time --http zk1:8080   after clocks were ahead
   baton server recover --from DIR --into NEW --server-id 1 --address zk1:2888
 
 A server is named as in a zoo.cfg: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT, where
 ROLE is participant (default) or observer, and CLIENT is PORT or HOST:PORT.
-Start a server that is to vote first, with an empty folder and all servers in
-its list: it waits until it is added. All that are named join, or leave, with
+First start a new voter, with an empty folder and all servers in its list: it
+waits until it is added. All servers that a command names join or leave with
 one change, or none does.
 Exit codes: 0 done   1 refused, or (ls) a server does not answer   2 usage
-            125 baton failed; what it said names what is not known")]
+            125 baton failed; the message says what is not known")]
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,
@@ -64,10 +64,10 @@ pub(crate) struct Args {
 enum Act {
     /// Print each member: id, role, mode, newest change, version, addresses.
     Ls,
-    /// Add servers, or make observers vote, or voters observers.
+    /// Add servers; turn observers into voters, or voters into observers.
     ///
-    /// A server that is to vote has to run, and is waited for until it votes: the servers would
-    /// list one that is away, as ZooKeeper does, and go on without its vote until it has come.
+    /// A new voter has to run already. The command waits until it votes: like ZooKeeper, the
+    /// ensemble would also list a voter that is not running, and go on without its vote.
     Add {
         /// Each server: ID=HOST:QUORUM:ELECTION[:ROLE];CLIENT.
         #[arg(value_name = "ID=ADDRESS", value_parser = member, required = true)]
@@ -83,24 +83,24 @@ enum Act {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Give a server another address, where it goes on with its data.
+    /// Change the address of a server, which keeps its data.
     ///
-    /// Until the others have reached it there, they look for it at both addresses, so the change
-    /// may come before or after the move. A majority of voters that stay where they are has to
-    /// serve.
+    /// Until the others have reached the server at the new address, they try both addresses, so
+    /// this change may come before or after the move. A majority of voters that do not move has to
+    /// be running.
     Move {
-        /// The server and its new address; what the address leaves out stays as it is.
+        /// The server and its new address; omitted parts of the address stay as they are.
         #[arg(value_name = "ID=ADDRESS", value_parser = relocation)]
         server: Relocation,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Replace a server whose data is lost by the one that waits with an empty folder.
+    /// Replace a server whose data is lost by a server that waits with an empty folder.
     ///
-    /// It removes the server with the data that it had, which never votes again, then adds the one
-    /// that waits under the same id.
+    /// Removes the server with its former data, which can never vote again, then adds the waiting
+    /// server under the same id.
     Replace {
-        /// The server's id; with an address, as for add, if that changes.
+        /// The server's id; with an address, as for `add`, if the address changes.
         #[arg(value_name = "ID[=ADDRESS]", value_parser = replacement)]
         server: Replacement,
         #[command(flatten)]
@@ -108,8 +108,8 @@ enum Act {
     },
     /// Make the folder of a new cluster of one server from an existing folder.
     ///
-    /// No server may run on it. For a server that stands alone and is to get company; or, with
-    /// --majority-lost, for a member whose cluster has lost its majority for good.
+    /// No server may run on that folder. For a single server that is to become an ensemble; or,
+    /// with --majority-lost, for a member whose ensemble has lost its majority for good.
     Recover(recover::Args),
     /// Make a server the leader.
     Transfer {
@@ -120,12 +120,12 @@ enum Act {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Set the time of the data back to the clocks, after clocks were ahead.
+    /// Set the ensemble's time back to the clocks, after clocks were ahead.
     ///
-    /// Time never goes back by itself, so it stands until the clocks have come to the newest
-    /// change: TTL nodes and delayed items stay. Set the clocks right first; baton doctor names the
-    /// wrong one. Changes of a later time get the present one. Meanwhile the servers answer
-    /// nothing, for about a second for ten million znodes.
+    /// The ensemble's time never goes back by itself: it stands still until the clocks have reached
+    /// the newest change, and TTL nodes and delayed items stay so long. First set the clocks right;
+    /// baton doctor names the wrong one. Changes with a later time get the current time. The
+    /// servers do not answer meanwhile, about a second for ten million znodes.
     ResetTime {
         #[command(flatten)]
         port: LeaderPort,
@@ -137,8 +137,8 @@ enum Act {
 /// HTTP port of the leader, for what ZooKeeper's protocol has no operation for.
 #[derive(Debug, clap::Args)]
 struct LeaderPort {
-    /// HTTP ports of the servers, the leader's among them [default: port 8080 of the leader]. Where
-    /// the servers are reached with TLS, these are too, unless one begins with http://.
+    /// HTTP ports of the servers, including the leader's [default: port 8080 of the leader]. Use
+    /// TLS where the connections to the servers do, unless one begins with http://.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     http: Vec<String>,
     /// Show the first token of this file at the HTTP port, in place of the credentials. Other users

@@ -18,8 +18,8 @@ const MEMBER_FILE: &str = "MEMBER";
     override_usage = "baton server recover --from DIR --into DIR --server-id ID\n           --address HOST:PORT [--majority-lost]"
 )]
 pub(super) struct Args {
-    /// The data folder with the data: of a server that stands alone, or of a member. No server may
-    /// run on it, and none starts on it afterwards.
+    /// The existing data folder, of a single server or of a member. No server may run on it, and
+    /// none starts on it afterwards.
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
     /// The new data folder, which must not exist or be empty.
@@ -28,11 +28,11 @@ pub(super) struct Args {
     /// The id of the only server of the new cluster, 1 to 127.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u8).range(1..=127))]
     server_id: u8,
-    /// Address at which other servers are to reach it.
+    /// Address at which other servers will reach it.
     #[arg(long, value_name = "HOST:PORT", value_parser = peer_address)]
     address: String,
-    /// The folder is that of a member whose cluster has lost its majority for good. Writes that
-    /// only the other members have are lost.
+    /// The folder is of a member whose ensemble has lost its majority for good. Writes that only
+    /// the other members have are lost.
     #[arg(long)]
     majority_lost: bool,
 }

@@ -52,12 +52,12 @@ use crate::signals::{self, Signals};
   baton top --context prod
 
 Keys: 1 to 7 or Tab another table   s S another order   r reverse   / search
-      Enter unfold a line   ? all keys   q leave
-On no terminal: baton lock ls --json, baton deadlocks --json, or a page in the
-browser: baton console.
+      Enter unfold a line   ? all keys   q quit
+Without a terminal, use baton lock ls --json or baton deadlocks --json; for a
+page in the browser, baton console.
 Exit codes: 0 left by q   130 by Ctrl-C   125 baton failed   2 usage")]
 pub(crate) struct Args {
-    /// The time between two looks at the tree, at least.
+    /// The shortest time between two reads of the tree.
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some, default_value = "1s")]
     interval: Duration,
 }

@@ -20,19 +20,19 @@ const MANY: usize = 1000;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum AdminVerb {
-    /// Show how much is in the queue.
+    /// Show how many items are in the queue, by state.
     Depth {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
         path: String,
     },
-    /// List the items that somebody works on.
+    /// List the claimed items and their workers.
     Claims {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
         path: String,
     },
-    /// List the dead letters: what failed too often.
+    /// List the dead letters: items that failed too often.
     Dead {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
@@ -75,7 +75,7 @@ pub(crate) enum AdminVerb {
         #[arg(short, long)]
         yes: bool,
     },
-    /// Create the queue's own nodes again where somebody has deleted them.
+    /// Create missing nodes of the queue again.
     ///
     /// Their paths are printed. put and take do this by themselves, except for the node of the ids
     /// while the queue has items: after a repair, a second item with the id of one in the queue can

@@ -30,11 +30,12 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::paths;
 
-/// Run a command for each item of a work queue, which is on its standard input.
+/// Run a command for each item of a work queue, with the item on its standard input.
 ///
-/// Removes the item when CMD has exited with 0. With any other code the item comes back later, each
-/// time after twice as long, and after --max-attempts it is a dead letter. If the claim is being
-/// lost, CMD is stopped before another worker can get the item, and killed if this baton is.
+/// Removes the item when CMD has exited with 0. After any other code the item becomes available
+/// again after a pause, which doubles each time; after --max-attempts it is a dead letter. If the
+/// claim is about to be lost, CMD is stopped before another worker can get the item. If this
+/// process is killed, so is CMD.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -54,7 +55,7 @@ every attempt, and BATON_ATTEMPT, from 1.
 
 Exit codes:  0 the queue is empty (--until-empty)
              128+N ended by signal N, its items settled or given back
-             1 nothing there   125 baton failed   2 usage
+             1 no such item   125 baton failed   2 usage
              126, 127 CMD cannot be run, not found"
 )]
 pub(crate) struct Args {
@@ -69,7 +70,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Admin {
-    /// Put items in: arguments, or standard input.
+    /// Put items: arguments, or else standard input.
     Put {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
@@ -91,8 +92,8 @@ enum Admin {
         /// Number of attempts that these items get, whatever the workers' setting.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         max_attempts: Option<u32>,
-        /// The most items that the queue takes, agreed when it is made; when it is full, exit code
-        /// 1.
+        /// The most items that the queue takes, set when it is created; exits with 1 when it is
+        /// full.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         capacity: Option<u64>,
         /// The number of items that are put in one change, all or none.
@@ -101,7 +102,7 @@ enum Admin {
     },
     /// Claim the first item, and print it.
     Take(Take),
-    /// Remove a claimed item: it is done.
+    /// Acknowledge a claimed item: it is done and is removed.
     Ack(Ack),
     /// Give a claimed item back: the attempt failed.
     Nack(Nack),

@@ -66,11 +66,10 @@ pub(super) struct Take {
     /// Number of attempts that an item gets, unless it was put with its own number.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
-    /// Name of the holder for others.
+    /// Name shown to other processes.
     #[arg(long, value_name = "TEXT", default_value = "baton")]
     name: String,
-    /// The session timeout to ask for: after this long without a request from this process, another
-    /// worker can claim the item.
+    /// Session timeout: after this time without contact, another worker can claim the item.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
     #[command(flatten)]

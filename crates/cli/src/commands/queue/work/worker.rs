@@ -28,7 +28,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
 /// Options of a worker.
 #[derive(Debug, clap::Args)]
 pub(super) struct WorkerOptions {
-    /// The number of commands that run at a time.
+    /// Number of commands to run at a time.
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
     /// Number of attempts that an item gets, unless it was put with its own number.
@@ -37,7 +37,7 @@ pub(super) struct WorkerOptions {
     /// Wait after an item's first failure; doubled with each further one, up to 10m.
     #[arg(hide_short_help = true, long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
     backoff: Duration,
-    /// Time for one attempt, at whose end CMD is stopped [default: as long as it takes].
+    /// Time limit of one attempt; CMD is stopped when it ends [default: as long as it takes].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
     /// Exit with 0 when no item is available.
