@@ -247,7 +247,7 @@ func TestAnItemComesBackUntilItIsAcknowledged(t *testing.T) {
 		case 0:
 			must(t, item.Nack(ctx, "again", 0))
 		case 1:
-			item.link.close() // Its end is no attempt: nobody says that the work has failed.
+			item.link.close() // Its end is not an attempt: nobody says that the work has failed.
 			<-item.done
 		case 2:
 			must(t, item.Ack(ctx))

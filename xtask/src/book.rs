@@ -2,7 +2,7 @@
 //!
 //! The table of contents is made from `docs/README.md`, so that there is one index. The pages are
 //! staged as they stand in the repository, whose links the tidy test checks; a link to a file that
-//! is no page becomes its text.
+//! is not a page becomes its text.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

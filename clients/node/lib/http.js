@@ -18,7 +18,7 @@ export function route(kind, path, rest = "") {
   try {
     return `/v1/${kind}${path.split("/").map(encodeURIComponent).join("/")}${rest}`;
   } catch {
-    throw new Refused(JSON.stringify(path), "a part of it is no character", "give whole characters");
+    throw new Refused(JSON.stringify(path), "a part of it is not a character", "give whole characters");
   }
 }
 

@@ -293,7 +293,7 @@ test("an answer is the same wherever it is cut", async (t) => {
   }
 });
 
-test("what is no answer of an agent is unavailable", async (t) => {
+test("what is not an answer of an agent is unavailable", async (t) => {
   const ok = "HTTP/1.1 200 OK\r\n";
   for (const data of [
     "SSH-2.0-OpenSSH\r\n\r\n",

@@ -51,7 +51,7 @@ impl FromStr for AclEntry {
         }
         let words: Vec<_> = PERMISSIONS.iter().map(|(word, _, _)| *word).collect();
         Err(format!(
-            "'{text}' is no entry of an ACL: {FORM}; permissions are {}, {ALL}",
+            "'{text}' is not an entry of an ACL: {FORM}; permissions are {}, {ALL}",
             words.join(", ")
         ))
     }

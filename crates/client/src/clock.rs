@@ -1,7 +1,7 @@
 //! The client's clock: an injectable source of time that keeps counting while the machine sleeps.
 //!
 //! Owns the only reading of time in this crate. It must never read the wall clock: a lease that
-//! moves when an operator sets the date is no lease (`H28`).
+//! moves when an operator sets the date is not a lease (`H28`).
 
 use std::fmt;
 use std::future::Future;

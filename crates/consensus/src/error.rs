@@ -174,7 +174,7 @@ pub enum ChangeError {
         id: u64,
     },
     /// A node has the id 0.
-    #[error("not changed: 0 is no id of a node; give each node its own id from 1 on")]
+    #[error("not changed: 0 is not an id of a node; give each node its own id from 1 on")]
     ZeroId,
     /// The node votes already, at this address.
     #[error("not changed: node {id} votes already, at this address")]
@@ -184,7 +184,7 @@ pub enum ChangeError {
     },
     /// The node has received nothing of the log.
     #[error(
-        "not changed: node {id} is no learner; add it as a learner, and let it catch up, first"
+        "not changed: node {id} is not a learner; add it as a learner, and let it catch up, first"
     )]
     NotALearner {
         /// The node.
@@ -227,7 +227,7 @@ pub enum StepError {
         what: &'static str,
     },
     /// An answer of a node that does not belong to the cluster.
-    #[error("node {from} answers and is no member of the cluster; it is ignored")]
+    #[error("node {from} answers and is not a member of the cluster; it is ignored")]
     UnknownSender {
         /// The sender.
         from: u64,

@@ -47,7 +47,7 @@ pub enum Change {
     AddVoter(Member),
     /// The member receives the log and does not vote; a voter stops voting by this.
     AddLearner(Member),
-    /// The node with this id is no member any more.
+    /// The node with this id is not a member any more.
     Remove(u64),
 }
 

@@ -140,7 +140,7 @@ impl PeerMessage {
             term = entry.term;
         }
         if !self.entries.is_empty() && self.kind != MessageKind::Append {
-            return Err(malformed("it carries entries and is no append"));
+            return Err(malformed("it carries entries and is not an append"));
         }
         let mut message = eraftpb::Message::default();
         let theirs = KINDS.iter().find(|(ours, _)| *ours == self.kind);
@@ -270,7 +270,7 @@ mod tests {
             (append(&[(8, 2)]), order),
             (append(&[(8, 4), (9, 3)]), order),
             (append(&[(8, 6)]), order),
-            (entries_of_a_vote, "it carries entries and is no append"),
+            (entries_of_a_vote, "it carries entries and is not an append"),
             (snapshot(0, 1, &[1]), point),
             (snapshot(1, 0, &[1]), point),
             (snapshot(1, 1, &[]), point),

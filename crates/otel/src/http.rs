@@ -123,7 +123,7 @@ impl OtlpClient {
         let is_secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let authority = uri.authority().ok_or("the URL names no host")?;
-        // What precedes an @ is no part of the name of the host.
+        // What precedes an @ is not part of the name of the host.
         let named = authority.as_str().rsplit('@').next().unwrap_or_default();
         let named = HeaderValue::from_str(named)?;
         request.headers_mut().insert(HOST, named);

@@ -326,7 +326,7 @@ pub enum MemberError {
     /// The role is neither of the two.
     #[error("its role is neither participant nor observer")]
     BadRole,
-    /// The part behind the `;` is no port and no `HOST:PORT`.
+    /// The part behind the `;` is neither a port nor `HOST:PORT`.
     #[error("the address for clients behind the ; is neither PORT nor HOST:PORT")]
     BadClient,
     /// It goes on behind its last part.
@@ -341,7 +341,7 @@ pub enum EnsembleConfigError {
     /// It is not UTF-8.
     #[error("the members of the ensemble are not text")]
     NotText,
-    /// A line is no member and no version, or names a server a second time.
+    /// A line is neither a member nor a version, or names a server a second time.
     #[error("line {line} of the members of the ensemble is no new server and no version")]
     BadLine {
         /// The line's number, from 1.

@@ -51,7 +51,7 @@ pub(crate) fn granted(span: &Span, token: u64) {
     span.record("token", token);
 }
 
-/// Notes the loss, which is no release.
+/// Notes the loss, which is not a release.
 pub(crate) fn lost(span: &Span, reason: LostReason) {
     span.record("lost", tracing::field::display(reason));
 }

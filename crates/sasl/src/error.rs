@@ -7,8 +7,8 @@ pub enum SaslError {
     /// It is longer than any message has to be.
     #[error("the SASL message is longer than 4096 bytes")]
     TooLong,
-    /// It is no list of directives.
-    #[error("the SASL message is no list of directives NAME=VALUE")]
+    /// It is not a list of directives.
+    #[error("the SASL message is not a list of directives NAME=VALUE")]
     Malformed,
     /// It lacks this directive.
     #[error("the SASL message has no {0}")]

@@ -136,7 +136,7 @@ impl Plan {
 /// A word that is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no plan: write SEED[,FAULT…][,CANCEL…], such as 7,c0.up.5.before.reset,call2.poll3.after"
+    "`{0}` is not a plan: write SEED[,FAULT…][,CANCEL…], such as 7,c0.up.5.before.reset,call2.poll3.after"
 )]
 pub struct PlanError(String);
 

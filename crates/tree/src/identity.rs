@@ -192,7 +192,7 @@ pub(crate) fn put_ids<'a>(out: &mut Vec<u8>, ids: impl Iterator<Item = &'a AuthI
 /// The id of the scheme `digest` for `user:password`: `user:base64(sha1(user:password))`.
 #[must_use]
 pub fn digest_id(user_and_password: &[u8]) -> String {
-    // What is no text is replaced before it is hashed, as in ZooKeeper.
+    // What is not text is replaced before it is hashed, as in ZooKeeper.
     let text = String::from_utf8_lossy(user_and_password);
     let user = text.split(':').next().unwrap_or_default();
     let hash = STANDARD.encode(Sha1::digest(text.as_bytes()));

@@ -157,7 +157,7 @@ impl fmt::Display for ServerList {
 }
 
 impl ServerList {
-    /// Reads what [`Display`](fmt::Display) wrote. `None`: the text is no list of servers.
+    /// Reads what [`Display`](fmt::Display) wrote. `None`: the text is not a list of servers.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (servers, version) = text.rsplit_once("\nversion=")?;

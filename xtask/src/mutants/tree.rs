@@ -202,7 +202,7 @@ impl Tree {
             .current_dir(&self.folder)
             .env("CARGO_TARGET_DIR", &self.target)
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            // What a mutant leaves unused is no error of the build.
+            // What a mutant leaves unused is not an error of the build.
             .env("RUSTFLAGS", "--cap-lints=warn")
             .stdin(Stdio::null())
             .output()

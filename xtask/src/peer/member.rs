@@ -244,7 +244,7 @@ async fn act(
     say("done", nanos(), "act");
 }
 
-/// Turns until stopped. A guard that was lost is no error: the next turn begins at the end of the
+/// Turns until stopped. A guard that was lost is not an error: the next turn begins at the end of the
 /// line.
 async fn rounds(
     turns: &TurnKind,

@@ -44,7 +44,7 @@ pub(super) fn refuse_dynamic(file: &Path) -> Result<()> {
             "{shown} needs the libraries of its machine; build it with -C target-feature=+crt-static"
         )
         .into()),
-        None => Err(format!("{shown} is no executable of 64 bits").into()),
+        None => Err(format!("{shown} is not an executable of 64 bits").into()),
     }
 }
 

@@ -26,7 +26,7 @@ fn an_error_whose_text_has_its_cause_has_no_source() {
             // The shared variants of the recipes are in a macro.
             let in_error = is_error || name.ends_with("common_error.rs");
             let is_field = line.trim_start_matches("pub ").starts_with("source: ");
-            // The type of a field, not a value; a reference is no error's own.
+            // The type of a field, not a value; a reference is not an error's own.
             let is_type = line.ends_with("Error,") && !line.contains('&');
             let problem = if in_error && is_field && is_type {
                 "write r#source"

@@ -107,7 +107,7 @@ fn directives(text: &str) -> impl Iterator<Item = &str> {
         .filter(|directive| !directive.is_empty())
 }
 
-/// Refuses what is no directive, and what `EnvFilter` takes for the name of a target that nobody
+/// Refuses what is not a directive, and what `EnvFilter` takes for the name of a target that nobody
 /// has: a misspelt level would silence the log.
 fn check(directive: &str) -> Result<(), String> {
     let refuse = |why: &str| {
@@ -121,7 +121,7 @@ fn check(directive: &str) -> Result<(), String> {
     }
     let target = directive.split(['=', '[']).next().unwrap_or_default();
     if directive.parse::<Directive>().is_err() || target.contains(char::is_whitespace) {
-        return refuse("is no directive of a log filter");
+        return refuse("is not a directive of a log filter");
     }
     let root = target.split("::").next().unwrap_or_default();
     let is_own = TARGETS.contains(&root);

@@ -35,7 +35,7 @@ impl FromStr for LogFormat {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
             _ => Err(format!(
-                "'{text}' is no form of the log; write text or json"
+                "'{text}' is not a format of the log; write text or json"
             )),
         }
     }

@@ -19,6 +19,6 @@ pub(super) fn with_port(address: &str, port: &str) -> String {
 pub(super) fn port(value: &str) -> Result<String, String> {
     match value.parse::<u16>() {
         Ok(port) => Ok(port.to_string()),
-        Err(_) => Err(format!("{value} is no port; give a number up to 65535")),
+        Err(_) => Err(format!("{value} is not a port; give a number up to 65535")),
     }
 }

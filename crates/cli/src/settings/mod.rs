@@ -324,7 +324,7 @@ impl Settings {
             baton_proto::path::validate(prefix).map_err(|why| {
                 let named = self.named("metrics_prefixes");
                 Failure::usage(format!(
-                    "{named} is no path of a znode: {why}; name one like /app/locks"
+                    "{named} is not a path of a znode: {why}; name one like /app/locks"
                 ))
             })?;
         }

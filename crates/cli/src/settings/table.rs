@@ -173,13 +173,13 @@ pub(crate) static SETTINGS: &[Setting] = settings! {
     "log_format": LogFormat(log.format), Own("FORM"),
         "The format of the log: text or json. Without it, json with --json, else text";
     "audit": AuditTo(options.audit.to), Own("TO"), zoo "audit.enable" as TrueIs("log"),
-        "The audit log of who did what: off, log (within the server's log) or a file";
+        "The audit record of who did what: off, log (within the server's log) or a file";
     "audit_format": AuditFormat(options.audit.format), Own("FORM"),
-        "The format of the audit log: text or json";
+        "The format of the audit record: text or json";
     "audit_max_bytes": Large(options.audit.max_bytes), Own("BYTES"),
-        "The size of a file of the audit log, at which the next one begins";
+        "The size of a file of the audit record, at which the next one begins";
     "audit_files": Count(options.audit.files), Own("N"),
-        "How many older files of the audit log are kept; FILE.1 is the newest";
+        "How many older files of the audit record are kept; FILE.1 is the newest";
     "server_id": Small(options.server_id), Own("N"),
         "The first byte of every session id, to tell servers apart; in an ensemble this server's id";
     "ensemble.servers": Servers(ensemble.servers), Named("server", "ID=HOST:PORT"), zoo "server.N" as Text,

@@ -155,25 +155,25 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
         (
             "zoo.cfg",
             "dataDir=/x\nclientPort=70000",
-            "zoo.cfg:2: clientPort=70000 is no port",
+            "zoo.cfg:2: clientPort=70000 is not a port",
         ),
         (
             "zoo.cfg",
             "dataDir=/x\n\n# c\ntickTime=two",
-            "zoo.cfg:4: tickTime=two is no number",
+            "zoo.cfg:4: tickTime=two is not a number",
         ),
         (
             "zoo.cfg",
             "dataDir=/x\nsnapCount=many",
             "zoo.cfg:2: snapCount=many",
         ),
-        ("zoo.cfg", "dataDir", "zoo.cfg:1: 'dataDir' is no key=value"),
+        ("zoo.cfg", "dataDir", "zoo.cfg:1: 'dataDir' is not a key=value"),
         (
             "zoo.cfg",
             "server.1=a:1:2\nserver.2=b:1:2",
             "names 2 servers and no dataDir",
         ),
-        ("zoo.cfg", "tickTime=0", "zoo.cfg:1: tickTime=0 is no tick"),
+        ("zoo.cfg", "tickTime=0", "zoo.cfg:1: tickTime=0 is not a tick"),
         (
             "zoo.cfg",
             "dataDir=/x\nclientPort=1\nminSessionTimeout=9000\nmaxSessionTimeout=8000",

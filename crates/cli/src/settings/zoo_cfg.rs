@@ -127,7 +127,7 @@ impl Http {
 impl Reader {
     fn take_all(&mut self, name: &str, text: &str) -> Result<(), String> {
         let found = entries(text).map_err(|(line, text)| {
-            format!("{name}:{line}: '{text}' is no key=value line, or has a wrong \\u escape; correct it")
+            format!("{name}:{line}: '{text}' is not a key=value line, or has a wrong \\u escape; correct it")
         })?;
         for entry in &found {
             self.take(name, entry)
@@ -167,9 +167,9 @@ impl Reader {
             "tickTime" => {
                 let millis: u64 = value
                     .parse()
-                    .map_err(|_| format!("{value} is no number; correct it"))?;
+                    .map_err(|_| format!("{value} is not a number; correct it"))?;
                 if millis == 0 {
-                    return Err("0 is no tick; give a number above 0".to_owned());
+                    return Err("0 is not a tick; give a number above 0".to_owned());
                 }
                 self.tick_ms = Some((millis, origin));
             }

@@ -44,7 +44,7 @@ impl Unit {
                 Some(digits) => i64::from_str_radix(digits, 16),
                 None => value.parse(),
             }
-            .map_err(|_| format!("'{value}' is no number; correct it"))
+            .map_err(|_| format!("'{value}' is not a number; correct it"))
             .map(|number| u64::try_from(number).ok())
         };
         let one = |text: String| Some(vec![text]);

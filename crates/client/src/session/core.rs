@@ -402,7 +402,7 @@ impl SessionState {
         } else {
             &mut detached_frame
         };
-        // A frame of its own, which goes with this connection: it is no part of the request's.
+        // A frame of its own, which goes with this connection: it is not part of the request's.
         let before = out.len();
         if let Some(trace) = trace.filter(|_| attached && self.takes_traces) {
             frame::write_trace_context(out, &trace);

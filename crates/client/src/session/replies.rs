@@ -499,7 +499,7 @@ mod tests {
         let forged = says(said, 7);
         assert_eq!(forged.counted_answers(), CountedAnswers::Unstated);
         assert!(!forged.takes_traces());
-        // What is no answer to a read is none either.
+        // Nor is an answer to anything but a read.
         let garbled = SelfDescription::of(&Reply {
             err: ErrorCode::Ok,
             zxid: 1,

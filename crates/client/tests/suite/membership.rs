@@ -85,7 +85,7 @@ async fn the_members_are_read_whatever_the_chroot_is() {
     let asked = peer.expect(OpCode::GetData).await;
     peer.no_data(&asked, Stat::default()).await;
     assert_eq!(read.await.unwrap(), EnsembleConfig::default());
-    // What is no membership is an answer that makes no sense.
+    // What is not a membership is an answer that makes no sense.
     let read = s.ensemble_config();
     let asked = peer.expect(OpCode::GetData).await;
     peer.ok(&asked, holds("server.1=nowhere")).await;

@@ -21,7 +21,7 @@ use super::paths::{Entry, Live, Paths, Selection};
 pub(super) const MOST_NODES: usize = 262_144;
 /// Nodes of which the process is kept, while no more than these are followed.
 const MOST_NAMED: usize = 16_384;
-/// Bytes of data that are kept of a node. More is no process's record.
+/// Bytes of data that are kept of a node. More is not a process's record.
 const MOST_DATA: usize = 512;
 
 /// The name of the folder in which consumers of a work queue wait for items.

@@ -777,7 +777,7 @@ async fn r41_a_server_that_knows_of_newer_members_is_called_back_until_the_membe
     lagging.peers.set_addresses(&[(2, name(2))].into());
     sleep(Duration::from_secs(2)).await;
     assert_eq!(lagging.peers.open_lanes(4), BTreeSet::from(Lane::ALL));
-    // It has caught up, and the other one is no member any more.
+    // It has caught up, and the other one is not a member any more.
     lagging
         .peers
         .update_local(|local| local.membership_index = 9);

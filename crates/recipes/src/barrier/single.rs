@@ -20,7 +20,7 @@ use crate::record::Record;
 /// A gate at a path of the tree: closed while the node exists, open while it does not.
 ///
 /// The same layout as Curator's `DistributedBarrier` and kazoo's `Barrier`, so their processes can
-/// close, open and wait at the same gate. It is no lock: what is true after [`Barrier::wait`] is
+/// close, open and wait at the same gate. It is not a lock: what is true after [`Barrier::wait`] is
 /// that the gate was open, not that it still is. Cheap to clone.
 ///
 /// ```no_run
@@ -110,7 +110,7 @@ impl Barrier {
     /// Dropping the future does not take it back.
     ///
     /// # Errors
-    /// [`BarrierError`]; for example where the node has children, and so is no gate.
+    /// [`BarrierError`]; for example where the node has children, and so is not a gate.
     pub async fn open(&self) -> Result<(), BarrierError> {
         self.context
             .run(|session| async move {

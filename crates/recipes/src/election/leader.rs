@@ -1,6 +1,6 @@
 //! The leader of an election.
 //!
-//! Owns what an observer is given of a leader. That it leads still, this is no proof.
+//! Owns what an observer is given of a leader. That it leads still, this is not a proof.
 
 use crate::record::Record;
 

@@ -2,7 +2,7 @@
 //!
 //! An [`Inspector`] reads the nodes of a recipe without taking part in it, whichever library made
 //! them. It makes no node, sets no watch and counts for nobody. What it returns is a snapshot: it
-//! was true when it was read, and it is no proof that it still is.
+//! was true when it was read, and it is not a proof that it still is.
 //!
 //! | recipe | method |
 //! |---|---|

@@ -231,7 +231,7 @@ pub fn latch_in(data: &[u8]) -> Option<(u32, u32)> {
     Count::from_bytes(data).map(|count| (count.latch_count, count.left))
 }
 
-/// Returns whether a child of a double barrier is no member's, but says that all have entered.
+/// Returns whether a child of a double barrier is not a member's, but says that all have entered.
 #[must_use]
 pub fn is_ready_mark(name: &str) -> bool {
     name == READY

@@ -3,9 +3,9 @@
 //! - [`Membership`]: a group, to join and to observe; it has an example.
 //! - [`PersistentNode`]: an ephemeral node that is created again in every new session.
 //!
-//! Membership is no lock: that a member is listed says that its session lived a moment ago.
+//! Membership is not a lock: that a member is listed says that its session lived a moment ago.
 
-// Owns registration and the live view of a group. Membership is no lock: that a member is listed
+// Owns registration and the live view of a group. Membership is not a lock: that a member is listed
 // says that its session lived a moment ago, not that it holds anything.
 //
 // | module | owns |

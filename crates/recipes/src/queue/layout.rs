@@ -208,7 +208,7 @@ pub(super) fn kazoo_stem(path: &str, priority: i32) -> Result<String, QueueError
     } else {
         Err(QueueError::BadArgument {
             path: path.to_owned(),
-            why: format!("{priority} is no priority of kazoo's; use 0 (first) to {KAZOO_LEAST}"),
+            why: format!("{priority} is not a priority of kazoo's; use 0 (first) to {KAZOO_LEAST}"),
         })
     }
 }

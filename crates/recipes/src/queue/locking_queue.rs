@@ -196,7 +196,7 @@ impl LockingQueue {
     /// `poll`.
     ///
     /// # Errors
-    /// As [`LockingQueue::poll`], but an item that cannot be read is no error: the call waits.
+    /// As [`LockingQueue::poll`], but an item that cannot be read is not an error: the call waits.
     pub async fn take(&self) -> Result<LockedItem, QueueError> {
         loop {
             let passed = match self.search().await? {

@@ -215,7 +215,7 @@ impl<O: Order> Queue<O> {
     /// Each offer wakes all consumers that wait: the layouts of other libraries do not allow fewer.
     ///
     /// # Errors
-    /// As [`Queue::poll`], but an item that cannot be read is no error: the call waits.
+    /// As [`Queue::poll`], but an item that cannot be read is not an error: the call waits.
     pub async fn take(&self) -> Result<O::Item, QueueError> {
         Ok(Self::item(self.folder.take().await?))
     }

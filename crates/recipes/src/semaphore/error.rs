@@ -57,7 +57,7 @@ pub enum SemaphoreError {
         /// The semaphore's path.
         path: String,
     },
-    /// The node's data is no number.
+    /// The node's data is not a number.
     #[error(
         "{path}: refused: its data is {data:?}, not a number of permits; use another path, or delete that node"
     )]

@@ -37,7 +37,7 @@ recipe_error! {
             /// Error of the client.
             r#source: Error,
         },
-        /// The node's data is no number of this layout. Nothing was changed.
+        /// The node's data is not a number of this layout. Nothing was changed.
         #[error(
             "{path}: its {bytes} bytes are not a number as {layout} stores it; use the counter's own layout, or set it"
         )]

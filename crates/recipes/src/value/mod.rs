@@ -5,7 +5,7 @@
 //!
 //! Each has an example on its page.
 
-// Owns exactly-once writes and listening. A value is no lock: between reading and acting it may
+// Owns exactly-once writes and listening. A value is not a lock: between reading and acting it may
 // change.
 
 mod cell;

@@ -453,7 +453,7 @@ async fn bad_input_is_refused_and_foreign_children_do_no_harm() {
         .await
         .unwrap();
     let members = within(here.members()).await.unwrap();
-    assert_eq!(members.len(), 1, "a persistent child is no member");
+    assert_eq!(members.len(), 1, "a persistent child is not a member");
 }
 
 #[tokio::test]

@@ -190,7 +190,7 @@ impl Open {
         let unusable = |error: io::Error| format!("{error}; name another file");
         let about = file.metadata().map_err(unusable)?;
         if !about.is_file() {
-            return Err("it is no regular file; name another".to_owned());
+            return Err("it is not a regular file; name another".to_owned());
         }
         if about.uid() != rustix::process::geteuid().as_raw() {
             return Err("it belongs to another user; remove it, or name another".to_owned());

@@ -189,7 +189,7 @@ impl Options {
     }
 }
 
-/// Whether other machines reach `HOST:PORT`. What is no address is refused where it is used.
+/// Whether other machines reach `HOST:PORT`. What is not an address is refused where it is used.
 fn is_reached_by_others(address: &str) -> bool {
     let host = host_of(address);
     !host.is_empty() && !is_loopback_host(host)

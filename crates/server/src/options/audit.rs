@@ -64,7 +64,7 @@ impl FromStr for AuditFormat {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
             _ => Err(format!(
-                "'{text}' is no form of the audit record; write text or json"
+                "'{text}' is not a format of the audit record; write text or json"
             )),
         }
     }

@@ -294,7 +294,7 @@ async fn what_changes_something_needs_credentials_and_what_is_not_offered_says_s
         assert_eq!(shown["command"], name);
         assert!(shown["error"].is_string());
     }
-    // Everybody may do everything at `/` here, so that being somebody is no proof of trust.
+    // Everybody may do everything at `/` here, so that being somebody is not a proof of trust.
     let user = "Authorization: digest user:password\r\n";
     assert_eq!(ask(to, "POST", "/commands/srst", user, "").await.0, 403);
     drop(server);

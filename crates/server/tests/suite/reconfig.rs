@@ -492,7 +492,7 @@ async fn a_voter_that_does_not_run_is_listed_where_the_others_are_a_quorum_and_v
     let list = reconfig(&mut wire, change(Some(&both), None)).await;
     let list = list.unwrap();
     assert!(list.contains(&absent[0]) && list.contains(&absent[1]));
-    // Until it has caught up it is no voter that the others would need.
+    // Until it has caught up it is not a voter that the others would need.
     wire.create("/kept", b"1", 0).await.unwrap();
     ensemble.kill(2).await;
     wire.create("/with-two", b"", 0).await.unwrap();

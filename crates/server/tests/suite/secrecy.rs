@@ -150,7 +150,7 @@ async fn a24_what_an_acl_closes_is_shown_by_no_operation_watch_word_or_page() {
         assert_silent(command, page.as_bytes());
     }
     assert_silent("/metrics", get(http, "/metrics").await.1.as_bytes());
-    // Existence is no secret in this protocol: NoNode and NoAuth tell it, so timing adds nothing.
+    // Existence is not secret in this protocol: NoNode and NoAuth tell it, so timing adds nothing.
     let path = "/none";
     let answer = stranger.call(Request::GetData { path, watch: false }).await;
     assert_eq!(answer, Err(ErrorCode::NoNode));

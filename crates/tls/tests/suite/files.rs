@@ -103,7 +103,7 @@ fn a_key_that_others_may_read_is_refused_with_the_command() {
         chmod(&key, mode);
         read_key(&key).unwrap();
     }
-    // A certificate is no secret.
+    // A certificate is not secret.
     let certificate = folder.write("cert.pem", &pair.certificate);
     chmod(&certificate, 0o644);
     chmod(&key, 0o600);

@@ -377,7 +377,7 @@ fn made_by(level: FormatLevel, origin: Option<Origin>) -> bytes::Bytes {
     if let Some(origin) = origin {
         builder.set_origin(origin);
     }
-    assert!(builder.is_empty(), "the origin is no command");
+    assert!(builder.is_empty(), "the origin is not a command");
     let write = Command::Write {
         op: OpCode::Delete,
         body: b"",

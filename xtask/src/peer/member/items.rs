@@ -19,7 +19,7 @@ pub(super) enum Items {
 }
 
 impl Items {
-    /// `None` for what is no queue.
+    /// `None` for what is not a queue.
     pub(super) fn open(
         client: &Client,
         recipe: &str,

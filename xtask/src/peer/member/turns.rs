@@ -43,7 +43,7 @@ impl From<ElectionError> for MemberFailure {
 }
 
 impl TurnKind {
-    /// `baton-lock:kazoo` and the like; `None` for what is no recipe of this kind.
+    /// `baton-lock:kazoo` and the like; `None` for what is not a recipe of this kind.
     pub(super) fn open(
         client: &Client,
         recipe: &str,

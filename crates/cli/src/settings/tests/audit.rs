@@ -59,7 +59,7 @@ fn the_audit_record_has_a_place_a_form_and_a_size() {
         ),
         (
             "audit_format = \"xml\"",
-            "'xml' is no form of the audit record; write text or json",
+            "'xml' is not a format of the audit record; write text or json",
         ),
         (
             "audit_max_bytes = 65535",

@@ -308,7 +308,7 @@ impl CoreDriver {
         if self.members.set_left(has_left) {
             tracing::warn!(
                 server = self.links.id,
-                "this server is no member of its ensemble: it serves no clients; stop it, or add it again"
+                "this server is not a member of its ensemble: it serves no clients; stop it, or add it again"
             );
         }
         if has_left && !membership.contains(self.links.id) {

@@ -554,7 +554,7 @@ mod tests {
             (None, None, 401, 401),
             (None, Some(root), 200, 200),
             (None, Some("digest super:guess"), 403, 403),
-            // Everybody may do everything at `/`: to be somebody is no proof.
+            // Everybody may do everything at `/`: to be somebody is not a proof.
             (None, Some("digest bob:secret"), 403, 403),
             (None, Some("Bearer 0123456789abcdef"), 200, 200),
             (None, Some("Bearer 0123456789abcdeF"), 403, 403),

@@ -295,7 +295,7 @@ fn a_deep_path_is_hashed_once() {
     assert_eq!(fired(&mut table, EventKind::NodeCreated, &below), [1]);
     assert!(table.take_work() <= 1010);
     assert!(fired(&mut table, EventKind::NodeCreated, "/a").is_empty());
-    // What is no path is not taken for one.
+    // What is not a path is not taken for one.
     for path in ["a", "/a/", "//a", ""] {
         assert!(table.add(&one, path, Kinds::DATA).is_ok());
     }
