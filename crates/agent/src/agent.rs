@@ -179,7 +179,7 @@ impl Agent {
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 tracing::warn!(
                     connections = options.max_connections,
-                    "a connection is refused: there are as many as there may be"
+                    "a connection is refused: the limit on connections is reached"
                 );
                 continue;
             };

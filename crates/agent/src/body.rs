@@ -14,7 +14,7 @@ pub(crate) const MAX_BYTES: usize = 2 << 20;
 /// Reads a body. An empty one counts as `{}`, so that `curl -X POST` needs none.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
     let bytes = to_bytes(body, MAX_BYTES).await.map_err(|_| {
-        let cause = format!("it has more than {MAX_BYTES} bytes, or broke off");
+        let cause = format!("it has more than {MAX_BYTES} bytes, or is incomplete");
         ApiError::refused("the body", cause, "send less")
             .with_status(axum::http::StatusCode::PAYLOAD_TOO_LARGE)
     })?;

@@ -166,7 +166,7 @@ impl HeldTable {
         let mut owners = self.owners.lock();
         let entries = owners.entry(owner).or_default();
         if entries.len() >= MAX_OF_USER {
-            let cause = format!("this user holds {MAX_OF_USER} guards, the most that one may");
+            let cause = format!("this user holds {MAX_OF_USER} guards, which is the limit");
             return Err(
                 ApiError::refused(&entry.path, cause, "release some of them")
                     .with_status(axum::http::StatusCode::TOO_MANY_REQUESTS),

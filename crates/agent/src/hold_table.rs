@@ -45,7 +45,7 @@ impl HoldTable {
         if owners.get(&caller.owner()).map_or(0, HashMap::len) < MAX_OF_USER {
             return Ok(());
         }
-        let cause = format!("this user holds {MAX_OF_USER} locks like this, the most that one may");
+        let cause = format!("this user holds {MAX_OF_USER} such locks, which is the limit");
         Err(ApiError::refused(path, cause, "release some of them")
             .with_status(axum::http::StatusCode::TOO_MANY_REQUESTS))
     }

@@ -63,7 +63,7 @@ impl Sessions {
     ) -> Result<UsedClient, ApiError> {
         let timeout = timeout_ms.map_or(self.default_timeout, Duration::from_millis);
         if timeout.is_zero() {
-            let cause = "a session of no time ends as it begins";
+            let cause = "a session timeout of 0 ends the session at once";
             let next = "leave session_timeout_ms out, or name milliseconds";
             return Err(ApiError::refused("session_timeout_ms", cause, next));
         }
@@ -81,8 +81,7 @@ impl Sessions {
                 .with_status(StatusCode::TOO_MANY_REQUESTS));
         }
         if clients.len() >= MAX_SESSIONS {
-            let cause =
-                format!("there are {MAX_SESSIONS} sessions of callers, the most there may be");
+            let cause = format!("there are {MAX_SESSIONS} sessions of callers, which is the limit");
             let next = "ask again in a minute, when unused ones are closed";
             return Err(ApiError::refused("the session", cause, next)
                 .with_status(StatusCode::SERVICE_UNAVAILABLE));

@@ -70,7 +70,7 @@ fn identity(who: &str) -> Result<(String, String), String> {
         .filter(|(scheme, id)| !scheme.is_empty() && (*scheme != "x509" || id.contains('=')))
         .ok_or_else(|| {
             format!(
-                "'{who}' is nobody whom an ACL can name: write everyone, creator or SCHEME:ID, like sasl:bob, \
+                "'{who}' is not a name that an ACL can have: write everyone, creator or SCHEME:ID, like sasl:bob, \
                  digest:bob:HASH, ip:10.0.0.0/8 or x509:CN=bob"
             )
         })?;

@@ -75,7 +75,7 @@ impl Connection {
         let (found, files) = lookup::servers(globals, &machine)?;
         for (name, folder) in folders::passed_over() {
             context.output.note(format!(
-                "{name} in the environment is passed over: {} belongs to another user; this user's \
+                "{name} in the environment is ignored: {} belongs to another user; this user's \
                  own home folder is used",
                 folder.display()
             ));

@@ -51,7 +51,7 @@ impl Failure {
     }
 
     /// Failure of a process whose hold is lost, or was given up because somebody asked for it or
-    /// the command was not well (exit code 113). This is the only way to that code.
+    /// the command was unhealthy (exit code 113). This is the only way to that code.
     pub(crate) fn lost(kind: &'static str, text: impl Into<String>) -> Self {
         Self::new(LOST, kind, text)
     }

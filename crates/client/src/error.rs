@@ -152,8 +152,7 @@ fn attempt(op: OpCode, path: &str) -> String {
 /// The permission that the operation lacks, or what is wrong with its ACL, for people.
 fn missing(op: OpCode, path: &str, code: ErrorCode) -> String {
     if code == ErrorCode::InvalidAcl {
-        return "; an entry names a scheme that the server does not have, no possible id, or the creator, who has shown no \
-                credentials"
+        return "; an entry names an unknown scheme, an impossible id, or the creator, who has presented no credentials"
             .to_owned();
     }
     if code != ErrorCode::NoAuth {
@@ -355,7 +354,7 @@ pub enum ConnectError {
     },
     /// The servers serve nobody who has not authenticated, and closed the session.
     #[error(
-        "{servers} serves nobody who has not authenticated; give it credentials that it knows (Config::sasl, --auth-file)"
+        "{servers} requires authentication; give it credentials that it knows (Config::sasl, --auth-file)"
     )]
     AuthRequired {
         /// The server list.
@@ -493,7 +492,7 @@ pub enum CloseError {
 pub enum ReconfigError {
     /// The servers' settings do not allow it.
     #[error(
-        "the servers take no change of members; set ensemble.reconfig (in a zoo.cfg reconfigEnabled) on each of them"
+        "the servers do not accept changes of members; set ensemble.reconfig (in a zoo.cfg reconfigEnabled) on each of them"
     )]
     Disabled,
     /// A change that somebody asked for before is not done yet.
@@ -515,12 +514,12 @@ pub enum ReconfigError {
     BadArguments,
     /// This session may not write `/zookeeper/config`.
     #[error(
-        "this session may not change the members: the ACL of /zookeeper/config keeps it out; add credentials of the superuser, or of somebody whom that ACL names"
+        "this session may not change the members: the ACL of /zookeeper/config does not allow it; add credentials of the superuser, or of a user whom that ACL names"
     )]
     NotAllowed,
     /// The server has no others.
     #[error(
-        "this server stands alone and has no members to change; start it as one of an ensemble"
+        "this server runs alone and has no members to change; start it as a member of an ensemble"
     )]
     StandsAlone,
     /// The answer was lost, and the members, which were read after that, are not as asked for.

@@ -120,7 +120,7 @@ impl fmt::Display for EndReason {
             Self::Closed => "the session is closed",
             Self::AuthFailed => "the server refused our credentials",
             Self::AuthRequired => {
-                "the server serves nobody who has not authenticated; give it credentials that it knows"
+                "the server requires authentication; give it credentials that it knows"
             }
             Self::DriverGone => "the session's task is gone (runtime shut down?)",
         })

@@ -174,7 +174,7 @@ pub enum ChangeError {
         id: u64,
     },
     /// A node has the id 0.
-    #[error("not changed: 0 is not an id of a node; give each node its own id from 1 on")]
+    #[error("not changed: 0 is not a node id; give each node its own id from 1 on")]
     ZeroId,
     /// The node votes already, at this address.
     #[error("not changed: node {id} votes already, at this address")]
@@ -227,15 +227,14 @@ pub enum StepError {
         what: &'static str,
     },
     /// An answer of a node that does not belong to the cluster.
-    #[error("node {from} answers and is not a member of the cluster; it is ignored")]
+    #[error("node {from} is not a member of the cluster; its answer is ignored")]
     UnknownSender {
         /// The sender.
         from: u64,
     },
     /// A leader lacks entries that are committed here: it is not followed.
     #[error(
-        "the leader {leader} has not the entry {index} that is committed here up to entry {commit}: this node does \
-         not follow it"
+        "the leader {leader} lacks entry {index}, which is committed here (up to entry {commit}): this node does not follow it"
     )]
     LeaderLacks {
         /// The leader.

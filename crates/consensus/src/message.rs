@@ -155,7 +155,7 @@ impl PeerMessage {
                 message.set_snapshot(snapshot_of(&point));
             }
             (MessageKind::Snapshot, None) => return Err(malformed("it has no snapshot")),
-            (_, Some(_)) => return Err(malformed("it has a snapshot and is none")),
+            (_, Some(_)) => return Err(malformed("it has a snapshot and does not install one")),
             (_, None) => {}
         }
         message.from = self.from;
@@ -275,7 +275,10 @@ mod tests {
             (snapshot(1, 0, &[1]), point),
             (snapshot(1, 1, &[]), point),
             (message(MessageKind::Snapshot), "it has no snapshot"),
-            (snapshot_of_an_append, "it has a snapshot and is none"),
+            (
+                snapshot_of_an_append,
+                "it has a snapshot and does not install one",
+            ),
             (no_configuration, "a configuration entry cannot be read"),
         ] {
             let refused = bad.clone().into_engine().err();

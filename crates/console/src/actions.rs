@@ -94,18 +94,17 @@ pub(crate) async fn preview(client: &Client, action: &Action) -> Result<Answer, 
             };
             format!(
                 "Deletes the node of {holder}, which holds with token {token}; {next}. {holder} is notified of the loss, at the \
-                 latest when its lease ends if it is Baton's, and may still be at work: only what checks the token is safe \
-                 from that. This cannot be taken back."
+                 latest when its lease ends if it is Baton's, and may still be working: only a store that checks the token is safe from that. This cannot be undone."
             )
         }
         Action::Requeue { name, .. } => format!(
             "Puts the dead letter {name} back into the queue as a new item, with no attempt counted. A consumer may take it at once."
         ),
         Action::Discard { name, .. } => {
-            format!("Deletes the dead letter {name} and its payload. This cannot be taken back.")
+            format!("Deletes the dead letter {name} and its payload. This cannot be undone.")
         }
         Action::Purge { path } => format!(
-            "Deletes all dead letters of {path} with their payloads. This cannot be taken back."
+            "Deletes all dead letters of {path} with their payloads. This cannot be undone."
         ),
     };
     Ok(Answer { text, done: false })

@@ -173,7 +173,7 @@ type Shared = State<Arc<dyn Host>>;
 async fn seat(host: &Arc<dyn Host>, request: &Parts) -> Result<CallerView, Response> {
     let is_by_own_name = baton_server::http::is_by_own_name(&request.headers);
     let under_foreign_name = || {
-        let text = "open the console by an address, or show who you are by something that only you have: without that it is \
+        let text = "open the console by an address, or authenticate by something that only you have: without that it is \
                     not shown under other names, which any site could give to this machine";
         failed(StatusCode::MISDIRECTED_REQUEST, text)
     };
@@ -423,7 +423,7 @@ async fn act(State(host): Shared, request: Request) -> Response {
         let (request, body) = request.into_parts();
         let seat = seat(&host, &request).await?;
         if !seat.may_act {
-            let text = "to change something, show who you are: USER:PASSWORD, or a client certificate (https); \
+            let text = "to change something, authenticate: USER:PASSWORD, or a client certificate (https); \
                         each change is recorded under that name";
             return Err(failed(StatusCode::FORBIDDEN, text));
         }

@@ -321,7 +321,7 @@ pub enum MemberError {
     #[error("it has no host that a server can be reached at")]
     BadHost,
     /// A port is missing or is not a number from 1 to 65535.
-    #[error("it has not the two ports HOST:QUORUM_PORT:ELECTION_PORT, each from 1 to 65535")]
+    #[error("it lacks the two ports HOST:QUORUM_PORT:ELECTION_PORT, each from 1 to 65535")]
     BadPort,
     /// The role is neither of the two.
     #[error("its role is neither participant nor observer")]
@@ -342,7 +342,7 @@ pub enum EnsembleConfigError {
     #[error("the members of the ensemble are not text")]
     NotText,
     /// A line is neither a member nor a version, or names a server a second time.
-    #[error("line {line} of the members of the ensemble is no new server and no version")]
+    #[error("line {line} of the members of the ensemble is neither a new server nor the version")]
     BadLine {
         /// The line's number, from 1.
         line: usize,

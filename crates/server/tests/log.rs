@@ -89,7 +89,7 @@ async fn each_bad_input_has_its_line_with_peer_and_cause() {
     let (server, to) = start().await;
     let mut silent = Wire::silent(&to).await;
     assert!(silent.is_closed().await);
-    line("connection closed: it did not name its session in time").await;
+    line("connection closed: it did not open or resume a session in time").await;
     for (bytes, with) in [
         (&(-7_i32).to_be_bytes()[..], "frame length -7 is negative"),
         (&i32::MAX.to_be_bytes(), "frame of 2147483647 bytes exceeds"),

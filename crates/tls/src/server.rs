@@ -40,7 +40,7 @@ impl FromStr for ClientAuth {
             "optional" | "want" => Ok(Self::Optional),
             "required" | "need" => Ok(Self::Required),
             _ => Err(format!(
-                "'{text}' says nothing about client certificates; write none, optional or required"
+                "'{text}' is not a rule for client certificates; write none, optional or required"
             )),
         }
     }

@@ -102,11 +102,11 @@ impl std::fmt::Display for RecoveryNote {
                 unmarked_bytes,
             } => write!(
                 f,
-                "the log was not closed in good order: {file} ends at byte {offset}, {unmarked_bytes} bytes behind its last end mark; had acknowledged writes from there on been cut off or zeroed on the disk, nothing could tell"
+                "the log was not closed in good order: {file} ends at byte {offset}, {unmarked_bytes} bytes behind its last end mark; a loss of acknowledged writes in these bytes could not be detected"
             ),
             RecoveryNote::NoEndMark { file } => write!(
                 f,
-                "there is no {file} (an earlier version made the folder, or the file was lost): had acknowledged writes at the end of the log been cut off or zeroed on the disk, nothing could tell"
+                "there is no {file} (an earlier version made the folder, or the file was lost): a loss of acknowledged writes at the end of the log could not be detected"
             ),
             RecoveryNote::TornEndMark { file } => write!(
                 f,

@@ -100,7 +100,7 @@ pub enum ZkDataError {
     },
     /// ZooKeeper's own digest of the tree is another than that of the tree that was read.
     #[error(
-        "after transaction 0x{zxid:x} the tree has digest {computed:016x}, but ZooKeeper had {stored:016x} ({source_file}): a file is missing or was changed; with --allow-digest-mismatch it is taken as it is"
+        "after transaction 0x{zxid:x} the tree has digest {computed:016x}, but ZooKeeper had {stored:016x} ({source_file}): a file is missing or was changed; with --allow-digest-mismatch it is imported as it is"
     )]
     Digest {
         /// After which transaction.
@@ -114,7 +114,7 @@ pub enum ZkDataError {
     },
     /// The snapshot has traces of transactions that no log has.
     #[error(
-        "the snapshot {snapshot} was finished after transaction 0x{zxid:x}, but the logs end with 0x{last:x}: a log is missing; name ZooKeeper's dataLogDir, or put the log back; with --allow-digest-mismatch it is taken as it is"
+        "the snapshot {snapshot} was finished after transaction 0x{zxid:x}, but the logs end with 0x{last:x}: a log is missing; name ZooKeeper's dataLogDir, or put the log back; with --allow-digest-mismatch it is imported as it is"
     )]
     LogMissing {
         /// The snapshot.

@@ -172,7 +172,11 @@ fn types_are_nouns_and_first_lines_name_the_item() {
         let allowed = ALLOWED.iter().find(|(allowed, ..)| *allowed == part);
         let (_, most_types, most_openings) = *allowed.unwrap_or(&("", 0, 0));
         for (found, most, what) in [
-            (types, most_types, "a type's name is not a noun of the field"),
+            (
+                types,
+                most_types,
+                "a type's name is not a noun of the field",
+            ),
             (
                 openings,
                 most_openings,

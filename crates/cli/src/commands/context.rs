@@ -201,7 +201,7 @@ fn choose(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8
     ] {
         if is_set {
             context.output.note(format!(
-                "{variable} in the environment outweighs the current context; unset it"
+                "{variable} in the environment takes precedence over the current context; unset it"
             ));
         }
     }

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 exit::NOTHING,
                 "damaged",
                 format!(
-                    "{gap}, and no digest says that nothing was between: put the missing log back, or take it as it is with --allow-gap"
+                    "{gap}, and no digest proves that nothing is missing: put the missing log back, or import it as it is with --allow-gap"
                 ),
             ));
         }

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let form = backup.form;
     let Some(folder) = folder else {
         drop(shown);
-        let when = taken.as_deref().unwrap_or("at a time that it does not say");
+        let when = taken.as_deref().unwrap_or("at an unknown time");
         let text = format!(
             "{}: whole; {znodes} znodes, {sessions} sessions with {ephemerals} ephemerals, up to zxid {zxid}, taken {when}",
             args.backup.display(),
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     removed_when_stopped(&context.output, &unfinished, make)?.map_err(offline_failure)?;
     drop(shown);
     context.output.note(
-        "never start a server on the folders of before again: it would give the same fencing tokens to others",
+        "never start a server on the former folders again: it would issue the same fencing tokens again",
     );
     let text = format!(
         "{}: {} znodes of zxid {}, goes on beyond 0x{:x}; {} sessions have ended, with {} ephemerals",

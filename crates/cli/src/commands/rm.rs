@@ -71,9 +71,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(
             exit::NOTHING,
             "rejected",
-            format!(
-                "{SYSTEM} belongs to the servers and stays; name what is to go below another path"
-            ),
+            format!("{SYSTEM} belongs to the servers and is never deleted; name a path outside it"),
         ));
     }
     context.block_on(on_connection(context, async |connection: &Connection| {

@@ -396,7 +396,7 @@ fn unreadable_elsewhere(https: &[SocketAddr]) -> Option<String> {
     let https = reachable(https);
     (!https.is_empty()).then(|| {
         format!(
-            "callers on other machines cannot show who they are at {} (HTTPS): name tokens with --http-token-file, or the authority of \
+            "callers on other machines cannot authenticate at {} (HTTPS): name tokens with --http-token-file, or the authority of \
              their certificates with --tls-ca",
             https.join(" and ")
         )

@@ -162,7 +162,7 @@ fn describe(item: &DumpItem) -> (&'static str, String) {
         DumpItem::Unused => ("unused", "made ahead".to_owned()),
         DumpItem::Torn => (
             "torn",
-            "a write that nothing shows to have been acknowledged".to_owned(),
+            "a write with no sign that it was acknowledged".to_owned(),
         ),
         DumpItem::SnapshotHeader(meta) => ("snapshot", format!("{meta:?}")),
         DumpItem::Chunk {
@@ -230,7 +230,7 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
                 format!(
                     "{records} records, {entries} entries, {used_bytes} of {file_bytes} bytes used{}",
                     if *torn {
-                        ", ends in a torn write that nothing shows to have been acknowledged"
+                        ", ends in a torn write, with no sign that it was acknowledged"
                     } else {
                         ""
                     }

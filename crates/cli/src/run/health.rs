@@ -45,7 +45,7 @@ impl HealthOptions {
         };
         if on_lost == OnLost::Ignore {
             return Err(Failure::usage(
-                "--health-cmd stops a command that is not well, --on-lost ignore never stops it; use one of them",
+                "--health-cmd stops an unhealthy command, --on-lost ignore never stops it; use one of them",
             ));
         }
         if self.health_every.is_zero() {
@@ -95,7 +95,7 @@ impl Health {
         }
         match answered {
             Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => Err(format!("the health command says no ({status})")),
+            Ok(Ok(status)) => Err(format!("the health command failed ({status})")),
             Ok(Err(error)) => Err(format!("the health command: {error}")),
             Err(_) => Err(format!(
                 "the health command has not answered within {}",

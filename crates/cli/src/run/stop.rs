@@ -22,7 +22,7 @@ impl Stop {
         let happened = match self {
             Self::Lost(reason) => format!("{what} is lost: {reason}"),
             Self::Asked => format!("somebody asks for {what}"),
-            Self::Unhealthy => "the command is not well".to_owned(),
+            Self::Unhealthy => "the command is unhealthy".to_owned(),
         };
         let follows = if ignored {
             "the command runs on, as --on-lost ignore says"
@@ -49,9 +49,7 @@ impl Stop {
         match self {
             Self::Asked => Failure::lost(
                 "revoked",
-                format!(
-                    "{what}: somebody asked for it, and it was released; run it again to wait for it"
-                ),
+                format!("{what} was released on request; run it again to wait for it"),
             ),
             Self::Lost(reason) => lost(format!("{what} was lost: {reason}; run it again")),
             Self::Unhealthy => lost(format!("{what} was given up; run it again")),
@@ -64,7 +62,7 @@ impl Stop {
         match self {
             Self::Asked => Failure::lost(
                 "revoked",
-                format!("{what}: somebody asked for it, and the command stopped; {DONE}"),
+                format!("{what} was released on request, and the command stopped; {DONE}"),
             ),
             Self::Lost(reason) => lost(format!(
                 "{what} was lost ({reason}) and the command stopped; {DONE}"
@@ -72,7 +70,7 @@ impl Stop {
             Self::Unhealthy => Failure::lost(
                 "unwell",
                 format!(
-                    "{what} was given up, because the command was not well, and was stopped; {DONE}"
+                    "{what} was given up, because the command was unhealthy, and was stopped; {DONE}"
                 ),
             ),
         }

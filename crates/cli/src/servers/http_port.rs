@@ -258,7 +258,7 @@ pub(crate) async fn download(
         piece.clear();
         if read_some(&mut stream, &mut piece, port, BETWEEN_PIECES).await? == 0 {
             return Err(Failure::baton(format!(
-                "{port}: the answer broke off after {taken} of {length} bytes; see the server's log, then start again"
+                "{port}: the answer ended after {taken} of {length} bytes; see the server's log, then start again"
             )));
         }
         taken += piece.len() as u64;

@@ -68,7 +68,7 @@ pub(crate) static PROTECTIONS: &[Protection] = &[
         keys: &["DigestAuthenticationProvider.enabled"],
         off: &["true"],
         switch: None,
-        missing: "digest credentials are always taken",
+        missing: "digest credentials are always accepted",
     },
     Protection {
         keys: &["DigestAuthenticationProvider.digestAlg"],

@@ -56,7 +56,7 @@ fn what_a_zoo_cfg_says_is_taken_and_the_rest_is_named_in_one_line() {
         said,
         "initLimit, syncLimit (a server alone has no ensemble); 4lw.commands.whitelist=nosuch (no such word here); \
          skipACL (ACLs are checked); myOwnKey (unknown); \
-         autopurge.purgeInterval (what a newer snapshot covers is removed by itself)"
+         autopurge.purgeInterval (files that a newer snapshot covers are always removed)"
     );
 }
 
@@ -167,13 +167,21 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
             "dataDir=/x\nsnapCount=many",
             "zoo.cfg:2: snapCount=many",
         ),
-        ("zoo.cfg", "dataDir", "zoo.cfg:1: 'dataDir' is not a key=value"),
+        (
+            "zoo.cfg",
+            "dataDir",
+            "zoo.cfg:1: 'dataDir' is not a key=value",
+        ),
         (
             "zoo.cfg",
             "server.1=a:1:2\nserver.2=b:1:2",
             "names 2 servers and no dataDir",
         ),
-        ("zoo.cfg", "tickTime=0", "zoo.cfg:1: tickTime=0 is not a tick"),
+        (
+            "zoo.cfg",
+            "tickTime=0",
+            "zoo.cfg:1: tickTime=0 is not a tick",
+        ),
         (
             "zoo.cfg",
             "dataDir=/x\nclientPort=1\nminSessionTimeout=9000\nmaxSessionTimeout=8000",
@@ -771,7 +779,7 @@ fn the_documents_have_every_key_of_a_zoo_cfg() {
 #[test]
 fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
     const QUORUM: &str = "initLimit, syncLimit (a server alone has no ensemble)";
-    const PURGE: &str = "autopurge.snapRetainCount, autopurge.purgeInterval (what a newer snapshot covers is removed by itself)";
+    const PURGE: &str = "autopurge.snapRetainCount, autopurge.purgeInterval (files that a newer snapshot covers are always removed)";
     let debian =
         "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=/tmp/zookeeper\nclientPort=2181\n";
     let kafka =
@@ -809,7 +817,7 @@ fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
             "zoo.cfg",
             bitnami,
             "initLimit, syncLimit, quorumListenOnAllIPs (a server alone has no ensemble); \
-             preAllocSize (the log's files are cut by themselves)"
+             preAllocSize (the log's files are allocated in its own way)"
                 .to_owned(),
         ),
         (

@@ -135,11 +135,11 @@ pub(crate) static WITHOUT: &[UnsupportedKeys] = unsupported! {
     "standaloneEnabled" unless "true": ALONE;
     "reconfigEnabled" unless "false": "reconfig is refused";
     "dataLogDir": "the log is in the data folder";
-    "autopurge. snapshot.retain.": "what a newer snapshot covers is removed by itself";
+    "autopurge. snapshot.retain.": "files that a newer snapshot covers are always removed";
     "preAllocSize txnLogSizeLimitInKb fsync.warningthresholdms":
-        "the log's files are cut by themselves";
+        "the log's files are allocated in its own way";
     "forceSync" unless "yes": "every write is on disk before it is answered";
-    "flushDelay maxWriteQueuePollTime maxBatchSize": "what comes during a sync is the next batch";
+    "flushDelay maxWriteQueuePollTime maxBatchSize": "writes that arrive during a sync are the next batch";
     "globalOutstandingLimit": "requests are bounded by max_queued_bytes";
     "largeRequestMaxBytes largeRequestThreshold request_throttle_max_requests \
      requestThrottleLimit requestThrottleStallTime requestThrottleDropStale \
@@ -152,7 +152,7 @@ pub(crate) static WITHOUT: &[UnsupportedKeys] = unsupported! {
     "clientPortListenBacklog" unless "-1": "the backlog is fixed";
     "tcpKeepAlive clientTcpKeepAlive": "sessions find out that a peer is gone";
     "X509AuthenticationProvider. letAnySaslUserDoX":
-        "superusers are whom super_digest, tls_super_subject and sasl_super_users name, and nobody else";
+        "superusers are named by super_digest, tls_super_subject and sasl_super_users only";
     "SASLAuthenticationProvider.": "the password of every user is in the file of sasl_users";
     "requireClientAuthScheme jaasLoginRenew":
         "ZooKeeper does not read it either; require_auth says who has to authenticate";

@@ -76,25 +76,28 @@ const KEYS: &[(&str, Meaning)] = &[
     ("crl", RevocationLists),
     (
         "ocsp",
-        Agrees(NO, "nobody is asked whether a certificate was revoked"),
+        Agrees(
+            NO,
+            "no OCSP responder is asked; baton serve reads CRL files",
+        ),
     ),
     (
         "protocol",
         Agrees(
             &["TLS", "TLSv1.2", "TLSv1.3"],
-            "TLS 1.2 and 1.3 are what is spoken",
+            "TLS 1.2 and 1.3 are supported",
         ),
     ),
     (
         "enabledProtocols",
         Agrees(
             &["TLSv1.2", "TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"],
-            "TLS 1.2 and 1.3 are what is spoken",
+            "TLS 1.2 and 1.3 are supported",
         ),
     ),
     (
         "ciphersuites",
-        Instead("only ciphers with forward secrecy that authenticate what they encrypt are spoken"),
+        Instead("only ciphers with forward secrecy and authenticated encryption are supported"),
     ),
     (
         "authProvider",

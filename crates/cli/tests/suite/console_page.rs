@@ -247,7 +247,7 @@ async fn a15_a_change_has_an_author_and_is_recorded_under_that_name() {
     );
     let (status, text) = site.act(None, &what);
     assert_eq!(status, 403, "{text}");
-    assert!(text.contains("show who you are"), "{text}");
+    assert!(text.contains("authenticate"), "{text}");
     // A foreign page has a browser send what it likes but the header that names somebody.
     let (status, _) = site.get("who", None);
     assert_eq!(status, 200);
@@ -338,7 +338,7 @@ fn a_server_that_only_its_owner_reaches_shows_its_page_to_nobody_else() {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
-    assert!(answer.contains("show who you are"), "{answer}");
+    assert!(answer.contains("authenticate"), "{answer}");
     server.signal("TERM");
     assert_eq!(server.end().code, 0);
 }

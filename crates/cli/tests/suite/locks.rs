@@ -192,7 +192,7 @@ async fn a_holder_that_is_asked_stops_its_command_and_lets_go() {
     for reader in readers {
         let ended = reader.end();
         assert_eq!(ended.code, 113, "{ended:?}");
-        assert!(ended.err.contains("somebody asked for it"), "{ended:?}");
+        assert!(ended.err.contains("released on request"), "{ended:?}");
     }
     let mut permit = served.spawn(&["sem", "/s", "--slots", "2"]);
     permit.line();

@@ -501,7 +501,7 @@ fn transfer_asks_the_leader_at_its_http_port() {
             }
             let head = String::from_utf8(head).unwrap();
             if is_wanted.load(Relaxed) && !head.contains("Authorization: Bearer ") {
-                let body = "{\"error\": \"show who you are\"}";
+                let body = "{\"error\": \"authenticate\"}";
                 let _ = write!(stream, "HTTP/1.1 401 Unauthorized\r\n\r\n{body}");
                 continue;
             }
@@ -552,7 +552,7 @@ fn transfer_asks_the_leader_at_its_http_port() {
     servers.state.lock().unwrap().leader = 1;
     let ran = servers.run(&["transfer", "2", "--http", &http]);
     assert_eq!(ran.code, 125, "{ran:?}");
-    assert!(ran.complaint().contains("show who you are"), "{ran:?}");
+    assert!(ran.complaint().contains("authenticate"), "{ran:?}");
     let token = servers
         .home
         .write_secret("token", "# ours\n0123456789abcdef\n");

@@ -40,7 +40,7 @@ pub enum CleanupError {
 /// nothing.
 ///
 /// [`Session::close`](crate::Session::close) waits for it.
-#[must_use = "the cleanup goes on, but its outcome is only known to who awaits this"]
+#[must_use = "the cleanup goes on, but only awaiting this yields its outcome"]
 pub struct Cleanup {
     outcome: oneshot::Receiver<Result<(), CleanupError>>,
     core: Arc<Core>,
@@ -118,7 +118,7 @@ impl DeleteOptions {
 /// A deletion that was queued at the call. Await it for the first answer; whether that comes or
 /// not, and whether this is dropped or not, it goes on until it is certain that the node is gone,
 /// or the session is over.
-#[must_use = "the deletion goes on, but its outcome is only known to who awaits this"]
+#[must_use = "the deletion goes on, but only awaiting this yields its outcome"]
 pub struct Deletion {
     session: Session,
     path: String,

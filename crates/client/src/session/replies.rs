@@ -216,7 +216,7 @@ impl Core {
     ) -> Result<(), ConnectionEnd> {
         let Some(mut entry) = inner.in_flight.pop_front() else {
             return Err(ConnectionEnd::Lost(format!(
-                "a reply with xid {} that nothing was asked for",
+                "a reply with xid {} that belongs to no request",
                 header.xid
             )));
         };
@@ -499,7 +499,7 @@ mod tests {
         let forged = says(said, 7);
         assert_eq!(forged.counted_answers(), CountedAnswers::Unstated);
         assert!(!forged.takes_traces());
-        // Nor is an answer to anything but a read.
+        // Nor does an answer that is not a read's.
         let garbled = SelfDescription::of(&Reply {
             err: ErrorCode::Ok,
             zxid: 1,

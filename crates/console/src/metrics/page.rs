@@ -42,13 +42,13 @@ const LOCKS: [Family<LockRow>; 9] = [
     Family {
         name: "baton_recipe_lock_hold_seconds",
         kind: "histogram",
-        help: "How long holds of locks and leaderships lasted that have ended.",
+        help: "Duration of ended holds of locks and leaderships.",
         value: Value::Times(|row| &row.series.holds),
     },
     Family {
         name: "baton_recipe_lock_wait_seconds",
         kind: "histogram",
-        help: "How long grants of locks and leaderships were waited for.",
+        help: "Time for which granted locks and leaderships were waited for.",
         value: Value::Times(|row| &row.series.waits),
     },
     Family {

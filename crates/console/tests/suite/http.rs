@@ -261,7 +261,7 @@ async fn an_action_says_what_it_will_do_and_meets_only_what_was_seen() {
     let (status, text) = site.act("act", &what(token), false).await;
     assert_eq!(status, 200);
     assert!(
-        text.contains("cannot be taken back") && text.contains("(deploy)"),
+        text.contains("cannot be undone") && text.contains("(deploy)"),
         "{text}"
     );
     assert!(guard.check().is_ok());

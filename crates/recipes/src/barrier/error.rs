@@ -20,7 +20,7 @@ recipe_error! {
         /// A member's time was up before all had come. Every member of the round receives this
         /// error; nobody has entered.
         #[error(
-            "{path}: round {round} was given up by {by}, whose time was up; nobody entered: try again"
+            "{path}: round {round} was cancelled because {by} timed out; nobody entered: try again"
         )]
         Aborted {
             /// The barrier's path.

@@ -68,7 +68,9 @@ impl std::fmt::Display for Stage {
             Self::OfferStart => f.write_str("creating its offer"),
             Self::OfferComplete { node } => write!(f, "its offer is {node}"),
             Self::DetermineStart => f.write_str("reading who leads"),
-            Self::DetermineComplete { position } => write!(f, "{position} offers before its own"),
+            Self::DetermineComplete { position } => {
+                write!(f, "{position} candidates before this one")
+            }
             Self::ElectedStart => f.write_str("first; taking its term"),
             Self::ElectedComplete { term } => write!(f, "leading: {term}"),
             Self::ReadyStart => f.write_str("not first; following"),

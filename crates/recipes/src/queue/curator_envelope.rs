@@ -39,7 +39,7 @@ pub(super) fn decode(data: &Bytes) -> Result<Vec<Bytes>, String> {
         match data.get(at) {
             Some(&END) => return Ok(items),
             Some(&ITEM) => {}
-            Some(other) => return Err(format!("byte {at} is {other}, which marks nothing")),
+            Some(other) => return Err(format!("byte {at} is {other}, which is an unknown mark")),
             None => return Err(format!("it ends at byte {at} without the mark of its end")),
         }
         let begin = at + 5;

@@ -198,9 +198,9 @@ impl QueueContext {
         };
         let limit = envelope.max_attempts.unwrap_or(options.max_attempts);
         if envelope.attempts >= limit {
-            let reason = envelope.reason.unwrap_or_else(|| {
-                format!("{limit} consumers claimed it and none finished it, or said why")
-            });
+            let reason = envelope
+                .reason
+                .unwrap_or_else(|| format!("{limit} consumers claimed it and none settled it"));
             return Err(Box::new((item, reason)));
         }
         let record = Record::of(options.name.as_deref(), options.pid);

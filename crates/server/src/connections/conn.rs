@@ -109,7 +109,7 @@ impl CloseReason {
                 "the limit on open sessions is reached; close some or raise max_sessions"
             }
             CloseReason::TooManySessionsOfAddress => {
-                "its address has as many sessions as one may have; close some or raise max_sessions_per_address"
+                "its address has reached the limit of sessions; close some or raise max_sessions_per_address"
             }
             CloseReason::CertificateRefused => {
                 "its certificate is not accepted any more: it has expired, was revoked, or its authority was removed; give the client a new one"

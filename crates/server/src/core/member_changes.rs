@@ -100,7 +100,7 @@ pub(crate) fn member_changes(
     }
     if !voters(next).any(|id| membership.voters.contains(&id)) {
         return Err(
-            "none of the voters would stay: change them in two steps, so that one leads on",
+            "none of the voters would stay: change them in two steps, so that one of them can lead",
         );
     }
     Ok(changes)

@@ -115,7 +115,7 @@ impl Connection {
         let stats = &self.exchange.state.stats;
         if self.exchange.phase != Phase::Attaching {
             stats.handshakes_timed_out.fetch_add(1, Relaxed);
-            let what = "it did not name its session in time".to_owned();
+            let what = "it did not open or resume a session in time".to_owned();
             return End::Refused(Notice::NoSession, what);
         }
         stats.handshakes_unanswered.fetch_add(1, Relaxed);

@@ -56,7 +56,7 @@ pub(crate) async fn measure(state: Arc<ServerState>) {
                 Notice::Lag,
                 None,
                 format_args!(
-                    "sockets were served {lag:.0?} late, and no session is charged with it; give the server more processors or fewer costly requests"
+                    "sockets were served {lag:.0?} late, and sessions are not charged for it; give the server more processors or fewer costly requests"
                 ),
             );
         }

@@ -30,7 +30,7 @@ impl FromStr for AuditTo {
             "log" => Ok(Self::Log),
             path if path.contains(['/', '.']) => Ok(Self::File(path.into())),
             _ => Err(format!(
-                "'{text}' says not where the audit record goes; write off, log or a file, like ./audit.log"
+                "'{text}' does not say where the audit record goes; write off, log or a file, like ./audit.log"
             )),
         }
     }

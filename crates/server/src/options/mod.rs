@@ -70,11 +70,11 @@ pub struct Options {
     pub inherited: InheritedSockets,
     /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`,
     /// as in [`Options::listen`]. Callers on this machine read paths and metrics, no data; others
-    /// have to show who they are, unless [`Options::insecure`] is set and there is no
+    /// have to authenticate, unless [`Options::insecure`] is set and there is no
     /// [`Options::http_token_file`]. Default: none.
     pub http: Vec<String>,
     /// TCP addresses on which HTTP answers with TLS; needs [`Options::tls`]. Callers on other
-    /// machines always have to show who they are; a client certificate is one way, and is asked for
+    /// machines always have to authenticate; a client certificate is one way, and is asked for
     /// if authorities are named. Default: none.
     pub https: Vec<String>,
     /// A file with bearer tokens for HTTP, one a line. A client with one of them may read and
@@ -148,7 +148,7 @@ pub struct Options {
     /// Time for which ZooKeeper's command `snapshot` over HTTP is refused after the last one; zero
     /// for never. Default: 5 min.
     pub snapshot_interval: Duration,
-    /// Interval at which empty containers and outlived TTL znodes are looked for; zero turns the
+    /// Interval at which empty containers and expired TTL znodes are looked for; zero turns the
     /// search off. Default: 60 s.
     pub reap_interval: Duration,
     /// Time that a container that never had a child is kept; zero keeps it for ever. Default: 5

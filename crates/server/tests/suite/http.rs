@@ -392,7 +392,7 @@ async fn a18_callers_from_elsewhere_show_who_they_are_and_supervisors_need_not()
     ] {
         let (status, shown) = get(elsewhere, path).await;
         assert_eq!(status, 401, "{path}: {shown}");
-        assert!(shown.contains("have to show who they are"), "{shown}");
+        assert!(shown.contains("have to authenticate"), "{shown}");
         assert_ne!(ask(elsewhere, "GET", path, token, "").await.0, 401);
         assert_ne!(get(here, path).await.0, 401, "{path}");
     }

@@ -76,7 +76,8 @@ pub(crate) fn answer(cli: fn() -> Command, globals: GlobalsReader) -> Result<boo
     let shell = std::env::var_os(VARIABLE).unwrap_or_default();
     let shell = shell.to_string_lossy();
     if !matches!(&*shell, "" | "0") && Shells(&SHELLS).completer(&shell).is_none() {
-        let text = format!("{VARIABLE} is {shell:?}, which is not a shell that baton knows; unset it");
+        let text =
+            format!("{VARIABLE} is {shell:?}, which is not a shell that baton knows; unset it");
         return Err(Failure::usage(text));
     }
     let complete = CompleteEnv::with_factory(move || with_candidates(cli(), globals, false));

@@ -121,7 +121,10 @@ impl ServerProcess {
         let last = text.lines().rfind(|line| !line.trim().is_empty());
         let why = match last {
             Some(line) => line.strip_prefix("baton: ").unwrap_or(line).to_owned(),
-            None => format!("it {how} without a word; see {}", self.log.display()),
+            None => format!(
+                "it {how} without an error message; see {}",
+                self.log.display()
+            ),
         };
         let text = format!("server {id} did not start: {why}");
         Failure::new(exit::BATON, "server", text)

@@ -79,7 +79,7 @@ fn leader(servers: &[Server]) -> Option<Finding> {
         return Some(error(text).advise(
             "the list names servers that are not one ensemble: each \
                 has data and locks of its own",
-            "two clients that come to different servers both get the same lock",
+            "two clients of different servers can both get the same lock",
             "name the servers of one ensemble; baton server ls shows its members",
         ));
     }
@@ -97,22 +97,20 @@ fn leader(servers: &[Server]) -> Option<Finding> {
                 (
                     Severity::Error,
                     "none of the servers that answer leads".to_owned(),
-                    "no majority of the servers can talk to each other, or \
-                        they elect one just now",
+                    "no majority of the servers is connected, or an election is going on",
                 )
             } else {
                 (
                     Severity::Warning,
                     "none of the servers that answer leads".to_owned(),
-                    "the leader is none of the servers that were reached, or there is none",
+                    "no server that was reached is the leader, or there is no leader",
                 )
             };
             Some(Finding::new(severity, CHECK, ALL, finding).advise(
                 cause,
                 "without a leader no change is made, and no lock is \
                 granted",
-                "start the servers that do not answer; run this again; their \
-                        logs say whom they miss",
+                "start the servers that do not answer; run this again; their logs say which servers they miss",
             ))
         }
         ([one], _) => Some(Finding::ok(CHECK, ALL, format!("{one} leads"))),
@@ -154,7 +152,7 @@ fn term(servers: &[Server]) -> Option<Finding> {
         )
         .advise(
             "a leader was elected just now, or a server is cut off from the others",
-            "a server that is cut off takes no part: the loss of one more may be too many",
+            "a server that is cut off does not vote: the loss of one more may be too many",
             "run this again; if it stays so, mend the network between the servers",
         ),
     )

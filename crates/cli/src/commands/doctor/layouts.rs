@@ -108,8 +108,8 @@ pub(super) async fn judge(
     findings.extend(walk.children.close("no znode has very many children"));
     findings.push(skew(walk.newest_ms, SystemTime::now()));
     if let Some(why) = stopped {
-        let why = format!("{seen} znodes below {root} were looked at, then {why}");
-        let remedy = "look at a part of the tree: baton doctor PATH; or allow more with --znodes";
+        let why = format!("{seen} znodes below {root} were read, then {why}");
+        let remedy = "check a part of the tree: baton doctor PATH; or allow more with --znodes";
         findings.push(Finding::unknown("tree", "tree", &why, remedy));
     } else if walk.unread > 0 {
         let why = format!("{} of {seen} znodes may not be read", walk.unread);
@@ -119,7 +119,7 @@ pub(super) async fn judge(
         findings.push(Finding::ok(
             "tree",
             "tree",
-            format!("{seen} znodes were looked at"),
+            format!("{seen} znodes were read"),
         ));
     }
     findings

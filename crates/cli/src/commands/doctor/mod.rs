@@ -153,7 +153,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                     exit::BATON,
                     "connection",
                     format!(
-                        "no server to look at: {origin}, and your local server in {} does not run; name servers \
+                        "no server to check: {origin}, and your local server in {} does not run; name servers \
                          with --servers, or start one with any verb, like baton ls",
                         folder.display()
                     ),
@@ -367,11 +367,11 @@ fn judge_openness(acl: &[Acl<'_>], is_local: bool) -> Finding {
         return Finding::ok(
             CHECK,
             "tree",
-            "strangers may not change the root of the tree",
+            "clients without credentials may not change the root of the tree",
         );
     }
     if is_local {
-        let text = "everyone may change the tree; it was reached from this machine alone";
+        let text = "everyone may change the tree; its servers were reached from this machine only";
         return Finding::ok(CHECK, "tree", text);
     }
     Finding::new(
@@ -382,8 +382,7 @@ fn judge_openness(acl: &[Acl<'_>], is_local: bool) -> Finding {
                 znodes at the root",
     )
     .advise(
-        "the servers let clients in that show nothing, and the \
-                root's ACL is open",
+        "the servers accept clients without credentials, and the root's ACL is open",
         "any program of the network can take and delete locks, also \
                 by mistake",
         "have clients authenticate (--require-auth, \

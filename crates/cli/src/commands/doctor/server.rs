@@ -58,10 +58,8 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
         ConnectStage::TlsFailed(why) => {
             return bad(
                 format!("TLS failed: {}", quoted(why)),
-                "one side's certificate, or the kind of port, does not \
-                    fit what the other side takes",
-                "do what it says: --tls-ca names whom this command trusts, --tls-cert and --tls-key what it shows; tls:// is for \
-                 ports with TLS alone",
+                "one side's certificate, or the kind of port, does not fit what the other side accepts",
+                "follow the message: --tls-ca names the trusted authorities, --tls-cert and --tls-key the client's certificate; tls:// is for ports with TLS only",
             );
         }
         ConnectStage::Reached {
@@ -80,7 +78,7 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
         )
         .advise(
             "a slow name service, network or machine",
-            "after a loss of the connection, as much of the lease passes before there is another",
+            "after a loss of the connection, this much of the lease passes before there is a new one",
             "see which of them is slow: getent hosts NAME, ping NAME, the machine's load",
         ),
     }];
@@ -133,7 +131,7 @@ pub(super) fn certificate(
     };
     Finding::new(severity, check, place, finding).advise(
         "certificates are made for a limited time, and this one was not renewed yet",
-        "from its end on no connection is made; those that are open go on",
+        "after that no new connection can be made; open ones continue",
         "put a new certificate in the same file: servers and programs read it without a restart",
     )
 }
@@ -149,7 +147,7 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
         return Some(match server.session {
             Ok(_) => Finding::unknown(CHECK, place, &why, "allow srvr in 4lw.commands.whitelist"),
             Err(_) => Finding::new(Severity::Error, CHECK, place, quoted(&why)).advise(
-                "it starts, hangs or is stopped; or something else than a server listens there",
+                "it is starting, hangs or is stopped; or another program listens there",
                 "clients that come to it wait, and go on to another server",
                 remedy,
             ),
@@ -181,7 +179,7 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
                         of the servers",
             "clients that come to it get no session",
             "start the other servers, or mend the network between them; \
-                        its log says whom it misses",
+                        its log says which servers it misses",
         ),
     })
 }
@@ -200,7 +198,7 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
             return vec![Finding::new(Severity::Error, CHECK, place, finding).advise(
                 "the server does not serve, refuses these credentials, \
                     or has no room for another client",
-                "nobody uses this server in the same way as this command",
+                "clients with the same credentials cannot use this server",
                 "see its mode; compare the credentials; its log says what it refuses",
             )];
         }
@@ -253,7 +251,7 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
             .advise(
                 "the server's minSessionTimeout and maxSessionTimeout, or \
                     its tickTime, allow no other",
-                format!("what a dead client held is free after {given}, not {asked}"),
+                format!("what a dead client held is released after {given}, not {asked}"),
                 "ask for a timeout that the server gives, or change its \
                     limits",
             ),
@@ -395,8 +393,7 @@ pub(super) fn clock(server: &Server, stated: &Lease) -> Option<Finding> {
             format!("its clock runs {span} against this machine's"),
         )
         .advise(
-            "one of the two machines has a broken clock, is paused again \
-                and again, or its time service turns the clock's rate",
+            "one of the two machines has a broken clock, is paused often, or its time service changes the clock's rate",
             "a lease assumes that the rates differ by 1 % at most: two \
                 may hold a lock at once",
             "find out which clock is wrong; do not use this server, or \
@@ -431,7 +428,7 @@ fn disk(server: &Server) -> Finding {
         return Finding::new(Severity::Error, CHECK, place, "its disk is full").advise(
             "the data folder's disk, a quota or a limit on file sizes leaves no room for the log",
             "no change is made; clients wait",
-            "make room: the server goes on by itself",
+            "free disk space: the server then continues by itself",
         );
     }
     let seconds = monitor.number("zk_p99_baton_sync_seconds");

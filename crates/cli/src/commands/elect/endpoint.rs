@@ -66,9 +66,9 @@ impl Endpoint {
             }
             _ => Failure::baton(format!("--http: {error}")),
         })?;
-        context
-            .output
-            .note(format!("{path}: who leads is answered on http://{local}/"));
+        context.output.note(format!(
+            "{path}: the current leader is served at http://{local}/"
+        ));
         let known = Arc::new(Mutex::new(EndpointState {
             path: path.to_owned(),
             ..EndpointState::default()

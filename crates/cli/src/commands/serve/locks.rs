@@ -60,8 +60,7 @@ async fn admit(State(locks): State<Arc<Locks>>, request: Request, next: Next) ->
     };
     let long = parts.extensions.get::<LongAnswer>();
     if !path.starts_with(SHORT) && !long.is_some_and(LongAnswer::may_last_on) {
-        let next =
-            "as many requests as there may be hold something; release some, or ask another server";
+        let next = "the limit on requests that hold something is reached; release some, or ask another server";
         return refusal(&path, StatusCode::SERVICE_UNAVAILABLE, next);
     }
     let identity = visitor.identity();

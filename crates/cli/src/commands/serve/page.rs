@@ -102,7 +102,7 @@ impl Host for Page {
             let console = self.consoles.of(identity, || self.open(visitor));
             let console = console.ok_or_else(|| Refusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
-                text: "as many identities as may look at this page do; close a page, or ask again in a minute"
+                text: "the limit on identities that view this page is reached; close a page, or try again in a minute"
                     .to_owned(),
             })?;
             Ok(CallerView {

@@ -262,11 +262,11 @@ impl<'a> Changes<'a> {
                 "majority",
                 match leaving[..] {
                     [id] => format!(
-                        "server {id} is the last one that votes, and an ensemble needs one; add \
+                        "server {id} is the last voter, and an ensemble needs one; add \
                          another one first"
                     ),
                     _ => format!(
-                        "{} are all that vote, and an ensemble needs one; add another one first, or \
+                        "{} are all the voters, and an ensemble needs one; add another one first, or \
                          leave one of them out",
                         named(&leaving)
                     ),
@@ -414,8 +414,7 @@ impl<'a> Changes<'a> {
             }
             (Some(None), _) => {
                 self.note(format!(
-                    "whether the new server {id} waits cannot be seen: its line has no address for \
-                     clients"
+                    "it is not known whether the new server {id} waits: its entry has no address for clients"
                 ));
                 Ok(())
             }

@@ -66,7 +66,7 @@ async fn ahead(ensemble: &Ensemble<'_>) -> Result<f64, Failure> {
     });
     seconds.reduce(f64::max).ok_or_else(|| {
         Failure::baton(
-            "no server says by mntr what its time is; it has to be Baton's, of this version, with mntr in its four-letter words",
+            "no server reports its time by mntr: that takes a Baton server of this version with mntr in its four_letter_words",
         )
     })
 }

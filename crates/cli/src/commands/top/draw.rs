@@ -6,7 +6,7 @@
 //! PATH    HOLDER    …
 //! (lines)
 //! (details of the chosen line, unfolded)
-//! q leave  ? help  …
+//! q quit  ? help  …
 //! ```
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Palette {
     }
 }
 
-const KEYS: &str = "q leave  ? help  / search  s order  r reverse  Enter unfold  Tab next table";
+const KEYS: &str = "q quit  ? help  / search  s order  r reverse  Enter unfold  Tab next table";
 
 const HELP: [&str; 16] = [
     "1 to 7, Tab, arrows   another table",
@@ -78,12 +78,12 @@ const HELP: [&str; 16] = [
     "/                     show only lines with this text; Esc shows all again",
     "Ctrl-L                draw the screen again",
     "Ctrl-Z                stop; fg continues",
-    "q, Ctrl-C             leave",
+    "q, Ctrl-C             quit",
     "",
     "≤ 5m   held for at most 5 minutes: the holder was there before baton top was",
     "TURNS/S   how many released or gave up, a second, over the last minute",
     "READ MS, WRITE MS   mean time to an answer since the last question",
-    "Lines in red are in a deadlock, or do not answer. Any key leaves this page.",
+    "Lines in red are in a deadlock, or do not answer. Any key closes this page.",
 ];
 
 /// Lines of the screen, written from top to bottom.
@@ -144,7 +144,7 @@ pub(super) fn all(
         let text = format!("too small: {width}x{height}");
         canvas.line(0, &text, Some(Tone::Bad));
         canvas.line(1, &format!("needs {}x{}", LEAST.0, LEAST.1), None);
-        canvas.line(2, "q leaves", None);
+        canvas.line(2, "q quits", None);
         return;
     }
     top_line(&mut canvas, tree, head);

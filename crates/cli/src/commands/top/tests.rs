@@ -338,7 +338,7 @@ async fn a_small_screen_is_named_and_every_size_is_drawn() {
     let mut seat = TestScreen::of(&fixed, (30, 5)).await;
     let screen = seat.screen();
     assert!(
-        screen.contains("too small: 30x5\nneeds 40x8\nq leaves"),
+        screen.contains("too small: 30x5\nneeds 40x8\nq quits"),
         "{screen}"
     );
     let sizes = [

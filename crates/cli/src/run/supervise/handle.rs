@@ -196,7 +196,7 @@ impl Supervised {
                 let _ = self.guardian.kill();
                 self.clear_away().await;
                 Err(Failure::baton(format!(
-                    "the guarding process made no sense, so the command was killed: {error}"
+                    "the guarding process sent an unknown answer, so the command was killed: {error}"
                 )))
             }
         }

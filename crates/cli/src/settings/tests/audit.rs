@@ -45,9 +45,9 @@ fn the_audit_record_has_a_place_a_form_and_a_size() {
     for (line, complaint) in [
         (
             "audit = \"on\"",
-            "baton.toml:1 audit: 'on' says not where the audit record goes; write off, log or a file",
+            "baton.toml:1 audit: 'on' does not say where the audit record goes; write off, log or a file",
         ),
-        ("audit = true", "'true' says not where"),
+        ("audit = true", "'true' does not say where"),
         (
             "audit = [\"a\", \"b\"]",
             "write \"off\", \"log\" or a file in quotes",

@@ -81,7 +81,7 @@ pub(crate) fn join(
     let Some(ensemble) = &options.ensemble else {
         return Err(StartError::Setting {
             setting: "ensemble",
-            remedy: "must be given for a server of several",
+            remedy: "must be given for a member of an ensemble",
         });
     };
     let id = u64::from(options.server_id);

@@ -26,7 +26,7 @@ use crate::state::ServerState;
 pub(crate) enum Readers {
     /// Every caller that reaches it.
     Everybody,
-    /// Callers on this machine, and those elsewhere who show who they are.
+    /// Callers on this machine, and those elsewhere who authenticate.
     Known,
 }
 
@@ -391,7 +391,7 @@ fn is_named(state: &ServerState, identity: &Identity, kind: RequestKind) -> bool
 }
 
 fn under_foreign_name() -> Refused {
-    let text = "ask by an address, by localhost or by this machine's own name, or show who you are: any site can make another \
+    let text = "ask by an address, by localhost or by this machine's own name, or authenticate: any site can make another \
                 name lead here, and its pages would read the answer";
     (StatusCode::MISDIRECTED_REQUEST, text.to_owned())
 }
@@ -399,13 +399,13 @@ fn under_foreign_name() -> Refused {
 const BY_PAGE: &str = "the header Origin says that a browser sends this for a page, which may be any site's; send the header \
      Authorization, too, or leave Origin out";
 
-const WHO_ARE_YOU: &str = "show who you are: USER:PASSWORD of the superuser or of a user whom the ACL of / names with READ, \
+const WHO_ARE_YOU: &str = "authenticate: USER:PASSWORD of the superuser or of a user whom the ACL of / names with READ, \
      a token of http_token_file, or a client certificate (https)";
 
 fn needs(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Read => {
-            "callers from other machines have to show who they are: send 'Authorization: Bearer TOKEN' with a token of \
+            "callers from other machines have to authenticate: send 'Authorization: Bearer TOKEN' with a token of \
              http_token_file, 'Authorization: digest USER:PASSWORD', or a client certificate (https)"
         }
         RequestKind::Use => {

@@ -639,7 +639,7 @@ static TABLE: &[Metric] = &[
     ),
     counter(
         "baton_sessions_refused",
-        "Sessions that were not opened because there are as many as there may be.",
+        "Sessions that were not opened because the limit was reached.",
         |s| Value::Count(s.stats.sessions_refused.load(Relaxed)),
     ),
     counter(
@@ -775,7 +775,7 @@ static TABLE: &[Metric] = &[
     ),
     counter(
         "baton_znodes_reaped",
-        "Empty containers and outlived TTL znodes removed.",
+        "Empty containers and expired TTL znodes removed.",
         |s| Value::Count(s.stats.reaped.load(Relaxed)),
     ),
     gauge(

@@ -261,7 +261,7 @@ impl Worker<'_> {
     ) -> Result<Result<(), WorkError>, Failure> {
         let ended = outcome.ended;
         if outcome.stop == Some(Stop::Unhealthy) {
-            return Ok(claim.nack("the command was not well").await);
+            return Ok(claim.nack("the command was unhealthy").await);
         }
         let lost = outcome.stop.is_some() && self.args.run.on_lost != OnLost::Ignore;
         if ended.stopped || lost {
