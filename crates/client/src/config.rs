@@ -30,8 +30,8 @@ pub(crate) struct AuthInfo {
     pub(crate) data: Vec<u8>,
 }
 
-/// Servers of a session, and its behaviour: made by [`Config::new`], changed by its builder
-/// methods, cheap to clone.
+/// Configuration of a session: its servers and its behaviour. Made by [`Config::new`], changed by
+/// its builder methods, cheap to clone.
 ///
 /// The builder methods refuse nothing. What no session can be opened with is refused when one is
 /// opened: [`ConnectError::BadConfig`](crate::ConnectError::BadConfig).
@@ -65,7 +65,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a connect string: `HOST[:PORT],…[/chroot]` or `unix:/path/to.sock`; entries of both
+    /// Parses a connect string: `HOST[:PORT],…[/chroot]` or `unix:/path/to.sock`; entries of both
     /// kinds may be mixed, and only a list that ends with a TCP host can carry a chroot (see
     /// [`Config::chroot`] for the other).
     ///
@@ -159,9 +159,9 @@ impl Config {
         Some(ConfigError::BadOption { option, why })
     }
 
-    /// The session timeout to ask for (10 s); the server may clamp it, and
-    /// [`Session::timeout`](crate::Session::timeout) is what it granted. After this long without
-    /// an answer the session, with all its ephemeral nodes, is over.
+    /// Sets the session timeout to request (10 s). The server may clamp it;
+    /// [`Session::timeout`](crate::Session::timeout) returns the granted one. After this time
+    /// without an answer the session ends, and its ephemeral nodes are deleted.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
@@ -187,8 +187,8 @@ impl Config {
 
     /// Sets the time that a [`Client`](crate::Client) that has lost a session tries to open the
     /// next one before it gives up (as for the first one, [`Config::connect_within`]).
-    /// [`Duration::MAX`] means for ever: anyone who waits for a lock then waits through an outage
-    /// of any length.
+    /// [`Duration::MAX`] means for ever: a caller that waits for a lock then waits through an
+    /// outage of any length.
     #[must_use]
     pub fn new_session_within(mut self, limit: Duration) -> Self {
         self.new_session_within = Some(limit);
@@ -254,8 +254,8 @@ impl Config {
         self
     }
 
-    /// The ensemble's timing, the clocks, and the mode of the lease: see [`LeaseOptions`]. The
-    /// defaults are sound on every ensemble.
+    /// Sets the options of the lease: see [`LeaseOptions`]. The defaults are sound on every
+    /// ensemble.
     #[must_use]
     pub fn lease(mut self, options: LeaseOptions) -> Self {
         self.lease = options;
@@ -276,15 +276,15 @@ impl Config {
         self
     }
 
-    /// Sets the requests that the lease rests on: see [`LeaseMode`].
+    /// Sets the requests by which the lease is proved: see [`LeaseMode`].
     #[must_use]
     pub fn lease_mode(mut self, mode: LeaseMode) -> Self {
         self.lease.mode = mode;
         self
     }
 
-    /// Sets the number of operations that may be queued or unanswered (16,384), and the bytes that
-    /// they may have (64 MiB). What goes beyond ends as not sent at once.
+    /// Sets the most operations that may be queued or unanswered (16,384), and the most bytes of
+    /// them (64 MiB). An operation beyond either limit fails at once, unsent.
     #[must_use]
     pub fn max_pending(mut self, operations: usize, bytes: usize) -> Self {
         self.max_pending = operations;
@@ -292,15 +292,15 @@ impl Config {
         self
     }
 
-    /// The largest request to send, in bytes (1,048,575: what a stock server accepts; it drops the
-    /// connection over more).
+    /// Sets the largest request to send, in bytes (1,048,575: the default of ZooKeeper servers,
+    /// which close the connection after a larger one).
     #[must_use]
     pub fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.max_request_bytes = bytes;
         self
     }
 
-    /// The largest reply to accept, in bytes (64 MiB).
+    /// Sets the largest reply to accept, in bytes (64 MiB).
     #[must_use]
     pub fn max_reply_bytes(mut self, bytes: usize) -> Self {
         self.max_reply_bytes = bytes;
@@ -350,7 +350,7 @@ impl Config {
         self
     }
 
-    /// The server list, as it was understood.
+    /// Returns the server list, as it was parsed.
     #[must_use]
     pub fn servers(&self) -> String {
         let hosts: Vec<String> = self.hosts.iter().map(|host| self.shown(host)).collect();

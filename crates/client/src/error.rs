@@ -72,7 +72,7 @@ pub enum Reason {
     BadReply(String),
 }
 
-/// An operation that did not succeed, and what is known about its effect.
+/// Error of an operation, with what is known about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -178,7 +178,7 @@ fn missing(op: OpCode, path: &str, code: ErrorCode) -> String {
 }
 
 impl Error {
-    /// The server's reason, when the server refused.
+    /// Returns the server's error code, if the server refused the operation.
     #[must_use]
     pub const fn code(&self) -> Option<ErrorCode> {
         match self {
@@ -187,7 +187,7 @@ impl Error {
         }
     }
 
-    /// The zxid of the refusal, when the server refused.
+    /// Returns the zxid of the refusal, if the server refused the operation.
     #[must_use]
     pub const fn zxid(&self) -> Option<i64> {
         match self {
@@ -196,7 +196,7 @@ impl Error {
         }
     }
 
-    /// Returns why there was no answer, when there was none.
+    /// Returns the reason for the missing answer, if there was no answer.
     #[must_use]
     pub const fn reason(&self) -> Option<&Reason> {
         match self {
@@ -207,14 +207,14 @@ impl Error {
         }
     }
 
-    /// Returns whether the request was larger than one may be; then it was not sent.
+    /// Returns whether the request exceeded the size limit, and so was not sent.
     #[must_use]
     pub const fn is_too_large(&self) -> bool {
         matches!(self.reason(), Some(Reason::TooLarge { .. }))
     }
 
-    /// The path that the operation (or the part of a multi that is at fault) named; empty where the
-    /// multi failed as a whole.
+    /// Returns the path of the operation, or of the failed part of a multi; empty where the multi
+    /// failed as a whole.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -247,7 +247,7 @@ impl Error {
         matches!(self, Self::MaybeApplied { .. })
     }
 
-    /// Returns whether the session has ended, so that nothing more can be asked of it.
+    /// Returns whether the session has ended, so that further operations on it fail.
     #[must_use]
     pub const fn is_session_ended(&self) -> bool {
         matches!(self.reason(), Some(Reason::SessionEnded(_)))
@@ -276,7 +276,7 @@ impl Error {
         matches!(self.code(), Some(ErrorCode::NoNode))
     }
 
-    /// Returns whether the server answered that this session may not do that to the node.
+    /// Returns whether the server answered that the node's ACL does not allow the operation.
     #[must_use]
     pub const fn is_no_auth(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::NoAuth))
@@ -301,13 +301,13 @@ impl Error {
     }
 }
 
-/// The session that a future waited on has ended, so what it waited for will not come.
+/// Error of a future whose session has ended, so that its event will not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("session lost: {}", .0.with_remedy())]
 pub struct SessionLost(pub EndReason);
 
-/// [`Session::connect`](crate::Session::connect) or [`Session::resume`](crate::Session::resume)
-/// failed.
+/// Error of [`Session::connect`](crate::Session::connect) and
+/// [`Session::resume`](crate::Session::resume).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -406,7 +406,7 @@ fn chroot_remedy(chroot: &str) -> &'static str {
     }
 }
 
-/// A connect string that cannot be understood.
+/// Error in a connect string.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -468,7 +468,7 @@ pub enum SaslFailure {
     ServerUnproven,
 }
 
-/// [`Session::close`](crate::Session::close) ended without the server's confirmation.
+/// Error of [`Session::close`](crate::Session::close): the server has not confirmed the close.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {
@@ -486,7 +486,7 @@ pub enum CloseError {
     },
 }
 
-/// [`Session::change_members`](crate::Session::change_members) did not change the members.
+/// Error of [`Session::change_members`](crate::Session::change_members).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconfigError {
@@ -535,7 +535,7 @@ pub enum ReconfigError {
     Other(Error),
 }
 
-/// A lease that cannot be kept soundly.
+/// Error of options with which no sound lease is possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {

@@ -92,8 +92,8 @@ impl ThreadWaker {
     }
 }
 
-/// Drives `work` on the calling thread, which sleeps while `work` has nothing to do. Needs no
-/// runtime: the timers and sockets of a client are driven by the client's own.
+/// Runs `work` to its end on the calling thread. Needs no runtime: the client's own one drives its
+/// timers and sockets.
 ///
 /// Within an async function it blocks the thread, as every blocking call does; never call it on
 /// the runtime that [`Config::runtime`](crate::Config::runtime) has named.

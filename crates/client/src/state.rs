@@ -209,14 +209,14 @@ impl StateStream {
         self.cursor.state
     }
 
-    /// The next change if it has happened already.
+    /// Returns the next change, if it has happened.
     pub fn try_next(&mut self) -> Option<State> {
         let next = Arc::clone(self.cursor.next.get()?);
         self.cursor = next;
         Some(self.cursor.state)
     }
 
-    /// The next change; `None` after a final state. Cancellation loses nothing.
+    /// Returns the next change; `None` after a final state. Cancel-safe.
     pub async fn next(&mut self) -> Option<State> {
         loop {
             let grown = Arc::clone(&self.grown);

@@ -1,4 +1,4 @@
-//! [`Client`]: one session after the other, for programs that outlive a session.
+//! [`Client`]: opens a new session after the loss of one, for programs that outlive a session.
 //!
 //! Owns the making of a new session after the loss of one. It must never replace a session that is
 //! in use: anyone who holds the old one is notified of its end, and asks for the new one (`H37`).
@@ -16,7 +16,7 @@ use crate::error::{CloseError, ConnectError};
 use crate::session::{Session, shared_acl};
 use crate::state::EndReason;
 
-/// Hands out a live [`Session`], and makes a new one after the loss of one. Cheap to clone.
+/// Owner of the live [`Session`], which opens a new one after a loss. Cheap to clone.
 ///
 /// When the last handle of the client and of its session is dropped, guards included, the session
 /// is closed; the drop waits a moment for that: see [`Session`]. A program whose `main` ends with
@@ -77,7 +77,7 @@ impl Client {
         Ok(client)
     }
 
-    /// A client that opens its first session when it is first asked for one.
+    /// Creates a client that opens its first session on first use.
     #[must_use]
     pub fn lazy(config: Config) -> Self {
         let shared = ClientState {
@@ -94,8 +94,8 @@ impl Client {
         }
     }
 
-    /// The same client, whose sessions are handles that create nodes with this ACL: see
-    /// [`Session::with_acl`]. Both share one session, and one close.
+    /// Returns a handle of this client whose sessions create nodes with this ACL: see
+    /// [`Session::with_acl`]. Both handles share one session, and one close.
     #[must_use]
     pub fn with_acl(&self, acl: &[Acl<'_>]) -> Self {
         Self {
@@ -104,9 +104,9 @@ impl Client {
         }
     }
 
-    /// The same client, as a handle that does not keep it open, whose sessions are
-    /// [detached](Session::detached): for background tasks that are to end with the client. Once
-    /// no other handle is left, the client is closed.
+    /// Returns a handle of this client that does not keep it open, with
+    /// [detached](Session::detached) sessions: for background tasks that must not keep the client
+    /// alive. Once no other handle is left, the client is closed.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self {
@@ -115,8 +115,8 @@ impl Client {
         }
     }
 
-    /// The runtime that sessions run on: the client's thread, which this starts if need be, or what
-    /// [`Config::runtime`] has named.
+    /// Returns the runtime of the sessions: the client's own thread, which this starts if
+    /// necessary, or the one of [`Config::runtime`].
     ///
     /// # Errors
     /// [`ConnectError::NoRuntime`] where the client's thread cannot be started.
@@ -136,9 +136,8 @@ impl Client {
         }
     }
 
-    /// The live session, or a new one when there is none any more. Callers at the same time get the
-    /// same. A new session after a loss is tried for as long as
-    /// [`Config::new_session_within`] says.
+    /// Returns the live session, or opens a new one. Concurrent callers get the same session. After
+    /// a loss, attempts go on for [`Config::new_session_within`].
     ///
     /// Cancel safe: a session that was being opened is closed in the background.
     ///
@@ -179,8 +178,8 @@ impl Client {
         Ok(self.handed_out(&session))
     }
 
-    /// The session that was opened last, whether it lives or not; `None` before the first one and
-    /// after [`Client::close`]. Never waits, and opens none.
+    /// Returns the session that was opened last, live or ended; `None` before the first one and
+    /// after [`Client::close`]. Never waits, and never opens one.
     #[must_use]
     pub fn newest(&self) -> Option<Session> {
         let newest = self.shared.newest.lock();

@@ -1,4 +1,4 @@
-//! For tests and simulations: a clock that jumps, and a transport without sockets.
+//! Tools for tests and simulations: a clock that jumps, and a transport without sockets.
 //!
 //! Owns replacements for [`Clock`] and [`Transport`] that make a session deterministic. With
 //! tokio's time paused, a session on these two does the same at every run.
@@ -84,7 +84,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// A transport of in-memory pipes: what a session connects, a [`DuplexListener`] accepts.
+/// A transport of in-memory pipes, whose connections a [`DuplexListener`] accepts.
 #[derive(Clone, Debug)]
 pub struct DuplexTransport {
     to: mpsc::UnboundedSender<(Host, DuplexStream)>,
@@ -114,7 +114,7 @@ impl DuplexTransport {
         (transport, DuplexListener { from })
     }
 
-    /// Returns whether connections are refused from now on.
+    /// Sets whether connections are refused from now on.
     pub fn refuse(&self, refusing: bool) {
         self.refusing.store(refusing, Ordering::Release);
     }

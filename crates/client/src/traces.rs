@@ -1,4 +1,4 @@
-//! The trace that a program's writes belong to, for servers that record their share of it.
+//! The trace of a program's writes, for servers that record spans of it.
 //!
 //! Owns where it comes from. This crate knows no way of tracing: anyone who does names the source.
 
@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use baton_proto::TraceContext;
 
-/// Says which trace the caller's code belongs to, and which span; `None` where it is not recorded.
+/// Function that returns the trace and the span of the calling code; `None` where it is not
+/// recorded.
 pub type TraceSource = fn() -> Option<TraceContext>;
 
 static SOURCE: OnceLock<TraceSource> = OnceLock::new();

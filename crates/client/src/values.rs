@@ -105,7 +105,7 @@ impl Op {
         }
     }
 
-    /// Requires a node; of any version for `None`.
+    /// Requires that a node exists; of any version for `None`.
     pub fn check(path: impl Into<String>, version: Option<i32>) -> Self {
         Self::Check {
             path: path.into(),
@@ -113,7 +113,7 @@ impl Op {
         }
     }
 
-    /// The path that this part names.
+    /// Returns the path of this part.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -190,7 +190,7 @@ pub enum OpResult {
     Checked,
 }
 
-/// Credentials by which another process takes a session up: see
+/// Credentials with which another process resumes a session: see
 /// [`Session::export`](crate::Session::export).
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionExport {
@@ -228,7 +228,7 @@ pub enum MembershipChange {
 }
 
 impl MembershipChange {
-    /// One server joins.
+    /// A change by which one server joins.
     #[must_use]
     pub fn add(member: EnsembleMember) -> Self {
         Self::Incremental {
@@ -237,7 +237,7 @@ impl MembershipChange {
         }
     }
 
-    /// One server leaves.
+    /// A change by which one server leaves.
     #[must_use]
     pub fn remove(id: u64) -> Self {
         Self::Incremental {

@@ -1,4 +1,4 @@
-//! The recipes for programs without a runtime.
+//! Blocking calls of the recipes, for programs without an async runtime.
 //!
 //! [`Blocking::block`] waits for any operation of this library on the calling thread. The recipes,
 //! guards and errors are those of the asynchronous face, and there is no runtime to make: sessions,

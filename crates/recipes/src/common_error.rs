@@ -10,7 +10,7 @@ use baton_client::{ConnectError, LeaseError};
 use crate::lost_reason::LostReason;
 use crate::time_limit::WaitReason;
 
-/// Error of any recipe that recipes have in common: see [`RecipeError::common`].
+/// The errors that all recipes share: see [`RecipeError::common`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommonError<'a> {
@@ -78,7 +78,7 @@ impl<'a> CommonError<'a> {
     }
 }
 
-/// Implemented by the errors of all recipes, and by [`Error`](crate::Error).
+/// Trait of the errors of all recipes, and of [`Error`](crate::Error).
 ///
 /// ```
 /// use baton::error::{CommonError, RecipeError};

@@ -1,5 +1,5 @@
-//! A server in this process, and a client to it: for tests, examples, and programs that need no
-//! other machine. It needs the feature `embedded`.
+//! A server in this process, and a client of it: for tests, examples, and programs on one machine.
+//! Needs the feature `embedded`.
 //!
 //! A test of a program that uses Baton makes happen what is rare elsewhere:
 //!
@@ -91,7 +91,7 @@ pub struct Embedded {
     thread: ServerThread,
 }
 
-/// The server in this process could not be started, reached or stopped.
+/// Error of a server in this process: it could not be started, reached or stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedError {
@@ -124,7 +124,7 @@ impl From<ConfigError> for EmbeddedError {
     }
 }
 
-/// Settings of an embedded server, and the start.
+/// Builder of an embedded server.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -149,47 +149,47 @@ pub struct EmbeddedBuilder {
 }
 
 impl EmbeddedBuilder {
-    /// The port on `127.0.0.1`. Default: 0, a free one.
+    /// Sets the port on `127.0.0.1`. Default: 0, a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// The step of the session clock: a silent session expires within its timeout and one tick
+    /// Sets the tick of the session clock: a silent session expires within its timeout and one tick
     /// more. Default: 200 ms.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.options.tick = tick;
         self
     }
 
-    /// The shortest session timeout that a client is given; at least one tick. Default: 1 s.
+    /// Sets the shortest session timeout that a client gets; at least one tick. Default: 1 s.
     pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
         self.options.min_session_timeout = timeout;
         self
     }
 
-    /// The longest session timeout that a client is given. Default: 120 s.
+    /// Sets the longest session timeout that a client gets. Default: 120 s.
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.options.max_session_timeout = timeout;
         self
     }
 
-    /// Keeps what the server acknowledges in this folder, which is made if it does not exist.
-    /// Another process with the same folder is refused.
+    /// Stores the data in this folder, which is created if it does not exist. Another process with
+    /// the same folder is refused.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.storage = StorageChoice::Folder(path.into());
         self
     }
 
-    /// Keeps everything in memory, which is the default: it stays over [`Embedded::restart`], and
-    /// ends with the [`Embedded`].
+    /// Keeps the data in memory, which is the default: it survives [`Embedded::restart`], and ends
+    /// with the [`Embedded`].
     pub fn in_memory(mut self) -> Self {
         self.options.storage = StorageChoice::Memory;
         self
     }
 
-    /// Changes the settings of [`Embedded::client`], and of those that [`Embedded::connect`] makes:
-    /// its session timeout, its credentials. Default: those of [`Config::new`].
+    /// Sets the configuration of [`Embedded::client`] and of the clients of [`Embedded::connect`],
+    /// like the session timeout and the credentials. Default: that of [`Config::new`].
     pub fn client(mut self, change: fn(Config) -> Config) -> Self {
         self.client = change;
         self
@@ -256,7 +256,7 @@ async fn on<T: Send + 'static>(
 }
 
 impl Embedded {
-    /// Settings, one call each, and the start.
+    /// Returns a builder, for other settings than the default.
     pub fn builder() -> EmbeddedBuilder {
         EmbeddedBuilder {
             port: 0,
@@ -265,7 +265,7 @@ impl Embedded {
         }
     }
 
-    /// A server that keeps everything in memory: what it holds ends with it.
+    /// Starts a server that keeps its data in memory, until the server ends.
     ///
     /// # Errors
     /// [`EmbeddedError`].
@@ -273,7 +273,7 @@ impl Embedded {
         Self::builder().start().await
     }
 
-    /// A server that keeps what it acknowledges in `data_dir`, and has what was there before.
+    /// Starts a server that stores its data in `data_dir`, and begins with the data that is there.
     ///
     /// # Errors
     /// [`EmbeddedError`]; another process with the same folder is refused.
@@ -287,8 +287,8 @@ impl Embedded {
         &self.client
     }
 
-    /// A further client with the same settings and a session of its own: what another process would
-    /// be.
+    /// Connects a further client with the same settings and its own session, like that of another
+    /// process.
     ///
     /// # Errors
     /// [`EmbeddedError::Connect`].

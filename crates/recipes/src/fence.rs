@@ -1,4 +1,4 @@
-//! Fencing tokens, on the receiver's side: a store that refuses a holder whose time has passed.
+//! Fencing tokens, on the receiver's side: refusal of writes by former holders.
 //!
 //! [`Fence`] has an example.
 
@@ -7,8 +7,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lets writes pass whose fencing token is not smaller than any before. For a store of one's own in
-/// one process; where the store is a database or an object store, keep the token beside the data
+/// Check of fencing tokens: writes pass whose token is not smaller than an earlier one. For a store
+/// in one process; where the store is a database or an object store, keep the token beside the data
 /// there: see the [guarantees](crate::guide::guarantees#your-part-fencing).
 ///
 /// A fence belongs to one lock: tokens of different locks cannot be compared. Where what is
@@ -46,13 +46,13 @@ pub struct StaleToken {
 }
 
 impl Fence {
-    /// A fence that has seen no token.
+    /// Creates a fence that has seen no token.
     #[must_use]
     pub const fn new() -> Self {
         Self::starting_at(0)
     }
 
-    /// A fence that has seen `token`, as stored with the data that it protects.
+    /// Creates a fence that has seen `token`, as stored with the data that it protects.
     #[must_use]
     pub const fn starting_at(token: u64) -> Self {
         Self {
@@ -60,15 +60,14 @@ impl Fence {
         }
     }
 
-    /// The largest token that has passed.
+    /// Returns the largest token that has passed.
     #[must_use]
     pub fn newest(&self) -> u64 {
         *self.lock()
     }
 
-    /// Runs `write` if no larger token has passed before. No other write passes meanwhile, so
-    /// nobody comes between the check of the token and the end of the write. A token may pass any
-    /// number of times.
+    /// Runs `write` if no larger token has passed before. No other write runs between the check of
+    /// the token and the end of this one. A token may pass any number of times.
     ///
     /// # Errors
     /// [`StaleToken`]: a later holder has been here, and `write` was not run.

@@ -44,7 +44,7 @@
 // stand before a page here lead inside this documentation. `cargo xtask fixture` compiles their
 // snippets, with the variables that they use; they are no doctests.
 
-/// Choice of a recipe; its guarantees and their limits; its nodes in the tree.
+/// Recipes: which one to use, its guarantees and their limits, its nodes in the tree.
 ///
 /// [doing it again]: crate::guide::guarantees#your-part-doing-it-again
 /// [example]: crate::guide::examples
@@ -55,7 +55,7 @@
 #[cfg_attr(not(doctest), doc = include_str!("../guide/recipes.md"))]
 pub mod recipes {}
 
-/// Guarantees of Baton, their limits, and what is left for your program.
+/// Guarantees of Baton, their limits, and what your program has to do.
 ///
 /// [example fencing]: crate::guide::examples#fencing
 /// [hazards]: crate::guide::hazards
@@ -63,7 +63,7 @@ pub mod recipes {}
 #[cfg_attr(not(doctest), doc = include_str!("../guide/guarantees.md"))]
 pub mod guarantees {}
 
-/// Hazards of locks across machines, and Baton's answers to them.
+/// Hazards of distributed locks, and how Baton handles them.
 ///
 /// [doing it again]: crate::guide::guarantees#your-part-doing-it-again
 /// [fencing]: crate::guide::guarantees#your-part-fencing
@@ -72,7 +72,7 @@ pub mod guarantees {}
 #[cfg_attr(not(doctest), doc = include_str!("../guide/hazards.md"))]
 pub mod hazards {}
 
-/// Whole programs, each with its own server in the process.
+/// Complete programs, each with its own embedded server.
 #[cfg_attr(not(doctest), doc = "\n# barrier\n\n```no_run")]
 #[cfg_attr(not(doctest), doc = include_str!("../examples/barrier.rs"))]
 #[cfg_attr(not(doctest), doc = "```")]

@@ -1,4 +1,4 @@
-//! Reason why something that was held is held no longer.
+//! Reasons for the loss of a guard.
 //!
 //! Owns the reasons only. Who finds one out, and what follows from it, is the business of the
 //! guard.

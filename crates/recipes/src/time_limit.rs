@@ -17,7 +17,7 @@ const SLOW_ANSWER: Duration = Duration::from_secs(1);
 /// Within less, a server that is well may not have answered.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
 
-/// Thing that a wait still lacked when its time was up.
+/// Reason why a wait had not ended when its time was up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
@@ -37,8 +37,8 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
-    /// Returns what a wait of this length lacks whose time is up now: only the state of the
-    /// connection is considered, so a holder is not known.
+    /// Returns the reason for a wait of this length that ends now. It considers only the state of
+    /// the connection, so it names no holder.
     #[must_use]
     pub fn now(client: &Client, limit: Duration) -> Self {
         let silent_for = match client.newest() {
@@ -72,7 +72,7 @@ impl WaitReason {
         }
     }
 
-    /// Returns whether the servers answered, so that others are the reason.
+    /// Returns whether the servers answered, so that other processes were the reason.
     #[must_use]
     pub const fn is_others(&self) -> bool {
         matches!(self, Self::Others { .. })

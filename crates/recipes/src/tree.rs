@@ -1,4 +1,4 @@
-//! The tree of nodes: what operations of a [`Session`](crate::Session) take and yield.
+//! The tree of nodes: arguments and results of the operations of a [`Session`](crate::Session).
 //!
 //! [`CreateMode`], [`Acl`] and [`Op`] go into operations; [`Stat`], [`Data`], [`Children`] and
 //! [`OpResult`] come back. [`Watch`] waits for one change, [`PersistentWatch`] yields all of them.

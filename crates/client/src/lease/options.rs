@@ -1,8 +1,8 @@
-//! Statements of the caller about the ensemble's timing and the clocks.
+//! Options of a lease: the ensemble's timing, the clocks, and the mode.
 
 use std::time::Duration;
 
-/// Requests that a session's lease rests on.
+/// Kind of request by which a session's lease is proved.
 ///
 /// It matters on Apache ZooKeeper only: there a server answers reads and pings by itself, also
 /// while it is cut off from its leader. Baton's server says which of its answers mean that the
@@ -23,7 +23,7 @@ pub enum LeaseMode {
     Ping,
 }
 
-/// Base of a lease: the ensemble's timing, the clocks, and the mode.
+/// Options of a lease: the ensemble's timing, the clocks, and the mode.
 ///
 /// The protocol does not carry an ensemble's `tickTime` and `syncLimit`. With nothing stated the
 /// lease assumes only that the session timeout is at least two ticks, which ZooKeeper enforces
@@ -51,8 +51,8 @@ pub struct LeaseOptions {
     /// The ensemble's `syncLimit` in ticks; used by [`LeaseMode::Ping`] only, which needs it.
     /// Without effect on Baton's server.
     pub sync_limit: Option<u32>,
-    /// Difference that the rates of a server's clock and ours may have, in parts per million
-    /// (10,000 = 1 %).
+    /// Largest difference between the rates of a server's clock and this machine's, in parts per
+    /// million (10,000 = 1 %).
     pub clock_rate_ppm: u32,
     /// Slack for a leader that is late with its timers (50 ms, but never more than a twentieth of
     /// the session timeout).

@@ -1,4 +1,4 @@
-//! Deleting what must not stay behind, however long it takes (`hazards.md` G11).
+//! Deletion of nodes that must not stay behind, repeated until it is certain (`hazards.md` G11).
 //!
 //! Owns the retry loop of a guaranteed delete. It is bound to one session and to one node (by its
 //! `czxid`): it must never delete a node that merely has the same path (`H09`, `H18`), and ends
@@ -24,7 +24,7 @@ use crate::values::{Op, OpResult};
 /// Pause before another try after an operation that could not even be queued.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A cleanup that came to no good end.
+/// Error of a cleanup.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CleanupError {
@@ -36,8 +36,8 @@ pub enum CleanupError {
     Refused(Error),
 }
 
-/// A deletion that goes on until it is certain. Await it for the certainty; dropping it changes
-/// nothing.
+/// A deletion that is repeated until it is certain. Await it for its outcome; dropping it does not
+/// stop the deletion.
 ///
 /// [`Session::close`](crate::Session::close) waits for it.
 #[must_use = "the cleanup goes on, but only awaiting this yields its outcome"]
@@ -115,9 +115,8 @@ impl DeleteOptions {
     }
 }
 
-/// A deletion that was queued at the call. Await it for the first answer; whether that comes or
-/// not, and whether this is dropped or not, it goes on until it is certain that the node is gone,
-/// or the session is over.
+/// A deletion that is already queued. Await it for the first answer. Without one, or when this is
+/// dropped, the deletion is repeated until the node is certainly gone or the session has ended.
 #[must_use = "the deletion goes on, but only awaiting this yields its outcome"]
 pub struct Deletion {
     session: Session,
@@ -137,7 +136,7 @@ enum SentRequest {
 }
 
 impl Deletion {
-    /// The same deletion, to be awaited until it is certain that the node is gone.
+    /// Turns this into a future that waits until the node is certainly gone.
     pub fn until_gone(mut self) -> Cleanup {
         self.go_on()
     }
@@ -227,9 +226,9 @@ impl fmt::Debug for Deletion {
 
 impl Session {
     /// Deletes the node at `path` that was created by the change `czxid`, and no other, with a
-    /// request that is queued before this returns: it travels with what is called next. The first
-    /// answer can be awaited; where it is lost, the deletion goes on as
-    /// [`Session::delete_eventually`]. May be called from anywhere, outside a runtime too.
+    /// request that is queued before this returns, so that it is sent together with the next
+    /// operation. The first answer can be awaited; where it is lost, the deletion is repeated as by
+    /// [`Session::delete_eventually`]. May be called outside a runtime, too.
     pub fn delete_node(&self, path: &str, czxid: i64, options: DeleteOptions) -> Deletion {
         let DeleteOptions {
             unique_name,
@@ -253,16 +252,16 @@ impl Session {
         }
     }
 
-    /// Deletes the node at `path` that was created by the change `czxid`, and no other: tried again
-    /// over every reconnect until it is certain that this node is gone, or the session is over. May
-    /// be called from anywhere, outside a runtime too.
+    /// Deletes the node at `path` that was created by the change `czxid`, and no other. The
+    /// deletion is repeated after every reconnect until the node is certainly gone or the session
+    /// has ended. May be called outside a runtime, too.
     pub fn delete_eventually(&self, path: &str, czxid: i64) -> Cleanup {
         let (session, path) = (self.for_cleanup().detached(), path.to_owned());
         self.clean_up(async move { delete_until_gone(&session, &path, czxid, &[]).await })
     }
 
-    /// Deletes whatever node of this session a create with this parent and name prefix has left, or
-    /// will yet have: for a create whose outcome is not known, and not wanted any more.
+    /// Deletes the node of this session that a create with this parent and name prefix has made, or
+    /// will still make: for a create whose outcome is unknown and that is no longer wanted.
     ///
     /// The prefix must be one that no other create has used: put a random marker in it.
     pub fn discard_create(&self, parent: &str, prefix: &str) -> Cleanup {

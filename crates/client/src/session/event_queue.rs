@@ -22,7 +22,7 @@ pub struct WatchEvent {
     pub zxid: Option<i64>,
 }
 
-/// Report of a persistent watch.
+/// Event of a persistent watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PersistentEvent {

@@ -1,4 +1,4 @@
-//! The members of the ensemble, changed while it runs.
+//! Changes of the ensemble's members while it runs.
 //!
 //! Owns how the unknown outcome of a change is resolved: by reading the members (`hazards.md` G3).
 //! It must never send a change twice.
@@ -10,9 +10,9 @@ use crate::session::Session;
 use crate::values::MembershipChange;
 
 impl Session {
-    /// Changes the members of the ensemble; for `Some(version)` only if their version is that one.
-    /// Yields the members afterwards. After a lost answer it reads the members, and sends nothing
-    /// again.
+    /// Changes the members of the ensemble, and returns the new ones; with `Some(version)` only if
+    /// the members have this version. After a lost answer it reads the members, and does not repeat
+    /// the request.
     ///
     /// Servers take one change at a time. A server that is to vote has to run, and to have caught
     /// up, before the leader takes it on; an observer need not.

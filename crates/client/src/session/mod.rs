@@ -1,4 +1,4 @@
-//! One session with the servers, for ever: its handle.
+//! Handle of one session with the servers.
 //!
 //! Owns what users see of a session. It must never hand out another session's identity: when this
 //! one is over, it stays over, and its user makes a new one explicitly (`hazards.md` G7).
@@ -56,7 +56,7 @@ pub use event_queue::{PersistentEvent, WatchEvent};
 pub use pending::{Pending, PendingApplied, WithZxid};
 pub use watch::{PersistentWatch, Watch};
 
-/// A session with the servers: a cheap handle, one session for ever.
+/// Handle of one session with the servers, cheap to clone. It never changes to another session.
 ///
 /// It reconnects by itself for as long as the session lives; when it is over, it stays over.
 /// Operations are submitted at the call, in order, whatever task calls; see
@@ -105,8 +105,8 @@ impl Drop for Handles {
     }
 }
 
-/// The instant until which a session is known to live, by this machine's clock:
-/// until then the servers cannot have given away what it holds.
+/// The instant until which a session is known to live, by this machine's clock. Until then the
+/// servers cannot have granted its locks to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Time at which it ends; [`BootInstant::ZERO`] when there is none, or no more.
@@ -115,20 +115,20 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Time that was left of it when it was read; zero when it had ended.
+    /// Returns the time that was left when the lease was read; zero when it had ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(self.now)
     }
 
-    /// Returns whether it had not ended when it was read.
+    /// Returns whether the lease had not ended when it was read.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.now < self.deadline
     }
 }
 
-/// Keeps the lease renewed while it exists: see [`Session::hold_lease`].
+/// Token that keeps the lease renewed while it exists: see [`Session::hold_lease`].
 #[must_use = "the lease is only renewed while this exists"]
 pub struct LeaseHold {
     core: Arc<Core>,
@@ -212,8 +212,8 @@ impl Session {
         }
     }
 
-    /// Takes up a session that this or another process has exported. The session moves here: a
-    /// connection that it still has elsewhere is cut by the servers.
+    /// Resumes a session that this or another process has exported. The session moves here: the
+    /// servers close its connection elsewhere.
     ///
     /// # Errors
     /// [`ConnectError::Expired`] when the session is over, else as [`Session::connect`].
@@ -262,14 +262,14 @@ impl Session {
         self.core.inner.lock().identity.id
     }
 
-    /// The runtime that the session's own task runs on: the client's thread, or what
-    /// [`Config::runtime`] has named. While that one is blocked, the lease is not renewed.
+    /// Returns the runtime of the session's task: the client's own thread, or the one of
+    /// [`Config::runtime`]. While it is blocked, the lease is not renewed.
     #[must_use]
     pub fn runtime(&self) -> tokio::runtime::Handle {
         self.core.runtime.clone()
     }
 
-    /// The secret with which the session can be taken up elsewhere.
+    /// Returns the secret with which another process can resume the session.
     #[must_use]
     pub fn password(&self) -> [u8; 16] {
         self.core.inner.lock().identity.password
@@ -287,14 +287,14 @@ impl Session {
         self.core.inner.lock().epoch
     }
 
-    /// The newest change that any answer to this session reflected.
+    /// Returns the zxid of the newest change that an answer to this session has shown.
     #[must_use]
     pub fn last_zxid(&self) -> i64 {
         self.core.inner.lock().last_zxid
     }
 
-    /// The state now. Once it was final, it stays so; a session whose time has run out is reported
-    /// expired even if its task was not scheduled since.
+    /// Returns the present state. A final state stays; a session whose timeout has passed is
+    /// reported as expired even if its task has not run since.
     #[must_use]
     pub fn state(&self) -> State {
         self.core.state()
@@ -309,7 +309,7 @@ impl Session {
         Some(self.core.end_reason())
     }
 
-    /// Every state change from now on, in order.
+    /// Returns a stream of every state change from now on, in order.
     #[must_use]
     pub fn states(&self) -> StateStream {
         self.core.states.listen()
@@ -321,7 +321,7 @@ impl Session {
         self.core.end_reason()
     }
 
-    /// The lease, wait-free: one atomic load and one reading of the clock.
+    /// Returns the lease. Wait-free: one atomic load and one reading of the clock.
     #[must_use]
     pub fn lease(&self) -> Lease {
         Lease {
@@ -330,9 +330,9 @@ impl Session {
         }
     }
 
-    /// For how long servers have left this session without an answer: since its oldest request
-    /// without one was sent or, without a connection, since its newest answered request was sent.
-    /// Zero while connected with nothing unanswered.
+    /// Returns the time for which no server has answered: since the oldest unanswered request was
+    /// sent or, without a connection, since the newest answered one was sent. Zero while connected
+    /// with nothing unanswered.
     #[must_use]
     pub fn unanswered_for(&self) -> Duration {
         let inner = self.core.inner.lock();
@@ -344,8 +344,7 @@ impl Session {
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Resolves when the lease has ended: at once when there is none. While it is renewed it does
-    /// not resolve.
+    /// Resolves when the lease has ended; at once when there is none.
     ///
     /// It wakes at the deadline that it has seen last, and sleeps on if that has moved meanwhile.
     pub async fn lease_ended(&self) {
@@ -400,7 +399,7 @@ impl Session {
         }
     }
 
-    /// This session, with operations that fail at once while there is no connection.
+    /// Returns a handle of this session whose operations fail at once while there is no connection.
     #[must_use]
     pub fn fail_fast(&self) -> Self {
         let policy = Policy {
@@ -413,8 +412,8 @@ impl Session {
         }
     }
 
-    /// This session, with operations that end at the latest `limit` after their call. Without a
-    /// limit they wait for a connection until the session is over.
+    /// Returns a handle of this session whose operations end at the latest `limit` after their
+    /// call. Without a limit they wait for a connection until the session has ended.
     #[must_use]
     pub fn with_deadline(&self, limit: Duration) -> Self {
         let policy = Policy {
@@ -427,10 +426,10 @@ impl Session {
         }
     }
 
-    /// This session, with operations that create nodes with this ACL instead of one that is open to
-    /// everybody: [`Session::create`], and the parts of [`Session::multi`] that name no ACL of
-    /// their own. Nothing is sent; the server refuses an ACL that is empty or not valid when a node
-    /// is created.
+    /// Returns a handle of this session that creates nodes with this ACL instead of one that is
+    /// open to everybody: [`Session::create`], and the parts of [`Session::multi`] that name no ACL
+    /// of their own. Nothing is sent; the server refuses an ACL that is empty or not valid when a
+    /// node is created.
     ///
     /// ```no_run
     /// # async fn example(client: baton_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -471,8 +470,8 @@ impl Session {
         }
     }
 
-    /// The same session, as a handle that does not keep it open: for background tasks that are to
-    /// end with the session, and not the session with them.
+    /// Returns a handle of this session that does not keep it open: for background tasks that must
+    /// not keep the session alive.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self {
@@ -481,15 +480,15 @@ impl Session {
         }
     }
 
-    /// The clock that the session's lease is measured by. Its timers run on the session's runtime,
-    /// so they may be awaited anywhere.
+    /// Returns the clock of the session's lease. Its timers run on the session's runtime, so they
+    /// may be awaited anywhere.
     #[must_use]
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.core.config.clock)
     }
 
-    /// Returns what another process needs to take the session up with [`Session::resume`], should
-    /// this one die. While this one lives it would take the session back: see
+    /// Returns the credentials with which another process can [`Session::resume`] the session if
+    /// this process dies. While this one lives it would take the session back: see
     /// [`Session::hand_over`].
     #[must_use]
     pub fn export(&self) -> SessionExport {
@@ -501,9 +500,8 @@ impl Session {
         }
     }
 
-    /// Gives the session up without ending it, for another process to take it up with
-    /// [`Session::resume`]. What this one has in flight counts as lost, its handles as closed; the
-    /// nodes stay.
+    /// Hands the session over, for another process to [`Session::resume`] it. Operations in flight
+    /// count as lost, the handles as closed; the nodes stay.
     #[must_use = "without it nobody can take the session up, and its nodes stay until its timeout has run out"]
     pub fn hand_over(&self) -> SessionExport {
         let export = self.export();

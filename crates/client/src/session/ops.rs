@@ -116,7 +116,7 @@ impl Session {
         })
     }
 
-    /// Replaces a node's data; for `Some(version)` only if it has that version. Yields its new
+    /// Replaces a node's data; for `Some(version)` only if it has that version. Returns its new
     /// record.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Session {
         )
     }
 
-    /// A node's data, and a watch for its next change or deletion.
+    /// Returns a node's data, and a watch for its next change or deletion.
     ///
     /// # Errors
     /// As [`Session::get_data`]; no watch is left behind then.
@@ -173,7 +173,7 @@ impl Session {
         )
     }
 
-    /// A node's record, or `None` where there is no node.
+    /// Returns a node's record, or `None` where there is no node.
     ///
     /// # Errors
     /// `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
@@ -190,7 +190,7 @@ impl Session {
         )
     }
 
-    /// A node's record, or `None`, and a watch for its next change, deletion or creation.
+    /// Returns a node's record, or `None`, and a watch for its next change, deletion or creation.
     ///
     /// A watch on a node that never comes stays on the server until it is dropped: prefer
     /// [`Session::get_data_watch`] for a node that should be there.
@@ -216,7 +216,7 @@ impl Session {
         )
     }
 
-    /// A node's children, in no order.
+    /// Returns the names of a node's children, in no particular order.
     ///
     /// # Errors
     /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
@@ -233,7 +233,7 @@ impl Session {
         )
     }
 
-    /// A node's children, and a watch for the next child that comes or goes, or the node's
+    /// Returns a node's children, and a watch for the next created or deleted child, or the node's
     /// deletion.
     ///
     /// # Errors
@@ -257,8 +257,8 @@ impl Session {
         )
     }
 
-    /// A watch that stays: of one node and its children's comings and goings, or (recursive) of the
-    /// whole subtree. The node need not exist.
+    /// Sets a persistent watch: on one node and its list of children, or (recursive) on the whole
+    /// subtree. The node need not exist.
     ///
     /// # Errors
     /// `Unimplemented` from servers before 3.6, as [`Error::Rejected`](crate::Error::Rejected).
@@ -316,7 +316,7 @@ impl Session {
         )
     }
 
-    /// Replaces a node's ACL; for `Some(version)` only if its ACL has that version. Yields its new
+    /// Replaces a node's ACL; for `Some(version)` only if its ACL has that version. Returns its new
     /// record.
     ///
     /// # Errors
@@ -334,8 +334,8 @@ impl Session {
         })
     }
 
-    /// Waits until the connected server has caught up with what was committed when this was called:
-    /// what is read after it is not older. On Baton's server it is a linearization point.
+    /// Waits until the connected server has applied everything that was committed when this was
+    /// called, so that later reads are not older. On Baton's server it is a linearization point.
     ///
     /// # Errors
     /// Those of the connection only.
@@ -347,9 +347,8 @@ impl Session {
         })
     }
 
-    /// Reads with `read` from a server that has caught up: the answer is not older than what was
-    /// committed when this was called. The [`Session::sync`] at `path` and the read travel
-    /// together.
+    /// Reads with `read` after a [`Session::sync`] at `path`: the answer is not older than what was
+    /// committed when this was called. Both requests are sent together.
     ///
     /// ```no_run
     /// # async fn example(session: baton_client::Session) -> Result<(), baton_client::Error> {
@@ -371,7 +370,7 @@ impl Session {
         read.await
     }
 
-    /// All parts or none, at one position in the order of all changes.
+    /// Applies all parts or none, at one position in the order of all changes.
     ///
     /// # Errors
     /// [`Error::MultiRejected`](crate::Error::MultiRejected) names the part that failed, and why.
@@ -415,7 +414,7 @@ impl Session {
         self.submit(call, &request, |reply, _, chroot| multi(reply, chroot))
     }
 
-    /// The members of the ensemble, as `/zookeeper/config` has them; none where a server stands
+    /// Returns the members of the ensemble, from `/zookeeper/config`; none where a server runs
     /// alone. A chroot has no effect.
     ///
     /// # Errors
@@ -432,9 +431,9 @@ impl Session {
         )
     }
 
-    /// Asks for a change of the ensemble's members; for `Some(version)` only if their version is
-    /// that one. Yields the members afterwards. [`Session::change_members`] does the same, resolves
-    /// a lost answer and names the refusals.
+    /// Requests a change of the ensemble's members, and returns the new ones; with `Some(version)`
+    /// only if the members have this version. [`Session::change_members`] also resolves a lost
+    /// answer and names the refusals.
     ///
     /// # Errors
     /// `ReconfigDisabled`, `ReconfigInProgress`, `BadVersion`, `BadArguments`, `NewConfigNoQuorum`,
@@ -457,7 +456,8 @@ impl Session {
         )
     }
 
-    /// The paths of this session's own ephemeral nodes below `prefix` (which is compared as text).
+    /// Returns the paths of this session's own ephemeral nodes below `prefix` (which is compared as
+    /// text).
     ///
     /// # Errors
     /// `Unimplemented` from servers before 3.6, as [`Error::Rejected`](crate::Error::Rejected).
@@ -494,7 +494,7 @@ impl Session {
         )
     }
 
-    /// Asks for the identities that the server sees in this connection.
+    /// Returns the identities that the server assigns to this connection.
     ///
     /// # Errors
     /// `Unimplemented` from servers before 3.7, as [`Error::Rejected`](crate::Error::Rejected).

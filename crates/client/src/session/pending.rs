@@ -1,4 +1,4 @@
-//! The future of an operation that is on its way.
+//! The future of a submitted operation.
 //!
 //! Owns the way from a reply's bytes to a typed outcome. It must never send anything: the operation
 //! was submitted before this existed, and goes on when it is dropped.
@@ -109,7 +109,7 @@ impl<T> Pending<T> {
         }
     }
 
-    /// The same outcome, with the zxid of the answer.
+    /// Returns a future of the same outcome, with the zxid of the answer.
     pub fn applied(self) -> PendingApplied<T> {
         PendingApplied(self)
     }

@@ -28,7 +28,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The event, if it has arrived already. After it was taken, the watch must not be polled.
+    /// Returns the event, if it has arrived. The watch must not be polled afterwards.
     pub fn try_event(&mut self) -> Option<Result<WatchEvent, SessionLost>> {
         self.events.try_recv().ok()
     }
@@ -87,7 +87,7 @@ pub struct PersistentWatch {
 }
 
 impl PersistentWatch {
-    /// The next event, in order. Cancellation loses nothing.
+    /// Returns the next event, in order. Cancel-safe.
     ///
     /// # Errors
     /// [`SessionLost`] once the session has ended and everything before that was read.
@@ -103,7 +103,7 @@ impl PersistentWatch {
         self.queue.poll_next(cx)
     }
 
-    /// The next event if there is one already.
+    /// Returns the next event, if it has arrived.
     pub fn try_next(&mut self) -> Option<PersistentEvent> {
         self.queue.try_next()
     }

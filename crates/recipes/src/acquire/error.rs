@@ -7,8 +7,7 @@ use crate::guard::LostReason;
 use crate::naming::Refusal;
 
 recipe_error! {
-    /// Reason why a lock was not acquired. Whichever it is, no waiter node of this attempt stays
-    /// behind.
+    /// Reason why a lock was not acquired. No waiter node of the attempt stays behind, in any case.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum LockError {

@@ -1,4 +1,4 @@
-//! One lock acquisition: from its parameters to a [`Guard`](crate::Guard).
+//! Lock acquisition: from its parameters to a [`Guard`](crate::Guard).
 //!
 //! Owns the attempts over sessions and waiter nodes, and what a caller receives of them: progress
 //! and errors. Must never make a guard of a node that is not first in its wait queue.

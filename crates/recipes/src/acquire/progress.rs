@@ -1,4 +1,4 @@
-//! The queue position of an acquisition that waits, for programs that show it.
+//! The queue position of a waiting acquisition, for programs that display it.
 //!
 //! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire
 //! reports what it has found out for its own purposes, so the number of those before it may be old.
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use crate::time_limit::WaitReason;
 use crate::wait_queue::Step;
 
-/// Progress of an acquire that waits: give it to [`Mutex::progress`](crate::Mutex::progress) or one
-/// of its kin, and read it while the acquire is driven. Cheap to clone; clones show the same.
+/// Progress of a waiting acquire: pass it to [`Mutex::progress`](crate::Mutex::progress) or its
+/// like, and read it while the acquire runs. Cheap to clone; clones share one state.
 ///
 /// ```no_run
 /// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
@@ -81,7 +81,7 @@ impl WaitProgress {
         self.0.borrow().clone()
     }
 
-    /// Waits until the position is another one than `shown`, and returns it. Safe to cancel.
+    /// Waits until the position differs from `shown`, and returns it. Cancel-safe.
     pub async fn differs_from(&self, shown: Option<&QueuePosition>) -> Option<QueuePosition> {
         let mut positions = self.0.subscribe();
         let changed = positions.wait_for(|position| position.as_ref() != shown);

@@ -43,9 +43,8 @@ pub enum BarrierLayout {
     Curator,
 }
 
-/// A meeting point for a fixed number of members: nobody goes in before all have come, nobody is
-/// notified that the round is over before all have left. Used again and again: each meeting is a
-/// round.
+/// A double barrier for a fixed number of members: no member enters before all have come, and no
+/// member returns from leaving before all have left. Reusable: each use is a round.
 ///
 /// All members of a round get the same outcome, because it is one change of one node: *entered*,
 /// made while the nodes of all of them existed, or *aborted*, made by the first whose time was up.
@@ -88,16 +87,16 @@ impl DoubleBarrier {
         })
     }
 
-    /// Uses another layout, to meet with another library's processes. All members at a path must
-    /// use the same.
+    /// Sets another library's layout, to share the barrier with its processes. All members at a
+    /// path must use the same.
     #[must_use]
     pub fn layout(mut self, layout: BarrierLayout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Sets the name of this member, for people who want to see who has come, and for the others
-    /// when its time is up.
+    /// Sets the name of this member, which others see: in listings, and in their error when this
+    /// member times out.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(Arc::from(name));
@@ -134,9 +133,8 @@ impl DoubleBarrier {
         self.enter_by(Limit::of(limit)).await
     }
 
-    /// The number of members that have come to the present round, for people who watch. `None`
-    /// where no round is open, and where that cannot be read just now. Reads two nodes, whatever
-    /// their number.
+    /// Returns the number of members that have come to the present round. `None` where no round is
+    /// open, or where the number cannot be read now. Reads two nodes, whatever the number.
     pub async fn gathered(&self) -> Option<u32> {
         let session = self.context.session().await.ok()?;
         let come = match self.layout {

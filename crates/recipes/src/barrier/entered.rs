@@ -1,4 +1,4 @@
-//! Being inside a double barrier, and the way out.
+//! Presence inside a double barrier, and leaving it.
 //!
 //! Owns the outcome of the end of a round. A member that leaves exchanges its node for another in
 //! one multi, so that one that has left can be distinguished from one that was lost; that nobody is
@@ -16,8 +16,8 @@ use super::member::Member;
 use super::round::{Phase, Round, RoundEnd, RoundNode, parse};
 use crate::wait_queue::until_gone;
 
-/// Inside the barrier, together with all other members of the round. Dropping it leaves without
-/// waiting: the others count this member as lost.
+/// RAII guard of the presence inside a double barrier. Dropping it leaves without waiting: the
+/// others count this member as lost.
 #[must_use = "dropping it leaves the barrier at once, and the others count it as lost"]
 #[derive(Debug)]
 pub struct BarrierEntry {
@@ -57,8 +57,8 @@ impl BarrierEntry {
         }
     }
 
-    /// The round's number: 1, 2, 3 … at this path; `None` in the layout shared with Curator and
-    /// kazoo, which counts none.
+    /// Returns the round's number: 1, 2, 3 … at this path; `None` in the layout shared with Curator
+    /// and kazoo, which has no numbers.
     #[must_use]
     pub fn round(&self) -> Option<u64> {
         match &self.layout {
@@ -73,7 +73,7 @@ impl BarrierEntry {
         &self.member().path
     }
 
-    /// The session that the membership belongs to: when it ends, the others count us as lost.
+    /// Returns the session of the membership. When it ends, the others count this member as lost.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.member().session
@@ -99,7 +99,7 @@ impl BarrierEntry {
         }
     }
 
-    /// Leaves, and waits until nobody is inside any more.
+    /// Leaves, and waits until all members have left.
     ///
     /// Dropping the future leaves without waiting.
     ///

@@ -1,10 +1,10 @@
-//! Reason why a meeting did not come about.
+//! Errors of barriers and latches.
 
 use crate::common_error::{CommonError, RecipeError, recipe_error};
 
 recipe_error! {
-    /// Reason why a barrier or a latch did not do what was asked. Whichever it is, no node of ours
-    /// stays behind.
+    /// Reason why an operation on a barrier or a latch failed. No node of this process stays
+    /// behind, in any case.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum BarrierError {

@@ -63,8 +63,8 @@ impl Count {
 }
 
 impl CountdownLatch {
-    /// A latch at `path` that opens after `count` count-downs. Nothing is sent; anyone who comes
-    /// first makes the node, and a participant with another count is refused.
+    /// A latch at `path` that opens after `count` count-downs. Nothing is sent; the first
+    /// participant creates the node, and a participant with another count is refused.
     ///
     /// # Errors
     /// [`BarrierError::BadPath`], [`BarrierError::BadCount`].
@@ -119,7 +119,7 @@ impl CountdownLatch {
             .await
     }
 
-    /// Counts down by one as nobody in particular: under a new id.
+    /// Counts down by one, under a new random id.
     ///
     /// # Errors
     /// As [`CountdownLatch::count_down`], but after an error it is not known whether it counted.

@@ -1,4 +1,4 @@
-//! The gate: closed while a node exists.
+//! A gate: closed while its node exists.
 //!
 //! Owns the wait, which reads the tree after every event and with every new session (H64), and
 //! never takes an event for the answer. Must never close or open a gate twice for one call.
@@ -104,8 +104,8 @@ impl Barrier {
             .await
     }
 
-    /// Opens the gate and lets all pass who wait. When this returns `Ok` it was open; a gate that
-    /// another closes meanwhile is left closed.
+    /// Opens the gate, so that all waiters pass. When this returns `Ok` it was open; a gate that
+    /// another process closes meanwhile stays closed.
     ///
     /// Dropping the future does not take it back.
     ///

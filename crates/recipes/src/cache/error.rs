@@ -3,7 +3,7 @@
 use crate::common_error::{CommonError, RecipeError, recipe_error};
 
 recipe_error! {
-    /// Reason why a cache could not be made, or is not up to date just now.
+    /// Reason why a cache could not be made, or is not up to date now.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum CacheError {

@@ -1,4 +1,4 @@
-//! The task that keeps the view like the tree.
+//! The task that keeps the view equal to the tree.
 //!
 //! Owns the order of watching and reading. One recursive watch reports what changes; it is set
 //! before anything is read, and a report arrives before any answer that shows its change. So once

@@ -1,4 +1,4 @@
-//! A subtree, kept in memory and up to date.
+//! A cache of a subtree, kept up to date.
 //!
 //! [`TreeCache::builder`] sets the limits; [`TreeCache`] has an example. Reads of the cache send
 //! nothing. What it shows was true a moment ago and proves nothing: hold a [`Guard`](crate::Guard)
@@ -28,8 +28,7 @@ use state::{CacheState, Limits};
 /// Number of callers of [`TreeCache::catch_up`] that queue before further ones wait to do so.
 const ASKS: usize = 64;
 
-/// A subtree as of one instant, kept up to date by a single watch, across lost connections and lost
-/// sessions.
+/// A cached subtree, kept up to date by a single watch, across lost connections and lost sessions.
 ///
 /// It is for reading often what changes seldom: settings, who is there, which locks exist. Each
 /// state that it shows is the tree as it was at [`Snapshot::as_of`]. What happened while there was
@@ -112,22 +111,22 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Passes over nodes that we may not read, and what is below them, instead of waiting until we
-    /// may: they are listed in [`Snapshot::unreadable`] alone. The node at the top has to be
-    /// readable in any case.
+    /// Skips nodes that this client may not read, and their descendants, instead of waiting until
+    /// it may: [`Snapshot::unreadable`] lists them. The root of the subtree has to be readable in
+    /// any case.
     pub fn pass_over_unreadable(mut self) -> Self {
         self.limits.passes_over = true;
         self
     }
 
-    /// Sets the number of steps that a listener may be behind before it gets the whole view
-    /// instead; this number is kept for the slowest. Default: 256; from 1 to 1,048,576.
+    /// Sets the number of steps that are kept for slow listeners: a listener further behind gets
+    /// the whole view instead. Default: 256; from 1 to 1,048,576.
     pub fn backlog(mut self, steps: usize) -> Self {
         self.backlog = steps;
         self
     }
 
-    /// Starts to read and to watch, in the background.
+    /// Starts the cache: it reads and watches the subtree in the background.
     ///
     /// # Errors
     /// [`CacheError::Connect`] where the client's thread cannot be started;
@@ -188,13 +187,14 @@ impl TreeCache {
         &self.handle.state.path
     }
 
-    /// The view now. Empty before the tree was read first; see [`TreeCache::ready`].
+    /// Returns the present view. Empty before the first reading has ended; see
+    /// [`TreeCache::ready`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.handle.state.snapshot()
     }
 
-    /// The node at this full path as it is in the view, if it is.
+    /// Returns the node at this full path from the view, if it is there.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<CachedNode> {
         self.snapshot().get(path).cloned()
@@ -206,7 +206,7 @@ impl TreeCache {
         self.handle.state.status.borrow().clone()
     }
 
-    /// Waits until the status is another than `seen`, and returns it. Statuses in between may be
+    /// Waits until the status differs from `seen`, and returns it. Statuses in between may be
     /// skipped. Cancel-safe.
     pub async fn status_other_than(&self, seen: &CacheStatus) -> CacheStatus {
         let mut status = self.handle.state.status.subscribe();
@@ -249,7 +249,7 @@ impl TreeCache {
         Ok(self.snapshot())
     }
 
-    /// Listens: first the whole view, then each step.
+    /// Returns a stream of events: first the whole view, then each step.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
         self.handle.state.listen()

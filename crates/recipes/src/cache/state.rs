@@ -160,7 +160,7 @@ impl CacheState {
     }
 }
 
-/// Events of a cache, step by step. Dropping it costs the cache nothing.
+/// Stream of a cache's events.
 ///
 /// A listener that is slow, or whose task has panicked, holds up neither the cache nor other
 /// listeners.
@@ -173,9 +173,10 @@ pub struct CacheEvents {
 }
 
 impl CacheEvents {
-    /// First the whole view, once it has been read; then each step, in order. A listener that falls
-    /// behind by more than the cache's backlog gets the whole view again instead of the steps that
-    /// it missed. `None` once the cache has stopped and all was returned. Cancel-safe.
+    /// Returns the next event: first the whole view, once it has been read; then each step, in
+    /// order. A listener that falls behind by more than the cache's backlog gets the whole view
+    /// again instead of the steps that it missed. `None` once the cache has stopped and all was
+    /// returned. Cancel-safe.
     pub async fn next(&mut self) -> Option<CacheEvent> {
         if self.behind && !self.readable().await {
             return None;

@@ -34,9 +34,9 @@ impl Snapshot {
         self.as_of
     }
 
-    /// Returns whether it is the tree as it was at one instant. Only where changes follow each
-    /// other without a pause for many rounds of reading it is not: some nodes are newer then than
-    /// [`Snapshot::as_of`] says.
+    /// Returns whether this is the tree as it was at one instant. It is not where changes came
+    /// without a pause during many rounds of reading: then some nodes are newer than
+    /// [`Snapshot::as_of`].
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.exact

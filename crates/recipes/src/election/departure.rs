@@ -1,4 +1,4 @@
-//! Reason why a leader went, as far as observers can know it.
+//! Reason why a leader left, as far as observers can know it.
 //!
 //! Owns the watches for its markers. A leader that resigns, and a process that deposes one, creates
 //! and deletes a marker node beside the offer in the very change that deletes the offer; nobody
@@ -10,7 +10,7 @@ use baton_client::{Error, EventKind, Op, Session, State, Watch};
 use super::Leader;
 use crate::wait_queue::{release_marker, signal};
 
-/// Reason why a leader went.
+/// Reason why a leader left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]

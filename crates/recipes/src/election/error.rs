@@ -1,4 +1,4 @@
-//! Reason why an election did not go on.
+//! Errors of an election.
 
 use super::term::Term;
 use crate::acquire::LockError;
@@ -6,7 +6,7 @@ use crate::common_error::{CommonError, RecipeError, recipe_error};
 use crate::guard::LostReason;
 
 recipe_error! {
-    /// Reason why an election did not go on for this participant.
+    /// Reason why an election failed for this participant.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum ElectionError {

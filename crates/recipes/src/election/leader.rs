@@ -1,10 +1,10 @@
 //! The leader of an election.
 //!
-//! Owns what an observer is given of a leader. That it leads still, this is not a proof.
+//! Owns what an observer receives about a leader. It does not prove that the leader still leads.
 
 use crate::record::Record;
 
-/// The first of an election's wait queue: it leads, or is about to.
+/// The first candidate of an election: it leads, or is about to.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Leader {

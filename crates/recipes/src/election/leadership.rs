@@ -1,4 +1,4 @@
-//! A term being served.
+//! A running term of leadership.
 //!
 //! Owns the way out of it: first this process no longer takes itself for the leader, then the offer
 //! is deleted (H59).
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::{Participant, Stage, Term};
 use crate::guard::{Guard, ReleaseError};
 
-/// RAII guard of a term: this participant leads as long as it exists and [`Guard::check`] succeeds.
-/// Dropping it resigns in the background.
+/// RAII guard of a term: this participant leads while the guard exists and [`Guard::check`]
+/// succeeds. Dropping it resigns in the background.
 ///
 /// See [`Guard`] for all that it offers. [`Guard::on_revoke`] resolves when somebody asks this
 /// leader to resign ([`LeaderElection::ask_to_resign`](crate::LeaderElection::ask_to_resign)); it
@@ -37,7 +37,7 @@ impl Leadership {
         }
     }
 
-    /// The term being served.
+    /// Returns the running term.
     #[must_use]
     pub fn term(&self) -> Term {
         self.term

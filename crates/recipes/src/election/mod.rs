@@ -128,31 +128,32 @@ impl LeaderElection {
 
     acquisition_options!(acquisition);
 
-    /// The offer's data, in place of Baton's own record: other libraries show it as the
-    /// participant's id (Curator), its identifier (kazoo), or its host (`LeaderElectionSupport`,
-    /// for which it is this machine's name unless set). Observers get it as [`Leader::data`].
+    /// Sets the data of the candidate's node, in place of Baton's own record: other libraries show
+    /// it as the participant's id (Curator), its identifier (kazoo), or its host
+    /// (`LeaderElectionSupport`, for which it is this machine's name unless set). Observers get it
+    /// as [`Leader::data`].
     #[must_use]
     pub fn data(mut self, data: &[u8]) -> Self {
         self.acquisition.data = Some(Arc::from(data));
         self
     }
 
-    /// Sets the time that this participant stays out of the election after a term of its own has
-    /// ended, so that one that cannot do its job is not elected again and again. Zero unless set.
+    /// Sets the time for which this participant does not stand for election after a term of its own
+    /// has ended, so that a failing participant is not elected over and over. Default: zero.
     #[must_use]
     pub fn rejoin_delay(mut self, delay: Duration) -> Self {
         self.rejoin_delay = delay;
         self
     }
 
-    /// Every stage from now on, in order.
+    /// Returns a stream of every stage from now on, in order.
     #[must_use]
     pub fn stages(&self) -> StageStream {
         self.participant.announcer.subscribe()
     }
 
     /// Stands for election, and waits until elected. Follows through lost connections and sessions.
-    /// Cancel-safe: dropping the future withdraws the offer.
+    /// Cancel-safe: dropping the future withdraws the candidacy.
     ///
     /// # Errors
     /// [`ElectionError`]; the offer is withdrawn.
@@ -167,9 +168,9 @@ impl LeaderElection {
         }
     }
 
-    /// Leads if nobody else stands for election now, else `None`, also while
-    /// [`LeaderElection::rejoin_delay`] keeps this participant out. Waits for the server's answers,
-    /// never for a leader. Cancel-safe as `campaign`.
+    /// Becomes the leader if there is no other candidate now; else returns `None`, also during the
+    /// [`LeaderElection::rejoin_delay`]. Waits for the server's answers, never for a leader.
+    /// Cancel-safe as `campaign`.
     ///
     /// # Errors
     /// As [`LeaderElection::campaign`].
@@ -270,8 +271,8 @@ impl LeaderElection {
         }
     }
 
-    /// Watches who leads, without competing: one watch, on the leader's offer.
-    /// [`Observer::with_reasons`] also reports why one went.
+    /// Observes the leader, without competing: with one watch, on the leader's node.
+    /// [`Observer::with_reasons`] also reports why a leader left.
     #[must_use]
     pub fn leaders(&self) -> Observer {
         Observer::new(self.acquisition.clone())

@@ -1,4 +1,4 @@
-//! Seeing who leads, without competing.
+//! Observation of the leader, without competing.
 //!
 //! Owns one watch at a time, on the first of the wait queue, so that a hundred observers cost the
 //! server a hundred watches and a change of leader wakes each of them once, while followers that
@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::retry;
 use crate::wait_queue::{self, AcquireError};
 
-/// A sequence of leaders. Dropping it removes its watch.
+/// Stream of the leaders of an election. Dropping it removes its watch.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -57,23 +57,23 @@ impl Observer {
         }
     }
 
-    /// Finds out, too, why leaders go: see [`Observer::departure`]. Costs two more watches, and the
-    /// requests that set them.
+    /// Also finds out why leaders leave: see [`Observer::departure`]. Costs two more watches, and
+    /// the requests that set them.
     #[must_use]
     pub fn with_reasons(mut self) -> Self {
         self.reasons = true;
         self
     }
 
-    /// Returns why the leader that was reported before the last one went. `None` where there was
-    /// none before, or it was not asked for.
+    /// Returns why the leader before the last reported one left. `None` without a former leader, or
+    /// without [`Observer::with_reasons`].
     #[must_use]
     pub fn departure(&self) -> Option<Departure> {
         self.departure
     }
 
-    /// The present leader at first; later, each change: the next leader, or `None` when nobody
-    /// stands for election any more. Leaders that came and went between two reads are skipped.
+    /// Returns the present leader at first, and later each change: the next leader, or `None` when
+    /// there is no candidate any more. Leaders that came and went between two reads are skipped.
     /// Cancel-safe.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Getting a leader to step down from outside.
+//! Resignation of a leader at the request of another process.
 //!
 //! Owns the request, which the leader may take its time with, and the removal, which it is only
 //! notified of. Both are bound to the leader that was seen: a later leader is left alone
@@ -12,8 +12,8 @@ use crate::wait_queue::RELEASE_REQUEST;
 
 impl LeaderElection {
     /// Asks `leader` to resign: a Baton leader drops its work, or stops its command, and withdraws.
-    /// It leads until it has done so. `false` where it does not lead any more. Other libraries'
-    /// leaders do not listen.
+    /// It leads until it has done so. Returns `false` where it does not lead any more. Leaders of
+    /// other libraries ignore the request.
     ///
     /// The request replaces the offer's data. Dropping the future does not take it back.
     ///
@@ -43,9 +43,9 @@ impl LeaderElection {
         }
     }
 
-    /// Deletes the offer of `leader`, whatever library it is of: it is notified that it leads no
-    /// longer, at the latest by its lease if it is Baton's, and the next one is elected at once.
-    /// `false` where it was not there any more.
+    /// Deletes the node of `leader`, of any library. The leader is notified that it no longer leads
+    /// (one of Baton at the latest by its lease), and the next candidate is elected at once.
+    /// Returns `false` where the node was not there any more.
     ///
     /// # Errors
     /// [`ElectionError`]; doing it again is safe.

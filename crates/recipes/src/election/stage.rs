@@ -88,12 +88,13 @@ impl std::fmt::Display for Stage {
 pub struct StageStream(mpsc::UnboundedReceiver<Stage>);
 
 impl StageStream {
-    /// The next stage, or `None` once the election object is gone. Cancel-safe: no stage is lost.
+    /// Returns the next stage, or `None` once the election object is gone. Cancel-safe: no stage is
+    /// lost.
     pub async fn next(&mut self) -> Option<Stage> {
         self.0.recv().await
     }
 
-    /// The next stage if there is one already.
+    /// Returns the next stage, if it has been reached.
     pub fn try_next(&mut self) -> Option<Stage> {
         self.0.try_recv().ok()
     }

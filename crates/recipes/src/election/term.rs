@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Identifies one leadership.
+/// Identity of one term of leadership.
 ///
 /// Both numbers grow with every later term of the same election. `token` is the fencing token (the
 /// offer's `czxid`); `epoch` counts terms one by one.

@@ -1,4 +1,4 @@
-//! Leading again and again: one campaign after the other, with pauses after failures.
+//! Repeated leadership: one campaign after the other, with pauses after failures.
 //!
 //! Owns when the next campaign begins. The caller alone decides that there is none; a failure never
 //! ends the loop by itself.
@@ -12,7 +12,7 @@ use super::{ElectionError, LeaderElection, Term};
 use crate::background;
 use crate::backoff::Backoff;
 
-/// End of a term, or of the way to it: see [`LeaderElection::lead_forever`].
+/// End of a term, or of a campaign: see [`LeaderElection::lead_forever`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermEnd<E> {
@@ -45,8 +45,8 @@ impl<E: fmt::Display> fmt::Display for TermEnd<E> {
 }
 
 impl LeaderElection {
-    /// Leads again and again: campaigns, drives `work` as [`LeaderElection::lead`] does, and
-    /// campaigns again once the term has ended, for whatever reason.
+    /// Leads repeatedly: campaigns, drives `work` as [`LeaderElection::lead`] does, and campaigns
+    /// again once the term has ended for any reason.
     ///
     /// After each term, and after each campaign that failed, `ended` is called with the reason and
     /// decides: [`ControlFlow::Continue`] campaigns again, [`ControlFlow::Break`] ends the call

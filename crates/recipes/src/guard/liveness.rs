@@ -18,10 +18,10 @@ use crate::background::{self, Application};
 use crate::lost_reason::LostReason;
 
 impl Guard {
-    /// Asks `probe` once per `period` whether the application is alive, and gives the lock away
-    /// when it is not: when the answer is `false`, comes from a panic, or does not come within
-    /// `period`. The guard ends then with [`LostReason::NotAlive`], for good, at the latest two
-    /// periods after the application has died.
+    /// Calls `probe` once per `period`, and gives up the lock when the application is not alive:
+    /// when the probe returns `false`, panics, or does not answer within `period`. The guard ends
+    /// then with [`LostReason::NotAlive`], for good, at the latest two periods after the
+    /// application has died.
     ///
     /// The probe runs on the runtime that this is called on, so `|| async { true }` finds out
     /// whether that one still runs anything; a better one asks the part that does the work. Called

@@ -44,7 +44,7 @@ pub use releasing::{PendingRelease, ReleaseError};
 pub use status::GuardStatus;
 pub use txn::{CommittedTxn, Txn, TxnError};
 
-/// Proof of holding a lock: [`Guard::check`] says, at any instant and without waiting, whether the
+/// RAII guard of a lock. [`Guard::check`] returns, at any instant and without waiting, whether the
 /// lock is still held.
 ///
 /// The lock is held as long as the guard exists and `check` succeeds. The guard belongs to one
@@ -121,8 +121,8 @@ impl Guard {
         self.state.begin_hold(acquiring);
     }
 
-    /// Returns whether the lock is held, at this instant, by our own clock. Never waits, and needs
-    /// no event to have arrived.
+    /// Checks that the lock is held at this instant, by this process's clock. Never waits, and does
+    /// not depend on the delivery of an event.
     ///
     /// # Errors
     /// Why it is not; from then on for ever.
@@ -130,8 +130,8 @@ impl Guard {
         self.state.check()
     }
 
-    /// For how long the lock is known to be held if no server answers from now on. Zero once it is
-    /// lost.
+    /// Returns the time for which the lock is known to be held if no server answers from now on.
+    /// Zero once it is lost.
     ///
     /// Whatever must have stopped before anyone else can hold the lock has to stop within this
     /// time.
@@ -140,32 +140,31 @@ impl Guard {
         self.state.remaining()
     }
 
-    /// Resolves when the lock is no longer held, with the reason; at the latest when the lease ends
-    /// by our own clock. It does not borrow the guard, can be made any number of times, and may be
-    /// dropped freely.
+    /// Resolves with the reason when the lock is no longer held; at the latest when the lease ends
+    /// by this process's clock. The future does not borrow the guard, and may be dropped at any
+    /// time.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         let state = Arc::clone(&self.state);
         async move { state.ended().await }
     }
 
-    /// The fencing token: grows with every later grant of this lock, across crashes and restarts.
-    /// Pass it along with every side effect, and let the receiver refuse a smaller one than it has
-    /// seen.
+    /// Returns the fencing token, which grows with every later grant of this lock, across crashes
+    /// and restarts. Send it with every side effect, and let the receiver refuse a smaller token
+    /// than it has seen.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.state.token()
     }
 
-    /// Returns whether somebody has asked for the lock back, by writing Curator's `__REVOKE__` to
-    /// its node. The lock stays held: it is for the holder to finish what it does and release.
-    /// Never waits.
+    /// Returns whether another process has asked for the lock, by writing Curator's `__REVOKE__` to
+    /// its node. The lock stays held until the holder releases it. Never waits.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.state.is_asked_back()
     }
 
-    /// Resolves when somebody asks for the lock back: see [`Guard::revoke_requested`]. It does not
-    /// borrow the guard, can be made any number of times, and may be dropped freely.
+    /// Resolves when another process asks for the lock: see [`Guard::revoke_requested`]. The future
+    /// does not borrow the guard, and may be dropped at any time.
     ///
     /// # Errors
     /// How the guard ended, if nobody asked before.
@@ -198,7 +197,8 @@ impl Guard {
         self.state.check()
     }
 
-    /// The status of the guard, for code that does not have it. It does not borrow the guard.
+    /// Returns the status of the guard, for code that does not own it. It does not borrow the
+    /// guard.
     #[must_use]
     pub fn status(&self) -> GuardStatus {
         GuardStatus::new(&self.state)
@@ -220,20 +220,20 @@ impl Guard {
         self.nodes.first().map(WaiterNode::czxid)
     }
 
-    /// The session that the guard belongs to.
+    /// Returns the session of the guard.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Begins a set of changes to the tree that is applied whole, and only while the lock is held.
+    /// Begins a transaction that the server applies only while the lock is held.
     pub fn txn(&self) -> Txn<'_> {
         Txn::new(&self.state)
     }
 
-    /// Drives `work`, and drops it the moment the guard ends. The guard is asked before each step
-    /// of the work, so that a process that was paused takes no step under a lock that has passed
-    /// on. What `work` has spawned elsewhere goes on.
+    /// Drives `work`, and drops it at once when the guard ends. The guard is checked before each
+    /// poll of `work`, so that a process that was paused does nothing under a lock that it has
+    /// lost. Tasks that `work` has spawned go on.
     ///
     /// # Errors
     /// Why the guard ended, if it did before the work was done.
@@ -279,8 +279,8 @@ impl Guard {
         &self.lease
     }
 
-    /// Releases the lock. The request is queued when this returns: it travels with what is called
-    /// next, so that `let released = guard.release(); let next = mutex.acquire();`, awaited
+    /// Releases the lock. The request is queued when this returns and is sent together with the
+    /// next one, so that `let released = guard.release(); let next = mutex.acquire();`, awaited
     /// together, cost one round trip. Await the result for the server's answer.
     ///
     /// In this process the lock counts as released at once, before the server is asked. Dropping
@@ -294,8 +294,8 @@ impl Guard {
         self.end()
     }
 
-    /// Gives the lock away as one that has failed would: what the lock protects may be half done,
-    /// so the next waiter waits for its own lock delay first, if it has one
+    /// Gives the lock up as after a failure: what it protects may be half done, so the next waiter
+    /// first waits for its lock delay, if it has one
     /// ([`Mutex::lock_delay`](crate::Mutex::lock_delay)). Otherwise as [`Guard::release`].
     ///
     /// # Errors

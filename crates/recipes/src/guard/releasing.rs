@@ -1,4 +1,4 @@
-//! A release on its way.
+//! The release of a lock, until it is confirmed.
 //!
 //! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node
 //! that was gone before (H09).
@@ -16,7 +16,7 @@ use crate::lost_reason::LostReason;
 use crate::spans;
 use crate::wait_queue::WaiterNode;
 
-/// The release could not be confirmed, or there was nothing left to release.
+/// Error of a release: it was not confirmed, or the lock was lost before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
@@ -65,8 +65,8 @@ impl RecipeError for ReleaseError {
     }
 }
 
-/// A release that is on its way. Await it for the first answer, or [`PendingRelease::confirmed`]
-/// for certainty; dropping it changes nothing, so it need not be used.
+/// A queued release. Await it for the first answer, or [`PendingRelease::confirmed`] for certainty.
+/// Dropping it does not stop the release.
 #[derive(Debug)]
 pub struct PendingRelease {
     /// Deletions that are not answered yet.

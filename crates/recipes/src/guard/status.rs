@@ -1,4 +1,4 @@
-//! The status of a guard, for other parts of the process.
+//! Status of a guard, for other parts of the process.
 //!
 //! Owns nothing of the guard: it can neither release it nor keep it from ending.
 
@@ -12,8 +12,8 @@ use super::claim_deadline::ClaimDeadline;
 use super::state::GuardState;
 use crate::lost_reason::LostReason;
 
-/// Whether a guard is held, for those who do not have it: worker threads, a health endpoint. Cheap
-/// to clone, wait-free to ask; it may outlive the guard.
+/// Status of a guard, for code that does not own it, like worker threads or a health endpoint.
+/// Cheap to clone, wait-free to read; it may outlive the guard.
 ///
 /// ```no_run
 /// # async fn example(guard: baton::Guard) {

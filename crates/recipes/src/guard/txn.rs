@@ -1,4 +1,4 @@
-//! Changes to the tree that are applied only while the lock is held.
+//! Guarded transactions: changes that the server applies only while the lock is held.
 //!
 //! Owns the first part of the multi: a check of each own lock node. Its name carries a marker that
 //! no other node ever had, so a directory that was removed and made again cannot satisfy it (H09).
@@ -15,8 +15,8 @@ use super::state::GuardState;
 use crate::lost_reason::LostReason;
 use crate::receipt::Outcome;
 
-/// A set of changes, applied whole or not at all, and only while the lock is held: decided by the
-/// server, at its position in the order of all changes, not by a read beforehand.
+/// A guarded transaction: all its changes or none are applied, and only while the lock is held. The
+/// server decides that at the transaction's position in the order of all changes.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +39,7 @@ pub struct Txn<'g> {
     own: usize,
 }
 
-/// A set of changes that was applied.
+/// A guarded transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedTxn {
     results: Option<Vec<OpResult>>,
@@ -53,14 +53,14 @@ impl CommittedTxn {
     }
 
     /// Returns the result of each part, in the order of adding; `None` where the answer was lost,
-    /// and only that it was applied could be read back.
+    /// and it is only known that the transaction was applied.
     #[must_use]
     pub fn results(&self) -> Option<&[OpResult]> {
         self.results.as_deref()
     }
 }
 
-/// A guarded set of changes that was not applied, or may not have been.
+/// Error of a guarded transaction: it was not applied, or its outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxnError {
@@ -138,7 +138,7 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// Sets a node's data, if it has `version` (`None`: whatever it has).
+    /// Adds a change of a node's data, if the node has `version` (`None`: any version).
     pub fn set(mut self, path: &str, data: &[u8], version: Option<i32>) -> Self {
         self.parts
             .push(Op::set_data(path, Bytes::copy_from_slice(data), version));
@@ -152,21 +152,22 @@ impl<'g> Txn<'g> {
         self
     }
 
-    /// Deletes a node, if it has `version` (`None`: whatever it has).
+    /// Adds the deletion of a node, if it has `version` (`None`: any version).
     pub fn delete(mut self, path: &str, version: Option<i32>) -> Self {
         self.parts.push(Op::delete(path, version));
         self
     }
 
-    /// Demands that a node exists, with `version` (`None`: whatever it has).
+    /// Adds the condition that a node exists, with `version` (`None`: any version).
     pub fn check(mut self, path: &str, version: Option<i32>) -> Self {
         self.parts.push(Op::check(path, version));
         self
     }
 
-    /// Applies it, once. A lost answer is resolved: each transaction updates a small ephemeral node
-    /// of ours, a receipt, in `<path>-__receipts__` beside the lock, whose version shows afterwards
-    /// whether it was applied. What certainly was not, is sent again while the lock is held.
+    /// Applies the transaction once. A lost answer is resolved: each transaction updates a small
+    /// ephemeral node of ours, a receipt, in `<path>-__receipts__` beside the lock, whose version
+    /// shows afterwards whether it was applied. What certainly was not, is sent again while the
+    /// lock is held.
     ///
     /// Waits for the connection to come back if it must, at the longest until the session is over.
     /// Dropping the future does not take back what is under way.

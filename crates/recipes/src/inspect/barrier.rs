@@ -14,7 +14,7 @@ use crate::barrier::{
 };
 use crate::retry;
 
-/// A round of a double barrier: where its members are.
+/// Phase of a double barrier's round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -85,8 +85,8 @@ pub struct LatchSnapshot {
 }
 
 impl Inspector {
-    /// The node that closes the gate at `path` (see [`Barrier`](crate::Barrier)): who closed it,
-    /// and when. `None` where the gate is open.
+    /// Returns the node that closes the gate at `path` (see [`Barrier`](crate::Barrier)), with the
+    /// process that closed it. `None` where the gate is open.
     ///
     /// # Errors
     /// [`InspectError`].

@@ -1,4 +1,4 @@
-//! Asking a holder to release, and deleting its node.
+//! Requests to a holder to release, and deletion of its node.
 //!
 //! Owns both changes. Each is bound to the node that was seen: a node that was made at its path
 //! since, and a node that was written to since, are left alone (H18).
@@ -24,7 +24,7 @@ enum NodeChange {
 
 impl Inspector {
     /// Asks the holder that owns `node` to release, by replacing the node's data with Curator's
-    /// `__REVOKE__`. The holder holds until it releases.
+    /// `__REVOKE__`. The holder keeps the lock until it releases it.
     ///
     /// Holders of Baton are notified ([`Guard::on_revoke`](crate::Guard::on_revoke)), and so are
     /// those of Curator whose locks are revocable. Other libraries do not listen. `false`: the node
@@ -37,8 +37,8 @@ impl Inspector {
             .await
     }
 
-    /// Deletes the node of a holder, whatever library it is of: the next waiter is granted the
-    /// lock, and the holder receives the loss, at the latest when its lease ends if it is Baton's.
+    /// Deletes the node of a holder, of any library: the next waiter is granted the lock, and the
+    /// holder is notified of the loss, one of Baton at the latest when its lease ends.
     ///
     /// Deletes only the node that was read: `false` where it is gone, where another was made at its
     /// path, and where somebody has written to it since. Where the holders of a lock share one name

@@ -64,7 +64,7 @@ impl Serialize for Scheme {
     }
 }
 
-/// Part of a node in a lock.
+/// Lock mode of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -90,7 +90,7 @@ impl std::fmt::Display for NodeMode {
     }
 }
 
-/// A child that looks like a node of a lock and belongs to no wait queue here.
+/// A child that looks like a lock's node but belongs to no wait queue here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ForeignChild {

@@ -21,7 +21,7 @@ use crate::semaphore::{LEASES, LOCKS};
 /// Suffix that kazoo appends to a semaphore's path for the folder of those who wait.
 pub(super) const KAZOO_WAITERS: &str = "-__lock__";
 
-/// Kind of the lock that the nodes at a path make.
+/// Kind of the lock at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -36,8 +36,8 @@ pub enum LockKind {
     Semaphore,
 }
 
-/// The wait queue at a path, as it was read: one list and one read of each node, not of one
-/// instant. A node that went in between is left out.
+/// The wait queue at a path, as it was read: one list and one read of each node, so not of one
+/// instant. A node that was deleted in between is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LockSnapshot {
@@ -173,7 +173,7 @@ impl LockSnapshot {
         self.nodes().next().is_some()
     }
 
-    /// Returns whether all nodes could be read. Otherwise one that could not may hold.
+    /// Returns whether all nodes could be read. Otherwise an unreadable node may be the holder.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.unreadable.is_empty()

@@ -56,8 +56,8 @@ pub enum FolderKind {
 /// Returns the kind of the folder with this data and these children; `None` for one that is not a
 /// recipe's.
 ///
-/// Where names of several recipes fit, the one with the more telling layout is meant. Children
-/// whose data is not known count with empty data.
+/// Where names of several recipes fit, the recipe with the more specific layout is returned.
+/// Children whose data is not known count with empty data.
 #[must_use]
 pub fn recognise(data: &[u8], children: &[(&str, Data)]) -> Option<FolderKind> {
     if let Some(capacity) = outside::capacity_in(data) {
@@ -238,7 +238,7 @@ pub fn is_ready_mark(name: &str) -> bool {
 }
 
 impl NodeInfo {
-    /// Returns the summary of a node that somebody has read.
+    /// Returns the summary of a node that was read before.
     #[must_use]
     pub fn of_read(path: &str, read: &Data) -> Self {
         Self::new(path, read)

@@ -1,4 +1,4 @@
-//! Several locks at once: all of them or none.
+//! Locks on several paths: all of them or none.
 //!
 //! Owns the order in which they are taken, and that nothing is kept once one of them cannot be had
 //! (H49). Where all are free it is one multi. Must never wait for one lock while it waits in the
@@ -120,7 +120,7 @@ impl MultiLock {
         self.locks.iter().map(|lock| &*lock.path)
     }
 
-    /// Waits until all locks are ours.
+    /// Waits until this process holds all the locks.
     ///
     /// Survives lost connections, and lost sessions and deleted nodes too, at the price of starting
     /// from the first lock again. Cancel-safe at every point: dropping the future gives back what
@@ -139,8 +139,8 @@ impl MultiLock {
         })
     }
 
-    /// All locks if they are free now, else `None`. Waits for the server's answers, never for a
-    /// holder.
+    /// Acquires all locks if they are free now, else returns `None`. Waits for the server's
+    /// answers, never for a holder.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`].
@@ -376,8 +376,8 @@ async fn one_gone(taken: &mut [GrantedNode]) {
     .await;
 }
 
-/// RAII guard of several locks: they are held as long as it exists and [`MultiGuard::check`]
-/// succeeds. With the first that is lost, all count as lost.
+/// RAII guard of several locks: they are held while it exists and [`MultiGuard::check`] succeeds.
+/// When the first is lost, all count as lost.
 ///
 /// Dropping it releases them all in the background, without blocking; [`MultiGuard::release`] also
 /// waits for the server's answer. It offers what a [`Guard`] offers, but has a fencing token for
@@ -390,7 +390,7 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// Returns whether all locks are held, at this instant, by our own clock. Never waits.
+    /// Checks that all locks are held at this instant, by this process's clock. Never waits.
     ///
     /// # Errors
     /// Why they are not; from then on for ever.
@@ -403,15 +403,15 @@ impl MultiGuard {
         self.guard.lost()
     }
 
-    /// For how long the locks are known to be held if no server answers from now on: see
-    /// [`Guard::remaining`].
+    /// Returns the time for which the locks are known to be held if no server answers from now on:
+    /// see [`Guard::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// The path and the fencing token of each lock, sorted by path. Each lock has its own order of
-    /// tokens: pass with a side effect the token of the lock that protects what it changes.
+    /// Returns the path and the fencing token of each lock, sorted by path. Each lock has its own
+    /// order of tokens: send with a side effect the token of the lock that protects it.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, u64)> {
         self.tokens.iter().map(|(path, token)| (&**path, *token))
     }
@@ -423,12 +423,12 @@ impl MultiGuard {
         tokens.find(|(of, _)| *of == path).map(|(_, token)| token)
     }
 
-    /// Begins a set of changes that is applied whole, and only while all the locks are held.
+    /// Begins a transaction that the server applies only while all the locks are held.
     pub fn txn(&self) -> Txn<'_> {
         self.guard.txn()
     }
 
-    /// Drives `work`, and drops it the moment the first of the locks is lost: see [`Guard::run`].
+    /// Drives `work`, and drops it at once when the first of the locks is lost: see [`Guard::run`].
     ///
     /// # Errors
     /// Why the locks were lost, if they were before the work was done.
@@ -436,14 +436,14 @@ impl MultiGuard {
         self.guard.run(work).await
     }
 
-    /// Returns whether somebody has asked for one of the locks back: see
+    /// Returns whether another process has asked for one of the locks: see
     /// [`Guard::revoke_requested`].
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.guard.revoke_requested()
     }
 
-    /// Resolves when somebody asks for one of the locks back: see [`Guard::on_revoke`].
+    /// Resolves when another process asks for one of the locks: see [`Guard::on_revoke`].
     ///
     /// # Errors
     /// How the locks were lost, if nobody asked before.
@@ -451,7 +451,7 @@ impl MultiGuard {
         self.guard.on_revoke()
     }
 
-    /// Returns whether all locks are held, for those who do not have the guard: see
+    /// Returns the status of all locks together, for code that does not own the guard: see
     /// [`Guard::status`].
     #[must_use]
     pub fn status(&self) -> GuardStatus {
@@ -464,8 +464,8 @@ impl MultiGuard {
         self.guard.session()
     }
 
-    /// All of it as one guard, for what takes a guard of any kind. Its token is the greatest of
-    /// [`MultiGuard::tokens`], which need not grow from one holder of a lock to the next.
+    /// Returns all locks as one [`Guard`]. Its token is the greatest of [`MultiGuard::tokens`],
+    /// which need not grow from one holder of a lock to the next.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

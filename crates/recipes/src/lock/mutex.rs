@@ -1,4 +1,4 @@
-//! The mutex: FIFO, no herd, cancel-safe.
+//! A mutex: FIFO, without a herd of waiters, cancel-safe.
 //!
 //! Owns the handle: its options, and the errors of its callers. The acquisition itself is in
 //! `acquire`.
@@ -42,8 +42,8 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The longest delay for [`Mutex::lock_delay`]: one faulty program must not block a wait queue
-    /// for longer.
+    /// The longest delay of [`Mutex::lock_delay`], so that one faulty program cannot block a wait
+    /// queue for longer.
     pub const LONGEST_LOCK_DELAY: Duration = LONGEST_LOCK_DELAY;
 
     /// A lock at `path`, with Curator's names. Nothing is sent.
@@ -65,11 +65,10 @@ impl Mutex {
 
     acquisition_options!(acquisition);
 
-    /// If this program fails while it holds the lock, the next waiter leaves the lock alone for
-    /// `delay`: time for requests to arrive, or to be given up, that the failed holder had sent to
-    /// systems that know of no fencing token. A release costs the next nothing. At most a minute;
-    /// zero, as it is unless set, for none. Where the naming scheme is
-    /// [`Dialect::ElectionSupport`], nodes have no room for it.
+    /// Sets the time that the next waiter waits longer if this program fails while it holds the
+    /// lock: time for the failed holder's last requests to reach systems that check no fencing
+    /// token. A release costs the next nothing. At most a minute; zero, as it is unless set, for
+    /// none. Where the naming scheme is [`Dialect::ElectionSupport`], nodes have no room for it.
     ///
     /// It binds those who use this library and were waiting when the holder failed, each counting
     /// from when it saw that. Who joins later, or with another library, does not wait. Give all who
@@ -91,7 +90,7 @@ impl Mutex {
         self
     }
 
-    /// Waits until the lock is ours.
+    /// Waits until this process holds the lock.
     ///
     /// Survives lost connections, and lost sessions too, at the price of a new position in the wait
     /// queue. Cancel-safe at every point: dropping the future leaves the wait queue, in the
@@ -103,8 +102,8 @@ impl Mutex {
         Ok(self.acquisition.acquire(&mut |_| {}).await?.guard)
     }
 
-    /// Releases `guard` and acquires the lock again, behind all who wait now: for a holder that has
-    /// more to do, but lets the others go first. Where nobody waits, the lock is held again at
+    /// Releases `guard` and acquires the lock again, behind all present waiters: for a holder that
+    /// has more to do, but lets the others go first. Without a waiter, the lock is held again at
     /// once, with a new token.
     ///
     /// Release and new waiter node are one change of the tree, half of what [`Guard::release`] and
@@ -135,7 +134,8 @@ impl Mutex {
             .guard)
     }
 
-    /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
+    /// Acquires the lock if it is free now, else returns `None`. Waits for the server's answer,
+    /// never for a holder.
     ///
     /// # Errors
     /// [`LockError`]; no waiter node stays behind.

@@ -1,4 +1,4 @@
-//! The reentrant mutex: its holder may acquire it again.
+//! A reentrant mutex: its holder may acquire it again.
 //!
 //! Owns the table of who holds, by logical owner, and the count of each. Must never take the table
 //! for the lock: a re-entry succeeds only while the guard that it joins holds (H33).
@@ -17,13 +17,13 @@ use crate::guard::{Guard, PendingRelease};
 use crate::naming::Dialect;
 use crate::time_limit::{WaitReason, at_most};
 
-/// On whose behalf a [`ReentrantMutex`] is acquired: a request, a job, a thread of control,
-/// whatever the program says. Clones are the same owner.
+/// Owner of a [`ReentrantMutex`]: a request, a job or a thread of control, as the program decides.
+/// Clones are the same owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(Arc<str>);
 
 impl OwnerId {
-    /// An owner like no other.
+    /// Creates an owner that differs from every other.
     #[must_use]
     pub fn unique() -> Self {
         Self(Arc::from(Uuid::new_v4().simple().to_string()))
@@ -152,8 +152,8 @@ impl ReentrantMutex {
         self
     }
 
-    /// Sets the name of this program in the lock node's data, for people who want to see who holds
-    /// and who waits.
+    /// Sets the name of this program in the lock node's data, which `baton lock show` and the
+    /// console print.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.mutex = self.mutex.name(name);
@@ -175,8 +175,8 @@ impl ReentrantMutex {
         self.mutex.path()
     }
 
-    /// Waits until the lock is `owner`'s: not at all where it holds it already. Where two acquires
-    /// of one owner come at once, the second waits for the first and joins it. Cancel-safe at every
+    /// Waits until `owner` holds the lock; returns at once where it does already. Of two concurrent
+    /// acquires of one owner, the second waits for the first and joins it. Cancel-safe at every
     /// point.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl ReentrantMutex {
         Ok(self.first(owner, &mut slot, guard))
     }
 
-    /// The lock if `owner` holds it already or it is free now, else `None`.
+    /// Acquires the lock if `owner` holds it already or it is free now, else returns `None`.
     ///
     /// # Errors
     /// As [`ReentrantMutex::acquire`].
@@ -262,8 +262,8 @@ impl ReentrantMutex {
     }
 }
 
-/// One of an owner's holds on a [`ReentrantMutex`]. The lock is released with the last of them. See
-/// [`Guard`].
+/// RAII guard of one of an owner's holds on a [`ReentrantMutex`]. The lock is released with the
+/// last of them. See [`Guard`].
 #[must_use = "dropping the owner's last guard releases the lock"]
 #[derive(Debug)]
 pub struct ReentrantGuard {

@@ -63,7 +63,7 @@ impl RwLock {
 
     acquisition_options!(acquisition);
 
-    /// Waits until no writer holds the lock, or waits for it since before us.
+    /// Waits until no writer holds the lock, and no earlier writer waits for it.
     ///
     /// Survives lost connections and sessions, and is cancel-safe, like
     /// [`Mutex::acquire`](crate::Mutex::acquire).
@@ -75,8 +75,8 @@ impl RwLock {
         Ok(self.reader(guard))
     }
 
-    /// Shared access if it is possible now, else `None`. Waits for the server's answer, never for a
-    /// holder.
+    /// Acquires shared access if that is possible now, else returns `None`. Waits for the server's
+    /// answer, never for a holder.
     ///
     /// # Errors
     /// [`LockError`]; no waiter node stays behind.
@@ -95,7 +95,7 @@ impl RwLock {
         Ok(self.reader(guard))
     }
 
-    /// Waits until nobody holds the lock who came before us.
+    /// Waits until no earlier reader or writer holds the lock or waits for it.
     ///
     /// Survives lost connections and sessions, and is cancel-safe, like
     /// [`Mutex::acquire`](crate::Mutex::acquire).
@@ -107,8 +107,8 @@ impl RwLock {
         Ok(self.writer(guard))
     }
 
-    /// Exclusive access if nobody holds the lock now, else `None`. Waits for the server's answer,
-    /// never for a holder.
+    /// Acquires exclusive access if nobody holds the lock now, else returns `None`. Waits for the
+    /// server's answer, never for a holder.
     ///
     /// # Errors
     /// [`LockError`]; no waiter node stays behind.
@@ -190,7 +190,8 @@ pub struct WriteGuard {
     lock: RwLock,
 }
 
-/// A reader did not become the writer. It still reads, as long as its guard says so.
+/// Error of an upgrade: the reader did not become the writer. It still reads while its guard is
+/// valid.
 #[derive(Debug, thiserror::Error)]
 #[error("{source}")]
 pub struct UpgradeRefused {
@@ -217,7 +218,7 @@ impl Deref for WriteGuard {
 }
 
 impl ReadGuard {
-    /// The guard alone, for those who need not know of what kind it is.
+    /// Returns the plain [`Guard`], for code that takes a guard of any kind.
     pub fn into_guard(self) -> Guard {
         self.guard
     }
@@ -227,8 +228,8 @@ impl ReadGuard {
         self.guard.release()
     }
 
-    /// Becomes the writer if nobody else reads, and no writer waits; does not wait for it. The lock
-    /// is held throughout.
+    /// Becomes the writer if there is no other reader and no waiting writer; does not wait. The
+    /// lock is held throughout.
     ///
     /// Two readers that waited to become the writer would wait for each other for ever, so this is
     /// refused instead. Cancel-safe: dropping the future releases the lock.
@@ -256,7 +257,7 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// The guard alone, for those who need not know of what kind it is.
+    /// Returns the plain [`Guard`], for code that takes a guard of any kind.
     pub fn into_guard(self) -> Guard {
         self.guard
     }

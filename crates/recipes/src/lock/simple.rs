@@ -1,4 +1,4 @@
-//! The simple lock: one node, and everybody who waits watches it.
+//! A simple lock: one node, which all waiters watch.
 //!
 //! Owns the create of that node and the wait for its end. Must never take a node of the same
 //! session for its own by the session alone: two acquires of one session exclude each other, and
@@ -27,9 +27,9 @@ use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNod
 /// The name of the one node.
 const NODE: &str = "lock";
 
-/// A lock that is held by the creator of the node `<path>/lock`. All others watch that
-/// node, and all try again when it goes: a herd. For teaching, and to share a path with programs
-/// that lock in this way; otherwise use [`Mutex`](crate::Mutex).
+/// A lock that is held by the creator of the node `<path>/lock`. All waiters watch that node, and
+/// all try again when it is deleted: a herd. For teaching, and to share a path with programs that
+/// lock in this way; otherwise use [`Mutex`](crate::Mutex).
 ///
 /// No order of arrival: the quickest caller gets it, so a waiter may wait for ever while others
 /// come and go. All else is as for the mutex: the guard, the fencing token, lost connections,
@@ -68,7 +68,8 @@ impl SimpleMutex {
         })
     }
 
-    /// Sets the name of this program in the lock node's data, for people who want to see who holds.
+    /// Sets the name of this program in the lock node's data, which `baton lock show` and the
+    /// console print.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
@@ -83,8 +84,8 @@ impl SimpleMutex {
         &self.acquisition.path
     }
 
-    /// Waits until the lock is ours. Survives lost connections and sessions; cancel-safe at every
-    /// point.
+    /// Waits until this process holds the lock. Survives lost connections and sessions; cancel-safe
+    /// at every point.
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays behind.
@@ -96,7 +97,8 @@ impl SimpleMutex {
         }
     }
 
-    /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
+    /// Acquires the lock if it is free now, else returns `None`. Waits for the server's answer,
+    /// never for a holder.
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays behind.

@@ -1,4 +1,4 @@
-//! Membership: which processes are there.
+//! Group membership: which processes are present.
 //!
 //! - [`Membership`]: a group, to join and to observe; it has an example.
 //! - [`PersistentNode`]: an ephemeral node that is created again in every new session.
@@ -95,18 +95,17 @@ impl Membership {
         })
     }
 
-    /// Uses the names and data of another library, to be in one group with its processes.
+    /// Sets the names and data of another library, to share the group with its processes.
     #[must_use]
     pub fn layout(mut self, layout: GroupLayout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Says that this process is the successor of every earlier one with this id: it takes over the
-    /// registration that such a one has left behind, at once and without a gap, instead of waiting
-    /// until its session has expired. Only in Baton's layout, which stores the id. No two processes
-    /// may use one at the same time: the later one wins, and the earlier one ends with
-    /// [`MemberError::Superseded`].
+    /// Sets an instance id: this process takes over the registration of an earlier process with the
+    /// same id at once and without a gap, instead of waiting until that session has expired. Only
+    /// in Baton's layout, which stores the id. No two processes may use one at the same time: the
+    /// later one wins, and the earlier one ends with [`MemberError::Superseded`].
     #[must_use]
     pub fn instance(mut self, id: Uuid) -> Self {
         self.instance = Some(id);
@@ -163,9 +162,9 @@ impl Membership {
         });
     }
 
-    /// The members as of now, sorted by node name. Registrations made through this handle or its
-    /// clones are listed only while they are in force. A member whose node we may not read is left
-    /// out: [`Membership::roll`] names it.
+    /// Returns the present members, sorted by node name. Registrations of this handle or its clones
+    /// are listed only while they are in force. A member whose node this client may not read is
+    /// left out: [`Membership::roll`] names it.
     ///
     /// # Errors
     /// As [`Membership::roll`].
@@ -173,8 +172,8 @@ impl Membership {
         Ok(self.roll().await?.members.to_vec())
     }
 
-    /// The members as of now, as in the first update of a view, with the nodes that we may not
-    /// read.
+    /// Returns the present members, as the first update of a view, with the nodes that this client
+    /// may not read.
     ///
     /// # Errors
     /// [`MemberError::View`], also where we may not read the group itself. It waits as long as
@@ -189,8 +188,8 @@ impl Membership {
         }
     }
 
-    /// A live view of the members. It outlives lost connections and sessions; members that left
-    /// meanwhile are reported then.
+    /// Returns a live view of the members. It survives lost connections and sessions; members that
+    /// left meanwhile are reported afterwards.
     ///
     /// # Errors
     /// [`MemberError::View`] outside a tokio runtime.
@@ -213,7 +212,7 @@ impl Registration {
         &self.id
     }
 
-    /// The registration's node: its path, its state, and how to wait for another.
+    /// Returns the registration's node: its path and its state.
     pub fn node(&self) -> &PersistentNode {
         &self.node
     }
@@ -226,7 +225,7 @@ impl Registration {
         self.node.registered().await
     }
 
-    /// Gives the member other data, in the background: see [`PersistentNode::set_data`].
+    /// Changes the member's data, in the background: see [`PersistentNode::set_data`].
     ///
     /// # Errors
     /// [`MemberError::NoRoom`].

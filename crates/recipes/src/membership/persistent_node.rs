@@ -1,4 +1,4 @@
-//! An ephemeral node that is there as long as we are, whatever becomes of sessions.
+//! An ephemeral node that exists as long as its handle, over lost sessions.
 //!
 //! Owns the handle. The keeper does all that the handle asks for.
 
@@ -14,7 +14,7 @@ use super::keeper;
 use super::node_control::{ActiveRegistration, NodeControl, NodeState};
 use crate::recipe_path;
 
-/// An ephemeral node that is made again whenever it is gone, until this handle is closed or
+/// An ephemeral node that is created again whenever it is deleted, until this handle is closed or
 /// dropped.
 ///
 /// - A lost connection costs nothing: the session keeps the node, and a reconnect does not touch
@@ -92,14 +92,14 @@ impl PersistentNode {
         &self.control.path
     }
 
-    /// Its present state.
+    /// Returns the present state.
     #[must_use]
     pub fn state(&self) -> NodeState {
         self.control.state()
     }
 
-    /// Waits until the state is another than `seen`, and returns it. States in between may be
-    /// skipped. Cancel-safe.
+    /// Waits until the state differs from `seen`, and returns it. States in between may be skipped.
+    /// Cancel-safe.
     pub async fn state_other_than(&self, seen: &NodeState) -> NodeState {
         let mut states = self.control.subscribe();
         match states.wait_for(|state| state != seen).await {
@@ -108,8 +108,9 @@ impl PersistentNode {
         }
     }
 
-    /// Waits until the node is there and ours. Cancel-safe; waits through lost sessions, refusals
-    /// and a node of somebody else's at the path, so give it a limit where that matters.
+    /// Waits until the node exists and belongs to this handle. Cancel-safe; waits through lost
+    /// sessions, refusals and another process's node at the path, so set a limit where that
+    /// matters.
     ///
     /// # Errors
     /// [`MemberError::Closed`], [`MemberError::Superseded`].
@@ -127,8 +128,8 @@ impl PersistentNode {
         }
     }
 
-    /// Resolves when the registration is given up for good: closed, superseded, or its client
-    /// closed. Does not keep it.
+    /// Resolves when the registration has ended for good: closed, superseded, or its client closed.
+    /// The future does not keep the registration alive.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut states = self.control.subscribe();
         async move {
@@ -139,8 +140,8 @@ impl PersistentNode {
         }
     }
 
-    /// Gives the node other data, in the background: now if it is there, and whenever it is made
-    /// again. Of several in a row, only the last may be written.
+    /// Changes the node's data, in the background: now if it exists, and whenever it is created
+    /// again. Of several changes in a row, only the last may be written.
     pub fn set_data(&self, data: &[u8]) {
         self.control.want(Bytes::copy_from_slice(data));
     }

@@ -124,9 +124,9 @@ impl GroupView {
         }
     }
 
-    /// At first everybody, as joined; later each change. Changes that follow each other faster than
-    /// this is called are returned as one; lists in between are skipped. Without a connection,
-    /// nothing is returned. Cancel-safe.
+    /// Returns at first all members, as joined; later each change. Changes that follow each other
+    /// faster than this is called are returned as one; lists in between are skipped. Without a
+    /// connection, nothing is returned. Cancel-safe.
     ///
     /// # Errors
     /// [`MemberError::View`] once the client is closed. Refusals do not end it; see
@@ -159,8 +159,8 @@ impl GroupView {
         self.cache.status()
     }
 
-    /// Resolves when the server refuses to let us read the group, with what it says. The view goes
-    /// on trying. It does not borrow the view.
+    /// Resolves with the server's error when the server does not let this client read the group.
+    /// The view keeps trying. The future does not borrow the view.
     pub fn refused(&self) -> impl Future<Output = CacheError> + use<> {
         let cache = self.cache.clone();
         async move {

@@ -27,8 +27,8 @@ use driver::Driver;
 /// Events that wait to be taken, at most.
 const EVENTS: usize = 16;
 
-/// A fixed list of items, spread over those who join: each has about the same number of them, and
-/// with a member that comes or goes only the items of that one change hands.
+/// A fixed list of items, distributed over the members: each has about the same number of items,
+/// and when a member joins or leaves, only its items move.
 ///
 /// All members must be made with the same path and the same items. The list itself is not in the
 /// tree.
@@ -106,7 +106,7 @@ pub enum PartitionEvent {
     },
 }
 
-/// Reason why a partition cannot be had, or is over.
+/// Reason why a partition failed or ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
@@ -191,8 +191,8 @@ impl Partitioner {
         &self.path
     }
 
-    /// Joins as the member `id`, which no other member may have, in the background. The items come
-    /// as events.
+    /// Joins as the member `id`, which must be unique, in the background. Items are assigned by
+    /// events.
     ///
     /// # Errors
     /// [`MemberError::BadId`] and the like, as [`PartitionError::Members`].
@@ -227,8 +227,8 @@ fn lock_of(client: &Client, path: &str, item: &str) -> Result<Mutex, PartitionEr
     })
 }
 
-/// Being a member: the items come as events. Dropping it leaves the group, in the background;
-/// guards that were handed out stay as they are.
+/// Membership in a partition: items are assigned by events. Dropping it leaves the group, in the
+/// background; guards that were handed out stay as they are.
 #[must_use = "dropping it leaves the group"]
 #[derive(Debug)]
 pub struct Partition {
@@ -240,7 +240,8 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The next event. Events must be taken for anything to go on. Cancel-safe.
+    /// Returns the next event. The partition makes no progress while an event is unread.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// [`PartitionError::Ended`], [`PartitionError::Members`]; it is over then.

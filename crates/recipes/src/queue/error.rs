@@ -1,4 +1,4 @@
-//! The error of queue operations.
+//! Errors of queue operations.
 
 use baton_client::Error;
 use bytes::Bytes;

@@ -160,7 +160,7 @@ impl LockedItem {
         self.claimed.claim.state()
     }
 
-    /// The item is done: removes it from the queue.
+    /// Removes the item from the queue: it is done.
     ///
     /// Where the future is dropped, the item is either removed or put back.
     ///
@@ -173,7 +173,7 @@ impl LockedItem {
         self.end(vec![part]).await
     }
 
-    /// Puts the item back in its place.
+    /// Puts the item back at its position.
     ///
     /// # Errors
     /// [`QueueError::ClaimLost`] where the lock was lost; [`QueueError::Unknown`] where the session

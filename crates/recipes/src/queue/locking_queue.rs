@@ -1,4 +1,4 @@
-//! The queue whose items are locked first and removed when they are done.
+//! A queue whose items are first locked, and removed when they are done.
 //!
 //! Owns how an item is locked: list, claim, wait. Must never leave a claim that nobody uses (H69).
 
@@ -24,8 +24,8 @@ use crate::time_limit::at_most;
 /// The largest item: its consumer writes it again in one request with the claim.
 const MAX_ITEM_BYTES: usize = 1_000_000;
 
-/// A queue whose items their consumer locks; they stay in the tree until the consumer has done
-/// them.
+/// A queue whose consumers lock an item before they work on it; the item stays in the tree until it
+/// is done.
 ///
 /// Delivery is at least once: if a consumer crashes or loses its session, the next one gets the
 /// item. A consumer is notified at once when it loses an item, and cannot remove it any more: see
@@ -240,7 +240,7 @@ impl LockingQueue {
         at_most(limit, &self.folder.client, self.take(), timed_out).await
     }
 
-    /// The names of all items in the tree, locked or not, first first.
+    /// Returns the names of all items in the tree, locked or not, in the queue's order.
     ///
     /// # Errors
     /// [`QueueError`].

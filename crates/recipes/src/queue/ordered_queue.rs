@@ -1,4 +1,4 @@
-//! The queues in the layouts of other libraries: one type, with the order of its items.
+//! Queues in the layouts of other libraries: one type, with an order of its items.
 //!
 //! Owns the choice of an item's name: its priority, due time or id. A take deletes the item: a
 //! consumer that crashes with it loses it. The documentation must never promise more. Must never

@@ -1,4 +1,4 @@
-//! Reason why permits were not had.
+//! Errors of a semaphore.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::acquire::LockError;
 use crate::common_error::{CommonError, RecipeError};
 use crate::time_limit::WaitReason;
 
-/// Reason why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of
-/// ours stays behind.
+/// Reason why permits were not acquired, or the semaphore not changed. No lease of the attempt
+/// stays behind, in any case.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SemaphoreError {

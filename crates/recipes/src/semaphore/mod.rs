@@ -129,7 +129,7 @@ impl Semaphore {
 
     acquisition_options!(base);
 
-    /// Waits until `permits` permits are ours, all of them at once.
+    /// Waits until this process holds `permits` permits, acquired all at once.
     ///
     /// Survives lost connections, and lost sessions too, at the price of a new position in the wait
     /// queue. Cancel-safe at every point: dropping the future leaves nothing behind, in the
@@ -143,8 +143,8 @@ impl Semaphore {
         })
     }
 
-    /// `permits` permits if they are free now, else `None`. Waits for the server's answers, never
-    /// for a holder.
+    /// Acquires `permits` permits if they are free now, else returns `None`. Waits for the server's
+    /// answers, never for a holder.
     ///
     /// It may get permits that the first waiter does not wait for, before those behind that one.
     ///
@@ -208,7 +208,7 @@ impl Semaphore {
             .map(|agreed| agreed.permits)
     }
 
-    /// Changes how many permits there are, for all participants, and returns how many there were.
+    /// Changes the number of permits, for all participants, and returns the former number.
     ///
     /// More of them let waiters in at once. Fewer take nothing away from those who hold some:
     /// nobody gets more until enough has been released. Dropping the future does not take the

@@ -1,4 +1,4 @@
-//! A number that several processes count up and down.
+//! A counter that several processes share.
 //!
 //! Owns the loop of an addition. An addition happens once, or its caller receives that it is not
 //! known (H77).
@@ -43,7 +43,7 @@ impl Counter {
         })
     }
 
-    /// Stores the number as another library does, to count together with its processes.
+    /// Sets the format of another library, to share the counter with its processes.
     #[must_use]
     pub fn layout(mut self, layout: CounterLayout) -> Self {
         self.layout = layout;
@@ -87,7 +87,7 @@ impl Counter {
         }
     }
 
-    /// Makes it `value`, whatever it was, a number or not.
+    /// Sets the counter to `value`, whatever the node holds.
     ///
     /// # Errors
     /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was
@@ -100,7 +100,8 @@ impl Counter {
             .map(|_| ())
     }
 
-    /// Makes it `value` if it is `expected`: `false` if it is not; then nothing was written.
+    /// Sets the counter to `value` if it is `expected`; otherwise writes nothing and returns
+    /// `false`.
     ///
     /// # Errors
     /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was
@@ -118,7 +119,7 @@ impl Counter {
         }
     }
 
-    /// The number as it changes: see [`Values::next`].
+    /// Returns a stream of the number's changes: see [`Values::next`].
     ///
     /// # Errors
     /// [`ValueError::View`] outside a tokio runtime.
@@ -164,7 +165,7 @@ impl Counter {
     }
 }
 
-/// A counter as it changes. Dropping it removes its watch.
+/// Stream of a counter's changes. Dropping it removes its watch.
 #[derive(Debug)]
 pub struct Numbers {
     values: Values,
@@ -172,7 +173,8 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// At first the number as it is; later each change. As [`Values::next`]; an absent node is 0.
+    /// Returns the present number at first, and later each change. As [`Values::next`]; an absent
+    /// node is 0.
     ///
     /// # Errors
     /// [`ValueError::NotANumber`], after which asking again is allowed; [`ValueError::View`] once

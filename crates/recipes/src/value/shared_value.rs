@@ -1,4 +1,4 @@
-//! A value that several processes read, write and watch.
+//! A value that several processes share.
 //!
 //! Owns the handle and the stream of values. A listener must never receive an older value after a
 //! newer one.
@@ -85,8 +85,8 @@ impl SharedValue {
         Ok(read.map(|read| VersionedValue::new(read.data, &read.stat)))
     }
 
-    /// Writes the value, whatever it was, and makes the node if there is none. Dropped half-way, it
-    /// goes on in the background.
+    /// Writes the value, whatever it was, and creates the node if there is none. When the future is
+    /// dropped, the write goes on in the background.
     ///
     /// # Errors
     /// [`ValueError::Unknown`] where the session ended before the outcome was known; else nothing
@@ -121,7 +121,7 @@ impl SharedValue {
             .await
     }
 
-    /// The value as it changes.
+    /// Returns a stream of the value's changes.
     ///
     /// # Errors
     /// [`ValueError::View`] outside a tokio runtime.
@@ -137,7 +137,7 @@ impl SharedValue {
     }
 }
 
-/// A value as it changes, in the order of the changes. Dropping it removes its watch.
+/// Stream of a value's changes, in order. Dropping it removes its watch.
 #[derive(Debug)]
 pub struct Values {
     cache: TreeCache,

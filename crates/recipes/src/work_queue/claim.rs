@@ -192,7 +192,7 @@ impl Claim {
             .await
     }
 
-    /// The item is done: removes it.
+    /// Acknowledges the item: it is done, and is removed.
     ///
     /// The server decides. Where the visibility timeout is over and no other consumer has claimed
     /// the item, this succeeds. Where the lease has ended, the claim was given up, and another
@@ -206,8 +206,8 @@ impl Claim {
         self.settle(Settlement::Ack).await
     }
 
-    /// The attempt failed: the item becomes available again after the queue's back-off, or becomes
-    /// a dead letter if this was its last attempt. `reason` is noted in it.
+    /// Gives the item back after a failed attempt: it becomes available again after the queue's
+    /// back-off, or a dead letter if this was its last attempt. `reason` is stored in it.
     ///
     /// # Errors
     /// As [`Claim::ack`].
@@ -233,7 +233,7 @@ impl Claim {
         .await
     }
 
-    /// Gives the item back as it was: the attempt does not count, and the item keeps its place.
+    /// Gives the item back as it was: the attempt does not count, and the item keeps its position.
     ///
     /// # Errors
     /// As [`Claim::ack`].
@@ -241,7 +241,7 @@ impl Claim {
         self.settle(Settlement::Release).await
     }
 
-    /// No attempt will ever succeed: moves the item to the dead letters, with its bytes.
+    /// Moves the item to the dead letters, with its bytes, because no attempt will succeed.
     ///
     /// # Errors
     /// As [`Claim::ack`].

@@ -1,4 +1,4 @@
-//! Dead letters: items that are not delivered any more.
+//! Dead letters: items that are no longer delivered.
 //!
 //! Owns how an item becomes one, and how dead letters are listed, replayed and discarded. Each of
 //! these moves is one change. A list is not of one instant: dead letters may come and go meanwhile.
@@ -23,7 +23,7 @@ use crate::retry;
 /// The most dead letters that [`WorkQueue::dead_letters`] lists.
 const MOST_LISTED: usize = 1_000;
 
-/// An item that is not delivered any more.
+/// An item that is no longer delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {

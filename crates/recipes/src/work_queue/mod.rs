@@ -1,4 +1,5 @@
-//! Work queue: items are claimed, worked on and acknowledged; an item that is not comes back.
+//! Work queue: items are claimed, worked on and acknowledged; an unacknowledged item returns to the
+//! queue.
 //!
 //! - [`WorkQueue`]: put items, take them, run a handler for each; it has an example.
 //! - [`WorkItem`]: a payload with its priority, delay and id.

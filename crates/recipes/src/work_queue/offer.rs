@@ -1,4 +1,4 @@
-//! Putting items.
+//! Insertion of items.
 //!
 //! Owns the multi that makes items: all or none, once, under the queue's terms. A receipt resolves
 //! an unknown outcome (H66, H73). Must never put an item twice, nor take the queue over its

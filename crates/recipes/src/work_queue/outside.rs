@@ -1,4 +1,4 @@
-//! Nodes of a work queue, for somebody who takes no part.
+//! Nodes of a work queue, for readers that take no part in it.
 //!
 //! Owns no form: names belong to `layout`, data to `envelope` and `context`.
 
@@ -37,7 +37,7 @@ pub(crate) fn item_age(name: &str) -> Option<i64> {
     }
 }
 
-/// The folders of a work queue, for callers that read it node by node.
+/// The folders of a work queue, for programs that read it node by node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkFolders {

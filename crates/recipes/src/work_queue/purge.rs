@@ -1,4 +1,4 @@
-//! Removing all items, or all dead letters.
+//! Removal of all items, or of all dead letters.
 //!
 //! Owns the removal of items that nobody has claimed. One multi deletes an item, under the version
 //! that was read, and the node of its id, so that no id stays reserved without its item. Must never

@@ -96,7 +96,8 @@ impl WorkQueue {
         })
     }
 
-    /// The most items that the queue holds. Claimed and delayed items count, dead letters do not.
+    /// Sets the most items that the queue holds. Claimed and delayed items count, dead letters do
+    /// not.
     ///
     /// At least one: with 0, each operation is refused ([`WorkError::BadOption`]).
     ///
@@ -110,8 +111,8 @@ impl WorkQueue {
         self.checked("capacity", items, items > 0, NO_CAPACITY)
     }
 
-    /// The visibility timeout: how long a claim of this handle lasts unless it is extended.
-    /// Afterwards other consumers may claim the item. Default: as long as the session.
+    /// Sets the visibility timeout: the time that a claim of this handle lasts unless it is
+    /// extended. Afterwards other consumers may claim the item. Default: as long as the session.
     ///
     /// It is measured by the servers' clocks, which should agree with each other. If they differ,
     /// two consumers may work on an item at the same time, but only one of them can settle it.
@@ -137,8 +138,8 @@ impl WorkQueue {
         self.checked("max_attempts", attempts, attempts > 0, why)
     }
 
-    /// Delay of an item after its first failed attempt, doubled with each further one up to `most`.
-    /// Default: from 1 second to 10 minutes.
+    /// Sets the delay of an item after its first failed attempt, doubled with each further one up
+    /// to `most`. Default: from 1 second to 10 minutes.
     #[must_use]
     pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
         self.backoff = RetryBackoff { first, most };
@@ -157,15 +158,15 @@ impl WorkQueue {
         self.checked("prefetch", items, fits, "use 1 to 64")
     }
 
-    /// The name of this consumer, as others see it in its claims.
+    /// Sets the name of this consumer, as others see it in its claims.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.options.name = Some(Arc::from(name));
         self
     }
 
-    /// The process to show in place of this one, where this program acts for another one on this
-    /// machine.
+    /// Sets the process id to record in place of this program's, where it acts for another process
+    /// of this machine.
     #[must_use]
     pub fn pid(mut self, pid: u32) -> Self {
         self.options.pid = Some(pid);
@@ -209,7 +210,7 @@ impl WorkQueue {
         self
     }
 
-    /// Informs the claims of this handle of a settlement by another process: see
+    /// Notifies the claims of this handle of a settlement by another process: see
     /// [`Claim::settled`](super::Claim::settled) and [`WorkQueue::settle`]. Costs one more node for
     /// each claim, as long as the claim exists.
     #[must_use]

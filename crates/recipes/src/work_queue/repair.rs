@@ -8,8 +8,8 @@ use super::error::WorkError;
 use super::queue::WorkQueue;
 
 impl WorkQueue {
-    /// Makes the nodes of the queue's layout again that somebody has deleted, and returns their
-    /// paths. The list is empty where the queue is complete, and where there is no queue.
+    /// Creates the missing nodes of the queue's layout again, and returns their paths. The list is
+    /// empty where the queue is complete, and where there is no queue.
     ///
     /// Offers and consumers do the same automatically, with one exception: while there are items or
     /// dead letters, only this call makes the node of the ids again. The ids of those items and

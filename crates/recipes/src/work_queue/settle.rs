@@ -1,4 +1,4 @@
-//! Settling: the end of a claim, together with what becomes of its item.
+//! Settlement: the end of a claim, together with the change of its item.
 //!
 //! Owns the one multi that does both, conditioned on that very claim (H67), and the error that says
 //! how it failed (H68). The owner of a claim and a process that has only its token send the same

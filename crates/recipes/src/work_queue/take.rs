@@ -1,4 +1,4 @@
-//! Taking items.
+//! Claiming of items.
 //!
 //! Owns `take` and its kin, and who claims: the tasks of one process wait for the *turn*, and the
 //! task that has it claims for all of them. An item that was claimed for a cancelled call goes to
@@ -97,8 +97,8 @@ impl WorkQueue {
         self.take_up_to(most, true).await
     }
 
-    /// Releases the items that were claimed ahead and not taken; those attempts do not count. For
-    /// the end of a consumer.
+    /// Releases the items that were prefetched and not taken; those attempts do not count. Call it
+    /// when a consumer ends.
     ///
     /// # Errors
     /// The first error. The other items are released nevertheless.

@@ -1,4 +1,4 @@
-//! Waiting for items.
+//! The wait for items.
 //!
 //! Owns the rule that a new item wakes one consumer, not all (H52). Consumers that find no item
 //! wait in a lock's wait queue below the queue's `waiters`; only its holder, the *watcher*, watches
