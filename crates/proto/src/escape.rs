@@ -3,9 +3,9 @@
 
 use std::fmt::{self, Write as _};
 
-/// Displays text on one line: a character that is not printable, and the backslash, is written as an
-/// escape of Rust's (`\n`, `\u{1b}`, `\\`), so that no text can end the line, colour a terminal or
-/// pass for another text.
+/// Displays text on one line: a character that is not printable, and the backslash, is written as
+/// an escape of Rust's (`\n`, `\u{1b}`, `\\`), so that no text can end the line, colour a terminal
+/// or pass for another text.
 ///
 /// ```
 /// use baton_proto::Escaped;

@@ -244,8 +244,8 @@ async fn act(
     say("done", nanos(), "act");
 }
 
-/// Turns until stopped. A guard that was lost is not an error: the next turn begins at the end of the
-/// line.
+/// Turns until stopped. A guard that was lost is not an error: the next turn begins at the end of
+/// the line.
 async fn rounds(
     turns: &TurnKind,
     lane: u64,

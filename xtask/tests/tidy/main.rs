@@ -564,7 +564,6 @@ const NOT_OUR_WORDS: &[&str] = &[
     "whoever",
     "anew",
     "servers that are one",
-    "that is no",
     "that are none",
 ];
 
