@@ -1,7 +1,7 @@
-//! A server or an agent that a command has started on demand and that outlives it. It begins as if
-//! nobody in particular had started it: what it inherits would go on after its starter's end, as a
-//! lock on a file does, or decide how all later users are served, as a limit or a variable does. Its
-//! working folder is its starter's to choose (`local`).
+//! A server or an agent that a command has started on demand and that outlives it. It inherits
+//! nothing from that command: a lock on a file would stay after the command's end, and a limit or a
+//! variable would decide how all later users are served. Its working folder is the command's to
+//! choose (`local`).
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
