@@ -130,7 +130,7 @@ fn keys_of_tls_among_servers_without_effect_are_named_with_the_reason() {
 fn what_a_zoo_cfg_asks_of_tls_among_servers_in_vain_stops_the_start() {
     for (line, part) in [
         ("ssl.quorum.crl=true", "with --peer-tls-crl"),
-        ("ssl.quorum.ocsp=true", "nobody is asked"),
+        ("ssl.quorum.ocsp=true", "no OCSP responder"),
         ("ssl.quorum.enabledProtocols=TLSv1.1", "TLS 1.2 and 1.3"),
         ("ssl.quorum.protocol=SSLv3", "TLS 1.2 and 1.3"),
         ("ssl.quorum.context.supplier.class=a.B", "no plug-ins"),
