@@ -86,7 +86,7 @@ impl ApiError {
             }
             Some(CommonError::Connect { source, .. }) => Self::unavailable(path, source),
             Some(CommonError::OutcomeUnknown { .. }) => {
-                let next = "read the nodes before you repeat it: it may have been applied";
+                let next = "read before you repeat it: it may have been applied";
                 Self::new(Code::Unknown, path, text(), next)
             }
             Some(CommonError::Lost { reason, .. }) => {

@@ -84,7 +84,7 @@ fn lists_of_revoked_certificates_that_a_zoo_cfg_asks_for_are_named_by_a_flag() {
 fn what_a_zoo_cfg_asks_of_tls_in_vain_stops_the_start_with_its_line_and_the_remedy() {
     for (line, part) in [
         ("ssl.crl=true", "with --tls-crl"),
-        ("ssl.ocsp=true", "nobody is asked"),
+        ("ssl.ocsp=true", "no OCSP responder"),
         ("ssl.enabledProtocols=TLSv1.1", "TLS 1.2 and 1.3"),
         ("ssl.enabledProtocols=TLSv1.3", "TLS 1.2 and 1.3"),
         ("ssl.protocol=SSLv3", "TLS 1.2 and 1.3"),
