@@ -21,7 +21,7 @@ use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
-/// Start a command when N processes have joined, and return when all have finished.
+/// Start a command once N processes have joined; end once all are done.
 ///
 /// All of them get the same outcome: if one gives up after its --timeout, nobody starts, and all
 /// exit with 124. A process that crashes does not hold the others up. Without CMD, the processes

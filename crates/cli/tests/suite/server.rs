@@ -436,10 +436,7 @@ fn remove_refuses_what_would_lose_the_majority_before_it_asks() {
     let last = Servers::new(1);
     let ran = last.run(&["remove", "1"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(
-        ran.complaint().contains("the last voter"),
-        "{ran:?}"
-    );
+    assert!(ran.complaint().contains("the last voter"), "{ran:?}");
 }
 
 #[test]

@@ -15,9 +15,8 @@ use crate::run::options::RunOptions;
 
 /// Run a command while holding a lock that one process on any machine can hold.
 ///
-/// Waits until the lock is free, runs CMD, and releases it when CMD has ended. If the lock is about
-/// to be lost, CMD is stopped before another process can acquire it. If this process is killed, so
-/// is CMD.
+/// Waits until the lock is free, runs CMD, and releases it when CMD has ended. If the lock is being
+/// lost, CMD is stopped before another process can acquire it, and killed if this process is.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -35,7 +34,7 @@ use crate::run::options::RunOptions;
 
 CMD's environment has BATON_PATH, BATON_NODE, BATON_SESSION, BATON_ACQUIRED_AT
 (ms since 1970) and BATON_TOKEN, the fencing token, which grows with each grant:
-a store that CMD writes to should refuse a smaller token than it has seen.
+a store should refuse a smaller token than it has seen.
 
 Exit codes:  CMD's own   128+N CMD died of signal N
              113 the lock was lost or revoked; CMD was stopped
@@ -50,13 +49,13 @@ pub(crate) struct Args {
     /// The lock: a path like /deploy, the same for all.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// Acquire the read lock, which others with --shared can hold too.
+    /// Acquire the read lock, shared with other readers.
     #[arg(short, long, conflicts_with = "slots")]
     shared: bool,
     /// Acquire the write lock, where others use --shared.
     #[arg(short = 'x', long, conflicts_with_all = ["slots", "shared"])]
     exclusive: bool,
-    /// Let K processes hold it at once, as `baton sem` does.
+    /// Let K processes hold it, as `baton sem` does.
     #[arg(hide_short_help = true, short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
     /// Time that the next waiter waits longer if this process fails; at most 1m.
@@ -95,7 +94,7 @@ enum Admin {
         #[arg(long, value_name = "N")]
         token: Option<u64>,
     },
-    /// Take the lock from the holder with this token; it is notified and stops.
+    /// Take the lock from the holder with this token.
     Break {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]

@@ -20,7 +20,7 @@ const MANY: usize = 1000;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum AdminVerb {
-    /// Show how many items are in the queue, by state.
+    /// Show the number of items, by state.
     Depth {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]
@@ -32,7 +32,7 @@ pub(crate) enum AdminVerb {
         #[arg(value_parser = paths::recipe)]
         path: String,
     },
-    /// List the dead letters: items that failed too often.
+    /// List the dead letters, which failed too often.
     Dead {
         /// The queue's path.
         #[arg(value_parser = paths::recipe)]

@@ -32,10 +32,9 @@ use crate::paths;
 
 /// Run a command for each item of a work queue, with the item on its standard input.
 ///
-/// Removes the item when CMD has exited with 0. After any other code the item becomes available
-/// again after a pause, which doubles each time; after --max-attempts it is a dead letter. If the
-/// claim is about to be lost, CMD is stopped before another worker can get the item. If this
-/// process is killed, so is CMD.
+/// Removes the item when CMD has exited with 0. After any other code the item comes back after a
+/// pause, doubled each time, and after --max-attempts it is a dead letter. If the claim is being
+/// lost, CMD is stopped before another worker can get the item, and killed if this process is.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -102,7 +101,7 @@ enum Admin {
     },
     /// Claim the first item, and print it.
     Take(Take),
-    /// Acknowledge a claimed item: it is done and is removed.
+    /// Acknowledge a claimed item, which removes it.
     Ack(Ack),
     /// Give a claimed item back: the attempt failed.
     Nack(Nack),
