@@ -3,12 +3,14 @@
 use crate::codec::input::{Input, Malformed};
 use crate::codec::pieces::FrameBody;
 
-/// A sign of life, sent where nothing else was. Measures the round trip too.
+/// A sign of life, which each side sends from time to time. Measures the round trip too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LivenessFrame {
-    /// A number of the sender's choice that the receiver sends back; 0: it need not.
+    /// The sender's time in microseconds, from a moment of its choice, which the receiver sends
+    /// back; 0: it need not.
     pub stamp: u64,
-    /// The newest such number that the sender has received; 0 for none.
+    /// The newest such number that the sender has received and not sent back, and the microseconds
+    /// since it came; 0 for none.
     pub echo: u64,
 }
 

@@ -2,9 +2,10 @@
 //! newer connection takes the place, or the transport stops.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -72,7 +73,7 @@ pub(crate) async fn run<S>(
         peer: Arc::clone(peer),
         link,
         writer,
-        to_echo: AtomicU64::new(0),
+        to_echo: Mutex::default(),
     });
     let (read_half, write_half) = tokio::io::split(opened.stream);
     let (say_bye, bye) = oneshot::channel();
@@ -159,12 +160,12 @@ async fn receive(
     let kind = frame.kind();
     match frame {
         Frame::Alive(alive) => {
+            let now = state.shared.now_us();
             if alive.stamp != 0 {
-                state.to_echo.store(alive.stamp, Relaxed);
-                state.writer.wake();
+                *state.to_echo.lock() = Some((alive.stamp, now));
             }
             if alive.echo != 0 {
-                let passed = state.shared.now_us().saturating_sub(alive.echo);
+                let passed = now.saturating_sub(alive.echo);
                 let round_trip = &state.peer.counters.round_trip_us;
                 round_trip.store(passed.max(1), Relaxed);
             }

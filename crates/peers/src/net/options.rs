@@ -29,7 +29,7 @@ impl Default for Timing {
             handshake_timeout: Duration::from_secs(1),
             first_pause: Duration::from_millis(20),
             longest_pause: Duration::from_secs(1),
-            alive_interval: Duration::from_secs(1),
+            alive_interval: Duration::from_secs(2),
             silence_limit: Duration::from_secs(5),
             last_words_timeout: Duration::from_millis(500),
         }

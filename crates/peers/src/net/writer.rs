@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
@@ -31,8 +30,23 @@ pub(crate) struct LinkState {
     pub(crate) peer: Arc<Peer>,
     pub(crate) link: Link,
     pub(crate) writer: Arc<WriterHandle>,
-    /// The number of the newest sign of life that was not answered; 0 for none.
-    pub(crate) to_echo: AtomicU64,
+    /// The number of the newest sign of life that was not answered, and when it came.
+    pub(crate) to_echo: Mutex<Option<(u64, u64)>>,
+}
+
+impl LinkState {
+    /// A sign of life, which goes whatever the other side sends or does not send. It answers the
+    /// newest one of that side, and counts how long that has waited for it.
+    fn sign_of_life(&self) -> LivenessFrame {
+        let now = self.shared.now_us();
+        let newest = self.to_echo.lock().take();
+        LivenessFrame {
+            stamp: now,
+            echo: newest.map_or(0, |(stamp, came)| {
+                stamp.saturating_add(now.saturating_sub(came))
+            }),
+        }
+    }
 }
 
 pub(crate) struct Writer<W> {
@@ -90,8 +104,7 @@ where
                 }
                 () = self.state.writer.woken() => {}
                 _ = alive.tick() => {
-                    let stamp = self.state.shared.now_us();
-                    let alive = Frame::Alive(LivenessFrame { stamp, echo: 0 });
+                    let alive = Frame::Alive(self.state.sign_of_life());
                     encode(&mut self.half.lock().pieces, &alive);
                 }
             }
@@ -195,15 +208,8 @@ where
         }
     }
 
-    /// Encodes what waits: an answer to a sign of life, and frames.
+    /// Encodes the frames that wait.
     fn encode_queued(&mut self, state: &LinkState) {
-        let echo = state.to_echo.swap(0, Relaxed);
-        if echo != 0 {
-            encode(
-                &mut self.pieces,
-                &Frame::Alive(LivenessFrame { stamp: 0, echo }),
-            );
-        }
         if state.link.direction == Direction::Inbound {
             return;
         }
@@ -227,6 +233,7 @@ fn encode(pieces: &mut Pieces, frame: &Frame) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     use bytes::BytesMut;
@@ -260,7 +267,7 @@ mod tests {
             peer,
             link: established.link,
             writer: established.writer,
-            to_echo: AtomicU64::new(0),
+            to_echo: Mutex::default(),
         };
         (Writer::new(Arc::new(state), near), far)
     }

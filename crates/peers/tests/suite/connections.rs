@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use baton_consensus::{Entry, EntryKind, MessageKind, PeerMessage};
 use baton_peers::codec::{
-    CloseReason, Confirmation, Forward, Frame, FrameError, Hello, Lane, PREFACE, ProtocolRange,
-    Refusal, SnapshotDone, Touch,
+    CloseReason, Confirmation, Forward, Frame, FrameError, Hello, Lane, LivenessFrame, PREFACE,
+    ProtocolRange, Refusal, SnapshotDone, Touch,
 };
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
-    DialFailure, Direction, EndCause, Link, PeerEvent, RefusedBy, SendError, Unsent, WallClock,
+    DialFailure, Direction, EndCause, Link, PeerEvent, RefusedBy, SendError, Timing, Unsent,
+    WallClock,
 };
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use crate::examples;
 use crate::memory::{Network, Server, incarnation, link_of, name, options, pair};
-use crate::raw::RawConnection;
+use crate::raw::{RawConnection, encoded};
 
 fn heartbeat(from: u64, to: u64, commit: u64) -> PeerMessage {
     PeerMessage {
@@ -169,7 +170,7 @@ async fn messages_of_the_consensus_for_one_lane_travel_in_one_frame() {
 async fn the_round_trip_and_the_clock_of_a_peer_are_measured() {
     let network = Network::default();
     let (one, mut two) = pair(&network).await;
-    sleep(Duration::from_secs(2)).await;
+    sleep(Timing::default().alive_interval * 3).await;
     let counters = one.peers.peer_counters(2).unwrap();
     assert!(counters.round_trip_us.load(Relaxed) > 0);
     assert_eq!(counters.clock_offset_ms.load(Relaxed), 0);
@@ -554,6 +555,67 @@ async fn received_bytes_that_the_owner_holds_have_a_limit() {
     held.clear();
     let (link, _) = two.until(frame).await;
     assert_eq!(link.lane, Lane::Log);
+}
+
+/// On a slow link the other side's signs of life come behind all else that it sends.
+#[tokio::test(start_paused = true)]
+async fn signs_of_life_do_not_wait_for_those_of_the_other_side() {
+    let network = Network::default();
+    let acceptor = network.listen(&name(2));
+    let mut one = Server::start(&network, 1, 2);
+    let opened = RawConnection::accept(&acceptor, 2).await;
+    let lane = one
+        .until(|event| match event {
+            PeerEvent::Connected { link, .. } => Some(link.lane),
+            _ => None,
+        })
+        .await;
+    let accepted = RawConnection::connect(&network, 2, 1, lane).await;
+    let interval = Timing::default().alive_interval;
+    // A frame of which a byte arrives now and then. Nothing else may come to who opened.
+    let large = encoded(&Frame::Raft(vec![append(2, 1, 1 << 10)]));
+    let alive = encoded(&Frame::Alive(LivenessFrame { stamp: 0, echo: 0 }));
+    let mut both = [(opened, alive), (accepted, large)];
+    for at in 0..20 {
+        let before = Instant::now();
+        for (raw, slow) in &mut both {
+            raw.write(&slow[at..=at]).await;
+            let sign = raw.any_frame().await;
+            assert!(matches!(sign, Some(Frame::Alive(_))), "{sign:?}");
+        }
+        assert!(before.elapsed() <= interval);
+    }
+    let ended = one.so_far().into_iter().filter_map(disconnected).count();
+    assert_eq!(ended, 0);
+}
+
+/// Whoever answers a sign of life with its own next one says for how long that one has waited.
+#[tokio::test(start_paused = true)]
+async fn the_round_trip_does_not_count_how_long_an_answer_waits() {
+    let network = Network::default();
+    let one = Server::start(&network, 1, 1);
+    let mut raw = RawConnection::connect(&network, 2, 1, Lane::Urgent).await;
+    for _ in 0..2 {
+        let sign = raw.any_frame().await;
+        let Some(Frame::Alive(LivenessFrame { stamp, echo: 0 })) = sign else {
+            panic!("{sign:?}");
+        };
+        sleep(Duration::from_millis(30)).await;
+        raw.send(&Frame::Alive(LivenessFrame {
+            stamp: 1000,
+            echo: stamp,
+        }))
+        .await;
+        let sign = raw.any_frame().await;
+        let waited = Timing::default().alive_interval - Duration::from_millis(30);
+        let echo = 1000 + u64::try_from(waited.as_micros()).unwrap();
+        assert!(
+            matches!(sign, Some(Frame::Alive(sign)) if sign.echo == echo),
+            "{sign:?}"
+        );
+    }
+    let counters = one.peers.peer_counters(2).unwrap();
+    assert_eq!(counters.round_trip_us.load(Relaxed), 30_000);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,11 +6,12 @@ use baton_peers::codec::{
     Confirmation, Frame, Hello, Lane, PREFACE, Pieces, Stage, Welcome, check_preface, take_frame,
 };
 use baton_peers::handshake::LocalServer;
+use baton_peers::net::Acceptor as _;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::memory::{Network, Wire, incarnation, name};
+use crate::memory::{MemoryAcceptor, Network, Wire, incarnation, name};
 
 pub struct RawConnection {
     pub wire: Wire,
@@ -60,6 +61,24 @@ impl RawConnection {
         raw
     }
 
+    /// The connection that a server opens next, after its handshake.
+    pub async fn accept(acceptor: &MemoryAcceptor, id: u64) -> RawConnection {
+        let (wire, _) = acceptor.accept().await.unwrap();
+        let mut raw = RawConnection::on(wire);
+        let Some(Frame::Hello(theirs)) = raw.frame().await else {
+            panic!("no hello");
+        };
+        raw.write(&PREFACE).await;
+        raw.send(&Frame::Welcome(Welcome {
+            hello: hello(id, theirs.from, theirs.lane),
+            echo: theirs.nonce,
+        }))
+        .await;
+        assert!(matches!(raw.frame().await, Some(Frame::Confirm(_))));
+        raw.stage = Stage::Lane(theirs.lane);
+        raw
+    }
+
     /// Sends a hello and receives the welcome.
     pub async fn greet(&mut self, hello: &Hello) -> Welcome {
         self.write(&PREFACE).await;
@@ -87,6 +106,16 @@ impl RawConnection {
     /// The next frame but signs of life; `None`: the connection has ended.
     pub async fn frame(&mut self) -> Option<Frame> {
         loop {
+            match self.any_frame().await {
+                Some(Frame::Alive(_)) => {}
+                frame => return frame,
+            }
+        }
+    }
+
+    /// The next frame; `None`: the connection has ended.
+    pub async fn any_frame(&mut self) -> Option<Frame> {
+        loop {
             if !self.has_preface && self.buffer.len() >= PREFACE.len() {
                 assert_eq!(
                     check_preface(&self.buffer),
@@ -98,10 +127,7 @@ impl RawConnection {
             if self.has_preface
                 && let Some((kind, body)) = take_frame(&mut self.buffer, self.stage).unwrap()
             {
-                match Frame::decode(kind, body).unwrap() {
-                    Frame::Alive(_) => continue,
-                    frame => return Some(frame),
-                }
+                return Some(Frame::decode(kind, body).unwrap());
             }
             let limit = Duration::from_secs(600);
             let read = timeout(limit, self.wire.read_buf(&mut self.buffer));
