@@ -2,6 +2,7 @@
 //! engine's types and ours. Never a clock, a file, a socket; never a type of the engine in a
 //! signature.
 
+mod heartbeats;
 mod progress;
 mod proofs;
 mod rollback;
@@ -54,6 +55,7 @@ pub struct Consensus {
     /// For how many ticks it has led though it was removed, and how many it may.
     removed_ticks: u32,
     election_ticks: u32,
+    heartbeat_ticks: usize,
     timeouts: ElectionTimeouts,
     /// Role, term and leader for which the election timeout was drawn.
     timeout_of: Option<RoleChange>,
@@ -177,6 +179,7 @@ impl Consensus {
             kept_after: None,
             removed_ticks: 0,
             election_ticks: config.election_ticks,
+            heartbeat_ticks: config.heartbeat_ticks as usize,
             timeouts: ElectionTimeouts::new(config.seed, config.node_id, low, high),
             timeout_of: None,
             stale_rejects: 0,
@@ -200,12 +203,13 @@ impl Consensus {
             return;
         }
         let leads = self.node.raft.state == StateRole::Leader;
-        let is_due = self.node.raft.election_elapsed + 1 >= self.timeouts.current();
+        let is_due = self.node.raft.election_elapsed + 1 >= self.campaign_ticks();
         if !leads && is_due && (self.is_another_folders() || !self.may_lead()) {
             // The engine would campaign.
             return;
         }
         self.node.tick();
+        self.send_extra_heartbeat();
         let campaigned = !leads && self.node.raft.election_elapsed == 0;
         self.put_timeout(campaigned);
         if !campaigned {
@@ -213,27 +217,6 @@ impl Consensus {
         }
         self.leave_joint_when_due();
         self.hand_over_when_removed();
-    }
-
-    /// Ticks that nothing comes of, because each timeout is further away: their caller may make
-    /// them later, all at once, if it makes them before it handles a message.
-    pub fn idle_ticks(&self) -> u32 {
-        let raft = &self.node.raft;
-        if self.membership.is_joint()
-            || !self.membership.votes(self.node_id)
-            || raft.leader_id == raft::INVALID_ID
-            || raft.raft_log.last_index() > raft.raft_log.committed
-        {
-            return 0;
-        }
-        let left = |timeout: usize, elapsed: usize| timeout.saturating_sub(elapsed + 1);
-        let idle = match raft.state {
-            StateRole::Leader => left(raft.heartbeat_timeout(), raft.heartbeat_elapsed())
-                .min(left(raft.election_timeout(), raft.election_elapsed)),
-            StateRole::Follower => left(self.timeouts.current(), raft.election_elapsed),
-            _ => 0,
-        };
-        u32::try_from(idle).unwrap_or(0)
     }
 
     /// Stand for election now. A sole voter wins at once and may propose; its first entry, a no-op,
@@ -839,8 +822,8 @@ impl Consensus {
         if now.leader.is_some() {
             self.timeouts.leader_is_known();
         }
-        let current = self.timeouts.current();
-        self.node.raft.set_randomized_election_timeout(current);
+        let ticks = self.campaign_ticks();
+        self.node.raft.set_randomized_election_timeout(ticks);
     }
 
     /// Gives up a first campaign that nobody has won, and begins the second (`timeouts`).
@@ -924,11 +907,11 @@ fn check_config(config: &Config) -> Result<(), ConsensusError> {
     if config.max_uncommitted_bytes == 0 {
         return refuse("max_uncommitted_bytes", 0, "use 1 or more");
     }
-    if config.election_ticks <= config.heartbeat_ticks {
+    if config.election_ticks <= 2 * config.heartbeat_ticks {
         return refuse(
             "election_ticks",
             u64::from(config.election_ticks),
-            "use more than heartbeat_ticks, ten times is usual",
+            "use more than twice heartbeat_ticks, four times is usual",
         );
     }
     let (low, high) = config.campaign_ticks;
@@ -947,10 +930,13 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
     raft::Config {
         id: config.node_id,
         election_tick,
-        heartbeat_tick: config.heartbeat_ticks as usize,
+        // The heartbeats of a leader that has nothing to say: see `heartbeats`.
+        heartbeat_tick: 2 * config.heartbeat_ticks as usize,
         // The engine's own random source never decides anything: see `timeouts`.
         min_election_tick: config.campaign_ticks.0 as usize,
-        max_election_tick: config.campaign_ticks.1 as usize * STRETCH + 1,
+        max_election_tick: config.campaign_ticks.1 as usize * STRETCH
+            + config.heartbeat_ticks as usize
+            + 1,
         applied,
         max_inflight_msgs: 128,
         max_size_per_msg: config.max_uncommitted_bytes.min(256 << 10),

@@ -300,9 +300,10 @@ impl Cluster {
         self.settle()
     }
 
-    /// The ticks between two heartbeats of a leader, and what comes of them.
+    /// The ticks between two heartbeats of a leader that has nothing to say, and what comes of
+    /// them.
     pub fn heartbeat(&mut self) {
-        for _ in 0..Config::member(1, 1).heartbeat_ticks {
+        for _ in 0..2 * Config::member(1, 1).heartbeat_ticks {
             self.tick();
         }
     }

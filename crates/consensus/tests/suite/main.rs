@@ -8,6 +8,7 @@
 )]
 
 mod cluster;
+mod heartbeats;
 mod members_come_and_go;
 mod membership;
 mod one_voter;

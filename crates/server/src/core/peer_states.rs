@@ -86,7 +86,7 @@ impl PeerStates {
     }
 
     /// Whether this server is connected, and has sent something lately: a leader hears of each
-    /// other server every 4 ticks.
+    /// other server every 4 or 8 ticks.
     pub(crate) fn hears(&self, id: u64, now: Instant) -> bool {
         let limit = self.tick * SILENT_TICKS;
         let is_recent = |at| now.saturating_duration_since(at) <= limit;

@@ -35,10 +35,13 @@ impl CoreDriver {
         shown.leader = role.leader;
         shown.term = role.term;
         shown.commit = self.consensus.commit_index();
-        shown.applied = self.consensus.applied_index();
         shown.progress = self.consensus.progress();
         shown.connected.clone_from(self.peers.all_connected());
-        if let Some(list) = self.state.tree.read().servers() {
+        let applied = self.consensus.applied_index();
+        // Only an entry changes the list.
+        if std::mem::replace(&mut shown.applied, applied) != applied
+            && let Some(list) = self.state.tree.read().servers()
+        {
             let servers = list.servers.iter();
             shown.servers = servers
                 .map(|(id, server)| (*id, server.address.clone()))

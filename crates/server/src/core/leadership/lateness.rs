@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const LATE: u32 = 4;
 /// One that comes later than this does not count: it is the longest wait of a cautious server, so
 /// waiting that long would not have helped. The process was stopped, or the machine asleep.
-const BEYOND_HELP: u32 = 56;
+const BEYOND_HELP: u32 = 60;
 /// This many late ticks within this time have consequences, for as long after the last of them.
 const TIMES: usize = 3;
 pub(crate) const CAUTION: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_process_that_was_stopped_for_long_is_not_called_late() {
         let start = Instant::now();
-        let stopped = Duration::from_millis(56 * 25);
+        let stopped = TICK * BEYOND_HELP;
         let mut lateness = Lateness::default();
         for at in 0..10 {
             assert_eq!(lateness.note(stopped, TICK, start + seconds(at)), None);

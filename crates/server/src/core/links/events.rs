@@ -80,20 +80,24 @@ impl PeerEvents for EventQueue {
 }
 
 /// Whether an event may wait for the next heartbeat of a leader: answers to heartbeats that nothing
-/// asked for say only that a server is there. An idle leader sleeps through them.
+/// asked for say only that a server is there, and digests are compared each second. An idle leader
+/// sleeps through them.
 fn may_wait(event: &PeerEvent) -> bool {
-    let PeerEvent::Frame {
-        frame: Frame::Raft(messages),
-        ..
-    } = event
-    else {
-        return false;
-    };
-    messages.iter().all(|message| {
-        message.kind == MessageKind::HeartbeatResponse
-            && message.context.is_empty()
-            && !message.reject
-    })
+    match event {
+        PeerEvent::Frame {
+            frame: Frame::Raft(messages),
+            ..
+        } => messages.iter().all(|message| {
+            message.kind == MessageKind::HeartbeatResponse
+                && message.context.is_empty()
+                && !message.reject
+        }),
+        PeerEvent::Frame {
+            frame: Frame::Digest(_),
+            ..
+        } => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use baton_consensus::PeerMessage;
-    use baton_peers::codec::Lane;
+    use baton_peers::codec::{Lane, StateDigest};
     use baton_peers::net::{Direction, FramePermit, Link};
     use bytes::Bytes;
 
@@ -135,15 +139,25 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_heartbeat_wakes_nobody_unless_a_read_waits_for_it() {
+    fn only_what_may_wait_for_the_next_heartbeat_wakes_nobody() {
         let queue = EventQueue::default();
         let woken = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&woken);
         queue.notify(Box::new(move || {
             counted.fetch_add(1, Relaxed);
         }));
+        let received = |frame| PeerEvent::Frame {
+            link: Link {
+                peer: 2,
+                lane: Lane::Urgent,
+                direction: Direction::Inbound,
+                generation: 1,
+            },
+            frame,
+            held: FramePermit::nothing(),
+        };
         let answer = |context: &'static [u8]| {
-            let message = PeerMessage {
+            received(Frame::Raft(vec![PeerMessage {
                 kind: MessageKind::HeartbeatResponse,
                 from: 2,
                 to: 1,
@@ -158,26 +172,21 @@ mod tests {
                 context: Bytes::from_static(context),
                 entries: Vec::new(),
                 snapshot: None,
-            };
-            PeerEvent::Frame {
-                link: Link {
-                    peer: 2,
-                    lane: Lane::Urgent,
-                    direction: Direction::Inbound,
-                    generation: 1,
-                },
-                frame: Frame::Raft(vec![message]),
-                held: FramePermit::nothing(),
-            }
+            }]))
         };
         queue.event(answer(b""));
+        let (index, digest) = (9, 90);
+        queue.event(received(Frame::Digest(StateDigest { index, digest })));
         queue.event(answer(b""));
         assert_eq!(woken.load(Relaxed), 0);
         queue.event(answer(b"read"));
         queue.event(gone(1));
         assert_eq!(woken.load(Relaxed), 1, "the core takes all at once");
-        assert_eq!(queue.take().len(), 4);
-        queue.event(gone(1));
+        assert_eq!(queue.take().len(), 5);
+        queue.event(received(Frame::Contradiction(StateDigest {
+            index,
+            digest,
+        })));
         assert_eq!(woken.load(Relaxed), 2);
     }
 
