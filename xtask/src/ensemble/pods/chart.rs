@@ -13,6 +13,9 @@ pub(super) const ADMIN_FOLDER: &str = "/etc/baton/admin";
 pub(super) const TLS_FOLDER: &str = "/etc/baton/tls";
 pub(super) const SETTINGS_FILE: &str = "/etc/baton/settings/server.toml";
 
+/// The oldest Kubernetes that the chart allows; `helm` itself takes the one it was built with.
+const KUBERNETES: &str = "1.28.0";
+
 /// The chart with these values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chart {
@@ -45,13 +48,7 @@ impl Chart {
 
     /// The manifests of one template, or of all.
     pub(super) fn render(self, template: Option<&str>) -> Result<String> {
-        let mut helm = Command::new("helm");
-        helm.args(["template", RELEASE]).arg(folder()).args([
-            "--namespace",
-            NAMESPACE,
-            "--set",
-            &self.values(),
-        ]);
+        let mut helm = rendering(&self.values());
         if self.is_upgrade {
             helm.arg("--is-upgrade");
         }
@@ -93,6 +90,15 @@ impl Chart {
     }
 }
 
+/// The command that renders the chart with these values.
+fn rendering(values: &str) -> Command {
+    let mut helm = Command::new("helm");
+    helm.args(["template", RELEASE, "--namespace", NAMESPACE])
+        .args(["--kube-version", KUBERNETES, "--set", values])
+        .arg(folder());
+    helm
+}
+
 fn folder() -> PathBuf {
     root().join("packaging/helm/baton")
 }
@@ -109,12 +115,13 @@ pub(super) fn check() -> Result<()> {
             return Err(format!("{chart:?} adds servers, or does not where it should").into());
         }
     }
-    for wrong in ["replicas=4,admin.secretName=admin", "replicas=3"] {
-        let mut helm = Command::new("helm");
-        helm.args(["template", RELEASE, "--set", wrong])
-            .arg(folder());
-        if command::output(&mut helm).is_ok() {
-            return Err(format!("the chart accepts {wrong}").into());
+    for (wrong, named) in [
+        ("replicas=4,admin.secretName=admin", "- replicas:"),
+        ("replicas=3", "- admin.secretName:"),
+    ] {
+        let refusal = command::output(&mut rendering(wrong)).err();
+        if !refusal.is_some_and(|error| error.to_string().contains(named)) {
+            return Err(format!("the chart does not refuse {wrong}").into());
         }
     }
     Ok(())
