@@ -74,25 +74,32 @@ func newCall(method, kind, path, rest string, options ...Option) *call {
 
 func healthCall() *call { return &call{method: "GET", url: "/v1/health", limit: callLimit} }
 
-// Socket returns the path of the agent's socket. Where neither this user's nor the machine's
-// answers, it starts this user's, which ends when nobody uses it.
-func (a *Agent) Socket() string {
+// dial connects to the agent. Where neither this user's nor the machine's listens, it starts this
+// user's, which ends when nobody uses it.
+func (a *Agent) dial(ctx context.Context) (*link, error) {
+	connect := func(path string) (*link, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if err != nil {
+			return nil, silent(path, err)
+		}
+		return &link{path, conn.(*net.UnixConn), io.LimitedReader{R: conn}, nil, 0}, nil
+	}
 	if a.path != "" {
-		return a.path
+		return connect(a.path)
 	}
 	own, machine := "/run/baton/agent.sock", "/run/baton/agent.sock"
 	if folder := os.Getenv("XDG_RUNTIME_DIR"); folder != "" && os.Geteuid() != 0 {
 		own = filepath.Join(folder, "baton", "agent.sock")
 	}
-	for _, found := range []string{own, machine} {
+	for _, path := range []string{own, machine} {
 		// A dead agent's is still there, and one may be another's.
-		if conn, err := net.Dial("unix", found); err == nil {
-			_ = conn.Close()
-			return found
+		if l, err := connect(path); err == nil {
+			return l, nil
 		}
 	}
-	_ = exec.Command("baton", "agent", "--background").Run() // The error of the request says more.
-	return own
+	// The error of the request says more than this one's.
+	_ = exec.CommandContext(ctx, "baton", "agent", "--background").Run()
+	return connect(own)
 }
 
 // link is a connection with one request. It must be closed.
@@ -105,22 +112,18 @@ type link struct {
 }
 
 func (a *Agent) open(ctx context.Context, c *call) (*link, error) {
-	body, err := json.Marshal(c.fields)
 	if c.err != nil {
 		return nil, c.err
-	} else if err != nil {
-		return nil, refused(c.url, err.Error(), "give values that JSON has")
 	}
-	l := &link{agent: a.Socket()}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", l.agent)
+	l, err := a.dial(ctx)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	} else if err != nil {
-		return nil, silent(l.agent, err)
+		return nil, err
 	}
-	l.conn, l.input.R = conn.(*net.UnixConn), conn
+	body, _ := json.Marshal(c.fields) // No option gives a value that JSON does not have.
 	// An error of the write is no end: the agent may have answered before it has read all.
-	_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
+	_, _ = fmt.Fprintf(l.conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
 		c.method, c.url, len(body), body)
 	return l, nil
 }

@@ -113,7 +113,7 @@ func play(role string) int {
 func program(t *testing.T, role string) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "BATON_TEST_ROLE="+role, "BATON_TEST_SOCKET="+Default.Socket())
+	cmd.Env = append(os.Environ(), "BATON_TEST_ROLE="+role, "BATON_TEST_SOCKET="+Default.path)
 	input, err := cmd.StdinPipe()
 	must(t, err)
 	output, err := cmd.StdoutPipe()

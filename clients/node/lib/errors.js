@@ -38,10 +38,9 @@ export class Refused extends BatonError {
 
 /** The agent does not answer, or not as one. */
 export class AgentSilent extends Unavailable {
-  constructor(agent, cause, wasSent) {
+  constructor(agent, cause) {
     super(agent, `no answer of the agent: ${cause}`, "start it: baton agent");
     this.name = "Unavailable";
     this.since = new Date();
-    this.wasSent = wasSent;
   }
 }

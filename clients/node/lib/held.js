@@ -6,7 +6,7 @@ import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 
 import { BatonError, Lost, Unknown } from "./errors.js";
-import { CALL_LIMIT, Link, ask, explain, milliseconds, payload, route } from "./http.js";
+import { CALL_LIMIT, ask, explain, milliseconds, open, payload, route } from "./http.js";
 
 const NEXT_STEP = "stop what it protects, then acquire it again";
 const RELEASED = "it was released";
@@ -332,18 +332,20 @@ export class Membership extends Held {
 export async function acquire(type, agent, path, call, { onWait, signal, wait = Infinity }) {
   signal?.throwIfAborted();
   const sent = readClocks();
-  const link = new Link(agent, call);
+  let link;
   try {
+    link = await open(agent, call);
     let event;
     do {
       event = await link.receive(wait + CALL_LIMIT, signal);
       if (event.event === "waiting") onWait?.({ place: event.place, heldBy: event.held_by });
     } while (event.event === "waiting");
-    const held = new type(agent, path, link, event);
+    // What is held stays with the agent that has given it.
+    const held = new type(link.agent, path, link, event);
     await held._start(sent, event);
     return held;
   } catch (error) {
-    link.close();
+    link?.close();
     throw error instanceof BatonError ? await explain(agent, call, error) : error;
   }
 }

@@ -1,6 +1,9 @@
 // HTTP/1.1 with JSON on a unix socket, one request a connection.
 
+import { spawnSync } from "node:child_process";
 import http from "node:http";
+import net from "node:net";
+import path from "node:path";
 
 import { AgentSilent, BatonError, Lost, NotAcquired, Refused, Unavailable, Unknown } from "./errors.js";
 
@@ -45,27 +48,54 @@ function failure(answer) {
   return new kind(thing, cause, nextStep);
 }
 
+/**
+ * Sends a request, to the agent of a socket, or else to this user's or the machine's. Starts the
+ * user's, which ends when nobody uses it, where neither answers.
+ */
+export async function open(socket, { method, url, fields = {} }) {
+  const request = { method, url, body: encode(url, fields) };
+  if (socket !== undefined) return dial(socket, request);
+  const machine = "/run/baton/agent.sock";
+  const folder = process.geteuid() !== 0 && process.env.XDG_RUNTIME_DIR;
+  const own = folder ? path.join(folder, "baton", "agent.sock") : machine;
+  for (const agent of [own, machine]) {
+    // A dead agent's is still there, and one may be another's.
+    const link = await dial(agent, request).catch(() => undefined);
+    if (link) return link;
+  }
+  // The error of the request names the socket where this fails.
+  spawnSync("baton", ["agent", "--background"], { stdio: "ignore", timeout: CALL_LIMIT });
+  return dial(own, request);
+}
+
+function encode(url, fields) {
+  try {
+    return JSON.stringify(fields);
+  } catch (error) {
+    throw new Refused(url, error.message, "give values that JSON has");
+  }
+}
+
+async function dial(agent, request) {
+  const socket = net.connect(agent);
+  await new Promise((resolve, reject) => {
+    socket.on("connect", resolve);
+    socket.on("error", (error) => reject(new AgentSilent(agent, error.message)));
+  });
+  return new Link(agent, socket, request);
+}
+
 /** Connection with one request. It must be closed. */
-export class Link {
+class Link {
   #found = [];
   #error;
   #wake = () => {};
   #text = "";
 
-  constructor(agent, { method, url, fields = {} }) {
+  constructor(agent, socket, { method, url, body }) {
     this.agent = agent;
-    this.wasSent = false;
-    let body;
-    try {
-      body = JSON.stringify(fields);
-    } catch (error) {
-      throw new Refused(url, error.message, "give values that JSON has");
-    }
     const headers = { "content-length": Buffer.byteLength(body) };
-    this.request = http.request({ socketPath: agent, path: url, method, headers, agent: false });
-    this.request.on("socket", (socket) => {
-      socket.once("connect", () => (this.wasSent = true));
-    });
+    this.request = http.request({ createConnection: () => socket, path: url, method, headers });
     this.request.on("response", (response) => this.#read(response));
     this.request.on("error", (error) => this.#end(error.message));
     this.request.end(body);
@@ -110,7 +140,7 @@ export class Link {
   #end(cause) {
     if (this.#error) return;
     const isNamed = cause instanceof BatonError;
-    this.#error = isNamed ? cause : new AgentSilent(this.agent, cause, this.wasSent);
+    this.#error = isNamed ? cause : new AgentSilent(this.agent, cause);
     this.#wake();
     this.close();
   }
@@ -128,7 +158,7 @@ export class Link {
       });
       signal?.throwIfAborted();
       if (this.#found.length) return this.#found.shift();
-      throw this.#error ?? new AgentSilent(this.agent, "it took too long", this.wasSent);
+      throw this.#error ?? new AgentSilent(this.agent, "it took too long");
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
@@ -147,11 +177,11 @@ export class Link {
 
 /** Sends a request and returns its answer. */
 export async function ask(agent, call, limit = CALL_LIMIT) {
-  const link = new Link(agent, call);
+  const link = await open(agent, call);
   try {
     return await link.receive(limit);
   } catch (error) {
-    if (!(error instanceof AgentSilent) || call.method === "GET" || !error.wasSent) throw error;
+    if (!(error instanceof AgentSilent) || call.method === "GET") throw error;
     throw new Unknown(`${call.method} ${call.url}`, error.cause, "read before you repeat it");
   } finally {
     link.close();

@@ -199,8 +199,8 @@ export interface HoldOptions {
 /** The agent that listens on a socket: by default this user's, or else the machine's. */
 export class Agent {
   constructor(socket?: string);
-  /** The path of the agent's socket. Starts this user's agent where neither answers. */
-  readonly socket: Promise<string>;
+  /** The socket that was given. */
+  readonly socket?: string;
   /** Acquires a lock: exclusive, or of `mode` `read` or `write`, or one of several `slots`. */
   lock(path: string, options?: LockOptions): Promise<Guard>;
   /** Acquires leadership. */

@@ -1,37 +1,10 @@
 // Locks, elections, queues, membership and counters of Baton, through the agent of this machine.
 
-import { spawnSync } from "node:child_process";
-import net from "node:net";
-import path from "node:path";
-
 import { Guard, Item, Membership, acquire } from "./held.js";
-import { CALL_LIMIT, Link, ask, explain, milliseconds, payload, route } from "./http.js";
+import { CALL_LIMIT, ask, explain, milliseconds, open, payload, route } from "./http.js";
 
 export { BatonError, Lost, Lost as LockLost, NotAcquired, Refused, Unavailable, Unknown } from "./errors.js";
 export { Guard, Item, Membership };
-
-/** Returns whether one listens there. A dead agent's is still there, and one may be another's. */
-function answers(socket) {
-  return new Promise((resolve) => {
-    const link = net.connect(socket, () => resolve(true)).on("error", () => resolve(false));
-    link.on("connect", () => link.destroy());
-  });
-}
-
-/**
- * Returns the socket of this user's agent, or else of the machine's. Starts the user's, which ends
- * when nobody uses it, where neither answers.
- */
-async function defaultSocket() {
-  const machine = "/run/baton/agent.sock";
-  const folder = process.geteuid() !== 0 && process.env.XDG_RUNTIME_DIR;
-  const own = folder ? path.join(folder, "baton", "agent.sock") : machine;
-  if (await answers(own)) return own;
-  if (own !== machine && (await answers(machine))) return machine;
-  // The error of the request names the socket where this fails.
-  spawnSync("baton", ["agent", "--background"], { stdio: "ignore", timeout: CALL_LIMIT });
-  return own;
-}
 
 /** Returns the fields that options of times and names give. */
 function fieldsOf({ wait, sessionTimeout, lockDelay, visibility, delay, name }) {
@@ -46,36 +19,30 @@ function fieldsOf({ wait, sessionTimeout, lockDelay, visibility, delay, name }) 
 }
 
 export class Agent {
-  #socket;
-
   constructor(socket) {
-    this.#socket = socket;
-  }
-
-  get socket() {
-    return Promise.resolve(this.#socket ?? defaultSocket());
+    this.socket = socket;
   }
 
   async lock(path, options = {}) {
     const { mode, slots } = options;
     const shared = { mode: mode ?? (slots === undefined ? undefined : "slot"), slots };
     const call = { method: "POST", url: route("lock", path), fields: { ...shared, ...fieldsOf(options) } };
-    return acquire(Guard, await this.socket, path, call, options);
+    return acquire(Guard, this.socket, path, call, options);
   }
 
   async elect(path, options = {}) {
     const fields = { ...fieldsOf(options), ...payload(options.data) };
-    return acquire(Guard, await this.socket, path, { method: "POST", url: route("elect", path), fields }, options);
+    return acquire(Guard, this.socket, path, { method: "POST", url: route("elect", path), fields }, options);
   }
 
   async join(path, id, options = {}) {
     const fields = { id, ...fieldsOf(options), ...payload(options.data) };
     const call = { method: "POST", url: route("member", path), fields };
-    return acquire(Membership, await this.socket, path, call, options);
+    return acquire(Membership, this.socket, path, call, options);
   }
 
   async *members(path, { signal } = {}) {
-    const link = new Link(await this.socket, { method: "GET", url: route("member", path) });
+    const link = await open(this.socket, { method: "GET", url: route("member", path) });
     try {
       for (;;) yield (await link.receive(Infinity, signal)).members;
     } finally {
@@ -115,11 +82,10 @@ export class Agent {
 
   async _ask(method, url, fields, limit = CALL_LIMIT) {
     const call = { method, url, fields };
-    const socket = await this.socket;
     try {
-      return await ask(socket, call, limit);
+      return await ask(this.socket, call, limit);
     } catch (error) {
-      throw await explain(socket, call, error);
+      throw await explain(this.socket, call, error);
     }
   }
 }
@@ -142,7 +108,7 @@ class Queue {
   async take(options = {}) {
     const url = route("queue", this.#path, "/take");
     const call = { method: "POST", url, fields: fieldsOf(options) };
-    return acquire(Item, await this.#agent.socket, this.#path, call, options);
+    return acquire(Item, this.#agent.socket, this.#path, call, options);
   }
 }
 

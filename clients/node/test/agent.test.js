@@ -72,7 +72,7 @@ describe("an agent", { skip }, () => {
   test("the death of a program passes its lock on without the session timeout", async () => {
     const text = `console.log((await agent.lock("/death", { sessionTimeout: 40000 })).token);
       process.stdin.resume();`;
-    const [holder, token] = await program(await agent.socket, text);
+    const [holder, token] = await program(agent.socket, text);
     // All guards share one session, which lives on: nothing but the closed socket frees the lock.
     const next = await waiter(agent, "/death", { sessionTimeout: 40_000 });
     holder.kill("SIGKILL");
@@ -82,7 +82,7 @@ describe("an agent", { skip }, () => {
   });
 
   test("a program that holds may end without a release", async () => {
-    const [holder] = await program(await agent.socket, `await agent.lock("/end"); console.log();`);
+    const [holder] = await program(agent.socket, `await agent.lock("/end"); console.log();`);
     const [code] = await once(holder, "exit");
     assert.equal(code, 0);
     await (await agent.lock("/end")).release();
@@ -147,7 +147,7 @@ describe("an agent", { skip }, () => {
   test("a command keeps the lock of a program that was killed", async () => {
     const text = `const guard = await agent.lock("/orphan");
       await guard.run(["sh", "-c", "echo $$; exec sleep 1000"]);`;
-    const [holder, command] = await program(await agent.socket, text);
+    const [holder, command] = await program(agent.socket, text);
     holder.kill("SIGKILL");
     await once(holder, "exit");
     await isTaken("/orphan");
@@ -178,7 +178,7 @@ describe("an agent", { skip }, () => {
 
   test("a lock outlives the program that holds it until its token releases it", async () => {
     const text = `console.log(await agent.hold("/release", 600000, { name: "build" }));`;
-    const [, line] = await program(await agent.socket, text);
+    const [, line] = await program(agent.socket, text);
     const token = Number(line);
     await assert.rejects(agent.lock("/release", { wait: 0 }), { heldBy: "build" });
     assert.equal(await agent.hold("/release", 600_000, { token }), token);
@@ -269,7 +269,7 @@ describe("an agent", { skip }, () => {
         const program = example.replace('"baton-agent";', `${lib};`);
         assert.notEqual(program, example);
         const use = `import { agent as own } from ${lib};
-          Object.defineProperty(own, "socket", { value: ${JSON.stringify(await agent.socket)} });`;
+          Object.defineProperty(own, "socket", { value: ${JSON.stringify(agent.socket)} });`;
         await promisify(execFile)(process.execPath, ["--input-type=module", "--eval", use + program]);
       }
     }

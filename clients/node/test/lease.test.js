@@ -237,7 +237,7 @@ test("a release ends the lease before it is sent", async (t) => {
     seen.push([url, guard.lost !== undefined]);
     send(whole({ event: "unknown", next_step: "ask again" }));
   });
-  guard._agent = await other.socket;
+  guard._agent = other.socket;
   await assert.rejects(guard.release(), Unknown);
   assert.deepEqual(seen, [["/v1/guard/g/release", true]]);
   assert.equal(guard.signal.aborted, false);

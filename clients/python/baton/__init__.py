@@ -13,7 +13,7 @@ from typing import AsyncIterator, Callable, Iterator, List, Optional
 
 from ._held import Acquisition, AsyncGuard, AsyncItem, Guard, Item, Membership
 from ._http import (CALL_LIMIT, AsyncLink, Call, Data, Json, Link, ask, complete,
-                    default_socket, explain, milliseconds, payload, route)
+                    explain, milliseconds, payload, route)
 from .errors import BatonError, LockLost, Lost, NotAcquired, Refused, Unavailable, Unknown
 
 __all__ = [
@@ -30,12 +30,7 @@ class Agent:
     """The agent that listens on `socket`: by default this user's, or else the machine's."""
 
     def __init__(self, socket: Optional[str] = None) -> None:
-        self._socket = socket
-
-    @property
-    def socket(self) -> str:
-        """Path of the agent's socket."""
-        return self._socket or default_socket()
+        self.socket = socket
 
     def lock(self, path: str, *, mode: Optional[str] = None, slots: Optional[int] = None,
              wait: Optional[float] = None, session_timeout: Optional[float] = None,
@@ -152,7 +147,7 @@ class Counter(_AtPath):
 class Members:
     """The members at a path: each step is a list of `id`, `data` and `session`."""
 
-    def __init__(self, agent: str, call: Call) -> None:
+    def __init__(self, agent: Optional[str], call: Call) -> None:
         self._agent, self._call = agent, call
 
     def __iter__(self) -> Iterator[List[Json]]:

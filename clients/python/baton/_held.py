@@ -348,8 +348,8 @@ H = TypeVar("H", bound=Held)
 class Acquisition(Generic[S, A]):
     """Request for what `with` and `async with` acquire, and end with the block."""
 
-    def __init__(self, agent: str, path: str, call: Call, blocking: Type[S], suspending: Type[A],
-                 on_wait: Optional[Callable[[Json], object]] = None) -> None:
+    def __init__(self, agent: Optional[str], path: str, call: Call, blocking: Type[S],
+                 suspending: Type[A], on_wait: Optional[Callable[[Json], object]] = None) -> None:
         self._agent, self._path, self._call, self._on_wait = agent, path, call, on_wait
         self._blocking, self._suspending, self._is_used = blocking, suspending, False
         self._held: Any = None
@@ -376,7 +376,8 @@ class Acquisition(Generic[S, A]):
                 if event.get("event") == "waiting" and self._on_wait is not None:
                     self._on_wait(event)
                 elif event.get("event") in ("held", "item", "joined"):
-                    held = held_type(self._agent, self._path, link, event)
+                    # What is held stays with the agent that has given it.
+                    held = held_type(link.agent, self._path, link, event)
                     await held._start_lease(sent_ns, event)
                     held._start(events)
                     return held

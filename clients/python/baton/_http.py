@@ -1,4 +1,4 @@
-"""HTTP/1.1 with JSON on a unix socket, one request a connection.
+"""HTTP with JSON on a unix socket, one request a connection.
 
 Everything that waits is a coroutine. On a `Link`, which blocks its thread, a coroutine never
 suspends, so that `complete` can run it without an event loop; on an `AsyncLink` asyncio runs it.
@@ -36,22 +36,6 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a coroutine of a blocking link has suspended")
 
 
-def default_socket() -> str:
-    """Returns the socket of this user's agent, or else of the machine's. Where neither answers,
-    starts the user's, which ends when nobody uses it."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() != 0 else None
-    sockets = [os.path.join(it, "baton", "agent.sock") for it in (folder, "/run") if it]
-    for path in sockets:
-        # A dead agent's is still there, and one may be another's.
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(CALL_LIMIT)
-            link.connect(path)
-            return path
-    # Where this fails, the error of the request names the socket.
-    os.system("exec baton agent --background </dev/null >/dev/null 2>&1")
-    return sockets[0]
-
-
 def route(kind: str, path: str, rest: str = "") -> str:
     """Returns the URL of a znode path."""
     if not path.startswith("/") or path == "/":
@@ -82,7 +66,8 @@ def _encode(call: Call) -> bytes:
         body = json.dumps({k: v for k, v in fields.items() if v is not None}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise Refused(url, str(error), "give values that JSON has") from None
-    head = f"{method} {url} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    # The answer to HTTP/1.0 ends with the connection, and has no chunks.
+    head = f"{method} {url} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
     return (head + body).encode("ascii")
 
 
@@ -95,26 +80,25 @@ class AgentSilent(Unavailable):
 
 
 class _Answer:
-    """Parser of one response: an object a line, or one object."""
+    """Parser of one response of HTTP/1.0: a head, and an object a line until the end."""
 
     def __init__(self) -> None:
-        self._raw, self._text, self._status, self._left = bytearray(), bytearray(), 0, -1
-        self._is_chunked = self._is_complete = False
+        self._text, self._status = bytearray(), 0
 
     def feed(self, data: bytes) -> List[Json]:
-        """Returns the objects that these bytes complete; raises the error that they name."""
-        self._raw += data
-        if len(self._raw) + len(self._text) > 16 << 20:
+        """Returns the objects that these bytes complete, no bytes for the end; raises the error
+        that they name."""
+        self._text += data
+        if len(self._text) > 16 << 20:
             raise ValueError("the answer is too large")
-        if self._status or self._head():
-            while not self._is_complete and self._part():
-                pass
-        lines = self._text.split(b"\n")
-        self._text = bytearray() if self._is_complete else lines.pop()
+        if not self._status:
+            self._head()
+        lines = self._text.split(b"\n") if self._status else [self._text]
+        self._text = lines.pop() if data else bytearray()
         found = [json.loads(line) for line in lines if line.strip()]
         if not all(isinstance(it, dict) for it in found):
             raise ValueError("the answer is not an object")
-        if self._status >= 400 and self._is_complete:
+        if self._status >= 400 and (found or not data):
             raise _failure(found[0] if found else {"thing": f"HTTP status {self._status}"})
         for it in found:
             if it.get("event") == "error":
@@ -123,34 +107,12 @@ class _Answer:
             raise EOFError("the agent has ended the connection")
         return found
 
-    def _head(self) -> bool:
-        head, end, rest = self._raw.partition(b"\r\n\r\n")
-        if not end:
-            return False
-        first, *fields = head.decode("latin-1").lower().split("\r\n")
-        if not first.startswith("http/1.1 "):
-            raise ValueError("the answer is not HTTP/1.1")
-        values = dict(field.split(": ", 1) for field in fields)
-        self._is_chunked = values.get("transfer-encoding") == "chunked"
-        self._left = -1 if self._is_chunked else int(values.get("content-length", "0"))
-        self._raw, self._status = rest, int(first[9:12])
-        return True
-
-    def _part(self) -> bool:
-        """Moves one part of the body to the text; whether there may be another."""
-        if self._left < 0:
-            size, end, rest = self._raw.partition(b"\r\n")
-            if end:
-                self._raw, self._left = rest, int(size, 16)
-                self._is_complete = self._left == 0
-            return bool(end)
-        end_at = self._left + (2 if self._is_chunked else 0)
-        if len(self._raw) < end_at:
-            return False
-        self._text += self._raw[: self._left]
-        del self._raw[:end_at]
-        self._left, self._is_complete = -1, not self._is_chunked
-        return True
+    def _head(self) -> None:
+        head, end, rest = self._text.partition(b"\r\n\r\n")
+        if end:
+            if not head.startswith(b"HTTP/1."):
+                raise ValueError("the answer is not HTTP")
+            self._text, self._status = rest, int(head[9:12])
 
 
 def _failure(answer: Json) -> BatonError:
@@ -164,23 +126,50 @@ class Link:
     """Connection that blocks the thread that waits."""
 
     def __init__(self, agent: str) -> None:
-        self._agent, self._answer, self._pid = agent, _Answer(), os.getpid()
+        self.agent, self._answer, self._pid = agent, _Answer(), os.getpid()
 
     @classmethod
-    async def open(cls, agent: str, call: Call, limit: Optional[float] = CALL_LIMIT) -> "Link":
-        """Sends a request."""
-        self, data = cls(agent), _encode(call)
+    async def open(cls, agent: Optional[str], call: Call, limit: Optional[float] = CALL_LIMIT
+                   ) -> "Link":
+        """Sends a request, to the agent of a socket, or else to this user's or the machine's.
+        Starts this user's, which ends when nobody uses it, where neither listens."""
+        data = _encode(call)
+        link = await (cls._find(limit) if agent is None else cls._dial(agent, limit))
         try:
-            await self._send(data, limit)
+            link._send(data)
         except OSError as error:
-            self.close()
-            raise AgentSilent(agent, error) from None
-        return self
+            link.close()
+            raise AgentSilent(link.agent, error) from None
+        return link
 
-    async def _send(self, data: bytes, limit: Optional[float]) -> None:
+    @classmethod
+    async def _find(cls, limit: Optional[float]) -> "Link":
+        folder = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() != 0 else None
+        agents = [os.path.join(it, "baton", "agent.sock") for it in (folder, "/run") if it]
+        for agent in agents:
+            # A dead agent's is still there, and one may be another's.
+            with contextlib.suppress(AgentSilent):
+                return await cls._dial(agent, limit)
+        # Where this fails, the error of the request names the socket.
+        os.system("exec baton agent --background </dev/null >/dev/null 2>&1")
+        return await cls._dial(agents[0], limit)
+
+    @classmethod
+    async def _dial(cls, agent: str, limit: Optional[float]) -> "Link":
+        link = cls(agent)
+        try:
+            await link._connect(limit)
+        except OSError as error:
+            link.close()
+            raise AgentSilent(agent, error) from None
+        return link
+
+    async def _connect(self, limit: Optional[float]) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(limit)
-        self.socket.connect(self._agent)
+        self.socket.connect(self.agent)
+
+    def _send(self, data: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # The agent answers before it has read all.
             self.socket.sendall(data)
 
@@ -189,7 +178,7 @@ class Link:
         try:
             return self._answer.feed(await self._receive(limit))
         except (OSError, EOFError, ValueError) as error:
-            raise AgentSilent(self._agent, error) from None
+            raise AgentSilent(self.agent, error) from None
 
     async def _receive(self, limit: Optional[float]) -> bytes:
         self.socket.settimeout(limit)
@@ -210,8 +199,10 @@ class Link:
 class AsyncLink(Link):
     """Connection that suspends the task that waits."""
 
-    async def _send(self, data: bytes, limit: Optional[float]) -> None:
-        self._reader, self._writer = await asyncio.open_unix_connection(self._agent)
+    async def _connect(self, limit: Optional[float]) -> None:
+        self._reader, self._writer = await asyncio.open_unix_connection(self.agent)
+
+    def _send(self, data: bytes) -> None:
         self._writer.write(data)
 
     async def _receive(self, limit: Optional[float]) -> bytes:
@@ -230,8 +221,8 @@ class AsyncLink(Link):
     end = close
 
 
-async def ask(kind: Type[Link], agent: str, call: Call, limit: Optional[float] = CALL_LIMIT
-              ) -> Json:
+async def ask(kind: Type[Link], agent: Optional[str], call: Call,
+              limit: Optional[float] = CALL_LIMIT) -> Json:
     """Sends a request and returns its answer."""
     link = await kind.open(agent, call, limit)
     try:
@@ -247,7 +238,8 @@ async def ask(kind: Type[Link], agent: str, call: Call, limit: Optional[float] =
         link.close()
 
 
-async def explain(kind: Type[Link], agent: str, call: Call, error: BatonError) -> None:
+async def explain(kind: Type[Link], agent: Optional[str], call: Call, error: BatonError
+                  ) -> None:
     """Adds to an error who holds, or since when no server answers, where the agent reports it."""
     with contextlib.suppress(BatonError):  # The error says what matters without it.
         if isinstance(error, Unavailable) and error.since is None:

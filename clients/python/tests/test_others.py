@@ -69,7 +69,7 @@ class Others(AgentCase):
             self.assertGreaterEqual(self.agent.health()["guards"], 1)
 
     def test_the_examples_of_the_pages_run(self):
-        with mock.patch.object(baton._agent, "_socket", self.socket):
+        with mock.patch.object(baton._agent, "socket", self.socket):
             for page in ("README.md", os.path.join("..", "..", "docs", "user", "python.md")):
                 with open(os.path.join(ROOT, page), encoding="utf-8") as file:
                     examples = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)

@@ -1,5 +1,6 @@
-//! One connection of a caller: HTTP/1.1 until a response of JSON lines begins. From then on the
-//! lines are written without the HTTP library, whose buffers are most of what a guard would weigh.
+//! One connection of a caller: HTTP/1.1 or 1.0 until a response of JSON lines begins. From then on
+//! the lines are written without the HTTP library, whose buffers are most of what a guard would
+//! weigh. A caller of HTTP/1.0 gets them as they are, without chunks.
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
@@ -29,30 +30,34 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(stream: UnixStream, caller: Caller, routes: Router) {
     // Boxed and dropped here, so that the future of a held lock stays small.
     let begun = Box::pin(serve_http(stream, caller, routes)).await;
-    let Some((stream, lines)) = begun else { return };
-    if let Err(error) = write(stream, lines).await {
+    let Some((stream, version, lines)) = begun else {
+        return;
+    };
+    if let Err(error) = write(stream, version, lines).await {
         tracing::debug!(%error, "a caller has gone");
     }
 }
 
-/// Answers requests until one is answered by lines: returns the socket, and the lines.
+/// Answers requests until one is answered by lines: returns the socket, the version that the
+/// caller speaks, and the lines.
 async fn serve_http(
     stream: UnixStream,
     caller: Caller,
     routes: Router,
-) -> Option<(UnixStream, Body)> {
+) -> Option<(UnixStream, Version, Body)> {
     let routes = TowerToHyperService::new(routes);
     let (sender, mut begun) = mpsc::channel(1);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
-        let has_chunks = request.version() == Version::HTTP_11 && request.method() != Method::HEAD;
+        let version = request.version();
+        let wants_body = request.method() != Method::HEAD;
         let answering = routes.call(request);
         let sender = sender.clone();
         async move {
             let response = answering.await?;
-            if has_chunks && is_lines(&response) {
+            if wants_body && is_lines(&response) {
                 // The connection is not polled any more once they are received.
-                let _ = sender.send(response.into_body()).await;
+                let _ = sender.send((version, response.into_body())).await;
                 return pending().await;
             }
             Ok::<_, Infallible>(response)
@@ -70,7 +75,9 @@ async fn serve_http(
             }
             None
         }
-        Some(lines) = begun.recv() => Some((connection.into_parts().io.into_inner(), lines)),
+        Some((version, lines)) = begun.recv() => {
+            Some((connection.into_parts().io.into_inner(), version, lines))
+        }
     }
 }
 
@@ -79,10 +86,15 @@ fn is_lines(response: &Response<Body>) -> bool {
     kind.is_some_and(|kind| *kind == HeaderValue::from_static(JSON_LINES))
 }
 
-/// Writes lines in chunks as they come, until their end or the caller's.
-async fn write(mut stream: UnixStream, mut lines: Body) -> io::Result<()> {
+/// Writes lines as they come, in chunks for HTTP/1.1, until their end or the caller's.
+async fn write(mut stream: UnixStream, version: Version, mut lines: Body) -> io::Result<()> {
+    let is_chunked = version == Version::HTTP_11;
+    let coding = match is_chunked {
+        true => "transfer-encoding: chunked\r\n",
+        false => "",
+    };
     let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: {JSON_LINES}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+        "{version:?} 200 OK\r\ncontent-type: {JSON_LINES}\r\n{coding}connection: close\r\n\r\n"
     );
     let mut bytes = head.into_bytes();
     loop {
@@ -91,12 +103,15 @@ async fn write(mut stream: UnixStream, mut lines: Body) -> io::Result<()> {
             line = next(&mut lines) => line,
             closed = closed(&stream) => return closed,
         };
-        if let Some(line) = &line {
-            bytes.extend_from_slice(format!("{:x}\r\n", line.len()).as_bytes());
-            bytes.extend_from_slice(line);
-            bytes.extend_from_slice(b"\r\n");
-        } else {
-            bytes.extend_from_slice(b"0\r\n\r\n");
+        match &line {
+            Some(line) if is_chunked => {
+                bytes.extend_from_slice(format!("{:x}\r\n", line.len()).as_bytes());
+                bytes.extend_from_slice(line);
+                bytes.extend_from_slice(b"\r\n");
+            }
+            Some(line) => bytes.extend_from_slice(line),
+            None if is_chunked => bytes.extend_from_slice(b"0\r\n\r\n"),
+            None => {}
         }
         stream.write_all(&bytes).await?;
         if line.is_none() {

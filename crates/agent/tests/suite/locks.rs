@@ -5,8 +5,11 @@ use std::time::Duration;
 use baton::Config;
 use baton::embedded::Embedded;
 use baton_agent::{Agent, AgentOptions};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 
-use crate::support::Stage;
+use crate::support::{Stage, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_death_of_a_holder_passes_the_lock_on_at_once_and_tokens_rise() {
@@ -24,6 +27,31 @@ async fn the_death_of_a_holder_passes_the_lock_on_at_once_and_tokens_rise() {
     assert!(passed["token"].as_u64() > held["token"].as_u64());
     assert_ne!(passed["guard"], held["guard"]);
     assert_eq!(held["path"], "/deploy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_of_an_older_http_gets_lines_without_chunks() {
+    let stage = Stage::new().await;
+    let stream = UnixStream::connect(stage.socket()).await.unwrap();
+    let mut stream = BufReader::new(stream);
+    let request = "POST /v1/lock/deploy HTTP/1.0\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let (mut head, mut line) = (String::new(), String::new());
+    while line != "\r\n" {
+        line.clear();
+        within(stream.read_line(&mut line)).await.unwrap();
+        head += &line;
+    }
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
+    assert!(!head.contains("transfer-encoding"), "{head}");
+    within(stream.read_line(&mut line)).await.unwrap();
+    let held: Value = serde_json::from_str(&line).unwrap();
+    let release = format!("/v1/guard/{}/release", held["guard"].as_str().unwrap());
+    stage.ask("POST", &release, "").await;
+    let mut rest = String::new();
+    within(stream.read_to_string(&mut rest)).await.unwrap();
+    let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!(last["event"], "released");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,12 +35,8 @@ public final class Acquisition<T extends Held> {
     }
 
     Acquisition<T> with(String field, Object value) {
-        fields.put(field, value);
+        Json.put(fields, field, value);
         return this;
-    }
-
-    private Acquisition<T> time(String field, Duration time) {
-        return with(field, Agent.milliseconds(field, time));
     }
 
     /** Shares a lock among readers. */
@@ -59,22 +55,16 @@ public final class Acquisition<T extends Held> {
     public Acquisition<T> name(String name) { return with("name", name); }
 
     /** Time after which the servers give up a session without messages. */
-    public Acquisition<T> sessionTimeout(Duration timeout) {
-        return with("session_timeout_ms", Agent.milliseconds("sessionTimeout", timeout));
-    }
+    public Acquisition<T> sessionTimeout(Duration time) { return with("session_timeout_ms", time); }
 
     /** Time for which nobody gets an exclusive lock after its holder has died. */
-    public Acquisition<T> lockDelay(Duration delay) {
-        return with("lock_delay_ms", Agent.milliseconds("lockDelay", delay));
-    }
+    public Acquisition<T> lockDelay(Duration delay) { return with("lock_delay_ms", delay); }
 
     /** Time for which the claim of an item lasts without {@link Item#extend}. */
-    public Acquisition<T> visibility(Duration visibility) {
-        return with("visibility_ms", Agent.milliseconds("visibility", visibility));
-    }
+    public Acquisition<T> visibility(Duration time) { return with("visibility_ms", time); }
 
     /** Data that is shown to those who watch an election or members. */
-    public Acquisition<T> data(byte[] data) { return with("data_base64", Json.base64(data)); }
+    public Acquisition<T> data(byte[] data) { return with("data_base64", data); }
 
     /** Function that receives each change of the position in the wait queue. */
     public Acquisition<T> onWait(Consumer<Position> function) {
@@ -88,30 +78,29 @@ public final class Acquisition<T extends Held> {
     /** Acquires, and waits for at most so long; {@link Duration#ZERO} does not wait. */
     public T acquire(Duration wait) throws InterruptedException {
         var all = new LinkedHashMap<>(fields);
-        all.put("wait_ms", Agent.milliseconds("wait_ms", wait));
+        Json.put(all, "wait_ms", wait);
         var call = new Link.Call("POST", url, Link.limit(wait), all);
         Lease sent = agent.clocks.read();
-        Link link = null;
         try {
-            // What is held stays with the agent that has given it.
-            var giver = new Agent(agent.socket(), agent.clocks);
-            link = new Link(giver.socket(), call);
-            var event = link.receive(call.limit());
-            for (; "waiting".equals(event.get("event")); event = link.receive(call.limit())) {
-                long place = Json.number(event, "place");
-                onWait.accept(new Position(place, Json.text(event, "held_by")));
-            }
-            T held = kind.apply(new Held.Grant(giver, path, link, event));
-            held.start(sent);
-            // It is open as long as this is held.
-            link = null;
-            return held;
-        } catch (BatonException error) {
-            throw agent.explain(call, error);
-        } finally {
-            if (link != null) {
+            Link link = agent.open(call);
+            try {
+                var event = link.receive(call.limit());
+                for (; "waiting".equals(event.get("event")); event = link.receive(call.limit())) {
+                    long place = Json.number(event, "place");
+                    onWait.accept(new Position(place, Json.text(event, "held_by")));
+                }
+                // What is held stays with the agent that has given it.
+                var giver = new Agent(link.agent, agent.clocks);
+                T held = kind.apply(new Held.Grant(giver, path, link, event));
+                held.start(sent);
+                return held;
+            } catch (Throwable error) {
                 link.close();
+                throw error;
             }
+        } catch (BatonException error) {
+            Link.throwIfInterrupted();
+            throw agent.explain(call, error);
         }
     }
 

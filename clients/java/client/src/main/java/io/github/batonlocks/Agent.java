@@ -7,9 +7,6 @@ import io.github.batonlocks.BatonException.Unknown;
 import java.io.IOException;
 import java.lang.ProcessBuilder.Redirect;
 import java.net.URLEncoder;
-import java.net.UnixDomainSocketAddress;
-import java.nio.channels.ClosedByInterruptException;
-import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -25,7 +22,7 @@ public final class Agent {
     private static final Path MACHINE = Path.of("/run/baton/agent.sock");
 
     final Lease.Clocks clocks;
-    private final Path socket;
+    final Path socket;
 
     /** The agent of this user, or else of the machine. */
     public Agent() { this(null); }
@@ -39,45 +36,30 @@ public final class Agent {
     }
 
     /**
-     * The path of the agent's socket. Starts this user's agent, which ends when nobody uses it,
-     * where neither that nor the machine's answers.
+     * Sends a request to the agent that listens. Starts this user's, which ends when nobody uses
+     * it, where neither that nor the machine's does.
      */
-    public Path socket() {
+    Link open(Link.Call call) {
         if (socket != null) {
-            return socket;
+            return new Link(socket, call);
         }
         String folder = System.getenv("XDG_RUNTIME_DIR");
         boolean isRoot = "root".equals(System.getProperty("user.name"));
         Path own = isRoot || folder == null ? MACHINE : Path.of(folder, "baton", "agent.sock");
-        if (!answers(own)) {
-            if (answers(MACHINE)) {
-                return MACHINE;
+        for (Path agent : List.of(own, MACHINE)) {
+            try {
+                return new Link(agent, call);
+            } catch (Unavailable error) {
+                // A dead agent's socket is still there, and one may be another's.
             }
-            start();
         }
-        return own;
-    }
-
-    /** Whether one listens there. A dead agent's is still there, and one may be another's. */
-    private static boolean answers(Path socket) {
-        try (var channel = SocketChannel.open(UnixDomainSocketAddress.of(socket))) {
-            return channel.isConnected();
-        } catch (ClosedByInterruptException error) {
-            return true; // The request says that it was interrupted.
-        } catch (IOException | RuntimeException error) {
-            return false;
-        }
-    }
-
-    private static void start() {
         try {
             new ProcessBuilder("baton", "agent", "--background").redirectOutput(Redirect.DISCARD)
-                    .redirectError(Redirect.DISCARD).start().waitFor();
-        } catch (InterruptedException error) {
-            Thread.currentThread().interrupt();
+                    .redirectError(Redirect.DISCARD).start().onExit().join();
         } catch (IOException error) {
             // The error of the request names the socket.
         }
+        return new Link(own, call);
     }
 
     /** A lock: exclusive, unless it is shared by readers or slots. */
@@ -107,8 +89,14 @@ public final class Agent {
 
         /** Waits for the next list. */
         public List<Member> next() throws InterruptedException {
-            return Json.list(link.receive(Link.NO_LIMIT), "members").stream().map(it -> new Member(
-                    Json.text(it, "id"), Json.text(it, "data"), Json.text(it, "session"))).toList();
+            try {
+                var members = Json.list(link.receive(Link.NO_LIMIT), "members").stream();
+                return members.map(it -> new Member(Json.text(it, "id"), Json.text(it, "data"),
+                        Json.text(it, "session"))).toList();
+            } catch (Unavailable error) {
+                Link.throwIfInterrupted();
+                throw error;
+            }
         }
 
         @Override
@@ -117,7 +105,7 @@ public final class Agent {
 
     /** The members at a path. */
     public Members members(String path) {
-        return new Members(new Link(socket(), new Link.Call("GET", route("member", path, ""))));
+        return new Members(open(new Link.Call("GET", route("member", path, ""))));
     }
 
     /** Work queue. */
@@ -131,10 +119,10 @@ public final class Agent {
 
         /** Puts an item, and returns its id. */
         public String put(byte[] data, PutOptions options) {
-            var fields = Json.object("data_base64", Json.base64(data));
+            var fields = Json.object("data_base64", data);
             fields.putAll(options.fields);
             String url = route("queue", path, "/put");
-            return Json.text(send(new Link.Call("POST", url, Link.CALL_LIMIT, fields)), "item");
+            return Json.text(ask(new Link.Call("POST", url, Link.CALL_LIMIT, fields)), "item");
         }
 
         /** The next item. */
@@ -148,7 +136,7 @@ public final class Agent {
         private final Map<String, Object> fields = new LinkedHashMap<>();
 
         private PutOptions with(String field, Object value) {
-            fields.put(field, value);
+            Json.put(fields, field, value);
             return this;
         }
 
@@ -156,9 +144,7 @@ public final class Agent {
         public PutOptions priority(int priority) { return with("priority", priority); }
 
         /** Time before the item can be taken. */
-        public PutOptions delay(Duration delay) {
-            return with("delay_ms", milliseconds("delay_ms", delay));
-        }
+        public PutOptions delay(Duration delay) { return with("delay_ms", delay); }
 
         /** Id: a second item with the same one is the first one. */
         public PutOptions id(String id) { return with("id", id); }
@@ -179,11 +165,11 @@ public final class Agent {
         /** Adds, and returns the value. */
         public long add(long delta) {
             String url = route("counter", path, "/add");
-            return Json.number(send("POST", url, "delta", delta), "value");
+            return Json.number(ask("POST", url, "delta", delta), "value");
         }
 
         /** Returns the value. */
-        public long get() { return Json.number(send("GET", route("counter", path, "")), "value"); }
+        public long get() { return Json.number(ask("GET", route("counter", path, "")), "value"); }
     }
 
     /** The counter at a path. */
@@ -196,75 +182,56 @@ public final class Agent {
      * @param name the name that is shown to others; null for the program's
      */
     public long hold(String path, Duration ttl, Duration wait, String name) {
-        var lock = Json.object("wait_ms", milliseconds("wait_ms", wait), "name", name);
-        return hold(path, ttl, Link.limit(wait), "lock", lock);
+        var lock = Json.object("wait_ms", wait, "name", name);
+        var call = new Link.Call("POST", route("hold", path, ""), Link.limit(wait),
+                Json.object("ttl_ms", ttl, "lock", lock));
+        return Json.number(ask(call), "token");
     }
 
     /** Goes on holding a lock of {@link #hold} for a time from now, by its token. */
     public void holdOn(String path, Duration ttl, long token) {
-        hold(path, ttl, Link.CALL_LIMIT, "token", token);
-    }
-
-    private long hold(String path, Duration ttl, Duration limit, String field, Object value) {
-        var fields = Json.object("ttl_ms", milliseconds("ttl_ms", ttl), field, value);
-        var call = new Link.Call("POST", route("hold", path, ""), limit, fields);
-        return Json.number(send(call), "token");
+        ask("POST", route("hold", path, ""), "ttl_ms", ttl, "token", token);
     }
 
     /** Releases a lock of {@link #hold}, from any process of this user. */
     public void releaseHold(String path, long token) {
-        send("DELETE", route("hold", path, "?token=" + token));
+        ask("DELETE", route("hold", path, "?token=" + token));
     }
 
     /** Whether a token is that of the present holder. */
     public boolean tokenIsCurrent(String path, long token) {
-        var answer = send("GET", route("token", path, "/" + token));
-        return Boolean.TRUE.equals(answer.get("current"));
+        return Boolean.TRUE.equals(ask("GET", route("token", path, "/" + token)).get("current"));
     }
 
     /** The holders of a lock and those who wait for it, as the agent's JSON. */
     public Map<String, Object> locks(String path) {
-        return send("GET", route("locks?path=", path, ""));
+        return ask("GET", route("locks?path=", path, ""));
     }
 
     /** State of the agent and of its sessions, as its JSON. */
-    public Map<String, Object> health() { return send(HEALTH); }
+    public Map<String, Object> health() { return ask(HEALTH); }
 
-    private Map<String, Object> send(String method, String url, Object... fields) {
-        return send(new Link.Call(method, url, fields));
-    }
-
-    private Map<String, Object> send(Link.Call call) {
-        try {
-            return ask(call);
-        } catch (BatonException error) {
-            throw explain(call, error);
-        }
+    private Map<String, Object> ask(String method, String url, Object... fields) {
+        return ask(new Link.Call(method, url, fields));
     }
 
     /** Sends a request and returns its answer. An interrupt ends the wait for it. */
     Map<String, Object> ask(Link.Call call) {
-        Unavailable silent;
-        Path agent = socket();
-        try (var link = new Link(agent, call)) {
+        try (var link = open(call)) {
             return link.receive(call.limit());
-        } catch (InterruptedException error) {
-            Thread.currentThread().interrupt();
-            silent = Unavailable.silent(agent, error.getMessage(), true);
-        } catch (Unavailable error) {
-            silent = error;
+        } catch (BatonException error) {
+            if (error instanceof Unavailable it && it.wasSent && !call.method().equals("GET")) {
+                String thing = call.method() + " " + call.url();
+                throw new Unknown(thing, error.reason(), "read before you repeat it");
+            }
+            throw explain(call, error);
         }
-        if (!silent.wasSent || call.method().equals("GET")) {
-            throw silent;
-        }
-        String thing = call.method() + " " + call.url();
-        throw new Unknown(thing, silent.reason(), "read before you repeat it");
     }
 
     /** Adds to an error who holds, or since when no server answers, where the agent knows. */
     BatonException explain(Link.Call call, BatonException error) {
         try {
-            if (error instanceof Unavailable silent && silent.since == null) {
+            if (error instanceof Unavailable silent && silent.since == null && call != HEALTH) {
                 if (ask(HEALTH).get("unavailable_for_ms") instanceof Long time) {
                     silent.since = Instant.now().minusMillis(time);
                 }
@@ -288,15 +255,5 @@ public final class Agent {
         }
         String encoded = URLEncoder.encode(path, StandardCharsets.UTF_8);
         return "/v1/" + kind + encoded.replace("+", "%20").replace("%2F", "/") + rest;
-    }
-
-    /** Returns a time in whole milliseconds, 0 only for 0. */
-    static Long milliseconds(String name, Duration time) {
-        if (time == null) {
-            return null;
-        } else if (time.isNegative() || time.compareTo(Duration.ofDays(36500)) > 0) {
-            throw new Refused(name, time + " is no time from 0 to 100 years", "give another");
-        }
-        return time.plusNanos(999_999).toMillis();
     }
 }

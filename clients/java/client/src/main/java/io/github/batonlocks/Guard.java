@@ -64,7 +64,7 @@ public final class Guard extends Held {
     public void txn(Write... writes) {
         check();
         var list = Stream.of(writes).map(it -> Json.object("op", it.op, "path", it.path,
-                "data_base64", Json.base64(it.data), "version", it.version)).toList();
+                "data_base64", it.data, "version", it.version)).toList();
         grant.agent().ask(call("txn", "writes", list));
     }
 

@@ -1,22 +1,23 @@
 package io.github.batonlocks;
 
 import io.github.batonlocks.BatonException.Lost;
+import java.time.Duration;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 
 /** Something that is held as long as its response is open. */
 public abstract class Held implements AutoCloseable {
     static final String NEXT_STEP = "stop what it protects, then acquire it again";
     private static final String RELEASED = "it was released";
-    private static final String LEASE_ENDED =
-            "the lease ended: no server answered in time, or this process was paused";
     private static final Set<String> ENDS = Set.of("lost", "released", "settled", "unknown");
-    private static final ExecutorService READERS = Executors.newCachedThreadPool(Link.DAEMONS);
+    private static final ExecutorService READERS = Executors.newCachedThreadPool(task -> {
+        var thread = new Thread(task, "baton");
+        thread.setDaemon(true);
+        return thread;
+    });
 
     /** The answer to a request that holds something, and its first event. */
     record Grant(Agent agent, String path, Link link, Map<String, Object> event) {
@@ -25,11 +26,10 @@ public abstract class Held implements AutoCloseable {
 
     final Grant grant;
     private final CompletableFuture<Lost> lost = new CompletableFuture<>();
-    /** End of the lease; null once it is held no longer. */
+    /** End of the lease. */
     private volatile Lease end = Lease.NONE;
     private volatile String reason;
     private Lease.Anchor anchor;
-    private Future<?> timer = CompletableFuture.completedFuture(null);
 
     Held(Grant grant) { this.grant = grant; }
 
@@ -48,23 +48,18 @@ public abstract class Held implements AutoCloseable {
 
     /** Whether it is held now. */
     public boolean isHeld() {
-        Lease lease = end;
-        return lease != null && lease.isAhead(grant.clocks()) || isStillHeld();
+        return end.isAhead(grant.clocks()) || isStillHeld();
     }
 
     private synchronized boolean isStillHeld() {
         if (reason == null && !end.isAhead(grant.clocks())) {
             // A lease that has ended stays ended, also if an older message brings a later end.
-            setEnd(end.renewed(grant.clocks()));
+            end = end.renewed(grant.clocks());
+            if (end == Lease.OVER) {
+                endFor("the lease ended: no server answered in time, or this process was paused");
+            }
         }
         return reason == null;
-    }
-
-    private void setEnd(Lease found) {
-        end = found;
-        if (found == null) {
-            endFor(LEASE_ENDED);
-        }
     }
 
     /** Completes when it is lost, not when it is released, in a thread of the client. */
@@ -75,22 +70,18 @@ public abstract class Held implements AutoCloseable {
             return;
         }
         reason = cause;
-        end = null;
-        timer.cancel(false);
+        end = Lease.OVER;
         if (!cause.equals(RELEASED)) {
-            READERS.execute(() -> {
-                grant.link().close();
-                lost.complete(new Lost(path(), cause, NEXT_STEP));
-            });
+            grant.link().close();
+            lost.completeAsync(() -> new Lost(path(), cause, NEXT_STEP), READERS);
         }
     }
 
-    /** Notices the end of the lease while no message comes. */
-    private synchronized void watch() {
-        if (isHeld() && end != Lease.NONE) {
-            long left = Math.max(end.mono() - grant.clocks().mono(), 1_000_000);
-            timer = Link.TIMER.schedule(this::watch, left, TimeUnit.NANOSECONDS);
-        }
+    /** Returns the longest wait for a message: the lease may end while none comes. */
+    private Duration left() {
+        Lease lease = end;
+        return lease == Lease.NONE || lease == Lease.OVER ? Link.NO_LIMIT
+                : Duration.ofNanos(Math.max(lease.mono() - grant.clocks().mono(), 1_000_000));
     }
 
     void start(Lease sent) {
@@ -100,9 +91,8 @@ public abstract class Held implements AutoCloseable {
                 // It has waited: this reading would cost the lease as much.
                 readAnchor();
             }
-            setEnd(anchor.end(grant.clocks(), grant.event()));
+            end = anchor.end(grant.clocks(), grant.event());
             check();
-            watch();
         }
         READERS.execute(this::read);
     }
@@ -115,9 +105,9 @@ public abstract class Held implements AutoCloseable {
     private void read() {
         try {
             while (true) {
-                handle(grant.link().receive(Link.NO_LIMIT));
+                handle(grant.link().receive(left()));
             }
-        } catch (RuntimeException | InterruptedException error) {
+        } catch (RuntimeException error) {
             if (isHeld()) {
                 endFor(error instanceof BatonException it ? it.reason() : error.toString());
             }
@@ -147,7 +137,7 @@ public abstract class Held implements AutoCloseable {
         Lease later = anchor.end(grant.clocks(), event);
         boolean isSameBoot = anchor.bootId().equals(event.get("boot_id"));
         synchronized (this) {
-            if (isHeld() && later != null && isSameBoot && later.boot() > end.boot()) {
+            if (isHeld() && isSameBoot && later.boot() > end.boot()) {
                 end = later;
             }
         }

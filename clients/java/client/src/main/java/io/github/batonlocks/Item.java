@@ -24,7 +24,7 @@ public final class Item extends Held {
     private Link.Call call(String action, String reason, Duration delay) {
         String url = Agent.route("queue", path(), "/" + action);
         return new Link.Call("POST", url, "claim", grant.event().get("claim"), "reason", reason,
-                "delay_ms", Agent.milliseconds("delay_ms", delay));
+                "delay_ms", delay);
     }
 
     /** Removes the item: it is done. */

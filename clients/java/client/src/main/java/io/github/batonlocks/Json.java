@@ -1,10 +1,13 @@
 package io.github.batonlocks;
 
+import io.github.batonlocks.BatonException.Refused;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
@@ -13,21 +16,34 @@ import java.util.stream.Collectors;
 final class Json {
     /** Depth of the agent's answers is 4; deeper ones would end the stack. */
     private static final int MAX_DEPTH = 64;
-    private static final Pattern WORD =
-            Pattern.compile("null|true|false|-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?");
+    private static final Pattern TOKEN = Pattern.compile("\\G\\s*([{}\\[\\]:,]"
+            + "|\"(?:[^\"\\\\]|\\\\.)*+\""
+            + "|null|true|false|-?\\d+(?:\\.\\d+)?(?:[eE][+-]?\\d+)?)\\s*");
+    private static final Pattern ESCAPE = Pattern.compile("\\\\(?:u(\\p{XDigit}{4})|.)");
 
-    private final String text;
-    private int at;
-
-    private Json(String text) { this.text = text; }
+    private Json() {}
 
     /** Returns an object of names and values in turn. */
     static Map<String, Object> object(Object... fields) {
         var found = new LinkedHashMap<String, Object>();
         for (int at = 0; at < fields.length; at += 2) {
-            found.put((String) fields[at], fields[at + 1]);
+            put(found, (String) fields[at], fields[at + 1]);
         }
         return found;
+    }
+
+    /** Adds a field: bytes in base64, a time in whole milliseconds. */
+    static void put(Map<String, Object> object, String field, Object value) {
+        if (value instanceof byte[] data) {
+            value = Base64.getEncoder().encodeToString(data);
+        } else if (value instanceof Duration time) {
+            if (time.isNegative() || time.compareTo(Duration.ofDays(36500)) > 0) {
+                throw new Refused(field, time + " is no time from 0 to 100 years", "give another");
+            }
+            // 0 only for 0: it means not to wait.
+            value = time.plusNanos(999_999).toMillis();
+        }
+        object.put(field, value);
     }
 
     static String text(Map<String, Object> object, String field) {
@@ -40,10 +56,6 @@ final class Json {
 
     static List<Map<String, Object>> list(Map<String, Object> object, String field) {
         return object.get(field) instanceof List<?> it ? (List<Map<String, Object>>) it : List.of();
-    }
-
-    static String base64(byte[] data) {
-        return data == null ? null : Base64.getEncoder().encodeToString(data);
     }
 
     /** Writes a value in ASCII, without the fields that are null. */
@@ -64,75 +76,69 @@ final class Json {
 
     /** Reads one object. */
     static Map<String, Object> read(String text) {
-        try {
-            var json = new Json(text.strip());
-            var found = (Map<String, Object>) json.value(0);
-            json.need(found != null && json.at == json.text.length());
-            return found;
-        } catch (ClassCastException | IndexOutOfBoundsException error) {
-            throw new IllegalArgumentException("the answer is not one JSON object", error);
-        }
+        var tokens = TOKEN.matcher(text);
+        need(next(tokens).equals("{"));
+        var found = object(tokens, 0);
+        need(tokens.end() == text.length());
+        return found;
     }
 
-    private void need(boolean isRight) {
+    private static void need(boolean isRight) {
         if (!isRight) {
-            throw new IllegalArgumentException("the answer is not JSON at character " + at);
+            throw new IllegalArgumentException("the answer is not one JSON object");
         }
     }
 
-    /** Skips space, and the character if it comes then. */
-    private boolean skip(char wanted) {
-        while (" \t\r\n".indexOf(text.charAt(at)) >= 0) {
-            at++;
-        }
-        boolean isThere = text.charAt(at) == wanted;
-        at += isThere ? 1 : 0;
-        return isThere;
+    private static String next(Matcher tokens) {
+        need(tokens.find());
+        return tokens.group(1);
     }
 
-    private Object value(int depth) {
+    /** Returns the token that begins an item: this one, or that behind the comma. */
+    private static String begin(Matcher tokens, String token, boolean isFirst) {
+        need(isFirst || token.equals(","));
+        return isFirst ? token : next(tokens);
+    }
+
+    private static Map<String, Object> object(Matcher tokens, int depth) {
+        var found = new LinkedHashMap<String, Object>();
+        for (String token = next(tokens); !token.equals("}"); token = next(tokens)) {
+            String name = begin(tokens, token, found.isEmpty());
+            need(name.startsWith("\"") && next(tokens).equals(":"));
+            found.put(string(name), value(tokens, next(tokens), depth + 1));
+        }
+        return found;
+    }
+
+    private static List<Object> list(Matcher tokens, int depth) {
+        var found = new ArrayList<>();
+        for (String token = next(tokens); !token.equals("]"); token = next(tokens)) {
+            found.add(value(tokens, begin(tokens, token, found.isEmpty()), depth + 1));
+        }
+        return found;
+    }
+
+    private static Object value(Matcher tokens, String token, int depth) {
         need(depth <= MAX_DEPTH);
-        boolean isObject = skip('{');
-        if (isObject || skip('[')) {
-            // The names in an array are the indices.
-            var found = new LinkedHashMap<String, Object>();
-            while (!skip(isObject ? '}' : ']')) {
-                need(found.isEmpty() || skip(','));
-                need(!isObject || skip('"'));
-                String name = isObject ? string() : String.valueOf(found.size());
-                need(!isObject || skip(':'));
-                found.put(name, value(depth + 1));
-            }
-            return isObject ? found : new ArrayList<>(found.values());
-        } else if (skip('"')) {
-            return string();
-        }
-        var word = WORD.matcher(text).region(at, text.length());
-        need(word.lookingAt());
-        at = word.end();
-        return switch (word.group()) {
-            case "null" -> null;
-            case "true", "false" -> word.group().equals("true");
-            default -> word.group().matches("-?\\d{1,18}") ? (Object) Long.valueOf(word.group())
-                    : Double.valueOf(word.group());
+        return switch (token.charAt(0)) {
+            case '{' -> object(tokens, depth);
+            case '[' -> list(tokens, depth);
+            case '"' -> string(token);
+            case 'n' -> null;
+            case 't', 'f' -> token.equals("true");
+            default -> token.matches("-?\\d{1,18}") ? (Object) Long.valueOf(token)
+                    : Double.valueOf(token);
         };
     }
 
-    private String string() {
-        var found = new StringBuilder();
-        for (char c = text.charAt(at++); c != '"'; c = text.charAt(at++)) {
-            if (c == '\\') {
-                c = text.charAt(at++);
-                int escape = "bfnrt".indexOf(c);
-                if (c == 'u') {
-                    at += 4;
-                    c = (char) Integer.parseInt(text.substring(at - 4, at), 16);
-                } else if (escape >= 0) {
-                    c = "\b\f\n\r\t".charAt(escape);
-                }
-            }
-            found.append(c);
-        }
-        return found.toString();
+    private static String string(String token) {
+        var escapes = ESCAPE.matcher(token.substring(1, token.length() - 1));
+        return escapes.replaceAll(it -> {
+            boolean isUnicode = it.group(1) != null;
+            String text = isUnicode ? Character.toString(Integer.parseInt(it.group(1), 16))
+                    // Java has all others of JSON but this one.
+                    : it.group().equals("\\/") ? "/" : it.group().translateEscapes();
+            return Matcher.quoteReplacement(text);
+        });
     }
 }

@@ -10,6 +10,8 @@ import java.util.Map;
 record Lease(long mono, long wall, long boot, boolean hasBoot) {
     /** End of what has no lease. */
     static final Lease NONE = new Lease(0, Long.MAX_VALUE, Long.MAX_VALUE, false);
+    /** End that has come. */
+    static final Lease OVER = new Lease(0, Long.MIN_VALUE, Long.MIN_VALUE, false);
 
     /** The clocks. A class of their own, so that tests can set them. */
     static class Clocks {
@@ -59,15 +61,13 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
 
     /**
      * Returns the same end by the clocks of now: the wall clock may have been set, and the
-     * monotonic one may have stood still. Returns null once the end has come.
+     * monotonic one may have stood still. Returns {@link #OVER} once it has come.
      */
     Lease renewed(Clocks clocks) {
         Lease now = clocks.read();
         long rest = boot - now.boot - clocks.grain();
-        if (!hasBoot || !now.hasBoot || now.mono - mono >= 0 || rest <= 0) {
-            return null;
-        }
-        return new Lease(now.mono + rest, now.wall + rest, boot, true);
+        boolean isOver = !hasBoot || !now.hasBoot || now.mono - mono >= 0 || rest <= 0;
+        return isOver ? OVER : new Lease(now.mono + rest, now.wall + rest, boot, true);
     }
 
     /**
@@ -88,7 +88,7 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
             return new Anchor(sent, agent, Json.text(answer, "boot_id"), isWide, isSame);
         }
 
-        /** Returns the end of a lease on these clocks, never too late; null if it has come. */
+        /** Returns the end of a lease on these clocks, never too late. */
         Lease end(Clocks clocks, Map<String, Object> event) {
             long left = Json.number(event, "lease_until_ns") - agent;
             Lease end = sent.plus(isSameClock ? left : left / 100 * 99);

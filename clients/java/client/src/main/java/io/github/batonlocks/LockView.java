@@ -2,6 +2,7 @@ package io.github.batonlocks;
 
 import io.github.batonlocks.BatonException.NotAcquired;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.Condition;
@@ -22,10 +23,8 @@ public final class LockView implements Lock {
     public void check() { current(held.get()).check(); }
 
     private static Held current(Held held) {
-        if (held == null) {
-            throw new IllegalMonitorStateException("the lock is not held");
-        }
-        return held;
+        return Optional.ofNullable(held).orElseThrow(
+                () -> new IllegalMonitorStateException("the lock is not held"));
     }
 
     private boolean acquire(Duration wait) throws InterruptedException {
@@ -37,18 +36,14 @@ public final class LockView implements Lock {
         }
     }
 
+    /** An interrupt starts the wait again, and is kept for the caller. */
     private boolean acquireUninterruptibly(Duration wait) {
-        boolean wasInterrupted = Thread.interrupted();
         try {
-            while (true) {
-                try {
-                    return acquire(wait);
-                } catch (InterruptedException error) {
-                    wasInterrupted = true;
-                }
-            }
-        } finally {
-            if (wasInterrupted) {
+            return acquire(wait);
+        } catch (InterruptedException error) {
+            try {
+                return acquireUninterruptibly(wait);
+            } finally {
                 Thread.currentThread().interrupt();
             }
         }

@@ -102,7 +102,7 @@ public final class AgentTest {
     }
 
     public static void theDeathOfAProgramPassesItsLockOnWithoutTheSessionTimeout() throws Exception {
-        var holder = AgentProcess.program(Holder.class.getName(), agent().socket(), "/death");
+        var holder = AgentProcess.program(Holder.class.getName(), agent().socket, "/death");
         long token = Long.parseLong(AgentProcess.line(holder));
         // All guards share one session, which lives on: only the closed socket frees the lock.
         var next = waiter(agent().lock("/death").sessionTimeout(Duration.ofSeconds(40)));
@@ -113,7 +113,7 @@ public final class AgentTest {
     }
 
     public static void aProgramThatHoldsMayEndWithoutARelease() throws Exception {
-        var holder = AgentProcess.program(Holder.class.getName(), agent().socket(), "/end", "now");
+        var holder = AgentProcess.program(Holder.class.getName(), agent().socket, "/end", "now");
         Check.equal(holder.waitFor(), 0);
         agent().lock("/end").acquire().close();
     }

@@ -92,8 +92,7 @@ public final class LeaseTest {
                 var held = reading(10 * SECOND, "held");
                 advance(delay);
                 sender = send;
-                send.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-                        + ScriptedAgent.chunk(held));
+                send.send("HTTP/1.0 200 OK\r\n\r\n" + ScriptedAgent.line(held));
             });
             return new Agent(scripted.socket, this).lock("/a").acquire();
         }
@@ -101,7 +100,7 @@ public final class LeaseTest {
         /** Sends an event, and waits until the client has handled it. */
         void deliver(Guard guard, Map<String, Object> event) throws Exception {
             var last = Map.of("event", "release_requested");
-            sender.send(ScriptedAgent.chunk(event) + ScriptedAgent.chunk(last));
+            sender.send(ScriptedAgent.line(event) + ScriptedAgent.line(last));
             while (!guard.releaseRequested()) {
                 Thread.sleep(1);
             }
@@ -179,7 +178,7 @@ public final class LeaseTest {
         var lab = new Lab();
         Guard guard = lab.lock();
         lab.advance(3 * SECOND);
-        lab.sender.send(ScriptedAgent.chunk(lab.reading(10 * SECOND, "lease")));
+        lab.sender.send(ScriptedAgent.line(lab.reading(10 * SECOND, "lease")));
         lab.deliver(guard, lab.reading(2 * SECOND, "lease"));
         lab.lasts(guard, 10 * SECOND);
     }
@@ -198,7 +197,7 @@ public final class LeaseTest {
         Guard guard = lab.lock();
         var later = lab.reading(100 * SECOND, "lease");
         lab.advance(10 * SECOND);
-        lab.sender.send(ScriptedAgent.chunk(later));
+        lab.sender.send(ScriptedAgent.line(later));
         Lost lost = guard.lost().get(60, TimeUnit.SECONDS);
         Check.isTrue(lost.reason().contains("the lease ended"), lost);
         lab.advance(-5 * SECOND);
@@ -264,7 +263,7 @@ public final class LeaseTest {
                 Map.of("event", "lost", "reason", ""))) {
             var lab = new Lab();
             Guard guard = lab.lock();
-            lab.sender.send(ScriptedAgent.chunk(event));
+            lab.sender.send(ScriptedAgent.line(event));
             guard.lost().get(60, TimeUnit.SECONDS);
             Check.fails(Lost.class, guard::check);
         }
@@ -279,8 +278,8 @@ public final class LeaseTest {
             seen.add(url + " " + guard.isHeld());
             send.send(ScriptedAgent.whole(Map.of("event", "unknown"), "200 OK"));
         });
-        java.nio.file.Files.delete(guard.grant.agent().socket());
-        java.nio.file.Files.createSymbolicLink(guard.grant.agent().socket(), scripted.socket);
+        java.nio.file.Files.delete(guard.grant.agent().socket);
+        java.nio.file.Files.createSymbolicLink(guard.grant.agent().socket, scripted.socket);
         Check.fails(Unknown.class, guard::release);
         Check.equal(seen, List.of("/v1/guard/g/release false"));
         Check.isTrue(!guard.lost().isDone(), "a release is no loss");
@@ -290,7 +289,7 @@ public final class LeaseTest {
         var lab = new Lab();
         Guard guard = lab.lock();
         lab.advance(10 * SECOND);
-        java.nio.file.Files.delete(guard.grant.agent().socket());
+        java.nio.file.Files.delete(guard.grant.agent().socket);
         Check.fails(Lost.class, guard::txn);
         Check.fails(Lost.class, guard::release);
     }

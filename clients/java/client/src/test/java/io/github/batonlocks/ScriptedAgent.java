@@ -62,9 +62,7 @@ final class ScriptedAgent {
         return "HTTP/1.1 " + status + "\r\nContent-Length: " + length + "\r\n\r\n" + body;
     }
 
-    static String chunk(Object event) {
-        String line = Json.write(event) + "\n";
-        int length = line.getBytes(StandardCharsets.UTF_8).length;
-        return Integer.toHexString(length) + "\r\n" + line + "\r\n";
+    static String line(Object event) {
+        return Json.write(event) + "\n";
     }
 }
