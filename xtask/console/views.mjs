@@ -2,14 +2,21 @@
 
 import { CONNECTED, look, open, sleep, VIEWS } from "./browser.mjs";
 
-export default async function views(page, { link, only }) {
-  await page.open(link);
-  await page.expect("the page does not connect", CONNECTED, 20);
-  await sleep(1500);
+export default async function views(page, { link, own, only }) {
+  await connect(page, own);
+  // `baton console` has no history.
+  await look(page, { history: VIEWS.history }, "own-", only);
+  await connect(page, link);
   await look(page, VIEWS, "", only);
   if (only) return;
   await byKeyboard(page);
   await actions(page);
+}
+
+async function connect(page, link) {
+  await page.open(link);
+  await page.expect("the page does not connect", CONNECTED, 20);
+  await sleep(1500);
 }
 
 async function byKeyboard(page) {

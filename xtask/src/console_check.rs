@@ -177,10 +177,14 @@ impl<'a> Check<'a> {
     }
 
     fn views(&self) -> Result<()> {
-        let (_server, address, _) = self.server(None)?;
+        let (_server, address, http) = self.server(None)?;
         let _scene = self.scene(&address, None)?;
         let (_console, link) = self.console(&address)?;
-        self.browse("views", &json!({"link": link, "only": self.args.view}))
+        let own = format!("http://{http}/");
+        self.browse(
+            "views",
+            &json!({"link": link, "own": own, "only": self.args.view}),
+        )
     }
 
     fn large(&self) -> Result<()> {

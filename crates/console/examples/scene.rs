@@ -45,6 +45,13 @@ async fn main() {
         let lock = Mutex::new(&client, path).unwrap().name(name);
         kept.push(Box::new(lock.acquire().await.unwrap()));
     }
+    for at in 0..4 {
+        for path in ["/deploy/eu", "/cron/report", "/migrate"] {
+            let lock = Mutex::new(&client, path).unwrap();
+            let lock = lock.name(&format!("deploy {}", 4707 + at));
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+    }
     for at in 0..7 {
         let path = if at < 5 {
             "/deploy/web"

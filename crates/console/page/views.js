@@ -213,6 +213,7 @@ export const tables = {
     title: "History", columns: pastColumns, sort: { by: 2, down: true }, rows: () => past.holds, key: (row) => `${row.path} ${row.czxid}`,
     blank: () => (past.isKept ? empty("Nothing ended in the last hour", past.at ? "Nobody held anything at that time." : "A line appears here for each hold of a lock, an election or a semaphore.") : empty("No history", "A server keeps the last hour: open its own page, at its --http address.")),
     summary: (all) => {
+      if (!past.isKept) return [];
       const bad = all.filter((row) => ["session_expired", "broken"].includes(row.end)).length;
       const field = h("input", { type: "time", step: 1, value: past.at, onchange: (event) => { past.at = event.target.value; loadPast().then(() => redraw(), () => {}); } });
       return [`${number(all.length)} holds in the last hour`, bad ? h("span.bad", {}, `${number(bad)} expired or broken`) : null, h("label", {}, "Who held at ", field, " UTC"), minutes(all)];
