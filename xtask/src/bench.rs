@@ -4,9 +4,11 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `curves` | the figures |
 //! | `tls` | with TLS and without, beside Apache ZooKeeper with TLS |
 //! | `handshakes`, `storm` | what a handshake costs the server; thousands of them at once |
 
+mod curves;
 mod handshakes;
 mod storm;
 mod tls;
@@ -22,7 +24,7 @@ use crate::load_generator::{Load, Measurements};
 use crate::peer::python;
 use crate::process::{Server, build_baton, memory_bytes, work_dir};
 use crate::table::{markdown, ratio, show};
-use crate::{Result, java, machine, root};
+use crate::{Result, figure, java, machine, root};
 
 /// Measure Baton beside Apache ZooKeeper, Curator and kazoo.
 #[derive(Debug, clap::Args)]
@@ -42,6 +44,15 @@ pub(crate) struct Args {
     /// With --tls: connections that are lost and come back at once.
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u16).range(1..=8_000))]
     storm: u16,
+    /// Take these figures for docs/benchmarks instead.
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    curves: Vec<curves::Curve>,
+    /// With --curves: the largest number of znodes, children, sessions or watches.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    most: usize,
+    /// Draw the figures again from what was measured.
+    #[arg(long)]
+    plot: bool,
     /// Folder for the servers' data [default: the build's folder].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -246,6 +257,12 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.plot {
+        return figure::draw_all();
+    }
+    if !args.curves.is_empty() {
+        return curves::run(args);
+    }
     java::require()?;
     if args.tls {
         return tls::run(args);
@@ -326,22 +343,19 @@ fn measure(
     measurements.take(baton, &load, &options)
 }
 
+/// Creates this number of nodes, which stay.
+fn fill(baton: &Path, server: &Server, nodes: usize, options: &[&str]) -> Result<()> {
+    let mut fill = Command::new(baton);
+    fill.args(["bench", "create", "--keep", "--warm-up=0"]);
+    fill.arg(format!("--ops={nodes}"));
+    fill.args(["--servers", &server.addr()]).args(options);
+    output(&mut fill).map(drop)
+}
+
 /// Fills a fresh server, then ends it as a crash would and takes the time until it serves again.
 fn million(target: Target, baton: &Path, dir: &Path, size: &mut Size) -> Result<()> {
     let mut server = Server::start(target, baton, &dir.join(format!("{target:?}-{MILLION}")))?;
-    let mut fill = Command::new(baton);
-    fill.args([
-        "bench",
-        "create",
-        "--keep",
-        "--warm-up",
-        "0",
-        "--ops",
-        "1000000",
-        "--servers",
-        &server.addr(),
-    ]);
-    output(&mut fill)?;
+    fill(baton, &server, 1_000_000, &[])?;
     size.million_bytes = memory_bytes(server.pid()?, "VmRSS")?;
     server.kill();
     size.restart_seconds = server.restart()?.as_secs_f64();

@@ -33,6 +33,19 @@ pub(crate) struct Load<'a> {
     pub(crate) seconds: u64,
 }
 
+impl Load<'_> {
+    /// Loads the servers; the report of `baton bench`.
+    pub(crate) fn run(&self, baton: &Path, options: &[String]) -> Result<Value> {
+        let mut command = Command::new(baton);
+        command.args(["bench", self.workload, "--json", "--servers", self.servers]);
+        command.arg(format!("--duration={}s", self.seconds));
+        command.arg(format!("--connections={}", self.connections));
+        command.arg(format!("--in-flight={}", self.in_flight));
+        command.args(self.pids.iter().map(|pid| format!("--pid={pid}")));
+        Ok(serde_json::from_str(&output(command.args(options))?)?)
+    }
+}
+
 /// Measurements of one load on the same servers, a value for each round.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measurements {
@@ -45,13 +58,7 @@ pub(crate) struct Measurements {
 impl Measurements {
     /// Loads the servers and adds what they did. `options` are further ones of `baton bench`.
     pub(crate) fn take(&mut self, baton: &Path, load: &Load<'_>, options: &[String]) -> Result<()> {
-        let mut command = Command::new(baton);
-        command.args(["bench", load.workload, "--json", "--servers", load.servers]);
-        command.arg(format!("--duration={}s", load.seconds));
-        command.arg(format!("--connections={}", load.connections));
-        command.arg(format!("--in-flight={}", load.in_flight));
-        command.args(load.pids.iter().map(|pid| format!("--pid={pid}")));
-        let report = serde_json::from_str(&output(command.args(options))?)?;
+        let report = load.run(baton, options)?;
         self.cpu_us_per_op
             .push(number(&report, "/server/cpu_us_per_op")?);
         let names = ["/ops_per_second", "/latency_us/p50", "/latency_us/p99"];
@@ -97,7 +104,8 @@ impl Measurements {
     }
 }
 
-fn number(report: &Value, pointer: &str) -> Result<f64> {
+/// The number of a report at this place.
+pub(crate) fn number(report: &Value, pointer: &str) -> Result<f64> {
     let number = report.pointer(pointer).and_then(Value::as_f64);
     Ok(number.ok_or_else(|| format!("no {pointer} in {report}"))?)
 }

@@ -18,6 +18,7 @@
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
+//! | `figure` | measured series, kept and drawn |
 //! | `table`, `machine`, `load_generator`, `executables`, `command` | what the tasks share |
 
 mod agent_soak;
@@ -28,6 +29,7 @@ mod console_check;
 mod diff;
 mod ensemble;
 mod executables;
+mod figure;
 mod fixture;
 mod flakes;
 mod hazards;

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ const SESSION: Duration = Duration::from_secs(30);
 /// Clients that ping while a change reaches the watchers.
 const BYSTANDERS: usize = 10;
 const WATCHED: &str = "/scale";
+/// Connections that have many watches.
+pub(crate) const WATCHERS: usize = 100;
 /// Threads of the churn.
 const CHURNING: usize = 16;
 
@@ -48,7 +51,7 @@ pub(crate) struct Args {
 }
 
 /// A session with its connection.
-struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     session: i64,
     password: [u8; 16],
@@ -88,12 +91,20 @@ fn receive(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// The server and the runtime of all clients.
-struct Clients {
+pub(crate) struct Clients {
     runtime: Runtime,
     to: SocketAddr,
 }
 
 impl Clients {
+    pub(crate) fn of(server: &Server) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let to = server.addr().parse()?;
+        Ok(Self { runtime, to })
+    }
+
     /// Connects from the address that the connection of this number has.
     fn connect(&self, number: usize) -> Result<TcpStream> {
         let host = u8::try_from(number / PER_ADDRESS + 2)?;
@@ -111,7 +122,7 @@ impl Clients {
     }
 
     /// Opens `count` sessions, or takes `past` ones up again.
-    fn open(&self, count: usize, past: &[(i64, [u8; 16])]) -> Result<Vec<Client>> {
+    pub(crate) fn open(&self, count: usize, past: &[(i64, [u8; 16])]) -> Result<Vec<Client>> {
         let mut clients = Vec::with_capacity(count);
         while clients.len() < count {
             let first = clients.len();
@@ -158,7 +169,7 @@ fn ask_all(clients: &mut [Client], xid: i32, request: &Request<'_>) -> Result<()
 }
 
 /// The memory of a process that is not a file's, in bytes.
-fn memory(server: &Server) -> Result<f64> {
+pub(crate) fn memory(server: &Server) -> Result<f64> {
     memory_bytes(server.pid()?, "RssAnon")
 }
 
@@ -198,6 +209,19 @@ fn create(client: &mut Client, path: &str, mode: CreateMode) -> Result<()> {
         0 => Ok(()),
         code => Err(format!("create {path}: error {code}").into()),
     }
+}
+
+/// Has every client watch the nodes of these numbers, which there are none of.
+pub(crate) fn watch_paths(watchers: &mut [Client], numbers: Range<usize>) -> Result<()> {
+    for number in numbers {
+        let path = format!("{WATCHED}/watched-{number:07}");
+        let watch = Request::Exists {
+            path: &path,
+            watch: true,
+        };
+        ask_all(watchers, 1, &watch)?;
+    }
+    Ok(())
 }
 
 /// Has one client change what all others watch. The time until the last of them has been notified,
@@ -308,13 +332,7 @@ fn idle(server: &Server, clients: &mut [Client], seconds: u64) -> Result<f64> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(args.dir.as_deref())?;
     let mut server = Server::start(Target::Baton, &build_baton()?, dir.path())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let clients = Clients {
-        runtime,
-        to: server.addr().parse()?,
-    };
+    let clients = Clients::of(&server)?;
     let mut rows = Vec::new();
     let mut row = |what: &str, value: String| {
         eprintln!("{what}: {value}");
@@ -374,21 +392,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
 
     let before = memory(&server)?;
-    let watchers = sessions.get_mut(..100).ok_or("--sessions is below 100")?;
-    let paths = args.watches / watchers.len();
-    for number in 0..paths {
-        let path = format!("{WATCHED}/watched-{number:07}");
-        let watch = Request::Exists {
-            path: &path,
-            watch: true,
-        };
-        watchers
-            .iter_mut()
-            .try_for_each(|client| client.send(1, &watch))?;
-        watchers
-            .iter_mut()
-            .try_for_each(|client| client.receive().map(drop))?;
-    }
+    let watchers = sessions.get_mut(..WATCHERS);
+    let watchers = watchers.ok_or("--sessions is below 100")?;
+    let paths = args.watches / WATCHERS;
+    watch_paths(watchers, 0..paths)?;
     row(
         &format!(
             "bytes of a watch, {} of 100 connections on the same paths",

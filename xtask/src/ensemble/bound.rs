@@ -1,10 +1,7 @@
 //! One write at a time through three servers, beside what the machine itself allows: a loop of our
 //! own on the same disk, which does for each write only what no server can do without.
 
-use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,57 +10,9 @@ use baton_testkit::Target;
 
 use super::throughput::{Case, ClientTarget, measure, start};
 use crate::load_generator::Measurements;
+use crate::machine::{LogFile, MESSAGE_BYTES, connection, serve};
 use crate::table::{markdown, quantile, ratio, show};
 use crate::{Result, machine};
-
-/// Bytes of a request of 100 bytes of data, and of the log's record of it, as servers have them.
-const MESSAGE_BYTES: usize = 192;
-const RECORD_BYTES: usize = 256;
-/// Bytes of a file that is written before it is measured, so that no write makes it longer.
-const FILE_BYTES: usize = 4 << 20;
-
-/// A file as a log has it: long enough already, written and synced from the front.
-struct LogFile {
-    file: File,
-    at: u64,
-}
-
-impl LogFile {
-    fn create(folder: &Path, name: &str) -> Result<Self> {
-        let file = File::create(folder.join(name))?;
-        file.write_all_at(&vec![0; FILE_BYTES], 0)?;
-        file.sync_all()?;
-        Ok(Self { file, at: 0 })
-    }
-
-    fn append(&mut self) -> Result<()> {
-        self.file.write_all_at(&[7; RECORD_BYTES], self.at)?;
-        self.file.sync_data()?;
-        self.at = (self.at + RECORD_BYTES as u64) % (FILE_BYTES - RECORD_BYTES) as u64;
-        Ok(())
-    }
-}
-
-/// Both ends of a connection on loopback.
-fn connection() -> Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let near = TcpStream::connect(listener.local_addr()?)?;
-    let (far, _) = listener.accept()?;
-    for end in [&near, &far] {
-        end.set_nodelay(true)?;
-    }
-    Ok((near, far))
-}
-
-/// Answers each message until its sender closes, after `work`.
-fn serve(mut socket: TcpStream, mut work: impl FnMut() -> Result<()>) -> Result<()> {
-    let mut message = [0; MESSAGE_BYTES];
-    while socket.read_exact(&mut message).is_ok() {
-        work()?;
-        socket.write_all(&message)?;
-    }
-    Ok(())
-}
 
 /// The time of each write of a client to a leader, which writes and syncs it while a follower does,
 /// and answers then. With `forwarded`, the client's server is the follower: it sends the request on
@@ -166,6 +115,7 @@ fn row(case: &Case, bound: &Measurements, [theirs, ours]: &[Measurements; 2]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::RECORD_BYTES;
 
     #[test]
     fn a_write_is_answered_when_both_files_have_it() {

@@ -51,6 +51,11 @@ impl Spread {
         self.0.get(at).copied().unwrap_or_default()
     }
 
+    /// All measurements in milliseconds.
+    pub(super) fn millis(&self) -> Vec<f64> {
+        self.0.iter().map(|gap| gap.as_secs_f64() * 1e3).collect()
+    }
+
     /// Median, 99th percentile and maximum, in milliseconds.
     pub(super) fn cells(&self) -> [String; 3] {
         [50, 99, 100].map(|percent| match self.0.is_empty() {

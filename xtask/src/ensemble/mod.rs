@@ -52,8 +52,8 @@ use tokio::runtime::Runtime;
 
 use self::faults::{CUT_BOTH, CUT_INCOMING, CUT_OUTGOING, FaultKind, strike_leader};
 use self::stage::{Report, Settings};
-use crate::process::build_baton;
-use crate::{Result, table};
+use crate::process::{build_baton, work_dir};
+use crate::{Result, figure, machine, table};
 
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
@@ -91,6 +91,9 @@ pub(crate) struct Args {
     /// Only the rows whose name contains this, for throughput.
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
+    /// Add the gaps of each trial to the figure of them in docs/benchmarks.
+    #[arg(long)]
+    figure: bool,
     /// Fail where a gap is longer than its bound, where there were more elections, or where idle
     /// servers cost more.
     #[arg(long)]
@@ -269,6 +272,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         true => ALL.to_vec(),
         false => args.trials.clone(),
     };
+    let of_run = match args.figure {
+        true => Some(machine::run(work_dir(None)?.path())?),
+        false => None,
+    };
     let runtime = Runtime::new()?;
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for trial in trials {
@@ -304,6 +311,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                         failures.push(format!("{name}: more than {most} election in a run"));
                     }
                     continue;
+                }
+                if let Some(run) = &of_run {
+                    let series = format!("{target:?}, {name}");
+                    let gaps = figure::distribution(report.gaps.millis());
+                    figure::save("fail-over", vec![(series, gaps)], run)?;
                 }
                 let row = report.row(&name);
                 println!("{}", row.join(" | "));
