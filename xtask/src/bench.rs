@@ -5,11 +5,13 @@
 //! | module | owns |
 //! |---|---|
 //! | `curves` | the figures |
+//! | `locks` | the figures of locks, beside etcd and Redis too |
 //! | `tls` | with TLS and without, beside Apache ZooKeeper with TLS |
 //! | `handshakes`, `storm` | what a handshake costs the server; thousands of them at once |
 
 mod curves;
 mod handshakes;
+mod locks;
 mod storm;
 mod tls;
 

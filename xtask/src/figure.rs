@@ -32,7 +32,7 @@ const fn figure(
 
 const SHARE: &str = "1 / (1 − share): 2 is the median, 100 the 99th percentile";
 const COST: &str = "µs of processor time of the server for an operation";
-const FIGURES: [Figure; 12] = [
+const FIGURES: [Figure; 11] = [
     figure(
         "throughput",
         "Throughput: connections with 32 requests in flight each",
@@ -88,12 +88,6 @@ const FIGURES: [Figure; 12] = [
         "Hand-offs of one lock between eight clients",
         "",
         "hand-offs a second",
-    ),
-    figure(
-        "regions",
-        "Three regions, a round trip of 50 ms apart",
-        "",
-        "ms, median",
     ),
 ];
 

@@ -6,6 +6,7 @@
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
 //! | `holder_deaths` | the time from a holder's death to the next grant |
 //! | `scale` | many sessions and watches on one server |
+//! | `instructions` | the processor's instructions that a request takes |
 //! | `agent_soak` | memory and processor time of many guards of one agent |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `flakes`, `hazards` | tasks that check the tests |
@@ -34,6 +35,7 @@ mod fixture;
 mod flakes;
 mod hazards;
 mod holder_deaths;
+mod instructions;
 mod interop;
 mod java;
 mod lease_cuts;
@@ -86,6 +88,7 @@ enum Task {
     Flakes(flakes::Args),
     Hazards(hazards::Args),
     HolderDeaths(holder_deaths::Args),
+    Instructions(instructions::Args),
     Interop(interop::Args),
     LeaseCuts(lease_cuts::Args),
     Lines(lines::Args),
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Task::Flakes(args) => flakes::run(&args),
         Task::Hazards(args) => hazards::run(&args),
         Task::HolderDeaths(args) => holder_deaths::run(&args),
+        Task::Instructions(args) => instructions::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::LeaseCuts(args) => lease_cuts::run(&args),
         Task::Lines(args) => lines::run(&args),

@@ -30,6 +30,8 @@ pub(super) enum Curve {
     Sessions,
     /// Cost beside watches, and their memory.
     Watches,
+    /// Locks, beside those of Curator, kazoo, etcd and Redis.
+    Locks,
 }
 
 impl Curve {
@@ -42,6 +44,7 @@ impl Curve {
             Self::Children => [Some("cost-children"), None],
             Self::Sessions => [Some("cost-sessions"), Some("memory-sessions")],
             Self::Watches => [Some("cost-watches"), Some("memory-watches")],
+            Self::Locks => [None, None],
         }
     }
 }
@@ -185,7 +188,7 @@ impl Measured<'_> {
         Ok(self.memory(costs))
     }
 
-    /// What Baton takes for each. The heap of a Java machine says nothing of it.
+    /// Memory that Baton takes for each. The heap of a Java machine says nothing of it.
     fn memory(&self, costs: Vec<(f64, f64)>) -> Option<Points> {
         (self.target == Target::Baton).then(|| Points::from([("Baton".to_owned(), costs)]))
     }
@@ -207,6 +210,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(args.dir.as_deref())?;
     let run = machine::run(dir.path())?;
     for curve in &args.curves {
+        if *curve == Curve::Locks {
+            super::locks::run(&baton, dir.path(), &run)?;
+            continue;
+        }
         let (mut points, mut memory) = (Points::new(), None);
         for target in TARGETS {
             let folder = dir.path().join(format!("{curve:?}-{target:?}"));
@@ -233,6 +240,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 Curve::Children => measured.children(args.most)?,
                 Curve::Sessions => memory = measured.sessions(args.most)?,
                 Curve::Watches => memory = measured.watches(args.most)?,
+                Curve::Locks => {}
             }
         }
         for (figure, points) in curve.figures().iter().zip([Some(points), memory]) {

@@ -1,0 +1,186 @@
+//! Figures of locks: Baton's beside those of Curator, kazoo, etcd and Redis, each with its own
+//! library on a server of its own that syncs every write, in turn on the same disk.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use baton_testkit::Target;
+
+use super::{Case, HANDOFF, LOCK, curator, measure};
+use crate::command::target_dir;
+use crate::load_generator::Measurements;
+use crate::peer::python;
+use crate::process::{OwnedChild, Server, server_name, succeed};
+use crate::table::{markdown, show};
+use crate::{Result, figure, java, root};
+
+/// Seconds before what is measured, and measured.
+const WARM_UP: u32 = 3;
+const SECONDS: u32 = 8;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const BATON: &str = "ends by the client's own clock before the server can grant the next; token; \
+a queue";
+const SESSION: &str = "ends when the client receives the end of its session; a queue";
+const ETCD: &str = "ends when the client receives the end of its lease; revision as token; a queue";
+const REDIS: &str = "ends after a fixed time; no token; no queue, clients poll each millisecond";
+
+/// Measured lock: its name, what it promises, and the rates of one client and of eight.
+struct Row {
+    name: String,
+    promises: &'static str,
+    rates: [f64; 2],
+}
+
+/// Takes the measurements, prints the table and draws the figures.
+pub(super) fn run(baton: &Path, dir: &Path, run: &str) -> Result<()> {
+    let on = server_name(Target::ZooKeeper);
+    let version = java::version("curator-recipes");
+    let all = [
+        ("Baton".to_owned(), BATON, ours(baton, dir)),
+        (
+            format!("Curator {version} on {on}"),
+            SESSION,
+            on_zookeeper(baton, dir, |addr, connections| {
+                let case = Case {
+                    connections,
+                    ..LOCK
+                };
+                curator(&case, addr, SECONDS)
+            }),
+        ),
+        (
+            format!("kazoo on {on}"),
+            SESSION,
+            on_zookeeper(baton, dir, |addr, clients| {
+                let mut command = Command::new(python()?);
+                command.arg(root().join("xtask/python/lock.py"));
+                command.args([addr, "/kazoo-lock"]);
+                command.args([clients, WARM_UP, SECONDS].map(|number| number.to_string()));
+                Ok(command)
+            }),
+        ),
+        (
+            "etcd, concurrency.Mutex".to_owned(),
+            ETCD,
+            in_go("etcd", dir),
+        ),
+        (
+            "Redis, SET NX and a script".to_owned(),
+            REDIS,
+            in_go("redis", dir),
+        ),
+    ];
+    let mut rows = Vec::new();
+    for (name, promises, measured) in all {
+        match measured {
+            Ok(rates) => rows.push(Row {
+                name,
+                promises,
+                rates,
+            }),
+            Err(error) => eprintln!("NOT MEASURED: {name}: {error}"),
+        }
+    }
+    for (at, name) in ["locks", "hand-offs"].into_iter().enumerate() {
+        let rate = |row: &Row| row.rates.get(at).copied().unwrap_or_default();
+        let series = rows
+            .iter()
+            .map(|row| (row.name.clone(), vec![(0.0, rate(row))]));
+        figure::save(name, series.collect(), run)?;
+    }
+    let cells = rows.into_iter().map(|row| {
+        let [alone, contended] = row.rates.map(show);
+        vec![row.name, alone, contended, row.promises.to_owned()]
+    });
+    let head = [
+        "lock",
+        "lock + unlock a second, one client",
+        "hand-offs a second, 8 clients",
+        "a holder's lock",
+    ];
+    println!("{}", markdown(&head, &cells.collect::<Vec<_>>()));
+    Ok(())
+}
+
+fn ours(baton: &Path, dir: &Path) -> Result<[f64; 2]> {
+    let server = Server::start(Target::Baton, baton, &dir.join("locks-baton"))?;
+    let mut rates = [0.0; 2];
+    for (rate, case) in rates.iter_mut().zip([&LOCK, &HANDOFF]) {
+        let mut measured = Measurements::default();
+        let reached = (&*server.addr(), server.pid()?);
+        measure(baton, case, reached, SECONDS, &[], &mut measured)?;
+        *rate = measured.ops_per_second.median();
+    }
+    Ok(rates)
+}
+
+/// The rates of a program for one client and for several.
+fn rates(program: impl Fn(u32) -> Result<Command>) -> Result<[f64; 2]> {
+    let mut rates = [0.0; 2];
+    for (rate, case) in rates.iter_mut().zip([&LOCK, &HANDOFF]) {
+        let mut measured = Measurements::default();
+        measured.take_peer(program(case.connections)?)?;
+        *rate = measured.ops_per_second.median();
+    }
+    Ok(rates)
+}
+
+fn on_zookeeper(
+    baton: &Path,
+    dir: &Path,
+    program: impl Fn(&str, u32) -> Result<Command>,
+) -> Result<[f64; 2]> {
+    let folder = tempfile::tempdir_in(dir)?;
+    let server = Server::start(Target::ZooKeeper, baton, &folder.path().join("data"))?;
+    rates(|clients| program(&server.addr(), clients))
+}
+
+/// The program of `xtask/go` on a server that it starts.
+fn in_go(server: &str, dir: &Path) -> Result<[f64; 2]> {
+    let program = target_dir()?.join("xtask-go-locks");
+    let mut go = Command::new("go");
+    go.args(["-C", "xtask/go", "build", "-o"]).arg(&program);
+    succeed(go.arg(".").current_dir(root()))?;
+    let [port, other] = [free_port()?, free_port()?];
+    let address = format!("127.0.0.1:{port}");
+    let folder = dir.join(server);
+    std::fs::create_dir_all(&folder)?;
+    let mut command = if server == "etcd" {
+        let [clients, peers] = [port, other].map(|port| format!("http://127.0.0.1:{port}"));
+        let mut etcd = Command::new("etcd");
+        etcd.arg("--data-dir").arg(&folder);
+        etcd.args(["--listen-client-urls", &clients]);
+        etcd.args(["--advertise-client-urls", &clients]);
+        etcd.args(["--listen-peer-urls", &peers]);
+        etcd
+    } else {
+        let mut redis = Command::new("redis-server");
+        redis.args(["--port", &port.to_string(), "--appendonly", "yes"]);
+        redis.args(["--appendfsync", "always", "--save", ""]);
+        redis.arg("--dir").arg(&folder);
+        redis
+    };
+    let _server = OwnedChild::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let begun = Instant::now();
+    while TcpStream::connect(&address).is_err() {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("{command:?} does not serve within {PATIENCE:?}").into());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    rates(|clients| {
+        let mut command = Command::new(&program);
+        command.args([server, &address]);
+        command.args([clients, WARM_UP, SECONDS].map(|number| number.to_string()));
+        Ok(command)
+    })
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
