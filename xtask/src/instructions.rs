@@ -19,13 +19,13 @@ pub(crate) struct Args {
 const KEPT: &str = "xtask/instructions.txt";
 /// The paths of `crates/server/examples/hot_paths.rs`, and how often each is taken.
 const PATHS: [(&str, u64); 7] = [
-    ("decode", 10_000),
-    ("apply", 10_000),
-    ("append", 10_000),
-    ("encode", 10_000),
-    ("get", 2_000),
-    ("set", 2_000),
-    ("watched set", 50),
+    ("decode", 5_000),
+    ("apply", 5_000),
+    ("append", 5_000),
+    ("encode", 5_000),
+    ("get", 500),
+    ("set", 500),
+    ("watched set", 10),
 ];
 /// The most by which a count may differ, of what is kept. Processors have different functions to
 /// copy memory, so no two machines agree to the last instruction.
