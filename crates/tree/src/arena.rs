@@ -3,9 +3,10 @@
 //! knows no rule of the protocol. Numbers of znodes are local to this process: neither digest nor
 //! replies may depend on them.
 //!
-//! A leaf takes 96 bytes in the slab, about 10 in the index, and one heap block for name and data
-//! together. What only parents need (list of children, count of creates, pzxid, what is below) is a
-//! record of its own, made at the first child. The names of many children are kept in blocks, too.
+//! A leaf takes 48 bytes in the slab, about 10 in the index, and a slot for name and data together
+//! ([`crate::payloads`]). What most leaves have not ([`Details`]), and what only parents need
+//! ([`Family`]), are records of their own, made when they are first needed. The names of many
+//! children are kept in blocks, too.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,12 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::acl_table::AclId;
 use crate::child_names::{ChildListing, NameBlocks, Sibling};
 use crate::executor::{Executor, Piece};
+use crate::payloads::{PayloadId, Payloads};
 
 /// The number of a znode.
 pub(crate) type NodeId = u32;
 
-/// No znode, no family.
+/// No znode, no details, no family.
 const NONE: u32 = u32::MAX;
 
 /// The number of `/`.
@@ -33,33 +35,51 @@ const SHARDS: usize = 64;
 pub(crate) const MANY_CHILDREN: u32 = 4096;
 const FEW_CHILDREN: u32 = MANY_CHILDREN / 2;
 
-/// Set in `name_len` if the data is null rather than empty.
-const NULL_DATA: u32 = 1 << 31;
+/// Length of data that is null rather than empty.
+const NULL_DATA: u32 = u32::MAX;
 
-/// One znode.
-#[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) czxid: i64,
-    pub(crate) mzxid: i64,
-    pub(crate) ctime: i64,
-    pub(crate) mtime: i64,
-    /// Kind of the znode, as [`crate::kind::Kind`] encodes it.
-    pub(crate) owner: i64,
+/// What is stored of every znode.
+#[derive(Debug)]
+pub(crate) struct Record {
+    czxid: i64,
+    ctime: i64,
     /// Name, then data.
-    payload: Box<[u8]>,
+    payload: PayloadId,
+    name_len: u32,
+    data_len: u32,
     parent: NodeId,
     next: NodeId,
     prev: NodeId,
+    acl: AclId,
+    details: u32,
+}
+
+/// What is stored of a znode that is not as most are: created by a command alone, persistent, never
+/// written since, and without children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Details {
+    mzxid: i64,
+    mtime: i64,
+    owner: i64,
+    version: i32,
+    aversion: i32,
+    birth: u32,
     family: u32,
-    pub(crate) acl: AclId,
+}
+
+/// The part of a znode that a write of its data changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastWrite {
+    pub(crate) mzxid: i64,
+    pub(crate) mtime: i64,
     pub(crate) version: i32,
-    pub(crate) aversion: i32,
-    name_len: u32,
-    /// Number of the operation in its command that created it: with `czxid` the order among
-    /// siblings.
-    pub(crate) birth: u32,
-    /// The snapshot epoch in which it was last written or created.
-    pub(crate) epoch: u32,
+}
+
+/// One znode.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node<'a> {
+    arena: &'a Arena,
+    record: &'a Record,
 }
 
 /// State of a znode that has or had children.
@@ -83,10 +103,10 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    const fn of(node: &Node) -> Self {
+    const fn of(record: &Record) -> Self {
         Self {
             nodes: 1,
-            bytes: node.data_len() as u64,
+            bytes: record.data_len() as u64,
         }
     }
 
@@ -115,64 +135,144 @@ pub(crate) struct NewNode {
     pub(crate) acl: AclId,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
+    /// Number of the operation in its command that created it: with `czxid` the order among
+    /// siblings.
     pub(crate) birth: u32,
-    pub(crate) epoch: u32,
 }
 
 /// A payload that was replaced, for the way back.
 #[derive(Debug)]
 pub(crate) struct OldPayload {
-    payload: Box<[u8]>,
+    payload: PayloadId,
     name_len: u32,
+    data_len: u32,
 }
 
-impl Node {
-    const fn name_len(&self) -> usize {
-        (self.name_len & !NULL_DATA) as usize
-    }
-
-    pub(crate) fn name(&self) -> &[u8] {
-        self.payload.get(..self.name_len()).unwrap_or_default()
-    }
-
-    pub(crate) fn data(&self) -> Option<&[u8]> {
-        if self.name_len & NULL_DATA == 0 {
-            self.payload.get(self.name_len()..)
-        } else {
-            None
-        }
-    }
-
-    pub(crate) const fn data_len(&self) -> usize {
-        self.payload.len() - self.name_len()
-    }
-
+impl Record {
     pub(crate) const fn parent(&self) -> NodeId {
         self.parent
     }
 
-    const fn sibling(&self, id: NodeId) -> Sibling {
-        Sibling {
-            id,
-            order: (self.czxid, self.birth),
+    pub(crate) const fn acl(&self) -> AclId {
+        self.acl
+    }
+
+    pub(crate) const fn data_len(&self) -> usize {
+        if self.data_len == NULL_DATA {
+            0
+        } else {
+            self.data_len as usize
+        }
+    }
+
+    const fn payload_len(&self) -> usize {
+        self.name_len as usize + self.data_len()
+    }
+}
+
+impl Details {
+    /// The details of a znode for which none are stored.
+    const fn of(record: &Record) -> Self {
+        Self {
+            mzxid: record.czxid,
+            mtime: record.ctime,
+            owner: 0,
+            version: 0,
+            aversion: 0,
+            birth: 0,
+            family: NONE,
         }
     }
 }
 
-fn pack(name: &[u8], data: Option<&[u8]>) -> (Box<[u8]>, u32) {
-    let data_bytes = data.unwrap_or_default();
-    let mut payload = Vec::with_capacity(name.len() + data_bytes.len());
-    payload.extend_from_slice(name);
-    payload.extend_from_slice(data_bytes);
-    let null = if data.is_none() { NULL_DATA } else { 0 };
-    (payload.into_boxed_slice(), name.len() as u32 | null)
+impl<'a> Node<'a> {
+    pub(crate) const fn czxid(self) -> i64 {
+        self.record.czxid
+    }
+
+    pub(crate) const fn ctime(self) -> i64 {
+        self.record.ctime
+    }
+
+    pub(crate) const fn acl(self) -> AclId {
+        self.record.acl
+    }
+
+    pub(crate) const fn parent(self) -> NodeId {
+        self.record.parent
+    }
+
+    fn details(self) -> Details {
+        self.arena.details_of(self.record)
+    }
+
+    pub(crate) fn mzxid(self) -> i64 {
+        self.details().mzxid
+    }
+
+    pub(crate) fn mtime(self) -> i64 {
+        self.details().mtime
+    }
+
+    pub(crate) fn version(self) -> i32 {
+        self.details().version
+    }
+
+    pub(crate) fn aversion(self) -> i32 {
+        self.details().aversion
+    }
+
+    /// Kind of the znode, as [`crate::kind::Kind`] encodes it.
+    pub(crate) fn owner(self) -> i64 {
+        self.details().owner
+    }
+
+    /// See [`NewNode::birth`].
+    pub(crate) fn birth(self) -> u32 {
+        self.details().birth
+    }
+
+    pub(crate) fn last_write(self) -> LastWrite {
+        let Details {
+            mzxid,
+            mtime,
+            version,
+            ..
+        } = self.details();
+        LastWrite {
+            mzxid,
+            mtime,
+            version,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'a [u8] {
+        self.arena.name_of(self.record)
+    }
+
+    pub(crate) fn data(self) -> Option<&'a [u8]> {
+        let record = self.record;
+        let payload = self
+            .arena
+            .payloads
+            .get(record.payload, record.payload_len());
+        (record.data_len != NULL_DATA)
+            .then(|| payload.get(record.name_len as usize..).unwrap_or_default())
+    }
+
+    pub(crate) const fn data_len(self) -> usize {
+        self.record.data_len()
+    }
 }
 
 /// The znodes.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    slots: Vec<Option<Node>>,
+    slots: Vec<Option<Record>>,
     free: Vec<NodeId>,
+    payloads: Payloads,
+    details: Vec<Details>,
+    free_details: Vec<u32>,
     families: Vec<Family>,
     free_families: Vec<u32>,
     index: Box<[HashTable<NodeId>; SHARDS]>,
@@ -196,6 +296,9 @@ impl Arena {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
+            payloads: Payloads::new(),
+            details: Vec::new(),
+            free_details: Vec::new(),
             families: Vec::new(),
             free_families: Vec::new(),
             index: Box::new([const { HashTable::new() }; SHARDS]),
@@ -209,9 +312,9 @@ impl Arena {
     pub(crate) fn reserve(&mut self, nodes: usize) {
         self.slots.reserve_exact(nodes);
         let per_shard = nodes / SHARDS;
-        let (slots, seed) = (&self.slots, self.seed);
+        let names = Names::of(&self.slots, &self.payloads, self.seed);
         for shard in self.index.iter_mut() {
-            shard.reserve(per_shard, |id| hash_in(slots, seed, *id));
+            shard.reserve(per_shard, |id| names.hash(*id));
         }
     }
 
@@ -223,36 +326,54 @@ impl Arena {
         name: &[u8],
         data: Option<&[u8]>,
     ) -> NodeId {
-        let (payload, name_len) = pack(name, data);
-        self.payload_bytes += payload.len();
-        self.occupy(Node {
+        let data_len = data.map_or(NULL_DATA, |data| data.len() as u32);
+        let mut record = Record {
             czxid: new.czxid,
-            mzxid: new.mzxid,
             ctime: new.ctime,
-            mtime: new.mtime,
-            owner: new.owner,
-            payload,
+            payload: self.payloads.store(name, data.unwrap_or_default()),
+            name_len: name.len() as u32,
+            data_len,
             parent,
             next: NONE,
             prev: NONE,
-            family: NONE,
             acl: new.acl,
+            details: NONE,
+        };
+        let details = Details {
+            mzxid: new.mzxid,
+            mtime: new.mtime,
+            owner: new.owner,
             version: new.version,
             aversion: new.aversion,
-            name_len,
             birth: new.birth,
-            epoch: new.epoch,
-        })
+            family: NONE,
+        };
+        if details != Details::of(&record) {
+            record.details = self.store_details(details);
+        }
+        self.payload_bytes += record.payload_len();
+        self.occupy(record)
     }
 
-    fn occupy(&mut self, node: Node) -> NodeId {
+    fn store_details(&mut self, details: Details) -> u32 {
+        let Some(place) = self.free_details.pop() else {
+            self.details.push(details);
+            return (self.details.len() - 1) as u32;
+        };
+        if let Some(slot) = self.details.get_mut(place as usize) {
+            *slot = details;
+        }
+        place
+    }
+
+    fn occupy(&mut self, record: Record) -> NodeId {
         if let Some(id) = self.free.pop() {
             if let Some(slot) = self.slots.get_mut(id as usize) {
-                *slot = Some(node);
+                *slot = Some(record);
             }
             id
         } else {
-            self.slots.push(Some(node));
+            self.slots.push(Some(record));
             (self.slots.len() - 1) as NodeId
         }
     }
@@ -273,9 +394,9 @@ impl Arena {
         if last == NONE {
             family.first = id;
         } else {
-            self.node_mut(last).next = id;
+            self.record_mut(last).next = id;
         }
-        let node = self.node_mut(id);
+        let node = self.record_mut(id);
         node.parent = parent;
         node.prev = last;
         node.next = NONE;
@@ -283,20 +404,20 @@ impl Arena {
 
     /// Notes the parent of a stored znode, for [`Arena::enter_all`].
     pub(crate) fn set_parent(&mut self, id: NodeId, parent: NodeId) {
-        self.node_mut(id).parent = parent;
+        self.record_mut(id).parent = parent;
     }
 
     /// Enters every znode but `/` into the empty index. Returns `false` where two have one parent
     /// and one name.
     pub(crate) fn enter_all(&mut self, executor: &dyn Executor) -> bool {
-        let (slots, seed) = (self.slots.as_slice(), self.seed);
+        let names = Names::of(&self.slots, &self.payloads, self.seed);
         let share = SHARDS.div_ceil(executor.width().max(1));
         let mut are_distinct = vec![true; SHARDS.div_ceil(share)];
         let shares = self.index.chunks_mut(share).zip(&mut are_distinct);
         let pieces = shares
             .enumerate()
             .map(|(at, (shards, are_distinct))| -> Piece<'_> {
-                Box::new(move || *are_distinct = enter_share(slots, seed, at * share, shards))
+                Box::new(move || *are_distinct = enter_share(names, at * share, shards))
             });
         executor.run(pieces.collect());
         are_distinct.into_iter().all(|distinct| distinct)
@@ -312,15 +433,13 @@ impl Arena {
     ) -> NodeId {
         let id = self.place(new, parent, name, data);
         self.adopt(parent, id);
-        let own = Total::of(self.node(id));
+        let own = Total::of(self.record(id));
         self.change_above(id, |below| below.plus(own));
         let many = self.family(self.node(parent)).num_children >= MANY_CHILDREN;
+        let sibling = self.sibling(id);
         match self.names.get_mut(&parent) {
             Some(names) => {
-                let sibling = self.slots.get(id as usize).and_then(Option::as_ref);
-                if let Some(node) = sibling {
-                    names.push(node.sibling(id), node.name());
-                }
+                names.push(sibling, name);
             }
             None if many => self.collect_names(parent),
             None => {}
@@ -332,7 +451,7 @@ impl Arena {
     fn change_above(&mut self, id: NodeId, change: impl Fn(Total) -> Total) {
         let mut at = id;
         while at != ROOT {
-            at = self.node(at).parent;
+            at = self.record(at).parent;
             let family = self.family_mut(at);
             family.below = change(family.below);
         }
@@ -359,7 +478,7 @@ impl Arena {
         // Children before their parents.
         for id in order.iter().skip(1).rev() {
             let node = self.node(*id);
-            let (parent, own) = (node.parent, Total::of(node));
+            let (parent, own) = (node.parent(), Total::of(node.record));
             let whole = own.plus(self.family(node).below);
             let above = self.family_mut(parent);
             above.below = above.below.plus(whole);
@@ -370,9 +489,17 @@ impl Arena {
     fn collect_names(&mut self, parent: NodeId) {
         let mut names = NameBlocks::default();
         for (id, node) in self.children(self.node(parent)) {
-            names.push(node.sibling(id), node.name());
+            names.push(self.sibling(id), node.name());
         }
         self.names.insert(parent, names);
+    }
+
+    fn sibling(&self, id: NodeId) -> Sibling {
+        let node = self.node(id);
+        Sibling {
+            id,
+            order: (node.czxid(), node.birth()),
+        }
     }
 
     /// The names of the children of a znode that has many.
@@ -383,49 +510,50 @@ impl Arena {
     /// The znode and all that is below it.
     pub(crate) fn total(&self, id: NodeId) -> Total {
         let node = self.node(id);
-        Total::of(node).plus(self.family(node).below)
+        Total::of(node.record).plus(self.family(node).below)
     }
 
-    /// Takes a znode out. Its family record stays with it, for [`Arena::put_back`] or
+    /// Takes a znode out. Its payload, details and family stay with it, for [`Arena::put_back`] or
     /// [`Arena::free_removed`].
     #[allow(clippy::expect_used, reason = "callers hold the number of a znode")]
-    pub(crate) fn take_out(&mut self, id: NodeId) -> Node {
+    pub(crate) fn take_out(&mut self, id: NodeId) -> Record {
         self.leave(id);
-        let own = Total::of(self.node(id));
+        let own = Total::of(self.record(id));
         self.change_above(id, |below| below.minus(own));
+        let sibling = self.sibling(id);
         let slot = self.slots.get_mut(id as usize);
-        let node = slot.and_then(Option::take).expect("a live znode");
+        let record = slot.and_then(Option::take).expect("a live znode");
         self.free.push(id);
-        self.payload_bytes -= node.payload.len();
-        let family = self.family_mut(node.parent);
+        self.payload_bytes -= record.payload_len();
+        let family = self.family_mut(record.parent);
         family.num_children -= 1;
         let are_few = family.num_children < FEW_CHILDREN;
-        if node.prev == NONE {
-            family.first = node.next;
+        if record.prev == NONE {
+            family.first = record.next;
         }
-        if node.next == NONE {
-            family.last = node.prev;
+        if record.next == NONE {
+            family.last = record.prev;
         }
-        if node.prev != NONE {
-            self.node_mut(node.prev).next = node.next;
+        if record.prev != NONE {
+            self.record_mut(record.prev).next = record.next;
         }
-        if node.next != NONE {
-            self.node_mut(node.next).prev = node.prev;
+        if record.next != NONE {
+            self.record_mut(record.next).prev = record.prev;
         }
-        if let Some(names) = self.names.get_mut(&node.parent)
-            && (are_few || !names.remove(node.sibling(id)))
+        if let Some(names) = self.names.get_mut(&record.parent)
+            && (are_few || !names.remove(sibling))
         {
-            self.names.remove(&node.parent);
+            self.names.remove(&record.parent);
         }
-        node
+        record
     }
 
     /// Undoes [`Arena::take_out`], everything later having been undone before. Returns the znode's
     /// number.
-    pub(crate) fn put_back(&mut self, node: Node) -> NodeId {
-        let (parent, prev, next) = (node.parent, node.prev, node.next);
-        self.payload_bytes += node.payload.len();
-        let id = self.occupy(node);
+    pub(crate) fn put_back(&mut self, record: Record) -> NodeId {
+        let (parent, prev, next) = (record.parent, record.prev, record.next);
+        self.payload_bytes += record.payload_len();
+        let id = self.occupy(record);
         let family = self.family_mut(parent);
         family.num_children += 1;
         if prev == NONE {
@@ -435,58 +563,75 @@ impl Arena {
             family.last = id;
         }
         if prev != NONE {
-            self.node_mut(prev).next = id;
+            self.record_mut(prev).next = id;
         }
         if next != NONE {
-            self.node_mut(next).prev = id;
+            self.record_mut(next).prev = id;
         }
         self.enter(id);
-        let own = Total::of(self.node(id));
+        let own = Total::of(self.record(id));
         self.change_above(id, |below| below.plus(own));
-        let (slots, names) = (&self.slots, self.names.get_mut(&parent));
-        if let (Some(Some(node)), Some(names)) = (slots.get(id as usize), names) {
-            let order_of = |id: NodeId| match slots.get(id as usize) {
-                Some(Some(node)) => (node.czxid, node.birth),
-                _ => (0, 0),
-            };
-            names.put_back(node.sibling(id), prev, node.name(), order_of);
+        if let Some(mut names) = self.names.remove(&parent) {
+            let order_of = |id: NodeId| self.sibling(id).order;
+            names.put_back(self.sibling(id), prev, self.node(id).name(), order_of);
+            self.names.insert(parent, names);
         }
         id
     }
 
     /// Gives up what a taken-out znode still holds.
-    pub(crate) fn free_removed(&mut self, node: &Node) {
-        if node.family != NONE {
-            self.free_families.push(node.family);
+    pub(crate) fn free_removed(&mut self, record: &Record) {
+        self.payloads.free(record.payload, record.payload_len());
+        if record.details == NONE {
+            return;
+        }
+        self.free_details.push(record.details);
+        let family = self.details_of(record).family;
+        if family != NONE {
+            self.free_families.push(family);
         }
     }
 
     /// Replaces the data, in place where the size allows it.
     pub(crate) fn set_data(&mut self, id: NodeId, data: Option<&[u8]>) {
         let bytes = data.unwrap_or_default();
-        let node = self.node_mut(id);
-        let name_len = node.name_len();
-        if node.data_len() == bytes.len() {
-            if let Some(place) = node.payload.get_mut(name_len..) {
-                place.copy_from_slice(bytes);
-            }
-            let null = if data.is_none() { NULL_DATA } else { 0 };
-            node.name_len = name_len as u32 | null;
-        } else {
-            self.swap_data(id, data);
+        let record = self.record(id);
+        let (payload, name_len) = (record.payload, record.name_len as usize);
+        let (before, after) = (record.payload_len(), name_len + bytes.len());
+        if !self.payloads.is_same_size(payload, before, after) {
+            let old = self.swap_data(id, data);
+            self.free_payload(&old);
+            return;
         }
+        if let Some(place) = self.payloads.get_mut(payload, after).get_mut(name_len..) {
+            place.copy_from_slice(bytes);
+        }
+        self.record_mut(id).data_len = data.map_or(NULL_DATA, |data| data.len() as u32);
+        self.count_resized(id, before, after);
     }
 
-    /// Replaces the data and hands back what was there.
+    /// Replaces the data and hands back what was there, for [`Arena::restore_data`] or
+    /// [`Arena::free_payload`].
     pub(crate) fn swap_data(&mut self, id: NodeId, data: Option<&[u8]>) -> OldPayload {
-        let node = self.node_mut(id);
-        let (payload, name_len) = pack(node.name(), data);
-        let new_len = payload.len();
-        let old = OldPayload {
-            payload: std::mem::replace(&mut node.payload, payload),
-            name_len: std::mem::replace(&mut node.name_len, name_len),
+        let name = self.node(id).name().to_vec();
+        let new = OldPayload {
+            payload: self.payloads.store(&name, data.unwrap_or_default()),
+            name_len: name.len() as u32,
+            data_len: data.map_or(NULL_DATA, |data| data.len() as u32),
         };
-        self.count_resized(id, old.payload.len(), new_len);
+        self.exchange_payload(id, &new)
+    }
+
+    fn exchange_payload(&mut self, id: NodeId, new: &OldPayload) -> OldPayload {
+        let record = self.record_mut(id);
+        let before = record.payload_len();
+        let old = OldPayload {
+            payload: std::mem::replace(&mut record.payload, new.payload),
+            name_len: record.name_len,
+            data_len: std::mem::replace(&mut record.data_len, new.data_len),
+        };
+        let after = record.payload_len();
+        self.count_resized(id, before, after);
         old
     }
 
@@ -503,35 +648,104 @@ impl Arena {
     }
 
     /// Undoes [`Arena::swap_data`].
-    pub(crate) fn restore_data(&mut self, id: NodeId, old: OldPayload) {
-        let node = self.node_mut(id);
-        let new_len = node.payload.len();
-        let old_len = old.payload.len();
-        node.payload = old.payload;
-        node.name_len = old.name_len;
-        self.count_resized(id, new_len, old_len);
+    pub(crate) fn restore_data(&mut self, id: NodeId, old: &OldPayload) {
+        let new = self.exchange_payload(id, old);
+        self.free_payload(&new);
+    }
+
+    /// Gives up data that was replaced.
+    pub(crate) fn free_payload(&mut self, old: &OldPayload) {
+        let data_len = if old.data_len == NULL_DATA {
+            0
+        } else {
+            old.data_len
+        };
+        let length = old.name_len as usize + data_len as usize;
+        self.payloads.free(old.payload, length);
+    }
+
+    /// Notes a write of the data.
+    pub(crate) fn note_write(&mut self, id: NodeId, write: LastWrite) {
+        let details = self.details_mut(id);
+        details.mzxid = write.mzxid;
+        details.mtime = write.mtime;
+        details.version = write.version;
+    }
+
+    /// Makes both times of a znode this one where they are later.
+    pub(crate) fn limit_times(&mut self, id: NodeId, to_ms: i64) {
+        let details = self.details_mut(id);
+        details.mtime = details.mtime.min(to_ms);
+        let record = self.record_mut(id);
+        record.ctime = record.ctime.min(to_ms);
+    }
+
+    /// Notes another ACL, and returns the number of the one before.
+    pub(crate) fn replace_acl(&mut self, id: NodeId, acl: AclId) -> AclId {
+        std::mem::replace(&mut self.record_mut(id).acl, acl)
+    }
+
+    pub(crate) fn set_aversion(&mut self, id: NodeId, aversion: i32) {
+        self.details_mut(id).aversion = aversion;
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Node<'_> {
+        Node {
+            arena: self,
+            record: self.record(id),
+        }
     }
 
     #[allow(
         clippy::expect_used,
         reason = "numbers come from the index and from links"
     )]
-    pub(crate) fn node(&self, id: NodeId) -> &Node {
-        self.find(id).expect("a live znode")
+    fn record(&self, id: NodeId) -> &Record {
+        record_in(&self.slots, id).expect("a live znode")
     }
 
     #[allow(
         clippy::expect_used,
         reason = "numbers come from the index and from links"
     )]
-    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+    fn record_mut(&mut self, id: NodeId) -> &mut Record {
         let slot = self.slots.get_mut(id as usize);
         slot.and_then(Option::as_mut).expect("a live znode")
     }
 
+    fn details_of(&self, record: &Record) -> Details {
+        let details = self.details.get(record.details as usize);
+        details.copied().unwrap_or_else(|| Details::of(record))
+    }
+
+    /// The details of a znode, to be changed.
+    #[allow(
+        clippy::expect_used,
+        reason = "made just before, if they were not there"
+    )]
+    fn details_mut(&mut self, id: NodeId) -> &mut Details {
+        let record = self.record(id);
+        let mut place = record.details;
+        if place == NONE {
+            place = self.store_details(Details::of(record));
+            self.record_mut(id).details = place;
+        }
+        self.details
+            .get_mut(place as usize)
+            .expect("a record of details")
+    }
+
+    fn name_of(&self, record: &Record) -> &[u8] {
+        name_in(&self.payloads, record)
+    }
+
     /// The znode in this slot, if there is one.
-    pub(crate) fn find(&self, id: NodeId) -> Option<&Node> {
-        self.slots.get(id as usize).and_then(Option::as_ref)
+    pub(crate) fn find(&self, id: NodeId) -> Option<Node<'_>> {
+        let record = record_in(&self.slots, id)?;
+        Some(Node {
+            arena: self,
+            record,
+        })
     }
 
     /// Slots, used and free: every znode's number is below.
@@ -540,16 +754,16 @@ impl Arena {
     }
 
     /// The state of a znode as a parent.
-    pub(crate) fn family(&self, node: &Node) -> Family {
+    pub(crate) fn family(&self, node: Node<'_>) -> Family {
         self.families
-            .get(node.family as usize)
+            .get(node.details().family as usize)
             .copied()
             .unwrap_or(Family {
                 first: NONE,
                 last: NONE,
                 num_children: 0,
                 creates: 0,
-                pzxid: node.czxid,
+                pzxid: node.czxid(),
                 below: Total::default(),
             })
     }
@@ -557,7 +771,7 @@ impl Arena {
     /// The state of a znode as a parent, to be changed.
     #[allow(clippy::expect_used, reason = "made just before, if it was not there")]
     pub(crate) fn family_mut(&mut self, id: NodeId) -> &mut Family {
-        let mut place = self.node(id).family;
+        let mut place = self.node(id).details().family;
         if place == NONE {
             let family = self.family(self.node(id));
             place = self.free_families.pop().unwrap_or_else(|| {
@@ -567,7 +781,7 @@ impl Arena {
             if let Some(slot) = self.families.get_mut(place as usize) {
                 *slot = family;
             }
-            self.node_mut(id).family = place;
+            self.details_mut(id).family = place;
         }
         self.families
             .get_mut(place as usize)
@@ -580,8 +794,8 @@ impl Arena {
         self.index
             .get(shard_of(hash))?
             .find(hash, |id| {
-                let node = self.node(*id);
-                node.parent == parent && node.name() == name
+                let record = self.record(*id);
+                record.parent == parent && self.name_of(record) == name
             })
             .copied()
     }
@@ -598,7 +812,7 @@ impl Arena {
     }
 
     /// The children, in the order of their creation.
-    pub(crate) fn children(&self, node: &Node) -> Children<'_> {
+    pub(crate) fn children(&self, node: Node<'_>) -> Children<'_> {
         let family = self.family(node);
         Children {
             arena: self,
@@ -614,7 +828,7 @@ impl Arena {
         while at != ROOT {
             let node = self.node(at);
             names.push(node.name());
-            at = node.parent;
+            at = node.parent();
         }
         if names.is_empty() {
             return "/".to_owned();
@@ -630,16 +844,13 @@ impl Arena {
     /// Puts the children of a znode in the order of their creation again.
     pub(crate) fn sort_children(&mut self, parent: NodeId) {
         let mut order: Vec<NodeId> = self.children(self.node(parent)).map(|(id, _)| id).collect();
-        order.sort_by_key(|id| {
-            let node = self.node(*id);
-            (node.czxid, node.birth)
-        });
+        order.sort_by_key(|id| self.sibling(*id).order);
         let family = self.family_mut(parent);
         family.first = order.first().copied().unwrap_or(NONE);
         family.last = order.last().copied().unwrap_or(NONE);
         let mut prev = NONE;
         for (place, id) in order.iter().enumerate() {
-            let node = self.node_mut(*id);
+            let node = self.record_mut(*id);
             node.prev = prev;
             node.next = order.get(place + 1).copied().unwrap_or(NONE);
             prev = *id;
@@ -647,7 +858,7 @@ impl Arena {
     }
 
     /// The child that was linked last.
-    pub(crate) fn last_child(&self, parent: NodeId) -> Option<&Node> {
+    pub(crate) fn last_child(&self, parent: NodeId) -> Option<Node<'_>> {
         self.find(self.family(self.node(parent)).last)
     }
 
@@ -661,17 +872,28 @@ impl Arena {
         self.payload_bytes
     }
 
+    /// Returns whether every payload and record belongs to a znode.
+    #[cfg(test)]
+    pub(crate) fn is_tight(&self) -> bool {
+        let nodes = || (0..self.slots()).filter_map(|id| self.find(id));
+        let detailed = nodes().filter(|node| node.record.details != NONE);
+        let parents = nodes().filter(|node| node.details().family != NONE);
+        self.payloads.len() == self.len()
+            && self.details.len() - self.free_details.len() == detailed.count()
+            && self.families.len() - self.free_families.len() == parents.count()
+    }
+
     fn enter(&mut self, id: NodeId) {
-        let (slots, seed) = (&self.slots, self.seed);
-        let hash = hash_in(slots, seed, id);
+        let names = Names::of(&self.slots, &self.payloads, self.seed);
+        let hash = names.hash(id);
         if let Some(shard) = self.index.get_mut(shard_of(hash)) {
-            shard.insert_unique(hash, id, |other| hash_in(slots, seed, *other));
+            shard.insert_unique(hash, id, |other| names.hash(*other));
         }
     }
 
     fn leave(&mut self, id: NodeId) {
         let node = self.node(id);
-        let hash = hash_of(self.seed, node.parent, node.name());
+        let hash = hash_of(self.seed, node.parent(), node.name());
         if let Some(shard) = self.index.get_mut(shard_of(hash))
             && let Ok(entry) = shard.find_entry(hash, |other| *other == id)
         {
@@ -680,28 +902,58 @@ impl Arena {
     }
 }
 
+fn record_in(slots: &[Option<Record>], id: NodeId) -> Option<&Record> {
+    slots.get(id as usize).and_then(Option::as_ref)
+}
+
+fn name_in<'a>(payloads: &'a Payloads, record: &Record) -> &'a [u8] {
+    let payload = payloads.get(record.payload, record.payload_len());
+    payload.get(..record.name_len as usize).unwrap_or_default()
+}
+
+/// The parents and names of all znodes, which the index finds.
+#[derive(Debug, Clone, Copy)]
+struct Names<'a> {
+    slots: &'a [Option<Record>],
+    payloads: &'a Payloads,
+    seed: u64,
+}
+
+impl<'a> Names<'a> {
+    const fn of(slots: &'a [Option<Record>], payloads: &'a Payloads, seed: u64) -> Self {
+        Self {
+            slots,
+            payloads,
+            seed,
+        }
+    }
+
+    fn get(&self, id: NodeId) -> Option<(NodeId, &'a [u8])> {
+        let record = record_in(self.slots, id)?;
+        Some((record.parent, name_in(self.payloads, record)))
+    }
+
+    /// The hash of the znode in this slot.
+    fn hash(&self, id: NodeId) -> u64 {
+        let found = self.get(id);
+        found.map_or(0, |(parent, name)| hash_of(self.seed, parent, name))
+    }
+}
+
 /// Enters the znodes whose shards are these into them; the first of them is number `first`. Returns
 /// `false` where two have one parent and one name.
-fn enter_share(
-    slots: &[Option<Node>],
-    seed: u64,
-    first: usize,
-    shards: &mut [HashTable<NodeId>],
-) -> bool {
-    let find = |id: NodeId| slots.get(id as usize).and_then(Option::as_ref);
-    for id in ROOT + 1..slots.len() as NodeId {
-        let Some(node) = find(id) else {
+fn enter_share(names: Names<'_>, first: usize, shards: &mut [HashTable<NodeId>]) -> bool {
+    for id in ROOT + 1..names.slots.len() as NodeId {
+        let Some((parent, name)) = names.get(id) else {
             continue;
         };
-        let hash = hash_of(seed, node.parent, node.name());
+        let hash = hash_of(names.seed, parent, name);
         let shard = shard_of(hash).checked_sub(first);
         let Some(shard) = shard.and_then(|at| shards.get_mut(at)) else {
             continue;
         };
-        let is_same = |other: &NodeId| {
-            find(*other).is_some_and(|it| it.parent == node.parent && it.name() == node.name())
-        };
-        match shard.entry(hash, is_same, |other| hash_in(slots, seed, *other)) {
+        let is_same = |other: &NodeId| names.get(*other) == Some((parent, name));
+        match shard.entry(hash, is_same, |other| names.hash(*other)) {
             Entry::Occupied(_) => return false,
             Entry::Vacant(place) => drop(place.insert(id)),
         }
@@ -718,12 +970,12 @@ pub(crate) struct Children<'a> {
 }
 
 impl<'a> Iterator for Children<'a> {
-    type Item = (NodeId, &'a Node);
+    type Item = (NodeId, Node<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let id = self.next;
         let node = self.arena.find(id)?;
-        self.next = node.next;
+        self.next = node.record.next;
         self.left = self.left.saturating_sub(1);
         Some((id, node))
     }
@@ -739,12 +991,6 @@ fn hash_of(seed: u64, parent: NodeId, name: &[u8]) -> u64 {
     xxh3_64_with_seed(name, seed ^ u64::from(parent))
 }
 
-/// The hash of the znode in this slot.
-fn hash_in(slots: &[Option<Node>], seed: u64, id: NodeId) -> u64 {
-    let node = slots.get(id as usize).and_then(Option::as_ref);
-    node.map_or(0, |node| hash_of(seed, node.parent, node.name()))
-}
-
 /// The table uses the lowest and the highest bits, so the shard comes from between.
 const fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
@@ -755,8 +1001,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_znode_record_takes_96_bytes() {
-        assert_eq!(size_of::<Option<Node>>(), 96);
+    fn a_znode_record_takes_48_bytes() {
+        assert_eq!(size_of::<Option<Record>>(), 48);
+        assert_eq!(size_of::<Details>(), 40);
         assert_eq!(size_of::<Family>(), 48);
     }
 
@@ -772,7 +1019,6 @@ mod tests {
             version: 0,
             aversion: 0,
             birth: 0,
-            epoch: 0,
         };
         let mut arena = Arena::new(new(), None, 7);
         let names: Vec<String> = (0..2_000).map(|number| format!("n{number}")).collect();

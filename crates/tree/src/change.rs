@@ -1,7 +1,7 @@
 //! Changes of one znode. Owns what goes with each of them: the digest, the indexes of ephemerals,
 //! containers and TTL znodes, the snapshot under way, and the way back.
 
-use crate::arena::{Node, NodeId};
+use crate::arena::{LastWrite, NodeId};
 use crate::digest;
 use crate::kind::Kind;
 use crate::recorder::{Recorder, Undo};
@@ -9,32 +9,27 @@ use crate::sessions::Ephemeral;
 use crate::tree::Tree;
 
 impl Tree {
-    /// Puts other data into a znode, and into its record what `note` does.
+    /// Puts other data into a znode.
     pub(crate) fn replace_data(
         &mut self,
         path: &str,
         id: NodeId,
         data: Option<&[u8]>,
         recorder: &mut impl Recorder,
-        note: impl FnOnce(&mut Node),
+        write: LastWrite,
     ) {
         self.save(id);
         let hash = digest::hash_path(path);
         let node = self.arena.node(id);
         self.digest.remove(digest::data_term(hash, node));
         if let Some(journal) = recorder.journal() {
-            let (mzxid, mtime, version) = (node.mzxid, node.mtime, node.version);
-            journal.push(Undo::Set {
-                id,
-                old: self.arena.swap_data(id, data),
-                mzxid,
-                mtime,
-                version,
-            });
+            let before = node.last_write();
+            let old = self.arena.swap_data(id, data);
+            journal.push(Undo::Set { id, old, before });
         } else {
             self.arena.set_data(id, data);
         }
-        note(self.arena.node_mut(id));
+        self.arena.note_write(id, write);
         self.digest
             .add(digest::data_term(hash, self.arena.node(id)));
     }
@@ -46,7 +41,7 @@ impl Tree {
         let mut later = Vec::new();
         // It fails for none.
         let _ = self.arena.walk(|path, id, node| {
-            if node.mtime > to_ms || node.ctime > to_ms {
+            if node.mtime() > to_ms || node.ctime() > to_ms {
                 later.push((digest::hash_path(path), id));
             }
             Ok::<(), std::convert::Infallible>(())
@@ -55,9 +50,7 @@ impl Tree {
             self.save(*id);
             self.digest
                 .remove(digest::data_term(*hash, self.arena.node(*id)));
-            let node = self.arena.node_mut(*id);
-            node.mtime = node.mtime.min(to_ms);
-            node.ctime = node.ctime.min(to_ms);
+            self.arena.limit_times(*id, to_ms);
             self.digest
                 .add(digest::data_term(*hash, self.arena.node(*id)));
         }

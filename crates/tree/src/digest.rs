@@ -47,16 +47,16 @@ pub(crate) fn hash_path(path: &str) -> u64 {
 }
 
 /// The term of what a write of data changes.
-pub(crate) fn data_term(path_hash: u64, node: &Node) -> u64 {
+pub(crate) fn data_term(path_hash: u64, node: Node<'_>) -> u64 {
     let data = node.data();
     hash_words(
         &[
-            node.czxid as u64,
-            node.mzxid as u64,
-            node.ctime as u64,
-            node.mtime as u64,
-            node.owner as u64,
-            u64::from(node.version as u32),
+            node.czxid() as u64,
+            node.mzxid() as u64,
+            node.ctime() as u64,
+            node.mtime() as u64,
+            node.owner() as u64,
+            u64::from(node.version() as u32),
             u64::from(data.is_some()),
             xxh3_64(data.unwrap_or_default()),
         ],
@@ -65,12 +65,12 @@ pub(crate) fn data_term(path_hash: u64, node: &Node) -> u64 {
 }
 
 /// The term of what a write of the ACL and the coming and going of children change.
-pub(crate) fn family_term(path_hash: u64, node: &Node, family: &Family, acl_hash: u64) -> u64 {
+pub(crate) fn family_term(path_hash: u64, node: Node<'_>, family: &Family, acl_hash: u64) -> u64 {
     hash_words(
         &[
             family.creates as u64,
             family.pzxid as u64,
-            u64::from(node.aversion as u32),
+            u64::from(node.aversion() as u32),
             acl_hash,
         ],
         path_hash,

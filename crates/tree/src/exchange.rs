@@ -203,12 +203,11 @@ impl Assembly {
             version: znode.version,
             aversion: znode.aversion,
             birth: self.arena.len() as u32,
-            epoch: 0,
         };
         let id = match parent {
             Some(parent) => {
                 let last = self.arena.last_child(parent);
-                if last.is_some_and(|last| last.czxid > znode.czxid) {
+                if last.is_some_and(|last| last.czxid() > znode.czxid) {
                     self.disordered.insert(parent);
                 }
                 let id = self.arena.place(new, parent, name, znode.data);
@@ -244,7 +243,7 @@ impl Assembly {
         {
             return Err(AssembleError::Twice(path.to_owned()));
         }
-        if let Kind::Ephemeral(_) = Kind::of_owner(self.arena.node(parent).owner) {
+        if let Kind::Ephemeral(_) = Kind::of_owner(self.arena.node(parent).owner()) {
             return Err(AssembleError::ChildOfEphemeral(path.to_owned()));
         }
         Ok(Some(parent))
@@ -306,16 +305,16 @@ impl Tree {
             visit(&Znode {
                 path,
                 data: node.data(),
-                acl: self.acls.get(node.acl).entries(),
-                czxid: node.czxid,
-                mzxid: node.mzxid,
+                acl: self.acls.get(node.acl()).entries(),
+                czxid: node.czxid(),
+                mzxid: node.mzxid(),
                 pzxid: family.pzxid,
-                ctime: node.ctime,
-                mtime: node.mtime,
-                version: node.version,
-                aversion: node.aversion,
+                ctime: node.ctime(),
+                mtime: node.mtime(),
+                version: node.version(),
+                aversion: node.aversion(),
                 creates: family.creates,
-                owner: node.owner,
+                owner: node.owner(),
             })
         })
     }

@@ -119,9 +119,13 @@ impl Tree {
             });
         }
         for undo in journal.undo {
-            if let Undo::Deleted { node, .. } = undo {
-                self.arena.free_removed(&node);
-                self.acls.release(node.acl);
+            match undo {
+                Undo::Created { .. } => {}
+                Undo::Deleted { node, .. } => {
+                    self.arena.free_removed(&node);
+                    self.acls.release(node.acl());
+                }
+                Undo::Set { old, .. } => self.arena.free_payload(&old),
             }
         }
         results
@@ -166,35 +170,100 @@ impl Tree {
         for step in undo.into_iter().rev() {
             match step {
                 Undo::Created { id, parent_pzxid } => {
-                    let kind = Kind::of_owner(self.arena.node(id).owner);
+                    let kind = Kind::of_owner(self.arena.node(id).owner());
                     self.forget_kind(kind, id);
                     let node = self.arena.take_out(id);
                     let family = self.arena.family_mut(node.parent());
                     family.creates = family.creates.wrapping_sub(1);
                     family.pzxid = parent_pzxid;
                     self.arena.free_removed(&node);
-                    self.acls.release(node.acl);
+                    self.acls.release(node.acl());
                 }
                 Undo::Deleted { node, parent_pzxid } => {
-                    let kind = Kind::of_owner(node.owner);
                     self.arena.family_mut(node.parent()).pzxid = parent_pzxid;
                     let id = self.arena.put_back(node);
+                    self.pass_over(id);
+                    let kind = Kind::of_owner(self.arena.node(id).owner());
                     self.note_kind(kind, id);
                 }
-                Undo::Set {
-                    id,
-                    old,
-                    mzxid,
-                    mtime,
-                    version,
-                } => {
-                    self.arena.restore_data(id, old);
-                    let node = self.arena.node_mut(id);
-                    node.mzxid = mzxid;
-                    node.mtime = mtime;
-                    node.version = version;
+                Undo::Set { id, old, before } => {
+                    self.arena.restore_data(id, &old);
+                    self.arena.note_write(id, before);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_proto::{Acl, Create, CreateMode, Request};
+
+    use super::*;
+    use crate::batch::Command;
+
+    fn run(tree: &mut Tree, ops: Vec<MultiOp<'_>>) -> bool {
+        let mut body = Vec::new();
+        Request::Multi(ops).encode(&mut body);
+        let (op, body) = (OpCode::Multi, body.as_slice());
+        let identity = Identity::anonymous();
+        let outcome = tree.apply(1, 7, &identity, Command::Write { op, body }, &mut ());
+        let Ok(baton_proto::Response::Multi(results)) = outcome.result else {
+            panic!("{outcome:?}");
+        };
+        !results.iter().any(|it| matches!(it, MultiResult::Error(_)))
+    }
+
+    fn create(path: &str, mode: CreateMode) -> MultiOp<'_> {
+        let acl = vec![Acl::open_unsafe()];
+        MultiOp::Create(Create::new(path, Some(b"data"), acl, mode))
+    }
+
+    fn set<'a>(path: &'a str, data: &'a [u8]) -> MultiOp<'a> {
+        let (data, version) = (Some(data), -1);
+        MultiOp::SetData {
+            path,
+            data,
+            version,
+        }
+    }
+
+    fn delete(path: &str) -> MultiOp<'_> {
+        MultiOp::Delete { path, version: -1 }
+    }
+
+    #[test]
+    fn a_multi_leaves_no_memory_behind_whether_it_succeeds_or_not() {
+        let mut tree = Tree::new();
+        let open = Command::OpenSession {
+            session_id: 7,
+            password: [0; 16],
+            timeout_ms: 9,
+        };
+        tree.apply(1, 0, &Identity::anonymous(), open, &mut ());
+        let large = [1; 5_000];
+        let ops = || {
+            vec![
+                create("/a", CreateMode::Persistent),
+                create("/a/b", CreateMode::Ephemeral),
+                set("/a", b"of another size, and of another class of sizes"),
+                set("/zookeeper", b"more"),
+                set("/zookeeper", &large),
+                delete("/a/b"),
+            ]
+        };
+        for round in 0..3 {
+            let mut failing = ops();
+            failing.push(delete("/none"));
+            assert!(!run(&mut tree, failing), "{round}");
+            assert!(tree.arena.is_tight(), "{round}");
+            assert_eq!(tree.peek_data("/zookeeper"), Some(b"".as_slice()));
+        }
+        assert!(run(&mut tree, ops()));
+        assert!(tree.arena.is_tight());
+        assert_eq!(tree.peek_data("/zookeeper"), Some(large.as_slice()));
+        assert!(run(&mut tree, vec![delete("/a"), set("/zookeeper", b"")]));
+        assert!(tree.arena.is_tight());
+        assert_eq!(tree.node_count(), 4);
     }
 }

@@ -276,7 +276,8 @@ impl Tree {
 
     /// Writes the usage, as no client did: no version, no zxid and no event goes with it.
     fn put_stats(&mut self, path: &str, id: NodeId, text: &str, recorder: &mut impl Recorder) {
-        self.replace_data(path, id, Some(text.as_bytes()), recorder, |_| {});
+        let unchanged = self.arena.node(id).last_write();
+        self.replace_data(path, id, Some(text.as_bytes()), recorder, unchanged);
     }
 }
 

@@ -44,12 +44,17 @@ pub struct PeekedChild<'a> {
     pub num_children: u32,
 }
 
-fn name_of(node: &Node) -> &str {
+fn name_of(node: Node<'_>) -> &str {
     std::str::from_utf8(node.name()).unwrap_or_default()
 }
 
 impl Tree {
-    fn readable(&self, path: &str, identity: &Identity, wanted: Perms) -> Result<&Node, ErrorCode> {
+    fn readable(
+        &self,
+        path: &str,
+        identity: &Identity,
+        wanted: Perms,
+    ) -> Result<Node<'_>, ErrorCode> {
         let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
         let node = self.arena.node(id);
         if self.permits(node, identity, wanted) {
@@ -104,7 +109,7 @@ impl Tree {
         identity: &Identity,
     ) -> Result<(Vec<Acl<'static>>, Stat), ErrorCode> {
         let node = self.readable(path, identity, Perms::READ | Perms::ADMIN)?;
-        let list = self.acls.get(node.acl);
+        let list = self.acls.get(node.acl());
         let shown = if list.permits(identity, Perms::ADMIN) {
             list.entries().to_vec()
         } else {
@@ -183,7 +188,7 @@ impl Tree {
         let names = path.bytes().filter(|byte| *byte == b'/').count();
         let found = self.arena.lookup(path);
         let entries = found.map_or(0, |id| {
-            let acl = self.arena.node(id).acl;
+            let acl = self.arena.node(id).acl();
             self.acls.get(acl).most_comparisons(identity)
         });
         names + entries
@@ -193,7 +198,7 @@ impl Tree {
     #[must_use]
     pub fn peek(&self, path: &str) -> Option<(Stat, &AclList)> {
         let node = self.arena.node(self.arena.lookup(path)?);
-        Some((self.stat_of(node), self.acls.get(node.acl)))
+        Some((self.stat_of(node), self.acls.get(node.acl())))
     }
 
     /// The data, without a check: for the server's own metrics.
@@ -212,7 +217,7 @@ impl Tree {
             .flatten()
             .map(|(_, child)| PeekedChild {
                 name: name_of(child),
-                ctime: child.ctime,
+                ctime: child.ctime(),
                 num_children: self.arena.family(child).num_children,
             })
     }

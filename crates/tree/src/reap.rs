@@ -57,8 +57,8 @@ impl Tree {
             cursor.last = Some(*id);
             let node = self.arena.node(*id);
             let family = self.arena.family(node);
-            let idle_ms = now_ms.saturating_sub(node.mtime);
-            let due = match Kind::of_owner(node.owner) {
+            let idle_ms = now_ms.saturating_sub(node.mtime());
+            let due = match Kind::of_owner(node.owner()) {
                 Kind::Container if family.creates > 0 => true,
                 Kind::Container => max_never_used_ms > 0 && idle_ms > max_never_used_ms,
                 Kind::Ttl(ttl_ms) => idle_ms > ttl_ms,
@@ -69,7 +69,7 @@ impl Tree {
                 bytes += path.len();
                 found.push(ReapCandidate {
                     path,
-                    czxid: node.czxid,
+                    czxid: node.czxid(),
                 });
             }
             if bytes >= MOST_DELETED_BYTES {

@@ -2,7 +2,7 @@
 
 use crate::acl_rules::AclAllowance;
 use crate::acl_table::{AclId, AclTable};
-use crate::arena::{Node, NodeId, OldPayload};
+use crate::arena::{LastWrite, NodeId, OldPayload, Record};
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::identity::Identity;
 
@@ -76,14 +76,12 @@ pub(crate) enum Undo {
         parent_pzxid: i64,
     },
     Deleted {
-        node: Node,
+        node: Record,
         parent_pzxid: i64,
     },
     Set {
         id: NodeId,
         old: OldPayload,
-        mzxid: i64,
-        mtime: i64,
-        version: i32,
+        before: LastWrite,
     },
 }

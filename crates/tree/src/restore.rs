@@ -356,7 +356,6 @@ impl Restore {
             version,
             aversion,
             birth,
-            epoch: 0,
         };
         let id = self.arena.place(new, parent, name.as_bytes(), data);
         *place = id + 1;
@@ -426,9 +425,9 @@ impl Restore {
         let mut disordered = BTreeSet::new();
         for id in ROOT + 1..self.arena.slots() {
             let node = self.arena.node(id);
-            let (parent, key) = (node.parent(), (node.czxid, node.birth));
+            let (parent, key) = (node.parent(), (node.czxid(), node.birth()));
             if let Some(last) = self.arena.last_child(parent)
-                && (last.czxid, last.birth) > key
+                && (last.czxid(), last.birth()) > key
             {
                 disordered.insert(parent);
             }
@@ -442,14 +441,14 @@ impl Restore {
 
     fn renumber_acls(&mut self) -> Result<(), RestoreError> {
         for id in 0..self.arena.slots() {
-            let number = self.arena.node(id).acl;
+            let number = self.arena.node(id).acl();
             if number == OPEN {
                 continue;
             }
             let acl = self.acl_numbers.get(&number).copied();
             let acl = acl.ok_or(RestoreError::Inconsistent("a znode's ACL is missing"))?;
             self.acls.share(acl);
-            self.arena.node_mut(id).acl = acl;
+            self.arena.replace_acl(id, acl);
         }
         for acl in self.acl_numbers.values() {
             self.acls.release(*acl);
@@ -482,7 +481,7 @@ impl Stock {
             let hash = digest::hash_path(paths.of(*id));
             stock.sum.add(digest::data_term(hash, node));
             stock.sum.add(tree.family_term(hash, node));
-            let kind = Kind::of_owner(node.owner);
+            let kind = Kind::of_owner(node.owner());
             if kind != Kind::Persistent {
                 stock.kinds.push((kind, *id));
             }

@@ -30,10 +30,10 @@ pub(crate) struct Ephemeral {
 }
 
 impl Ephemeral {
-    pub(crate) const fn new(id: NodeId, node: &Node) -> Self {
+    pub(crate) fn new(id: NodeId, node: Node<'_>) -> Self {
         Self {
-            czxid: node.czxid,
-            birth: node.birth,
+            czxid: node.czxid(),
+            birth: node.birth(),
             node: id,
         }
     }

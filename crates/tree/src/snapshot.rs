@@ -32,7 +32,6 @@ impl Tree {
         if self.walk.is_some() {
             return Err(SnapshotBusy);
         }
-        self.epoch += 1;
         let has_attachments = self.level >= FormatLevel::Attachments;
         let mut head = vec![HEAD, self.level.snapshot_version()];
         put_i64(&mut head, self.zxid);
@@ -52,6 +51,7 @@ impl Tree {
         let mut walk = SnapshotWalk {
             next: ROOT + 1,
             end: self.arena.slots(),
+            passed_over: vec![0; self.arena.slots().div_ceil(u64::BITS) as usize],
             next_acl: OPEN + 1,
             end_acl: self.acls.hold(),
             ready: VecDeque::from([head]),
@@ -125,7 +125,7 @@ impl Tree {
         let mut gap_bytes = 0;
         while walk.next < walk.end && walk.nodes.len() + gap_bytes < max_bytes {
             match self.arena.find(walk.next) {
-                Some(node) if node.epoch != self.epoch => {
+                Some(node) if !walk.passes_over(walk.next) => {
                     walk.save(walk.next, node, &self.arena.family(node));
                 }
                 _ => gap_bytes += 1,
@@ -163,13 +163,17 @@ impl Tree {
         let Some(walk) = &mut self.walk else {
             return;
         };
-        let node = self.arena.node(id);
-        if node.epoch == self.epoch {
-            return;
-        }
-        if id >= walk.next {
+        if id >= walk.next && !walk.passes_over(id) {
+            let node = self.arena.node(id);
             walk.save(id, node, &self.arena.family(node));
+            walk.pass_over(id);
         }
-        self.arena.node_mut(id).epoch = self.epoch;
+    }
+
+    /// After a znode got its number: a snapshot that began before does not have it.
+    pub(crate) fn pass_over(&mut self, id: NodeId) {
+        if let Some(walk) = &mut self.walk {
+            walk.pass_over(id);
+        }
     }
 }

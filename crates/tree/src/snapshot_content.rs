@@ -51,6 +51,9 @@ pub(crate) const ALL_FLAGS: u8 = 63;
 pub(crate) struct SnapshotWalk {
     pub(crate) next: NodeId,
     pub(crate) end: NodeId,
+    /// A bit for each number below `end`: set if the walk passes over it, because its record is
+    /// written already or was made after the beginning.
+    pub(crate) passed_over: Vec<u64>,
     pub(crate) next_acl: AclId,
     pub(crate) end_acl: AclId,
     pub(crate) ready: VecDeque<Vec<u8>>,
@@ -60,7 +63,19 @@ pub(crate) struct SnapshotWalk {
 }
 
 impl SnapshotWalk {
-    pub(crate) fn save(&mut self, id: NodeId, node: &Node, family: &Family) {
+    /// Returns whether the walk passes over this number, as over all behind its end.
+    pub(crate) fn passes_over(&self, id: NodeId) -> bool {
+        let word = self.passed_over.get((id / u64::BITS) as usize);
+        word.is_none_or(|word| word >> (id % u64::BITS) & 1 == 1)
+    }
+
+    pub(crate) fn pass_over(&mut self, id: NodeId) {
+        if let Some(word) = self.passed_over.get_mut((id / u64::BITS) as usize) {
+            *word |= 1 << (id % u64::BITS);
+        }
+    }
+
+    pub(crate) fn save(&mut self, id: NodeId, node: Node<'_>, family: &Family) {
         if self.nodes.is_empty() {
             self.nodes.push(NODES);
         }
@@ -71,16 +86,16 @@ impl SnapshotWalk {
     }
 }
 
-fn put_node(out: &mut Vec<u8>, id: NodeId, node: &Node, family: &Family) {
+fn put_node(out: &mut Vec<u8>, id: NodeId, node: Node<'_>, family: &Family) {
     let data = node.data();
-    let has_family = family.creates != 0 || family.pzxid != node.czxid;
+    let has_family = family.creates != 0 || family.pzxid != node.czxid();
     let mut flags = 0;
     for (flag, set) in [
         (HAS_DATA, data.is_some()),
-        (HAS_OWNER, node.owner != 0),
-        (HAS_ACL, node.acl != OPEN),
-        (HAS_VERSION, node.version != 0),
-        (HAS_AVERSION, node.aversion != 0),
+        (HAS_OWNER, node.owner() != 0),
+        (HAS_ACL, node.acl() != OPEN),
+        (HAS_VERSION, node.version() != 0),
+        (HAS_AVERSION, node.aversion() != 0),
         (HAS_FAMILY, has_family),
     ] {
         if set {
@@ -91,28 +106,28 @@ fn put_node(out: &mut Vec<u8>, id: NodeId, node: &Node, family: &Family) {
     put_u64(out, if id == ROOT { 0 } else { node.parent().into() });
     out.push(flags);
     put_bytes(out, node.name());
-    put_u64(out, node.czxid as u64);
-    put_u64(out, node.mzxid.wrapping_sub(node.czxid) as u64);
-    put_i64(out, node.ctime);
-    put_i64(out, node.mtime.wrapping_sub(node.ctime));
-    put_u64(out, node.birth.into());
+    put_u64(out, node.czxid() as u64);
+    put_u64(out, node.mzxid().wrapping_sub(node.czxid()) as u64);
+    put_i64(out, node.ctime());
+    put_i64(out, node.mtime().wrapping_sub(node.ctime()));
+    put_u64(out, node.birth().into());
     if let Some(data) = data {
         put_bytes(out, data);
     }
-    if node.owner != 0 {
-        out.extend_from_slice(&node.owner.to_le_bytes());
+    if node.owner() != 0 {
+        out.extend_from_slice(&node.owner().to_le_bytes());
     }
-    if node.acl != OPEN {
-        put_u64(out, node.acl.into());
+    if node.acl() != OPEN {
+        put_u64(out, node.acl().into());
     }
-    if node.version != 0 {
-        put_i64(out, node.version.into());
+    if node.version() != 0 {
+        put_i64(out, node.version().into());
     }
-    if node.aversion != 0 {
-        put_i64(out, node.aversion.into());
+    if node.aversion() != 0 {
+        put_i64(out, node.aversion().into());
     }
     if has_family {
         put_u64(out, family.creates as u64);
-        put_u64(out, family.pzxid.wrapping_sub(node.czxid) as u64);
+        put_u64(out, family.pzxid.wrapping_sub(node.czxid()) as u64);
     }
 }

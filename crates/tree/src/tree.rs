@@ -34,8 +34,6 @@ pub struct Tree {
     /// Time of the newest command. Kept from level 2 on; 0 before.
     pub(crate) time_ms: i64,
     pub(crate) digest: Digest,
-    /// Counts snapshots: a znode with an older epoch is as it was when the current snapshot began.
-    pub(crate) epoch: u32,
     pub(crate) walk: Option<SnapshotWalk>,
     /// Znodes changed or checked, and entries of ACLs looked at, by commands; not a part of the
     /// state.
@@ -72,7 +70,6 @@ impl Tree {
             version: 0,
             aversion,
             birth,
-            epoch: 0,
         };
         let mut arena = Arena::new(initial(0, OPEN, 0), Some(b""), seed);
         let system = arena.insert(initial(1, OPEN, 0), ROOT, b"zookeeper", Some(b""));
@@ -106,7 +103,6 @@ impl Tree {
             level: FormatLevel::Initial,
             time_ms: 0,
             digest: Digest::default(),
-            epoch: 0,
             walk: None,
             steps: 0,
         }
@@ -151,20 +147,20 @@ impl Tree {
         self.level
     }
 
-    pub(crate) fn family_term(&self, path_hash: u64, node: &Node) -> u64 {
+    pub(crate) fn family_term(&self, path_hash: u64, node: Node<'_>) -> u64 {
         let family = self.arena.family(node);
-        let acl_hash = self.acls.get(node.acl).content_hash();
+        let acl_hash = self.acls.get(node.acl()).content_hash();
         digest::family_term(path_hash, node, &family, acl_hash)
     }
 
     /// Returns whether `identity` has some permission of `wanted` on this znode.
-    pub(crate) fn permits(&self, node: &Node, identity: &Identity, wanted: Perms) -> bool {
-        node.acl == OPEN || self.acls.get(node.acl).permits(identity, wanted)
+    pub(crate) fn permits(&self, node: Node<'_>, identity: &Identity, wanted: Perms) -> bool {
+        node.acl() == OPEN || self.acls.get(node.acl()).permits(identity, wanted)
     }
 
     /// Counts what a check of this znode's ACL costs at most.
     pub(crate) fn count_check(&mut self, id: NodeId, identity: &Identity) {
-        let acl = self.arena.node(id).acl;
+        let acl = self.arena.node(id).acl();
         self.steps += 1 + self.acls.get(acl).most_comparisons(identity);
     }
 
@@ -175,21 +171,21 @@ impl Tree {
     }
 
     /// The stat as clients see it (protocol.md §1.6).
-    pub(crate) fn stat_of(&self, node: &Node) -> Stat {
+    pub(crate) fn stat_of(&self, node: Node<'_>) -> Stat {
         let family = self.arena.family(node);
         let num_children = family.num_children as i32;
         Stat {
-            czxid: node.czxid,
-            mzxid: node.mzxid,
-            ctime: node.ctime,
-            mtime: node.mtime,
-            version: node.version,
+            czxid: node.czxid(),
+            mzxid: node.mzxid(),
+            ctime: node.ctime(),
+            mtime: node.mtime(),
+            version: node.version(),
             cversion: family
                 .creates
                 .wrapping_mul(2)
                 .wrapping_sub(num_children.into()) as i32,
-            aversion: node.aversion,
-            ephemeral_owner: Kind::of_owner(node.owner).ephemeral_owner(),
+            aversion: node.aversion(),
+            ephemeral_owner: Kind::of_owner(node.owner()).ephemeral_owner(),
             data_length: node.data_len() as i32,
             num_children,
             pzxid: family.pzxid,

@@ -7,7 +7,7 @@ impl Arena {
     /// Shows every znode to `visit`, parents before their children, until it fails.
     pub(crate) fn walk<E>(
         &self,
-        mut visit: impl FnMut(&str, NodeId, &Node) -> Result<(), E>,
+        mut visit: impl FnMut(&str, NodeId, Node<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut path = String::new();
         let root = self.node(ROOT);
@@ -81,7 +81,7 @@ impl<'a> Paths<'a> {
     }
 }
 
-fn push_name(path: &mut String, node: &Node) {
+fn push_name(path: &mut String, node: Node<'_>) {
     path.push('/');
     path.push_str(std::str::from_utf8(node.name()).unwrap_or_default());
 }

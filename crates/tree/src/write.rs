@@ -25,7 +25,7 @@ use baton_proto::{Acl, CONFIG_PATH, Create, ErrorCode, Perms, Response, Stat, pa
 
 use crate::acl_rules::{self, AclAllowance};
 use crate::acl_table::{AclId, OPEN};
-use crate::arena::{NewNode, NodeId};
+use crate::arena::{LastWrite, NewNode, NodeId};
 use crate::effects::ChangeKind;
 use crate::identity::Identity;
 use crate::kind::Kind;
@@ -90,7 +90,7 @@ impl Tree {
         if name.is_empty() || self.arena.child(parent_id, name).is_some() {
             return Err(ErrorCode::NodeExists);
         }
-        if matches!(Kind::of_owner(parent.owner), Kind::Ephemeral(_)) {
+        if matches!(Kind::of_owner(parent.owner()), Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         let quota = self.quota_over(&path);
@@ -100,7 +100,7 @@ impl Tree {
         };
         self.within_quota(quota.as_ref(), growth, recorder)?;
 
-        let parent_acl = parent.acl;
+        let parent_acl = parent.acl();
         self.begin_family_change(parent_path, parent_id);
         let acl = acl.map_or(OPEN, |acl| self.acls.acquire(acl));
         let kind = Kind::of_mode(mode, context.session);
@@ -114,9 +114,9 @@ impl Tree {
             version: 0,
             aversion: 0,
             birth: context.birth,
-            epoch: self.epoch,
         };
         let id = self.arena.insert(new, parent_id, name, request.data);
+        self.pass_over(id);
         let family_now = self.arena.family_mut(parent_id);
         family_now.creates = family_now.creates.wrapping_add(1);
         family_now.pzxid = context.zxid;
@@ -175,7 +175,7 @@ impl Tree {
             .child(parent_id, name.as_bytes())
             .ok_or(ErrorCode::NoNode)?;
         let node = self.arena.node(id);
-        next_version(node.version, version)?;
+        next_version(node.version(), version)?;
         if self.arena.family(node).num_children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
@@ -196,12 +196,12 @@ impl Tree {
         if self.arena.family(node).num_children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
-        let due = match Kind::of_owner(node.owner) {
+        let due = match Kind::of_owner(node.owner()) {
             Kind::Container => true,
-            Kind::Ttl(ttl_ms) => context.time_ms.saturating_sub(node.mtime) > ttl_ms,
+            Kind::Ttl(ttl_ms) => context.time_ms.saturating_sub(node.mtime()) > ttl_ms,
             Kind::Persistent | Kind::Ephemeral(_) => false,
         };
-        if !due || node.czxid != czxid {
+        if !due || node.czxid() != czxid {
             return Err(ErrorCode::BadVersion);
         }
         self.remove(context, path, id, recorder);
@@ -220,7 +220,7 @@ impl Tree {
         let parent_path = path::parent(path);
         let node = self.arena.node(id);
         let parent_id = node.parent();
-        let kind = Kind::of_owner(node.owner);
+        let kind = Kind::of_owner(node.owner());
         self.begin_family_change(parent_path, parent_id);
         self.save(id);
         self.count_out(path, id);
@@ -229,9 +229,9 @@ impl Tree {
         let family = self.arena.family_mut(parent_id);
         let parent_pzxid = std::mem::replace(&mut family.pzxid, context.zxid);
         self.end_family_change(parent_path, parent_id);
-        let owned = (kind.ephemeral_owner(), node.acl);
+        let owned = (kind.ephemeral_owner(), node.acl());
         self.record(context, recorder, ChangeKind::Deleted, path, owned);
-        let parent_acl = self.arena.node(parent_id).acl;
+        let parent_acl = self.arena.node(parent_id).acl();
         let changed = ChangeKind::ChildrenChanged;
         self.record(context, recorder, changed, parent_path, (0, parent_acl));
         let quota = self.quota_over(path);
@@ -244,7 +244,7 @@ impl Tree {
             Some(journal) => journal.push(Undo::Deleted { node, parent_pzxid }),
             None => {
                 self.arena.free_removed(&node);
-                self.acls.release(node.acl);
+                self.acls.release(node.acl());
             }
         }
     }
@@ -274,13 +274,14 @@ impl Tree {
             // Only a reconfig changes the list, since the members change with it.
             return Err(ErrorCode::BadArguments);
         }
-        let next = next_version(node.version, version)?;
-        let acl = node.acl;
-        self.replace_data(path, id, data, recorder, |node| {
-            node.version = next;
-            node.mzxid = context.zxid;
-            node.mtime = context.time_ms;
-        });
+        let next = next_version(node.version(), version)?;
+        let acl = node.acl();
+        let write = LastWrite {
+            mzxid: context.zxid,
+            mtime: context.time_ms,
+            version: next,
+        };
+        self.replace_data(path, id, data, recorder, write);
         let stat = self.stat_of(self.arena.node(id));
         self.record(context, recorder, ChangeKind::DataChanged, path, (0, acl));
         self.charge(quota.as_ref(), growth, recorder);
@@ -297,12 +298,13 @@ impl Tree {
     ) -> Result<Stat, ErrorCode> {
         let path = CONFIG_PATH;
         let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
-        let acl = self.arena.node(id).acl;
-        self.replace_data(path, id, Some(text), recorder, |node| {
-            node.version = -1;
-            node.mzxid = context.zxid;
-            node.mtime = context.time_ms;
-        });
+        let acl = self.arena.node(id).acl();
+        let write = LastWrite {
+            mzxid: context.zxid,
+            mtime: context.time_ms,
+            version: -1,
+        };
+        self.replace_data(path, id, Some(text), recorder, write);
         let stat = self.stat_of(self.arena.node(id));
         self.record(context, recorder, ChangeKind::DataChanged, path, (0, acl));
         Ok(stat)
@@ -360,12 +362,11 @@ impl Tree {
         if !self.permits(node, context.identity, Perms::ADMIN) {
             return Err(ErrorCode::NoAuth);
         }
-        let next = next_version(node.aversion, version)?;
+        let next = next_version(node.aversion(), version)?;
         self.begin_family_change(path, id);
         let acl = acl.map_or(OPEN, |acl| self.acls.acquire(acl));
-        let node = self.arena.node_mut(id);
-        node.aversion = next;
-        let before = std::mem::replace(&mut node.acl, acl);
+        self.arena.set_aversion(id, next);
+        let before = self.arena.replace_acl(id, acl);
         self.acls.release(before);
         self.end_family_change(path, id);
         Ok(self.stat_of(self.arena.node(id)))
@@ -385,7 +386,7 @@ impl Tree {
         if !self.permits(node, context.identity, Perms::READ) {
             return Err(ErrorCode::NoAuth);
         }
-        next_version(node.version, version).map(|_| ())
+        next_version(node.version(), version).map(|_| ())
     }
 
     fn record(
