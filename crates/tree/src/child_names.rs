@@ -22,7 +22,9 @@ struct Block {
     /// No child of the block comes before that, and all of the blocks before it do.
     from: (i64, u32),
     ids: Vec<u32>,
-    /// End of each name in `text`.
+    /// Beginning of all names of the block.
+    prefix: Box<[u8]>,
+    /// End of the rest of each name in `text`.
     ends: Vec<u32>,
     text: Vec<u8>,
 }
@@ -32,6 +34,7 @@ impl Block {
         Self {
             from: (i64::MAX, u32::MAX),
             ids: Vec::with_capacity(BLOCK_NAMES),
+            prefix: Box::default(),
             ends: Vec::with_capacity(BLOCK_NAMES),
             text: Vec::new(),
         }
@@ -46,12 +49,46 @@ impl Block {
         before.copied().unwrap_or(0)
     }
 
-    fn name(&self, place: usize) -> Option<&str> {
+    /// Name behind the prefix.
+    fn rest(&self, place: usize) -> Option<&[u8]> {
         let end = *self.ends.get(place)? as usize;
-        let name = self.text.get(self.start_of(place) as usize..end)?;
-        std::str::from_utf8(name).ok()
+        self.text.get(self.start_of(place) as usize..end)
     }
 
+    /// Stores once what all names begin with.
+    fn share_prefix(&mut self) {
+        let mut names = (0..self.ids.len()).filter_map(|place| self.rest(place));
+        let first = names.next().unwrap_or_default();
+        let shared = names.fold(first, |shared, name| {
+            if name.starts_with(shared) {
+                return shared;
+            }
+            let same = shared.iter().zip(name).take_while(|(a, b)| a == b);
+            shared.get(..same.count()).unwrap_or_default()
+        });
+        self.set_prefix([&*self.prefix, shared].concat().into_boxed_slice());
+    }
+
+    /// Makes the prefix another one that all names have.
+    fn set_prefix(&mut self, prefix: Box<[u8]>) {
+        let mut text = Vec::with_capacity(self.text.len());
+        let mut ends = Vec::with_capacity(self.ends.len());
+        for place in 0..self.ids.len() {
+            let rest = self.rest(place).unwrap_or_default();
+            let mut left = prefix.len();
+            for part in [&*self.prefix, rest] {
+                text.extend_from_slice(part.get(left..).unwrap_or_default());
+                left = left.saturating_sub(part.len());
+            }
+            ends.push(text.len() as u32);
+        }
+        text.shrink_to_fit();
+        self.text = text;
+        self.ends = ends;
+        self.prefix = prefix;
+    }
+
+    /// Adds a name behind the others. The block has no prefix yet.
     fn append(&mut self, child: Sibling, name: &[u8]) {
         self.text.extend_from_slice(name);
         self.ids.push(child.id);
@@ -60,10 +97,14 @@ impl Block {
     }
 
     fn insert(&mut self, place: usize, child: Sibling, name: &[u8]) {
+        if !name.starts_with(&self.prefix) {
+            self.set_prefix(Box::default());
+        }
+        let rest = name.get(self.prefix.len()..).unwrap_or_default();
         let start = self.start_of(place);
-        let length = name.len() as u32;
+        let length = rest.len() as u32;
         let at = start as usize;
-        self.text.splice(at..at, name.iter().copied());
+        self.text.splice(at..at, rest.iter().copied());
         self.ids.insert(place, child.id);
         self.ends.insert(place, start);
         for end in self.ends.iter_mut().skip(place) {
@@ -72,7 +113,8 @@ impl Block {
         self.from = self.from.min(child.order);
     }
 
-    fn remove(&mut self, place: usize) {
+    /// Removes a name, and returns its length.
+    fn remove(&mut self, place: usize) -> usize {
         let start = self.start_of(place);
         let end = self.ends.remove(place);
         self.ids.remove(place);
@@ -80,6 +122,7 @@ impl Block {
         for later in self.ends.iter_mut().skip(place) {
             *later -= end - start;
         }
+        self.prefix.len() + (end - start) as usize
     }
 
     /// Takes the second half out.
@@ -91,6 +134,7 @@ impl Block {
         Some(Self {
             from,
             ids: self.ids.split_off(half),
+            prefix: self.prefix.clone(),
             ends: ends.into_iter().map(|end| end - start).collect(),
             text: self.text.split_off(start as usize),
         })
@@ -124,7 +168,7 @@ impl NameBlocks {
     pub(crate) fn push(&mut self, child: Sibling, name: &[u8]) {
         if self.last.is_full() {
             let mut full = std::mem::replace(&mut self.last, Block::new());
-            full.text.shrink_to_fit();
+            full.share_prefix();
             self.blocks.push(Arc::new(full));
         }
         self.names += 1;
@@ -168,9 +212,7 @@ impl NameBlocks {
             return false;
         };
         let block = self.block_mut(at);
-        let before = block.text.len();
-        block.remove(place);
-        let removed = before - block.text.len();
+        let removed = block.remove(place);
         let is_empty = block.ids.is_empty();
         self.names -= 1;
         self.bytes -= removed;
@@ -207,6 +249,7 @@ impl NameBlocks {
             names: self.names,
             bytes: self.bytes,
             next: (0, 0),
+            name: Vec::new(),
         }
     }
 }
@@ -220,6 +263,8 @@ pub struct ChildListing {
     bytes: usize,
     /// The block and the place in it of the next name.
     next: (usize, usize),
+    /// Room for a name.
+    name: Vec<u8>,
 }
 
 impl ChildListing {
@@ -256,9 +301,13 @@ impl ChildListing {
     /// Shows the next name to `visit`. `false`: there are no more.
     pub fn next_name(&mut self, visit: impl FnOnce(&str)) -> bool {
         let (block, place) = self.next;
-        if let Some(name) = self.blocks.get(block).and_then(|it| it.name(place)) {
-            visit(name);
-            self.next = (block, place + 1);
+        let found = self.blocks.get(block);
+        if let Some((block, rest)) = found.and_then(|it| Some((it, it.rest(place)?))) {
+            self.name.clear();
+            self.name.extend_from_slice(&block.prefix);
+            self.name.extend_from_slice(rest);
+            visit(std::str::from_utf8(&self.name).unwrap_or_default());
+            self.next.1 += 1;
             return true;
         }
         self.next = (block + 1, 0);
@@ -278,7 +327,7 @@ mod tests {
     }
 
     fn name(n: u32) -> String {
-        format!("{n}{}", "x".repeat(n as usize % 7))
+        format!("é{n:05}{}", "x".repeat(n as usize % 7))
     }
 
     fn all(names: &NameBlocks) -> Vec<String> {
@@ -323,6 +372,23 @@ mod tests {
             assert_eq!(all(&names), expected);
         }
         assert_eq!(listed.collect::<Vec<_>>(), expected, "as it was");
+    }
+
+    #[test]
+    fn a_full_block_stores_once_what_its_names_begin_with() {
+        const ALL: u32 = 3 * BLOCK_NAMES as u32 + 1;
+        let mut names = NameBlocks::default();
+        let number = |n: u32| format!("n{:010}", n + 0x100_0000);
+        for n in 0..ALL {
+            names.push(child(n), number(n).as_bytes());
+        }
+        let rests: Vec<usize> = names.blocks.iter().map(|block| block.text.len()).collect();
+        assert_eq!(rests.len(), 3);
+        assert!(
+            rests.iter().all(|rest| *rest <= 4 * BLOCK_NAMES),
+            "{rests:?}"
+        );
+        assert_eq!(all(&names), (0..ALL).map(number).collect::<Vec<_>>());
     }
 
     #[test]

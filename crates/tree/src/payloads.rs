@@ -18,6 +18,7 @@ const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
 
 /// Bits of a number that say which slot of its page it is.
 const SLOT_BITS: u32 = 13;
+const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 /// Set in the number of a payload with a block of its own.
 const OWN_BLOCK: u32 = 1 << 31;
 /// Pages that numbers can tell apart; what comes after them gets blocks of its own.
@@ -75,6 +76,7 @@ impl Class {
 #[derive(Debug, Default)]
 struct Page {
     bytes: Vec<u8>,
+    slot_bytes: u16,
     used: u32,
     /// The first slot that is free again, plus one; 0: there is none.
     free: u16,
@@ -83,30 +85,39 @@ struct Page {
 }
 
 impl Page {
-    fn has_room(&self, class: Class) -> bool {
-        self.free != 0 || self.bytes.len() + class.slot_bytes <= PAGE_BYTES
+    fn new(class: Class) -> Self {
+        Self {
+            bytes: Vec::with_capacity(PAGE_BYTES),
+            slot_bytes: class.slot_bytes as u16,
+            ..Self::default()
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.free != 0 || self.bytes.len() + usize::from(self.slot_bytes) <= PAGE_BYTES
+    }
+
+    const fn start_of(&self, slot: u32) -> usize {
+        slot as usize * self.slot_bytes as usize
     }
 
     /// Takes a slot. The page has room.
-    fn take(&mut self, class: Class) -> u32 {
+    fn take(&mut self) -> u32 {
         self.used += 1;
-        let Some(slot) = self.free.checked_sub(1) else {
-            let slot = self.bytes.len() / class.slot_bytes;
-            if self.bytes.is_empty() {
-                self.bytes.reserve_exact(PAGE_BYTES);
-            }
-            self.bytes.resize(self.bytes.len() + class.slot_bytes, 0);
-            return slot as u32;
+        let Some(slot) = self.free.checked_sub(1).map(u32::from) else {
+            let end = self.bytes.len();
+            self.bytes.resize(end + usize::from(self.slot_bytes), 0);
+            return (end / usize::from(self.slot_bytes)) as u32;
         };
-        let start = usize::from(slot) * class.slot_bytes;
-        let next = self.bytes.get(start..).and_then(<[u8]>::first_chunk);
+        let bytes = self.bytes.get(self.start_of(slot)..);
+        let next = bytes.and_then(<[u8]>::first_chunk);
         self.free = u16::from_le_bytes(next.copied().unwrap_or_default());
-        slot.into()
+        slot
     }
 
-    fn give_back(&mut self, slot: u32, class: Class) {
+    fn give_back(&mut self, slot: u32) {
         self.used -= 1;
-        let start = slot as usize * class.slot_bytes;
+        let start = self.start_of(slot);
         if let Some(next) = self.bytes.get_mut(start..start + 2) {
             next.copy_from_slice(&self.free.to_le_bytes());
         }
@@ -182,15 +193,15 @@ impl Payloads {
                     None => return None,
                 };
                 if let Some(page) = self.pages.get_mut(number as usize) {
-                    page.position = 0;
+                    *page = Page::new(class);
                 }
                 with_room.push(number);
                 number
             }
         };
         let page = self.pages.get_mut(number as usize)?;
-        let slot = page.take(class);
-        if !page.has_room(class) {
+        let slot = page.take();
+        if !page.has_room() {
             with_room.pop();
         }
         Some(PayloadId::of(number << SLOT_BITS | slot))
@@ -206,7 +217,7 @@ impl Payloads {
             let page = self.pages.get((place >> SLOT_BITS) as usize);
             (
                 page.map(|page| page.bytes.as_slice()),
-                slot_start(place, length),
+                page.map_or(0, |page| page.start_of(place & SLOT_MASK)),
             )
         };
         let bytes = bytes.and_then(|bytes| bytes.get(start..start + length));
@@ -220,8 +231,10 @@ impl Payloads {
             (block.map(|block| &mut **block), 0)
         } else {
             let page = self.pages.get_mut((place >> SLOT_BITS) as usize);
-            let bytes = page.map(|page| page.bytes.as_mut_slice());
-            (bytes, slot_start(place, length))
+            let start = page
+                .as_ref()
+                .map_or(0, |page| page.start_of(place & SLOT_MASK));
+            (page.map(|page| page.bytes.as_mut_slice()), start)
         };
         let bytes = bytes.and_then(|bytes| bytes.get_mut(start..start + length));
         bytes.unwrap_or_default()
@@ -253,11 +266,11 @@ impl Payloads {
         let Some(with_room) = self.with_room.get_mut(class.number) else {
             return;
         };
-        if !page.has_room(class) {
+        if !page.has_room() {
             page.position = with_room.len() as u32;
             with_room.push(number);
         }
-        page.give_back(place & ((1 << SLOT_BITS) - 1), class);
+        page.give_back(place & SLOT_MASK);
         if page.used == 0 && with_room.len() > 1 {
             let position = page.position;
             *page = Page::default();
@@ -276,12 +289,6 @@ impl Payloads {
         let in_pages: u32 = self.pages.iter().map(|page| page.used).sum();
         in_pages as usize + self.blocks.len() - self.free_blocks.len()
     }
-}
-
-/// Start of a slot in its page, given the length of its payload.
-fn slot_start(place: u32, length: usize) -> usize {
-    let slot = (place & ((1 << SLOT_BITS) - 1)) as usize;
-    Class::of(length).map_or(0, |class| slot * class.slot_bytes)
 }
 
 #[cfg(test)]
@@ -308,7 +315,7 @@ mod tests {
         }
         assert_eq!(before, CLASSES - 1);
         assert_eq!(Class::of(COARSE_BYTES + 1), None);
-        assert!(PAGE_BYTES / FINE_STEP <= 1 << SLOT_BITS);
+        const { assert!(PAGE_BYTES / FINE_STEP <= 1 << SLOT_BITS) };
     }
 
     #[test]
