@@ -17,13 +17,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::acl_table::AclId;
 use crate::child_names::{ChildListing, NameBlocks, Sibling};
 use crate::executor::{Executor, Piece};
-use crate::payloads::{PayloadId, Payloads};
-
-/// The number of a znode.
-pub(crate) type NodeId = u32;
-
-/// No znode, no details, no family.
-const NONE: u32 = u32::MAX;
+use crate::payloads::Payloads;
+use crate::record::{Details, NONE, NULL_DATA};
+pub(crate) use crate::record::{Family, LastWrite, NewNode, NodeId, OldPayload, Record, Total};
 
 /// The number of `/`.
 pub(crate) const ROOT: NodeId = 0;
@@ -35,154 +31,11 @@ const SHARDS: usize = 64;
 pub(crate) const MANY_CHILDREN: u32 = 4096;
 const FEW_CHILDREN: u32 = MANY_CHILDREN / 2;
 
-/// Length of data that is null rather than empty.
-const NULL_DATA: u32 = u32::MAX;
-
-/// What is stored of every znode.
-#[derive(Debug)]
-pub(crate) struct Record {
-    czxid: i64,
-    ctime: i64,
-    /// Name, then data.
-    payload: PayloadId,
-    name_len: u32,
-    data_len: u32,
-    parent: NodeId,
-    next: NodeId,
-    prev: NodeId,
-    acl: AclId,
-    details: u32,
-}
-
-/// What is stored of a znode that is not as most are: created by a command alone, persistent, never
-/// written since, and without children.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Details {
-    mzxid: i64,
-    mtime: i64,
-    owner: i64,
-    version: i32,
-    aversion: i32,
-    birth: u32,
-    family: u32,
-}
-
-/// The part of a znode that a write of its data changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LastWrite {
-    pub(crate) mzxid: i64,
-    pub(crate) mtime: i64,
-    pub(crate) version: i32,
-}
-
 /// One znode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node<'a> {
     arena: &'a Arena,
     record: &'a Record,
-}
-
-/// State of a znode that has or had children.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Family {
-    first: NodeId,
-    last: NodeId,
-    pub(crate) num_children: u32,
-    /// Children ever created: ZooKeeper's internal cversion, in 64 bits.
-    pub(crate) creates: i64,
-    pub(crate) pzxid: i64,
-    /// All descendants.
-    pub(crate) below: Total,
-}
-
-/// A number of znodes, and the bytes of their data.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Total {
-    pub(crate) nodes: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Total {
-    const fn of(record: &Record) -> Self {
-        Self {
-            nodes: 1,
-            bytes: record.data_len() as u64,
-        }
-    }
-
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            nodes: self.nodes.wrapping_add(other.nodes),
-            bytes: self.bytes.wrapping_add(other.bytes),
-        }
-    }
-
-    const fn minus(self, other: Self) -> Self {
-        Self {
-            nodes: self.nodes.wrapping_sub(other.nodes),
-            bytes: self.bytes.wrapping_sub(other.bytes),
-        }
-    }
-}
-
-/// A znode before it has a place.
-pub(crate) struct NewNode {
-    pub(crate) czxid: i64,
-    pub(crate) mzxid: i64,
-    pub(crate) ctime: i64,
-    pub(crate) mtime: i64,
-    pub(crate) owner: i64,
-    pub(crate) acl: AclId,
-    pub(crate) version: i32,
-    pub(crate) aversion: i32,
-    /// Number of the operation in its command that created it: with `czxid` the order among
-    /// siblings.
-    pub(crate) birth: u32,
-}
-
-/// A payload that was replaced, for the way back.
-#[derive(Debug)]
-pub(crate) struct OldPayload {
-    payload: PayloadId,
-    name_len: u32,
-    data_len: u32,
-}
-
-impl Record {
-    pub(crate) const fn parent(&self) -> NodeId {
-        self.parent
-    }
-
-    pub(crate) const fn acl(&self) -> AclId {
-        self.acl
-    }
-
-    pub(crate) const fn data_len(&self) -> usize {
-        if self.data_len == NULL_DATA {
-            0
-        } else {
-            self.data_len as usize
-        }
-    }
-
-    const fn payload_len(&self) -> usize {
-        self.name_len as usize + self.data_len()
-    }
-}
-
-impl Details {
-    /// The details of a znode for which none are stored.
-    const fn of(record: &Record) -> Self {
-        Self {
-            mzxid: record.czxid,
-            mtime: record.ctime,
-            owner: 0,
-            version: 0,
-            aversion: 0,
-            birth: 0,
-            family: NONE,
-        }
-    }
 }
 
 impl<'a> Node<'a> {

@@ -25,7 +25,7 @@
 //! | `digest` | the digest of the whole tree |
 //! | `effects` | what a command reports |
 //! | `arena`, `acl_table` | znodes in memory; ACLs stored once each |
-//! | `payloads` | their names and data |
+//! | `record`, `payloads` | stored parts of a znode; names and data |
 //! | `child_names` | the names of many children, which a listing shares |
 //! | `acl_rules` | **which ACLs may be stored**, and their bounds |
 //! | `acl_list`, `identity` | what an ACL lets whom do; the identities of a client |
@@ -56,6 +56,7 @@ mod payloads;
 mod quota;
 mod read;
 mod reap;
+mod record;
 mod recorder;
 mod restore;
 mod server_list;

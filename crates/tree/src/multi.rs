@@ -182,7 +182,6 @@ impl Tree {
                 Undo::Deleted { node, parent_pzxid } => {
                     self.arena.family_mut(node.parent()).pzxid = parent_pzxid;
                     let id = self.arena.put_back(node);
-                    self.pass_over(id);
                     let kind = Kind::of_owner(self.arena.node(id).owner());
                     self.note_kind(kind, id);
                 }
