@@ -24,8 +24,9 @@
 //! | `attachment` | **which connection writes for a session, and which command is the next** |
 //! | `digest` | the digest of the whole tree |
 //! | `effects` | what a command reports |
-//! | `arena`, `acl_table` | znodes in memory; ACLs stored once each |
+//! | `arena` | znodes in memory |
 //! | `record`, `payloads` | stored parts of a znode; names and data |
+//! | `acl_table` | ACLs stored once each |
 //! | `child_names` | the names of many children, which a listing shares |
 //! | `acl_rules` | **which ACLs may be stored**, and their bounds |
 //! | `acl_list`, `identity` | what an ACL lets whom do; the identities of a client |

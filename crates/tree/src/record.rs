@@ -1,5 +1,5 @@
-//! The stored parts of a znode. Owns their layout: which fields every znode has, and which only those
-//! that need them.
+//! The stored parts of a znode. Owns their layout: which fields every znode has, and which only
+//! those that need them.
 
 use crate::acl_table::AclId;
 use crate::payloads::PayloadId;
