@@ -183,7 +183,7 @@ mod tests {
             ),
             ("sasl:bob=read+", "WHO=PERMISSIONS"),
             ("x509:CN=bob", "WHO=PERMISSIONS"),
-            ("x509:CN=card", "'x509:CN' is nobody"),
+            ("x509:CN=card", "'x509:CN' is not a name"),
             ("everyone:r", "WHO=PERMISSIONS"),
         ] {
             let refused = read(text).unwrap_err();

@@ -438,7 +438,7 @@ fn the_admin_server_and_the_metrics_of_a_zoo_cfg_become_http_addresses() {
         ["*:8080", "127.0.0.1:7000"]
     );
     let refused = load("zoo.cfg", &format!("{ZOO}admin.serverPort=x\n"), &[]);
-    assert!(refused.unwrap_err().contains("no port"));
+    assert!(refused.unwrap_err().contains("is not a port"));
 }
 
 /// A dataDir with this content of its file `myid`, and a zoo.cfg for it: these lines, and the

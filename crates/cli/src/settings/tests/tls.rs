@@ -112,7 +112,7 @@ fn what_a_zoo_cfg_asks_of_tls_in_vain_stops_the_start_with_its_line_and_the_reme
             "ssl.keyStore.type=PKCS12",
             "openssl pkcs12 -in /x/server.pem -nodes",
         ),
-        ("secureClientPort=x", "no port"),
+        ("secureClientPort=x", "is not a port"),
     ] {
         let refused = load_tls(&format!("{line}\n")).unwrap_err();
         assert!(refused.contains(part), "{line}: {refused}");

@@ -309,7 +309,7 @@ fn what_may_not_be_is_refused_with_its_reason() {
     stage.peers.disconnected(2);
     stage.members.gone(2);
     stage.ask(1, &leaves);
-    stage.assert_refuses(ErrorCode::NewConfigNoQuorum, "out of reach");
+    stage.assert_refuses(ErrorCode::NewConfigNoQuorum, "cannot be reached");
     let mut stage = Stage::new();
     stage.membership.outgoing = vec![1, 2];
     stage.ask(1, &leaves);
