@@ -115,7 +115,7 @@ impl View<'_> {
             if is_permitted && lasts(change.since) && is_majority(comes.count()) {
                 return None;
             }
-            let why = "most of the new voters cannot be reached: start the new servers with empty folders and \
+            let why = "most of the future voters cannot be reached: start the new servers with empty folders and \
                        the list of the members";
             return refuse(ErrorCode::NewConfigNoQuorum, why);
         }
@@ -188,7 +188,7 @@ impl View<'_> {
                 return None;
             }
             if !is_majority_up {
-                let why = "most of the new voters did not catch up: they cannot be reached, or their disks hang";
+                let why = "most of the future voters did not catch up: they cannot be reached, or their disks hang";
                 return Some(Step::Refuse(ErrorCode::NewConfigNoQuorum, why.into()));
             }
             // They are listed, and vote once they have caught up.
