@@ -173,8 +173,8 @@ mod tests {
         for (text, part) in [
             ("", "WHO=PERMISSIONS"),
             ("bob", "WHO=PERMISSIONS"),
-            ("bob=read", "'bob' is nobody"),
-            (":bob=read", "':bob' is nobody"),
+            ("bob=read", "'bob' is not a name"),
+            (":bob=read", "':bob' is not a name"),
             ("sasl:bob", "WHO=PERMISSIONS"),
             ("sasl:bob=", "WHO=PERMISSIONS"),
             (
