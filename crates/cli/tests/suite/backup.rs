@@ -241,7 +241,7 @@ fn a30_a_server_that_breaks_off_or_lies_leaves_no_file() {
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n",
             &b"BATONSNP"[..],
-            "broke off after 8 of 1000",
+            "ended after 8 of 1000",
         ),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
