@@ -143,7 +143,7 @@ function status() {
   get("servers").textContent = meta?.servers ?? "connecting";
   const alarm = get("alarm");
   const lines = [];
-  if ([401, 403, 421].includes(state.error?.status)) lines.push(`${state.error.message}. `, h("button", { type: "button", onclick: identify }, "Show who you are"));
+  if ([401, 403, 421].includes(state.error?.status)) lines.push(`${state.error.message}. `, h("button", { type: "button", onclick: identify }, "Authenticate"));
   else if (failure && state.error) lines.push(`The console cannot be reached: ${failure}. What is shown may be old; it is tried again.`);
   else if (meta?.error) lines.push(`The survey stopped: ${meta.error}. What is shown may be old; it is tried again.`);
   else if (meta?.partial) lines.push("The tree is larger than the survey's bounds: some of it is not shown.");
