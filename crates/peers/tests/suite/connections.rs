@@ -589,7 +589,7 @@ async fn signs_of_life_do_not_wait_for_those_of_the_other_side() {
     assert_eq!(ended, 0);
 }
 
-/// Whoever answers a sign of life with its own next one says for how long that one has waited.
+/// A server that answers a sign of life with its own next one says how long the former has waited.
 #[tokio::test(start_paused = true)]
 async fn the_round_trip_does_not_count_how_long_an_answer_waits() {
     let network = Network::default();
