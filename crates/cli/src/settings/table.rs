@@ -213,7 +213,7 @@ pub(crate) static SETTINGS: &[Setting] = settings! {
     "ensemble.tls_any_host": Switch(peer_tls.any_host), Named("peer-tls-any-host", ""), zoo "ssl.quorum.hostnameVerification" as Text,
         "Accept a server's certificate for any host, not only for the one of its address in ensemble.servers";
     "ensemble.tick": Duration(ensemble.tick), Named("consensus-tick", "DUR"),
-        "The tick of elections: a heartbeat every 4 ticks, an election after 18 to 28 without one; 63ms for servers far apart";
+        "The tick of elections: a heartbeat every 4 ticks, every 8 at rest, an election after 18 to 28 without one, 4 more at rest; 63ms for servers far apart";
     "core_dumps": Switch(core_dumps), Own(""),
         "Let the system write a crashed server's memory, with its keys and passwords, to a file, and let this user's debuggers attach";
     "exit_when_idle": MaybeDuration(exit_when_idle), Own("DUR"),
