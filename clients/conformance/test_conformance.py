@@ -4,9 +4,11 @@ A program of each language carries out commands from its input, a JSON object a 
 events in its output. The scenarios order events; no assertion counts time.
 """
 
+import contextlib
 import json
 import os
 import queue
+import select
 import shutil
 import signal
 import socket
@@ -374,13 +376,15 @@ class Conformance(unittest.TestCase):
     @staticmethod
     def end_those_in(folder):
         """Ends the agent and the server that a program has started with this as its home."""
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            with contextlib.suppress(OSError):  # It has ended, or belongs to another user.
                 with open(f"/proc/{pid}/environ", "rb") as file:
-                    if f"HOME={folder}".encode() in file.read().split(b"\0"):
-                        os.kill(int(pid), signal.SIGTERM)
-            except (OSError, ProcessLookupError):
-                pass  # It has ended, or belongs to another user.
+                    is_of_home = f"HOME={folder}".encode() in file.read().split(b"\0")
+                if is_of_home:
+                    # Until then it writes there.
+                    with open(os.pidfd_open(pid), "rb", buffering=0) as process:
+                        os.kill(pid, signal.SIGTERM)
+                        select.select([process], [], [], PATIENCE)
 
     def starts_an_agent(self, prepare, *prefix):
         """A program of each language, in a home that is prepared so, starts an agent and locks."""
