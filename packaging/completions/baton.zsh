@@ -34,3 +34,16 @@ function _clap_dynamic_completer_baton() {
 }
 
 compdef _clap_dynamic_completer_baton baton
+
+function _baton_or_command() {
+    local separator=${words[(ie)--]}
+    if (( separator < CURRENT )); then
+        shift $separator words
+        (( CURRENT -= separator ))
+        _normal
+    else
+        _clap_dynamic_completer_baton
+    fi
+}
+
+compdef _baton_or_command baton

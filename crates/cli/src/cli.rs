@@ -50,6 +50,7 @@ impl Cli {
         let mut cli =
             Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         let is_variable = |name| matches.value_source(name) == Some(ValueSource::EnvVariable);
+        let is_detached = matches!(&cli.verb, Verb::Agent(agent) if agent.is_detached());
         let globals = &mut cli.globals;
         // An empty variable counts as one that is not set, as in a shell's ${NAME:-default}.
         if is_variable("servers") {
@@ -70,6 +71,10 @@ impl Cli {
             if is_variable(name) {
                 file.take_if(|path| path.as_os_str().is_empty());
                 globals.from_variables.push(name);
+            }
+            if is_detached {
+                // It leaves its starter's folder, and reads certificates again when they change.
+                *file = file.take().map(|it| std::path::absolute(&it).unwrap_or(it));
             }
         }
         if is_variable("acl") {
@@ -199,6 +204,18 @@ mod tests {
         for verb in command.get_subcommands() {
             wide_lines(verb, found);
         }
+    }
+
+    #[test]
+    fn an_agent_that_leaves_its_starters_folder_finds_its_files() {
+        let ca = |last: &str| {
+            let words = ["baton", "--tls-ca", "ca.pem", "agent", last];
+            let globals = Cli::globals_of(words.map(str::to_owned).to_vec());
+            globals.and_then(|globals| globals.tls_ca)
+        };
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(ca("--exit-when-idle=1s"), Some(here.join("ca.pem")));
+        assert_eq!(ca("--background"), Some("ca.pem".into()));
     }
 
     /// Longer lines are wrapped, which breaks the columns.

@@ -3,9 +3,11 @@
 //! The interface is `baton_agent`'s; here are its socket and the servers that it uses.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use baton_agent::{Agent, AgentOptions};
 use listenfd::ListenFd;
@@ -16,8 +18,13 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::Failure;
 use crate::folders::{self, CHANGED_BY_OTHERS};
+use crate::servers::lookup::{self, Found};
+use crate::servers::machine::Machine;
 use crate::servers::{detached, local};
 use crate::signals::{self, Signals};
+
+/// Longest wait for the answer of an agent that runs already.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Hold locks for programs in any language, over HTTP on a unix socket.
 ///
@@ -43,7 +50,7 @@ pub(crate) struct Args {
     shared: bool,
     /// The session timeout of callers that do not set one
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
-    session_timeout: std::time::Duration,
+    session_timeout: Duration,
     /// The most connections at a time; each held lock uses one
     #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
     max_connections: usize,
@@ -53,7 +60,14 @@ pub(crate) struct Args {
     background: bool,
     /// The time without callers after which it ends, for one in the background
     #[arg(long, value_name = "TIME", hide = true, value_parser = duration::parse)]
-    exit_when_idle: Option<std::time::Duration>,
+    exit_when_idle: Option<Duration>,
+}
+
+impl Args {
+    /// Whether a command has started it in the background.
+    pub(crate) const fn is_detached(&self) -> bool {
+        self.exit_when_idle.is_some()
+    }
 }
 
 /// An agent's first line.
@@ -66,14 +80,13 @@ struct Listening<'a> {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.background {
-        return start(args);
+        return start(args, context);
     }
-    let is_detached = args.exit_when_idle.is_some();
-    if is_detached {
+    if args.is_detached() {
         detached::leave_starter();
     }
     context.block_on(async {
-        let mut signals = match is_detached {
+        let mut signals = match args.is_detached() {
             true => Signals::of_detached()?,
             false => Signals::new()?,
         };
@@ -108,7 +121,7 @@ async fn serve(
         }
         None => {
             let path = match &args.socket {
-                Some(path) => path.clone(),
+                Some(path) => std::path::absolute(path).map_err(|error| refused(&error))?,
                 None => default_socket()?,
             };
             let agent = Agent::bind(&path, options).await;
@@ -118,6 +131,10 @@ async fn serve(
             )
         }
     };
+    if args.is_detached() {
+        // Its starter's may be on a disk that is to be unmounted.
+        std::env::set_current_dir("/").map_err(|error| refused(&error))?;
+    }
     let text = format!("agent of {} on {socket}", connection.servers);
     let servers = &connection.servers;
     context.output.result(
@@ -127,7 +144,7 @@ async fn serve(
         },
         text,
     );
-    if args.exit_when_idle.is_some() {
+    if args.is_detached() {
         detached::close_output();
     }
     let mut number = signals::INTERRUPT;
@@ -137,7 +154,7 @@ async fn serve(
 
 /// Sees to it that an agent listens, in the background. Of several commands at once, one starts it
 /// and the others wait.
-fn start(args: &Args) -> Result<u8, Failure> {
+fn start(args: &Args, context: &Context) -> Result<u8, Failure> {
     let socket = match &args.socket {
         Some(path) => path.clone(),
         None => default_socket()?,
@@ -146,14 +163,14 @@ fn start(args: &Args) -> Result<u8, Failure> {
         Failure::baton(format!("{}: no agent was started: {why}", socket.display()))
     };
     if local::try_connect(&socket).is_ok() {
-        return Ok(0);
+        return refuse_other_servers(&socket, context);
     }
     let log = log_of(&socket);
     let open = || open_log(&log).map_err(|error| failed(&error));
     let turn = open()?;
     turn.lock().map_err(|error| failed(&error))?;
     if local::try_connect(&socket).is_ok() {
-        return Ok(0);
+        return refuse_other_servers(&socket, context);
     }
     let mut said_before = turn.metadata().map_or(0, |file| file.len());
     if said_before > local::LOG_BYTES {
@@ -185,6 +202,40 @@ fn start(args: &Args) -> Result<u8, Failure> {
     let last = detached::last_line(&mut open()?, said_before);
     let last = last.unwrap_or_else(|| "it ended without an error message".to_owned());
     Err(failed(&last))
+}
+
+/// Refuses the agent that listens there if it has other servers than this command names.
+fn refuse_other_servers(socket: &Path, context: &Context) -> Result<u8, Failure> {
+    let globals = &context.globals;
+    let (found, files) = lookup::servers(globals, &Machine::this()?)?;
+    let (Found::Named(named), true) = (
+        found,
+        globals.servers.is_some() || globals.context.is_some(),
+    ) else {
+        return Ok(0);
+    };
+    let origin = named.origin;
+    let wanted = files.read()?.config(&named.list, &origin)?.servers();
+    match servers_of(socket) {
+        Some(used) if used != wanted => Err(Failure::usage(format!(
+            "{}: the agent that runs there uses {used}, not {wanted} ({origin}); stop it, or give \
+             another --socket",
+            socket.display()
+        ))),
+        _ => Ok(0),
+    }
+}
+
+/// The servers of the agent that listens there, as its health names them.
+fn servers_of(socket: &Path) -> Option<String> {
+    let mut agent = UnixStream::connect(socket).ok()?;
+    agent.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
+    agent.write_all(b"GET /v1/health HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    agent.read_to_string(&mut answer).ok()?;
+    let (_, health) = answer.split_once("\r\n\r\n")?;
+    let health: serde_json::Value = serde_json::from_str(health).ok()?;
+    Some(health.get("servers")?.as_str()?.to_owned())
 }
 
 /// The log of the agent in the background, beside its socket.

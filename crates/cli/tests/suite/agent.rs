@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use crate::common::{Ran, ServedHome, processes, runs, signal, until};
 
@@ -51,6 +52,25 @@ async fn an_agent_in_the_background_is_started_once_and_outlives_its_starter() {
     let environment = std::fs::read(format!("/proc/{}/environ", agents[0])).unwrap();
     let environment = String::from_utf8(environment).unwrap();
     assert!(environment.contains("BATON_") && !environment.contains("SECRET"));
+    let folder = std::fs::read_link(format!("/proc/{}/cwd", agents[0])).unwrap();
+    assert_eq!(folder, Path::new("/"));
+    let start_for = |list: &str| {
+        let options = [
+            "--servers",
+            list,
+            "agent",
+            "--background",
+            "--socket",
+            &text,
+        ];
+        Ran::from(served.home.baton(&options).output().unwrap())
+    };
+    assert_eq!(start_for(&served.servers).code, 0);
+    let refused = start_for("127.0.0.1:9");
+    assert_eq!(refused.code, 2);
+    for list in [&*served.servers, "127.0.0.1:9"] {
+        assert!(refused.complaint().contains(list), "{}", refused.err);
+    }
     assert_eq!(
         std::fs::read_to_string(other).unwrap(),
         "of another program"

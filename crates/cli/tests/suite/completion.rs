@@ -255,8 +255,10 @@ async fn bash_completes_words_with_colons_and_offers_no_hostile_name() {
     until("the shell is ready", || {
         terminal.text().contains("ready\r\n")
     });
+    terminal.keys("_command_offset() { COMPREPLY=(\"word-$1\"); }\n");
     let servers = &served.servers;
     for (keys, shown) in [
+        ("baton lock /x -- ca\t", "<--><word-4>".to_owned()),
         ("baton get /c:\t", "<get></c:d>".to_owned()),
         ("baton get /h/8\t", "<get></h/8ü>".to_owned()),
         (
@@ -296,6 +298,36 @@ async fn bash_completes_words_with_colons_and_offers_no_hostile_name() {
     terminal.keys("exit\n");
     terminal.child.wait().unwrap();
     assert!(!served.home.path("HACKED").exists());
+}
+
+#[test]
+fn fish_completes_the_command_behind_the_separator() {
+    let home = CommandHome::new();
+    let candidates = |line: &str| {
+        let script = format!("source $argv[1]; complete --do-complete '{line}'");
+        let folder = Path::new(env!("CARGO_BIN_EXE_baton")).parent().unwrap();
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/completions");
+        let mut fish = Command::new("fish");
+        fish.args(["--no-config", "-c", &script])
+            .arg(scripts.join("baton.fish"));
+        fish.env("PATH", path).env("HOME", home.dir.path());
+        let ran = Ran::from(fish.output().ok()?);
+        Some(
+            ran.out
+                .lines()
+                .map(|it| it.split('\t').next().unwrap().to_owned())
+                .collect(),
+        )
+    };
+    let Some(verbs): Option<Vec<String>> = candidates("baton que") else {
+        eprintln!("NOT CHECKED: fish is not installed here");
+        return;
+    };
+    assert_eq!(verbs, ["queue"]);
+    let commands: Vec<String> = candidates("baton lock /x -- ch").unwrap();
+    assert!(commands.contains(&"chmod".to_owned()), "{commands:?}");
+    assert!(!commands.contains(&"baton".to_owned()), "{commands:?}");
 }
 
 /// Checks that the packages have the scripts that the command prints.

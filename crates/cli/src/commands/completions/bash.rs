@@ -10,10 +10,17 @@ use clap_complete::env::EnvCompleter;
 
 use super::is_word;
 
-/// The script: it passes the words up to the cursor, and the part that bash replaces.
+/// The script: it passes the words up to the cursor, and the part that bash replaces. Behind `--`
+/// the package bash-completion completes a command of its own, where it is loaded.
 const SCRIPT: &str = r#"_baton() {
-    local candidate
+    local candidate word
     COMPREPLY=()
+    for ((word = 1; word < COMP_CWORD; word++)); do
+        if [[ ${COMP_WORDS[word]} == -- ]] && declare -F _command_offset >/dev/null; then
+            _command_offset $((word + 1))
+            return
+        fi
+    done
     while IFS= read -r candidate; do
         COMPREPLY+=("$candidate")
     done < <(VARIABLE=bash command COMPLETER -- "${COMP_WORDS[@]:0:COMP_CWORD+1}" "$2" 2>/dev/null)

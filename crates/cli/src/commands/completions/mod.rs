@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `znodes` | names that running servers have |
 //! | `bash` | bash's words, which end at colons and equals signs |
+//! | `fish`, `zsh` | the scripts of these shells |
 //! | `powershell` | candidates for PowerShell |
 //!
 //! Whatever goes wrong there are no candidates. Bash and PowerShell write candidates into a command
@@ -12,13 +13,15 @@
 //! quote the names of files.
 
 mod bash;
+mod fish;
 mod powershell;
 mod znodes;
+mod zsh;
 
 use std::ffi::OsStr;
 
 use clap::{Arg, Command, ValueHint};
-use clap_complete::env::{Elvish, EnvCompleter, Fish, Shells, Zsh};
+use clap_complete::env::{Elvish, EnvCompleter, Shells};
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompleteEnv, CompletionCandidate};
 
 use crate::context::{Context, Globals};
@@ -29,7 +32,13 @@ use crate::servers::machine::Machine;
 /// The variable by which a script asks for candidates; its value is the shell.
 const VARIABLE: &str = "BATON_COMPLETE";
 
-const SHELLS: [&dyn EnvCompleter; 5] = [&bash::Bash, &Elvish, &Fish, &powershell::Powershell, &Zsh];
+const SHELLS: [&dyn EnvCompleter; 5] = [
+    &bash::Bash,
+    &Elvish,
+    &fish::Fish,
+    &powershell::Powershell,
+    &zsh::Zsh,
+];
 
 /// The verbs whose paths are those of recipes.
 const RECIPES: [&str; 7] = [
@@ -64,10 +73,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .write_registration(VARIABLE, "baton", "baton", "baton", &mut script)
             .map_err(|error| Failure::usage(format!("the script cannot be written: {error}")))?;
     }
-    // Fish shows what completion writes on standard error in the middle of the line.
-    let script = String::from_utf8_lossy(&script)
-        .replace("--current-token))", "--current-token) 2>/dev/null)");
-    context.output.raw(script.as_bytes());
+    context.output.raw(&script);
     Ok(exit::OK)
 }
 
