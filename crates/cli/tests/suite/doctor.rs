@@ -431,10 +431,7 @@ async fn a_server_whose_clients_authenticate_by_sasl_is_healthy_with_credentials
     assert_healthy(&ran);
     assert_found(&ran, "ok", "mode", "standalone");
     for (args, part) in [
-        (
-            &["--connect-timeout", "2s"][..],
-            "who has not authenticated",
-        ),
+        (&["--connect-timeout", "2s"][..], "requires authentication"),
         (&["--connect-timeout", "2s", "--auth-file", "eve"], "SASL"),
     ] {
         let ran = doctor(home, &served.servers, args);
