@@ -400,7 +400,7 @@ fn nothing_of_another_user_is_used_for_the_superuser() {
     ];
     let ran = run(&elsewhere, "HOME", &theirs);
     assert!(
-        ran.err.contains("HOME in the environment is passed over"),
+        ran.err.contains("HOME in the environment is ignored"),
         "{ran:?}"
     );
     assert!(!theirs.join(".local").exists());
