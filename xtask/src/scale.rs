@@ -21,7 +21,7 @@ use crate::table::{markdown, quantile, show};
 use crate::{Result, machine};
 
 /// Connections of one address: below the server's bound and the range of ports.
-const PER_ADDRESS: usize = 4_000;
+const PER_ADDRESS: usize = 2_000;
 /// Requests that are on their way at once.
 const AT_ONCE: usize = 256;
 const SESSION: Duration = Duration::from_secs(30);
