@@ -1,8 +1,8 @@
 //! Refusals: what happened, to what, and what to do next, with an HTTP status that a generic client
 //! understands.
 
-use axum::Json;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use baton::error::{CommonError, RecipeError};
 use serde::Serialize;
@@ -111,7 +111,10 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status, Json(self)).into_response()
+        // A line of its own: of a request that was not read whole, the connection ends with a reset.
+        let mut text = serde_json::to_vec(&self).unwrap_or_default();
+        text.push(b'\n');
+        (self.status, [(CONTENT_TYPE, "application/json")], text).into_response()
     }
 }
 
