@@ -111,7 +111,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // A line of its own: of a request that was not read whole, the connection ends with a reset.
+        // A line of its own: after a request that was not read whole comes a reset.
         let mut text = serde_json::to_vec(&self).unwrap_or_default();
         text.push(b'\n');
         (self.status, [(CONTENT_TYPE, "application/json")], text).into_response()
