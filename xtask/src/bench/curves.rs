@@ -188,8 +188,10 @@ impl Measured<'_> {
         Ok(self.memory(costs))
     }
 
-    /// Memory that Baton takes for each. The heap of a Java machine says nothing of it.
-    fn memory(&self, costs: Vec<(f64, f64)>) -> Option<Points> {
+    /// Memory that Baton takes for each, from where there are more than fit in what the server has
+    /// at rest. The heap of a Java machine says nothing of it.
+    fn memory(&self, mut costs: Vec<(f64, f64)>) -> Option<Points> {
+        costs.retain(|(_, bytes)| *bytes >= 1.0);
         (self.target == Target::Baton).then(|| Points::from([("Baton".to_owned(), costs)]))
     }
 }
