@@ -258,8 +258,13 @@ fn curves(area: &Area<'_>, figure: &Figure, series: &BTreeMap<String, Measured>)
     let all: Vec<(f64, f64)> = series.values().flat_map(points).collect();
     // `room` is the share of the axis above the largest value, where the legend stands.
     let range = |of: fn(&(f64, f64)) -> f64, room: f64| {
-        let least = all.iter().map(of).fold(f64::MAX, f64::min) / 1.3;
-        let most = all.iter().map(of).fold(f64::MIN_POSITIVE, f64::max) * 1.3;
+        let least = all.iter().map(of).fold(f64::MAX, f64::min);
+        let most = all.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
+        // Two powers of ten are within, or the axis has no numbers.
+        let decade = 10f64.powf(least.log10().floor());
+        let is_narrow = most < decade * 10.0;
+        let least = if is_narrow { decade } else { least } / 1.3;
+        let most = if is_narrow { decade * 10.0 } else { most } * 1.3;
         least..most * (most / least).powf(room)
     };
     let mut chart = ChartBuilder::on(area)
