@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::Failure;
 use crate::folders::{self, CHANGED_BY_OTHERS};
+use crate::servers::http_port::Answer;
 use crate::servers::lookup::{self, Found};
 use crate::servers::machine::Machine;
 use crate::servers::{detached, local};
@@ -233,8 +234,7 @@ fn servers_of(socket: &Path) -> Option<String> {
     agent.write_all(b"GET /v1/health HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();
     agent.read_to_string(&mut answer).ok()?;
-    let (_, health) = answer.split_once("\r\n\r\n")?;
-    let health: serde_json::Value = serde_json::from_str(health).ok()?;
+    let health = Answer::read(&answer)?.body;
     Some(health.get("servers")?.as_str()?.to_owned())
 }
 

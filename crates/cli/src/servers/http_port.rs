@@ -143,11 +143,9 @@ impl Answer {
     }
 
     /// Reads a whole answer; `None`: it is not one of HTTP with a JSON object.
-    fn read(text: &str) -> Option<Self> {
+    pub(crate) fn read(text: &str) -> Option<Self> {
         let (head, body) = text.split_once("\r\n\r\n")?;
-        let mut words = head.lines().next()?.split(' ');
-        let is_http = words.next()?.starts_with("HTTP/1.");
-        let status = words.next()?.parse().ok().filter(|_| is_http)?;
+        let (status, _) = head_of(head)?;
         let body: Value = serde_json::from_str(body).ok()?;
         body.is_object().then_some(Self { status, body })
     }

@@ -5,9 +5,9 @@ use std::io::{Error, Write};
 use std::path::Path;
 
 use clap::Command;
-use clap_complete::engine;
-use clap_complete::env::EnvCompleter;
+use clap_complete::{engine, env};
 
+use super::adapter::{Adapter, Script};
 use super::is_word;
 
 /// The script: it passes the words up to the cursor, and the part that bash replaces. Behind `--`
@@ -32,55 +32,34 @@ complete -o bashdefault -o default -F _baton BIN
 "#;
 
 /// The adapter of bash.
-pub(super) struct Bash;
+pub(super) const BASH: Adapter = Adapter {
+    clap: &env::Bash,
+    script: Script::Own(SCRIPT),
+    candidates: Some(write_candidates),
+};
 
-impl EnvCompleter for Bash {
-    fn name(&self) -> &'static str {
-        "bash"
-    }
-
-    fn is(&self, name: &str) -> bool {
-        name == "bash"
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        _: &str,
-        bin: &str,
-        completer: &str,
-        buf: &mut dyn Write,
-    ) -> Result<(), Error> {
-        let script = SCRIPT
-            .replace("VARIABLE", var)
-            .replace("COMPLETER", completer);
-        buf.write_all(script.replace("BIN", bin).as_bytes())
-    }
-
-    fn write_complete(
-        &self,
-        cmd: &mut Command,
-        mut args: Vec<OsString>,
-        current_dir: Option<&Path>,
-        buf: &mut dyn Write,
-    ) -> Result<(), Error> {
-        let replaced = args.pop().unwrap_or_default();
-        let words = joined(args.iter().map(|word| word.to_string_lossy().into_owned()));
-        let current = words.last().map_or(0, String::len);
-        let kept = current.saturating_sub(replaced.len());
-        let last = words.len().saturating_sub(1);
-        let words = words.into_iter().map(OsString::from).collect();
-        for candidate in engine::complete(cmd, words, last, current_dir)? {
-            let value = candidate
-                .get_value()
-                .to_str()
-                .filter(|value| is_word(value));
-            if let Some(rest) = value.and_then(|value| value.get(kept..)) {
-                writeln!(buf, "{rest}")?;
-            }
+fn write_candidates(
+    cmd: &mut Command,
+    mut args: Vec<OsString>,
+    current_dir: Option<&Path>,
+    buf: &mut dyn Write,
+) -> Result<(), Error> {
+    let replaced = args.pop().unwrap_or_default();
+    let words = joined(args.iter().map(|word| word.to_string_lossy().into_owned()));
+    let current = words.last().map_or(0, String::len);
+    let kept = current.saturating_sub(replaced.len());
+    let last = words.len().saturating_sub(1);
+    let words = words.into_iter().map(OsString::from).collect();
+    for candidate in engine::complete(cmd, words, last, current_dir)? {
+        let value = candidate
+            .get_value()
+            .to_str()
+            .filter(|value| is_word(value));
+        if let Some(rest) = value.and_then(|value| value.get(kept..)) {
+            writeln!(buf, "{rest}")?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The words as other shells have them.

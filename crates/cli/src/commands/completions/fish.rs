@@ -1,11 +1,8 @@
 //! Completion of fish: clap's, but behind `--` the shell completes a command of its own.
 
-use std::ffi::OsString;
-use std::io::{Error, Write};
-use std::path::Path;
+use clap_complete::env;
 
-use clap::Command;
-use clap_complete::env::{self, EnvCompleter};
+use super::adapter::{Adapter, Script};
 
 /// The script. Fish would show what completion writes on standard error in the middle of the line.
 const SCRIPT: &str = r#"function __baton_candidates
@@ -22,38 +19,8 @@ complete --keep-order --exclusive --command BIN --arguments "(__baton_candidates
 "#;
 
 /// The adapter of fish.
-pub(super) struct Fish;
-
-impl EnvCompleter for Fish {
-    fn name(&self) -> &'static str {
-        env::Fish.name()
-    }
-
-    fn is(&self, name: &str) -> bool {
-        env::Fish.is(name)
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        _: &str,
-        bin: &str,
-        completer: &str,
-        buf: &mut dyn Write,
-    ) -> Result<(), Error> {
-        let script = SCRIPT
-            .replace("VARIABLE", var)
-            .replace("COMPLETER", completer);
-        buf.write_all(script.replace("BIN", bin).as_bytes())
-    }
-
-    fn write_complete(
-        &self,
-        cmd: &mut Command,
-        args: Vec<OsString>,
-        current_dir: Option<&Path>,
-        buf: &mut dyn Write,
-    ) -> Result<(), Error> {
-        env::Fish.write_complete(cmd, args, current_dir, buf)
-    }
-}
+pub(super) const FISH: Adapter = Adapter {
+    clap: &env::Fish,
+    script: Script::Own(SCRIPT),
+    candidates: None,
+};

@@ -7,11 +7,13 @@
 //! | `bash` | bash's words, which end at colons and equals signs |
 //! | `fish`, `zsh` | the scripts of these shells |
 //! | `powershell` | candidates for PowerShell |
+//! | `adapter` | what a shell has of its own beside clap's adapter |
 //!
 //! Whatever goes wrong there are no candidates. Bash and PowerShell write candidates into a command
 //! line as they are, so no name with a character that a shell interprets is one there; the others
 //! quote the names of files.
 
+mod adapter;
 mod bash;
 mod fish;
 mod powershell;
@@ -33,11 +35,11 @@ use crate::servers::machine::Machine;
 const VARIABLE: &str = "BATON_COMPLETE";
 
 const SHELLS: [&dyn EnvCompleter; 5] = [
-    &bash::Bash,
+    &bash::BASH,
     &Elvish,
-    &fish::Fish,
-    &powershell::Powershell,
-    &zsh::Zsh,
+    &fish::FISH,
+    &powershell::POWERSHELL,
+    &zsh::ZSH,
 ];
 
 /// The verbs whose paths are those of recipes.
