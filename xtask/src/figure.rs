@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 use serde_json::{Value, json};
@@ -134,8 +134,7 @@ pub(crate) fn save(name: &str, series: Vec<Series>, run: &str) -> Result<()> {
     let figure = FIGURES.iter().find(|figure| figure.name == name);
     let figure = figure.ok_or_else(|| format!("no figure {name}"))?;
     let path = file(name, "jsonl");
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    let mut all = parse(&kept).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut all = kept(&path)?;
     for (name, points) in series {
         let run = run.to_owned();
         all.insert(name, Measured { points, run });
@@ -150,9 +149,7 @@ pub(crate) fn save(name: &str, series: Vec<Series>, run: &str) -> Result<()> {
 pub(crate) fn draw_all() -> Result<()> {
     fs::create_dir_all(root().join("docs/benchmarks"))?;
     for figure in &FIGURES {
-        let path = file(figure.name, "jsonl");
-        let kept = fs::read_to_string(&path).unwrap_or_default();
-        let series = parse(&kept).map_err(|error| format!("{}: {error}", path.display()))?;
+        let series = kept(&file(figure.name, "jsonl"))?;
         fs::write(file(figure.name, "svg"), draw(figure, &series)?)?;
     }
     Ok(())
@@ -164,6 +161,12 @@ pub(crate) fn distribution(mut values: Vec<f64>) -> Vec<(f64, f64)> {
     let count = values.len() as f64;
     let share = |(rank, value): (usize, f64)| (count / (count - rank as f64), value);
     values.into_iter().enumerate().map(share).collect()
+}
+
+/// The series of a file; none where there is no file.
+fn kept(path: &Path) -> Result<BTreeMap<String, Measured>> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    Ok(parse(&text).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 fn lines(series: &BTreeMap<String, Measured>) -> String {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use baton_proto::{
@@ -21,7 +21,9 @@ use crate::table::{markdown, quantile, show};
 use crate::{Result, machine};
 
 /// Connections of one address: below the server's bound and the range of ports.
-const PER_ADDRESS: usize = 2_000;
+const PER_ADDRESS: usize = 4_000;
+/// Addresses that the connections come from, after which the first is used again.
+const ADDRESSES: usize = 250;
 /// Requests that are on their way at once.
 const AT_ONCE: usize = 256;
 const SESSION: Duration = Duration::from_secs(30);
@@ -94,6 +96,7 @@ fn receive(stream: &mut TcpStream) -> Result<Vec<u8>> {
 pub(crate) struct Clients {
     runtime: Runtime,
     to: SocketAddr,
+    connections: AtomicUsize,
 }
 
 impl Clients {
@@ -102,12 +105,18 @@ impl Clients {
             .enable_all()
             .build()?;
         let to = server.addr().parse()?;
-        Ok(Self { runtime, to })
+        let connections = AtomicUsize::new(0);
+        Ok(Self {
+            runtime,
+            to,
+            connections,
+        })
     }
 
-    /// Connects from the address that the connection of this number has.
-    fn connect(&self, number: usize) -> Result<TcpStream> {
-        let host = u8::try_from(number / PER_ADDRESS + 2)?;
+    /// Connects, as the next of all connections, from an address that has room.
+    fn connect(&self) -> Result<TcpStream> {
+        let number = self.connections.fetch_add(1, Relaxed);
+        let host = u8::try_from(number / PER_ADDRESS % ADDRESSES + 2)?;
         let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
         let stream = self.runtime.block_on(async {
             let socket = TcpSocket::new_v4()?;
@@ -129,7 +138,7 @@ impl Clients {
             let numbers = first..count.min(first + AT_ONCE);
             let mut streams = Vec::with_capacity(AT_ONCE);
             for number in numbers {
-                let mut stream = self.connect(number)?;
+                let mut stream = self.connect()?;
                 let (session_id, password) = past.get(number).copied().unwrap_or_default();
                 let request = ConnectRequest {
                     protocol_version: 0,

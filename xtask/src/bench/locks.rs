@@ -108,22 +108,16 @@ pub(super) fn run(baton: &Path, dir: &Path, run: &str) -> Result<()> {
 
 fn ours(baton: &Path, dir: &Path) -> Result<[f64; 2]> {
     let server = Server::start(Target::Baton, baton, &dir.join("locks-baton"))?;
-    let mut rates = [0.0; 2];
-    for (rate, case) in rates.iter_mut().zip([&LOCK, &HANDOFF]) {
-        let mut measured = Measurements::default();
-        let reached = (&*server.addr(), server.pid()?);
-        measure(baton, case, reached, SECONDS, &[], &mut measured)?;
-        *rate = measured.ops_per_second.median();
-    }
-    Ok(rates)
+    let reached = (&*server.addr(), server.pid()?);
+    rates(|case, measured| measure(baton, case, reached, SECONDS, &[], measured))
 }
 
-/// The rates of a program for one client and for several.
-fn rates(program: impl Fn(u32) -> Result<Command>) -> Result<[f64; 2]> {
+/// The rates of one client and of several.
+fn rates(measure: impl Fn(&Case, &mut Measurements) -> Result<()>) -> Result<[f64; 2]> {
     let mut rates = [0.0; 2];
     for (rate, case) in rates.iter_mut().zip([&LOCK, &HANDOFF]) {
         let mut measured = Measurements::default();
-        measured.take_peer(program(case.connections)?)?;
+        measure(case, &mut measured)?;
         *rate = measured.ops_per_second.median();
     }
     Ok(rates)
@@ -136,7 +130,7 @@ fn on_zookeeper(
 ) -> Result<[f64; 2]> {
     let folder = tempfile::tempdir_in(dir)?;
     let server = Server::start(Target::ZooKeeper, baton, &folder.path().join("data"))?;
-    rates(|clients| program(&server.addr(), clients))
+    rates(|case, measured| measured.take_peer(program(&server.addr(), case.connections)?))
 }
 
 /// The program of `xtask/go` on a server that it starts.
@@ -172,11 +166,11 @@ fn in_go(server: &str, dir: &Path) -> Result<[f64; 2]> {
         }
         thread::sleep(Duration::from_millis(50));
     }
-    rates(|clients| {
+    rates(|case, measured| {
         let mut command = Command::new(&program);
         command.args([server, &address]);
-        command.args([clients, WARM_UP, SECONDS].map(|number| number.to_string()));
-        Ok(command)
+        command.args([case.connections, WARM_UP, SECONDS].map(|number| number.to_string()));
+        measured.take_peer(command)
     })
 }
 
