@@ -18,8 +18,8 @@ use crate::acl_table::AclId;
 use crate::child_names::{ChildListing, NameBlocks, Sibling};
 use crate::executor::{Executor, Piece};
 use crate::payloads::Payloads;
-use crate::record::{Details, NONE, NULL_DATA};
-pub(crate) use crate::record::{Family, LastWrite, NewNode, NodeId, OldPayload, Record, Total};
+use crate::record::{Details, NONE};
+pub(crate) use crate::record::{Family, LastWrite, NewNode, NodeId, Payload, Record, Total};
 
 /// The number of `/`.
 pub(crate) const ROOT: NodeId = 0;
@@ -55,34 +55,8 @@ impl<'a> Node<'a> {
         self.record.parent
     }
 
-    fn details(self) -> Details {
+    pub(crate) fn details(self) -> Details {
         self.arena.details_of(self.record)
-    }
-
-    pub(crate) fn mzxid(self) -> i64 {
-        self.details().mzxid
-    }
-
-    pub(crate) fn mtime(self) -> i64 {
-        self.details().mtime
-    }
-
-    pub(crate) fn version(self) -> i32 {
-        self.details().version
-    }
-
-    pub(crate) fn aversion(self) -> i32 {
-        self.details().aversion
-    }
-
-    /// Kind of the znode, as [`crate::kind::Kind`] encodes it.
-    pub(crate) fn owner(self) -> i64 {
-        self.details().owner
-    }
-
-    /// See [`NewNode::birth`].
-    pub(crate) fn birth(self) -> u32 {
-        self.details().birth
     }
 
     pub(crate) fn last_write(self) -> LastWrite {
@@ -104,17 +78,15 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn data(self) -> Option<&'a [u8]> {
-        let record = self.record;
-        let payload = self
-            .arena
-            .payloads
-            .get(record.payload, record.payload_len());
-        (record.data_len != NULL_DATA)
-            .then(|| payload.get(record.name_len as usize..).unwrap_or_default())
+        let payload = &self.record.payload;
+        let bytes = self.arena.payloads.get(payload.id, payload.len());
+        payload
+            .has_data()
+            .then(|| bytes.get(payload.name_len as usize..).unwrap_or_default())
     }
 
     pub(crate) const fn data_len(self) -> usize {
-        self.record.data_len()
+        self.record.payload.data_len()
     }
 }
 
@@ -179,13 +151,10 @@ impl Arena {
         name: &[u8],
         data: Option<&[u8]>,
     ) -> NodeId {
-        let data_len = data.map_or(NULL_DATA, |data| data.len() as u32);
         let mut record = Record {
             czxid: new.czxid,
             ctime: new.ctime,
-            payload: self.payloads.store(name, data.unwrap_or_default()),
-            name_len: name.len() as u32,
-            data_len,
+            payload: self.store_payload(name, data),
             parent,
             next: NONE,
             prev: NONE,
@@ -204,8 +173,13 @@ impl Arena {
         if details != Details::of(&record) {
             record.details = self.store_details(details);
         }
-        self.payload_bytes += record.payload_len();
+        self.payload_bytes += record.payload.len();
         self.occupy(record)
+    }
+
+    fn store_payload(&mut self, name: &[u8], data: Option<&[u8]>) -> Payload {
+        let id = self.payloads.store(name, data.unwrap_or_default());
+        Payload::new(id, name, data)
     }
 
     fn store_details(&mut self, details: Details) -> u32 {
@@ -351,7 +325,7 @@ impl Arena {
         let node = self.node(id);
         Sibling {
             id,
-            order: (node.czxid(), node.birth()),
+            order: (node.czxid(), node.details().birth),
         }
     }
 
@@ -377,7 +351,7 @@ impl Arena {
         let slot = self.slots.get_mut(id as usize);
         let record = slot.and_then(Option::take).expect("a live znode");
         self.free.push(id);
-        self.payload_bytes -= record.payload_len();
+        self.payload_bytes -= record.payload.len();
         let family = self.family_mut(record.parent);
         family.num_children -= 1;
         let are_few = family.num_children < FEW_CHILDREN;
@@ -405,7 +379,7 @@ impl Arena {
     /// number.
     pub(crate) fn put_back(&mut self, record: Record) -> NodeId {
         let (parent, prev, next) = (record.parent, record.prev, record.next);
-        self.payload_bytes += record.payload_len();
+        self.payload_bytes += record.payload.len();
         let id = self.occupy(record);
         let family = self.family_mut(parent);
         family.num_children += 1;
@@ -434,7 +408,7 @@ impl Arena {
 
     /// Gives up what a taken-out znode still holds.
     pub(crate) fn free_removed(&mut self, record: &Record) {
-        self.payloads.free(record.payload, record.payload_len());
+        self.free_payload(&record.payload);
         if record.details == NONE {
             return;
         }
@@ -448,43 +422,33 @@ impl Arena {
     /// Replaces the data, in place where the size allows it.
     pub(crate) fn set_data(&mut self, id: NodeId, data: Option<&[u8]>) {
         let bytes = data.unwrap_or_default();
-        let record = self.record(id);
-        let (payload, name_len) = (record.payload, record.name_len as usize);
-        let (before, after) = (record.payload_len(), name_len + bytes.len());
-        if !self.payloads.is_same_size(payload, before, after) {
+        let payload = &self.record(id).payload;
+        let (place, name_len) = (payload.id, payload.name_len as usize);
+        let (before, after) = (payload.len(), name_len + bytes.len());
+        if !self.payloads.is_same_size(place, before, after) {
             let old = self.swap_data(id, data);
             self.free_payload(&old);
             return;
         }
-        if let Some(place) = self.payloads.get_mut(payload, after).get_mut(name_len..) {
+        if let Some(place) = self.payloads.get_mut(place, after).get_mut(name_len..) {
             place.copy_from_slice(bytes);
         }
-        self.record_mut(id).data_len = data.map_or(NULL_DATA, |data| data.len() as u32);
+        self.record_mut(id).payload.set_data(data);
         self.count_resized(id, before, after);
     }
 
     /// Replaces the data and hands back what was there, for [`Arena::restore_data`] or
     /// [`Arena::free_payload`].
-    pub(crate) fn swap_data(&mut self, id: NodeId, data: Option<&[u8]>) -> OldPayload {
+    pub(crate) fn swap_data(&mut self, id: NodeId, data: Option<&[u8]>) -> Payload {
         let name = self.node(id).name().to_vec();
-        let new = OldPayload {
-            payload: self.payloads.store(&name, data.unwrap_or_default()),
-            name_len: name.len() as u32,
-            data_len: data.map_or(NULL_DATA, |data| data.len() as u32),
-        };
-        self.exchange_payload(id, &new)
+        let new = self.store_payload(&name, data);
+        self.exchange_payload(id, new)
     }
 
-    fn exchange_payload(&mut self, id: NodeId, new: &OldPayload) -> OldPayload {
-        let record = self.record_mut(id);
-        let before = record.payload_len();
-        let old = OldPayload {
-            payload: std::mem::replace(&mut record.payload, new.payload),
-            name_len: record.name_len,
-            data_len: std::mem::replace(&mut record.data_len, new.data_len),
-        };
-        let after = record.payload_len();
-        self.count_resized(id, before, after);
+    fn exchange_payload(&mut self, id: NodeId, new: Payload) -> Payload {
+        let after = new.len();
+        let old = std::mem::replace(&mut self.record_mut(id).payload, new);
+        self.count_resized(id, old.len(), after);
         old
     }
 
@@ -501,20 +465,14 @@ impl Arena {
     }
 
     /// Undoes [`Arena::swap_data`].
-    pub(crate) fn restore_data(&mut self, id: NodeId, old: &OldPayload) {
+    pub(crate) fn restore_data(&mut self, id: NodeId, old: Payload) {
         let new = self.exchange_payload(id, old);
         self.free_payload(&new);
     }
 
-    /// Gives up data that was replaced.
-    pub(crate) fn free_payload(&mut self, old: &OldPayload) {
-        let data_len = if old.data_len == NULL_DATA {
-            0
-        } else {
-            old.data_len
-        };
-        let length = old.name_len as usize + data_len as usize;
-        self.payloads.free(old.payload, length);
+    /// Gives up a payload that no znode has any more.
+    pub(crate) fn free_payload(&mut self, payload: &Payload) {
+        self.payloads.free(payload.id, payload.len());
     }
 
     /// Notes a write of the data.
@@ -760,8 +718,9 @@ fn record_in(slots: &[Option<Record>], id: NodeId) -> Option<&Record> {
 }
 
 fn name_in<'a>(payloads: &'a Payloads, record: &Record) -> &'a [u8] {
-    let payload = payloads.get(record.payload, record.payload_len());
-    payload.get(..record.name_len as usize).unwrap_or_default()
+    let payload = &record.payload;
+    let bytes = payloads.get(payload.id, payload.len());
+    bytes.get(..payload.name_len as usize).unwrap_or_default()
 }
 
 /// The parents and names of all znodes, which the index finds.

@@ -41,7 +41,7 @@ impl Tree {
         let mut later = Vec::new();
         // It fails for none.
         let _ = self.arena.walk(|path, id, node| {
-            if node.mtime() > to_ms || node.ctime() > to_ms {
+            if node.details().mtime > to_ms || node.ctime() > to_ms {
                 later.push((digest::hash_path(path), id));
             }
             Ok::<(), std::convert::Infallible>(())

@@ -48,15 +48,15 @@ pub(crate) fn hash_path(path: &str) -> u64 {
 
 /// The term of what a write of data changes.
 pub(crate) fn data_term(path_hash: u64, node: Node<'_>) -> u64 {
-    let data = node.data();
+    let (data, details) = (node.data(), node.details());
     hash_words(
         &[
             node.czxid() as u64,
-            node.mzxid() as u64,
+            details.mzxid as u64,
             node.ctime() as u64,
-            node.mtime() as u64,
-            node.owner() as u64,
-            u64::from(node.version() as u32),
+            details.mtime as u64,
+            details.owner as u64,
+            u64::from(details.version as u32),
             u64::from(data.is_some()),
             xxh3_64(data.unwrap_or_default()),
         ],
@@ -70,7 +70,7 @@ pub(crate) fn family_term(path_hash: u64, node: Node<'_>, family: &Family, acl_h
         &[
             family.creates as u64,
             family.pzxid as u64,
-            u64::from(node.aversion() as u32),
+            u64::from(node.details().aversion as u32),
             acl_hash,
         ],
         path_hash,

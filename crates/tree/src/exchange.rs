@@ -243,7 +243,7 @@ impl Assembly {
         {
             return Err(AssembleError::Twice(path.to_owned()));
         }
-        if let Kind::Ephemeral(_) = Kind::of_owner(self.arena.node(parent).owner()) {
+        if let Kind::Ephemeral(_) = Kind::of_owner(self.arena.node(parent).details().owner) {
             return Err(AssembleError::ChildOfEphemeral(path.to_owned()));
         }
         Ok(Some(parent))
@@ -301,20 +301,20 @@ impl Tree {
         mut visit: impl FnMut(&Znode<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.arena.walk(|path, _, node| {
-            let family = self.arena.family(node);
+            let (family, details) = (self.arena.family(node), node.details());
             visit(&Znode {
                 path,
                 data: node.data(),
                 acl: self.acls.get(node.acl()).entries(),
                 czxid: node.czxid(),
-                mzxid: node.mzxid(),
+                mzxid: details.mzxid,
                 pzxid: family.pzxid,
                 ctime: node.ctime(),
-                mtime: node.mtime(),
-                version: node.version(),
-                aversion: node.aversion(),
+                mtime: details.mtime,
+                version: details.version,
+                aversion: details.aversion,
                 creates: family.creates,
-                owner: node.owner(),
+                owner: details.owner,
             })
         })
     }

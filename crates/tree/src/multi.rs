@@ -170,7 +170,7 @@ impl Tree {
         for step in undo.into_iter().rev() {
             match step {
                 Undo::Created { id, parent_pzxid } => {
-                    let kind = Kind::of_owner(self.arena.node(id).owner());
+                    let kind = Kind::of_owner(self.arena.node(id).details().owner);
                     self.forget_kind(kind, id);
                     let node = self.arena.take_out(id);
                     let family = self.arena.family_mut(node.parent());
@@ -182,11 +182,11 @@ impl Tree {
                 Undo::Deleted { node, parent_pzxid } => {
                     self.arena.family_mut(node.parent()).pzxid = parent_pzxid;
                     let id = self.arena.put_back(node);
-                    let kind = Kind::of_owner(self.arena.node(id).owner());
+                    let kind = Kind::of_owner(self.arena.node(id).details().owner);
                     self.note_kind(kind, id);
                 }
                 Undo::Set { id, old, before } => {
-                    self.arena.restore_data(id, &old);
+                    self.arena.restore_data(id, old);
                     self.arena.note_write(id, before);
                 }
             }

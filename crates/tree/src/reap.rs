@@ -56,9 +56,9 @@ impl Tree {
         for id in rest.by_ref().take(most) {
             cursor.last = Some(*id);
             let node = self.arena.node(*id);
-            let family = self.arena.family(node);
-            let idle_ms = now_ms.saturating_sub(node.mtime());
-            let due = match Kind::of_owner(node.owner()) {
+            let (family, details) = (self.arena.family(node), node.details());
+            let idle_ms = now_ms.saturating_sub(details.mtime);
+            let due = match Kind::of_owner(details.owner) {
                 Kind::Container if family.creates > 0 => true,
                 Kind::Container => max_never_used_ms > 0 && idle_ms > max_never_used_ms,
                 Kind::Ttl(ttl_ms) => idle_ms > ttl_ms,

@@ -11,17 +11,57 @@ pub(crate) type NodeId = u32;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Length of data that is null rather than empty.
-pub(crate) const NULL_DATA: u32 = u32::MAX;
+const NULL_DATA: u32 = u32::MAX;
+
+/// Name and data of a znode: where they lie, one behind the other, and how long they are.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    pub(crate) id: PayloadId,
+    pub(crate) name_len: u32,
+    data_len: u32,
+}
+
+impl Payload {
+    /// This name and this data, which lie there.
+    pub(crate) fn new(id: PayloadId, name: &[u8], data: Option<&[u8]>) -> Self {
+        let mut payload = Self {
+            id,
+            name_len: name.len() as u32,
+            data_len: NULL_DATA,
+        };
+        payload.set_data(data);
+        payload
+    }
+
+    /// Notes that this data lies there.
+    pub(crate) fn set_data(&mut self, data: Option<&[u8]>) {
+        self.data_len = data.map_or(NULL_DATA, |data| data.len() as u32);
+    }
+
+    pub(crate) const fn has_data(&self) -> bool {
+        self.data_len != NULL_DATA
+    }
+
+    pub(crate) const fn data_len(&self) -> usize {
+        if self.has_data() {
+            self.data_len as usize
+        } else {
+            0
+        }
+    }
+
+    /// Bytes of name and data.
+    pub(crate) const fn len(&self) -> usize {
+        self.name_len as usize + self.data_len()
+    }
+}
 
 /// Stored part of every znode.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) czxid: i64,
     pub(crate) ctime: i64,
-    /// Name, then data.
-    pub(crate) payload: PayloadId,
-    pub(crate) name_len: u32,
-    pub(crate) data_len: u32,
+    pub(crate) payload: Payload,
     pub(crate) parent: NodeId,
     pub(crate) next: NodeId,
     pub(crate) prev: NodeId,
@@ -74,7 +114,7 @@ impl Total {
     pub(crate) const fn of(record: &Record) -> Self {
         Self {
             nodes: 1,
-            bytes: record.data_len() as u64,
+            bytes: record.payload.data_len() as u64,
         }
     }
 
@@ -108,14 +148,6 @@ pub(crate) struct NewNode {
     pub(crate) birth: u32,
 }
 
-/// A payload that was replaced, for the way back.
-#[derive(Debug)]
-pub(crate) struct OldPayload {
-    pub(crate) payload: PayloadId,
-    pub(crate) name_len: u32,
-    pub(crate) data_len: u32,
-}
-
 impl Record {
     pub(crate) const fn parent(&self) -> NodeId {
         self.parent
@@ -123,18 +155,6 @@ impl Record {
 
     pub(crate) const fn acl(&self) -> AclId {
         self.acl
-    }
-
-    pub(crate) const fn data_len(&self) -> usize {
-        if self.data_len == NULL_DATA {
-            0
-        } else {
-            self.data_len as usize
-        }
-    }
-
-    pub(crate) const fn payload_len(&self) -> usize {
-        self.name_len as usize + self.data_len()
     }
 }
 

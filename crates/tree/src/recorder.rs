@@ -2,7 +2,7 @@
 
 use crate::acl_rules::AclAllowance;
 use crate::acl_table::{AclId, AclTable};
-use crate::arena::{LastWrite, NodeId, OldPayload, Record};
+use crate::arena::{LastWrite, NodeId, Payload, Record};
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::identity::Identity;
 
@@ -81,7 +81,7 @@ pub(crate) enum Undo {
     },
     Set {
         id: NodeId,
-        old: OldPayload,
+        old: Payload,
         before: LastWrite,
     },
 }

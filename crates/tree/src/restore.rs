@@ -425,9 +425,9 @@ impl Restore {
         let mut disordered = BTreeSet::new();
         for id in ROOT + 1..self.arena.slots() {
             let node = self.arena.node(id);
-            let (parent, key) = (node.parent(), (node.czxid(), node.birth()));
+            let (parent, key) = (node.parent(), (node.czxid(), node.details().birth));
             if let Some(last) = self.arena.last_child(parent)
-                && (last.czxid(), last.birth()) > key
+                && (last.czxid(), last.details().birth) > key
             {
                 disordered.insert(parent);
             }
@@ -481,7 +481,7 @@ impl Stock {
             let hash = digest::hash_path(paths.of(*id));
             stock.sum.add(digest::data_term(hash, node));
             stock.sum.add(tree.family_term(hash, node));
-            let kind = Kind::of_owner(node.owner());
+            let kind = Kind::of_owner(node.details().owner);
             if kind != Kind::Persistent {
                 stock.kinds.push((kind, *id));
             }

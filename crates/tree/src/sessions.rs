@@ -33,7 +33,7 @@ impl Ephemeral {
     pub(crate) fn new(id: NodeId, node: Node<'_>) -> Self {
         Self {
             czxid: node.czxid(),
-            birth: node.birth(),
+            birth: node.details().birth,
             node: id,
         }
     }

@@ -87,15 +87,15 @@ impl SnapshotWalk {
 }
 
 fn put_node(out: &mut Vec<u8>, id: NodeId, node: Node<'_>, family: &Family) {
-    let data = node.data();
+    let (data, details) = (node.data(), node.details());
     let has_family = family.creates != 0 || family.pzxid != node.czxid();
     let mut flags = 0;
     for (flag, set) in [
         (HAS_DATA, data.is_some()),
-        (HAS_OWNER, node.owner() != 0),
+        (HAS_OWNER, details.owner != 0),
         (HAS_ACL, node.acl() != OPEN),
-        (HAS_VERSION, node.version() != 0),
-        (HAS_AVERSION, node.aversion() != 0),
+        (HAS_VERSION, details.version != 0),
+        (HAS_AVERSION, details.aversion != 0),
         (HAS_FAMILY, has_family),
     ] {
         if set {
@@ -107,24 +107,24 @@ fn put_node(out: &mut Vec<u8>, id: NodeId, node: Node<'_>, family: &Family) {
     out.push(flags);
     put_bytes(out, node.name());
     put_u64(out, node.czxid() as u64);
-    put_u64(out, node.mzxid().wrapping_sub(node.czxid()) as u64);
+    put_u64(out, details.mzxid.wrapping_sub(node.czxid()) as u64);
     put_i64(out, node.ctime());
-    put_i64(out, node.mtime().wrapping_sub(node.ctime()));
-    put_u64(out, node.birth().into());
+    put_i64(out, details.mtime.wrapping_sub(node.ctime()));
+    put_u64(out, details.birth.into());
     if let Some(data) = data {
         put_bytes(out, data);
     }
-    if node.owner() != 0 {
-        out.extend_from_slice(&node.owner().to_le_bytes());
+    if details.owner != 0 {
+        out.extend_from_slice(&details.owner.to_le_bytes());
     }
     if node.acl() != OPEN {
         put_u64(out, node.acl().into());
     }
-    if node.version() != 0 {
-        put_i64(out, node.version().into());
+    if details.version != 0 {
+        put_i64(out, details.version.into());
     }
-    if node.aversion() != 0 {
-        put_i64(out, node.aversion().into());
+    if details.aversion != 0 {
+        put_i64(out, details.aversion.into());
     }
     if has_family {
         put_u64(out, family.creates as u64);

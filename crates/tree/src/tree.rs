@@ -172,20 +172,20 @@ impl Tree {
 
     /// The stat as clients see it (protocol.md §1.6).
     pub(crate) fn stat_of(&self, node: Node<'_>) -> Stat {
-        let family = self.arena.family(node);
+        let (family, details) = (self.arena.family(node), node.details());
         let num_children = family.num_children as i32;
         Stat {
             czxid: node.czxid(),
-            mzxid: node.mzxid(),
+            mzxid: details.mzxid,
             ctime: node.ctime(),
-            mtime: node.mtime(),
-            version: node.version(),
+            mtime: details.mtime,
+            version: details.version,
             cversion: family
                 .creates
                 .wrapping_mul(2)
                 .wrapping_sub(num_children.into()) as i32,
-            aversion: node.aversion(),
-            ephemeral_owner: Kind::of_owner(node.owner()).ephemeral_owner(),
+            aversion: details.aversion,
+            ephemeral_owner: Kind::of_owner(details.owner).ephemeral_owner(),
             data_length: node.data_len() as i32,
             num_children,
             pzxid: family.pzxid,

@@ -90,7 +90,7 @@ impl Tree {
         if name.is_empty() || self.arena.child(parent_id, name).is_some() {
             return Err(ErrorCode::NodeExists);
         }
-        if matches!(Kind::of_owner(parent.owner()), Kind::Ephemeral(_)) {
+        if matches!(Kind::of_owner(parent.details().owner), Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         let quota = self.quota_over(&path);
@@ -175,7 +175,7 @@ impl Tree {
             .child(parent_id, name.as_bytes())
             .ok_or(ErrorCode::NoNode)?;
         let node = self.arena.node(id);
-        next_version(node.version(), version)?;
+        next_version(node.details().version, version)?;
         if self.arena.family(node).num_children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
@@ -196,9 +196,9 @@ impl Tree {
         if self.arena.family(node).num_children > 0 {
             return Err(ErrorCode::NotEmpty);
         }
-        let due = match Kind::of_owner(node.owner()) {
+        let due = match Kind::of_owner(node.details().owner) {
             Kind::Container => true,
-            Kind::Ttl(ttl_ms) => context.time_ms.saturating_sub(node.mtime()) > ttl_ms,
+            Kind::Ttl(ttl_ms) => context.time_ms.saturating_sub(node.details().mtime) > ttl_ms,
             Kind::Persistent | Kind::Ephemeral(_) => false,
         };
         if !due || node.czxid() != czxid {
@@ -220,7 +220,7 @@ impl Tree {
         let parent_path = path::parent(path);
         let node = self.arena.node(id);
         let parent_id = node.parent();
-        let kind = Kind::of_owner(node.owner());
+        let kind = Kind::of_owner(node.details().owner);
         self.begin_family_change(parent_path, parent_id);
         self.save(id);
         self.count_out(path, id);
@@ -237,7 +237,7 @@ impl Tree {
         let quota = self.quota_over(path);
         let growth = Growth {
             count: -1,
-            bytes: -(node.data_len() as i64),
+            bytes: -(node.payload.data_len() as i64),
         };
         self.charge(quota.as_ref(), growth, recorder);
         match recorder.journal() {
@@ -274,7 +274,7 @@ impl Tree {
             // Only a reconfig changes the list, since the members change with it.
             return Err(ErrorCode::BadArguments);
         }
-        let next = next_version(node.version(), version)?;
+        let next = next_version(node.details().version, version)?;
         let acl = node.acl();
         let write = LastWrite {
             mzxid: context.zxid,
@@ -362,7 +362,7 @@ impl Tree {
         if !self.permits(node, context.identity, Perms::ADMIN) {
             return Err(ErrorCode::NoAuth);
         }
-        let next = next_version(node.aversion(), version)?;
+        let next = next_version(node.details().aversion, version)?;
         self.begin_family_change(path, id);
         let acl = acl.map_or(OPEN, |acl| self.acls.acquire(acl));
         self.arena.set_aversion(id, next);
@@ -386,7 +386,7 @@ impl Tree {
         if !self.permits(node, context.identity, Perms::READ) {
             return Err(ErrorCode::NoAuth);
         }
-        next_version(node.version(), version).map(|_| ())
+        next_version(node.details().version, version).map(|_| ())
     }
 
     fn record(
