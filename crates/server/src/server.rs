@@ -32,6 +32,7 @@ use crate::core::log::Log;
 use crate::core::snapshots::Snapshots;
 use crate::core::start::starting::{Stage, Starting};
 use crate::core::start::{join, recover};
+use crate::core::turns::CoreTurns;
 use crate::error::{ServerError, StartError};
 use crate::listening::listener::{self, Listener};
 use crate::listening::socket_access::SocketAccess;
@@ -551,11 +552,9 @@ fn core_thread(
     started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
     end: &watch::Sender<CoreResult>,
 ) {
-    let mut core = match begun {
+    let (state, core) = match begun {
         Ok((state, core)) => {
-            if started.send(Ok(Arc::clone(&state))).is_err() {
-                return;
-            }
+            let core = CoreTurns::new(&state, core);
             (state, core)
         }
         Err(error) => {
@@ -563,8 +562,10 @@ fn core_thread(
             return;
         }
     };
-    let (state, core) = (&core.0, &mut core.1);
-    let closing = CloseAtEnd(state);
+    if started.send(Ok(Arc::clone(&state))).is_err() {
+        return core.end();
+    }
+    let closing = CloseAtEnd(&state);
     let outcome = core.run();
     if let Err(error) = &outcome {
         tracing::error!("{error}");
@@ -575,6 +576,7 @@ fn core_thread(
     }
     drop(closing);
     end.send_replace(Some(outcome));
+    core.end();
 }
 
 /// The life of the core's thread of a server of an ensemble. What servers say to one another has a

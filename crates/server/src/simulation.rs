@@ -296,6 +296,7 @@ impl SimulatedServer {
     pub fn peer_event(&self, event: PeerEvent) {
         if let Some((events, _)) = &self.member {
             events.event(event);
+            events.frames_arrived();
         }
     }
 
@@ -449,7 +450,7 @@ impl SimulatedLog {
     }
 }
 
-/// The core as a task: what [`CoreDriver::run`] does on its thread.
+/// The core as a task: what [`CoreTurns::run`](crate::core::turns::CoreTurns::run) does on threads.
 async fn drive(
     state: Arc<ServerState>,
     running: Arc<Mutex<Option<RunningServer>>>,

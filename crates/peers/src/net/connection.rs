@@ -138,6 +138,7 @@ where
                 return cause;
             }
         }
+        state.shared.events.frames_arrived();
         if buffer.capacity() - buffer.len() < LEAST_READ_BYTES {
             buffer.reserve(READ_BYTES);
         }

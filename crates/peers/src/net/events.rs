@@ -11,6 +11,10 @@ pub trait PeerEvents: Send + Sync + 'static {
     /// Takes one event. Called by the tasks of connections, in the order of what happens to one
     /// peer; must not block. Of the transport it may call only what sends.
     fn event(&self, event: PeerEvent);
+
+    /// All frames that came with one read have been given to [`event`](PeerEvents::event), or the
+    /// next one waits until the owner holds less. The owner may handle them on this thread.
+    fn frames_arrived(&self) {}
 }
 
 /// Side that has opened a connection.

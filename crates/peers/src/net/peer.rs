@@ -55,13 +55,20 @@ impl Inbound {
         }
     }
 
-    async fn hold(&self, bytes: usize) -> FramePermit {
+    /// Calls `before_waiting` where the owner has to release something first.
+    async fn hold(&self, bytes: usize, before_waiting: impl FnOnce()) -> FramePermit {
         let units = u32::try_from(bytes.div_ceil(INBOUND_UNIT_BYTES)).unwrap_or(u32::MAX);
-        let semaphore = Arc::clone(&self.semaphore);
-        let permit = semaphore.acquire_many_owned(units.min(self.units)).await;
-        FramePermit {
-            _permit: permit.ok(),
-        }
+        let units = units.min(self.units);
+        let free = Arc::clone(&self.semaphore).try_acquire_many_owned(units);
+        let permit = match free {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                before_waiting();
+                let semaphore = Arc::clone(&self.semaphore);
+                semaphore.acquire_many_owned(units).await.ok()
+            }
+        };
+        FramePermit { _permit: permit }
     }
 }
 
@@ -327,9 +334,10 @@ impl Peer {
     /// Waits until the owner may hold this many bytes more. Small frames do not wait for large
     /// ones.
     pub(crate) async fn hold(&self, lane: Lane, bytes: usize) -> FramePermit {
-        match lane {
-            Lane::Urgent => self.inbound_urgent.hold(bytes).await,
-            Lane::Log | Lane::Snapshot => self.inbound_bulk.hold(bytes).await,
-        }
+        let inbound = match lane {
+            Lane::Urgent => &self.inbound_urgent,
+            Lane::Log | Lane::Snapshot => &self.inbound_bulk,
+        };
+        inbound.hold(bytes, || self.events.frames_arrived()).await
     }
 }

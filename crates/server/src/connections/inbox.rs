@@ -2,9 +2,10 @@
 //! whole. A socket that appends wakes the core at most once; while the core writes to disk, the
 //! next batch grows here. Never drops work silently: after [`Inbox::close`] an append is refused.
 
+use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -257,6 +258,10 @@ pub(crate) struct Expiration {
 struct State {
     work: Work,
     sleeping: bool,
+    /// When the core wakes though nothing comes in, and until when its thread sleeps: it may have
+    /// begun to before the deadline moved.
+    deadline: Option<Instant>,
+    sleeps_until: Option<Instant>,
     closed: bool,
     stop: bool,
     abort: bool,
@@ -277,18 +282,28 @@ struct State {
     task: Option<Waker>,
 }
 
+/// Takes a turn of the core on the calling thread; `false`: another thread has the core.
+pub(crate) type TurnHere = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// The queue between sockets and the core.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
     ready: Condvar,
+    turn_here: OnceLock<TurnHere>,
     /// Queued bytes from which sockets hand in little more.
     max_bytes: usize,
     queued_bytes: AtomicUsize,
     queued_requests: AtomicUsize,
 }
 
-/// Reasons for which [`Inbox::take`] returned.
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}
+
+/// Reasons for which [`Inbox::wait`] returned.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// There is work, or the deadline has passed.
@@ -391,15 +406,30 @@ impl Inbox {
         done.clear();
     }
 
-    /// Empties `done`, waits for work or `deadline`, and takes everything that is queued.
-    pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
-        self.done(done);
+    /// Has [`Inbox::wait`] return at `deadline` though nothing comes in.
+    pub(crate) fn rest_until(&self, deadline: Option<Instant>) {
+        let is_sooner = {
+            let mut state = self.state.lock();
+            state.deadline = deadline;
+            let until = state.sleeps_until;
+            let is_sooner = |due: Instant| until.is_none_or(|until| due < until);
+            state.sleeping && deadline.is_some_and(is_sooner)
+        };
+        if is_sooner {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Waits for work, a nudge or the deadline.
+    pub(crate) fn wait(&self) -> Woken {
         let mut state = self.state.lock();
         while state.work.is_empty() && !state.stop && !state.nudged {
             state.sleeping = true;
-            match deadline {
-                Some(deadline) => {
-                    if self.ready.wait_until(&mut state, deadline).timed_out() {
+            state.sleeps_until = state.deadline;
+            match state.deadline {
+                Some(until) => {
+                    let is_over = self.ready.wait_until(&mut state, until).timed_out();
+                    if is_over && state.deadline.is_some_and(|due| due <= until) {
                         break;
                     }
                 }
@@ -407,12 +437,31 @@ impl Inbox {
             }
         }
         state.sleeping = false;
-        state.nudged = false;
-        std::mem::swap(&mut state.work, done);
         if state.stop { Woken::Stop } else { Woken::Go }
     }
 
-    /// Makes [`Inbox::take`] return, with work or without.
+    /// Takes everything that is queued into `work`, which is empty. Returns whether there was
+    /// something, or a nudge.
+    pub(crate) fn collect(&self, work: &mut Work) -> bool {
+        let mut state = self.state.lock();
+        std::mem::swap(&mut state.work, work);
+        std::mem::take(&mut state.nudged) || !work.is_empty()
+    }
+
+    /// Has [`Inbox::turn_or_nudge`] call this. Only the first call counts.
+    pub(crate) fn set_turn_here(&self, turn: TurnHere) {
+        let _ = self.turn_here.set(turn);
+    }
+
+    /// Has the core take a turn: on this thread where the core rests, else on its own. The caller
+    /// holds no lock.
+    pub(crate) fn turn_or_nudge(&self) {
+        if !self.turn_here.get().is_some_and(|turn| turn()) {
+            self.nudge();
+        }
+    }
+
+    /// Makes [`Inbox::wait`] return, with work or without.
     pub(crate) fn nudge(&self) {
         let sleeping = {
             let mut state = self.state.lock();
@@ -467,7 +516,7 @@ impl Inbox {
         std::mem::take(&mut self.state.lock().resets_time)
     }
 
-    /// [`Inbox::take`] for a core that is a task: ready once there is something, or the core was
+    /// [`Inbox::wait`] and [`Inbox::collect`] for a core that is a task: ready once there is something, or the core was
     /// nudged.
     #[cfg(feature = "simulation")]
     pub(crate) fn poll_take(
@@ -582,12 +631,18 @@ impl Inbox {
 /// Access for tests.
 #[cfg(test)]
 impl Inbox {
-    /// Whether the core waits in [`Inbox::take`], with its deadline fixed.
+    /// Takes everything that is queued, as the core does between two turns.
+    pub(crate) fn take(&self, work: &mut Work) {
+        self.done(work);
+        self.collect(work);
+    }
+
+    /// Whether the core's thread waits in [`Inbox::wait`].
     pub(crate) fn is_core_asleep(&self) -> bool {
         self.state.lock().sleeping
     }
 
-    /// Whether the core is to come back from [`Inbox::take`] without work.
+    /// Whether the core is to come back from [`Inbox::wait`] without work.
     pub(crate) fn is_nudged(&self) -> bool {
         self.state.lock().nudged
     }
@@ -633,7 +688,8 @@ mod tests {
             assert!(inbox.submit(&mut work));
         }
         let mut taken = Work::default();
-        assert_eq!(inbox.take(&mut taken, None), Woken::Go);
+        assert_eq!(inbox.wait(), Woken::Go);
+        inbox.take(&mut taken);
         let bodies: Vec<&[u8]> = taken.requests.iter().map(|r| taken.body(r)).collect();
         assert_eq!(bodies, [b"first".as_slice(), b"second"]);
         assert_eq!(
@@ -641,7 +697,9 @@ mod tests {
             [1, 2]
         );
         assert_eq!(inbox.queued_bytes(), 11 + 2 * size_of::<Queued>());
-        assert_eq!(inbox.take(&mut taken, Some(Instant::now())), Woken::Go);
+        inbox.rest_until(Some(Instant::now()));
+        assert_eq!(inbox.wait(), Woken::Go);
+        inbox.take(&mut taken);
         assert!(taken.is_empty());
         assert_eq!(inbox.queued_bytes(), 0);
     }
@@ -658,7 +716,7 @@ mod tests {
         };
         let mut taken = Work::default();
         submit(1);
-        inbox.take(&mut taken, None);
+        inbox.take(&mut taken);
         let time = ServerTime::new();
         let wait = |taken: &mut Work| inbox.wait_for_groups(taken, 2, Instant::now(), &time);
         assert_eq!(wait(&mut taken), 1);
@@ -666,6 +724,38 @@ mod tests {
         assert_eq!(wait(&mut taken), 2);
         assert_eq!(taken.requests.len(), 2);
         assert_eq!(inbox.queued_bytes(), 8 + 2 * size_of::<Queued>());
+    }
+
+    #[test]
+    fn a_deadline_that_comes_sooner_wakes_the_core_and_one_that_goes_away_does_not() {
+        let inbox = Inbox::default();
+        let sleep = || {
+            assert_eq!(inbox.wait(), Woken::Go);
+            inbox.collect(&mut Work::default())
+        };
+        let until_asleep = || {
+            while !inbox.is_core_asleep() {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            let sleeping = scope.spawn(sleep);
+            until_asleep();
+            inbox.rest_until(Some(Instant::now()));
+            assert!(!sleeping.join().unwrap(), "nothing came in");
+        });
+        let deadline = Instant::now() + Duration::from_millis(50);
+        inbox.rest_until(Some(deadline));
+        std::thread::scope(|scope| {
+            let sleeping = scope.spawn(sleep);
+            until_asleep();
+            inbox.rest_until(None);
+            while Instant::now() < deadline + Duration::from_millis(20) {
+                std::thread::yield_now();
+            }
+            inbox.nudge();
+            assert!(sleeping.join().unwrap(), "it slept on");
+        });
     }
 
     #[test]

@@ -473,6 +473,11 @@ impl Applier {
         state.stats.requests.add(&std::mem::take(&mut self.tally));
         self.notified = self.wake.len();
         let direct = self.notified <= DIRECT_CONNECTIONS;
+        if direct && state.ensemble.is_some() {
+            // The other servers have been sent the commit index. Their threads may wait for this
+            // processor; a client that is answered first reads an old value at one of them.
+            std::thread::yield_now();
+        }
         for conn in self.wake.drain(..) {
             conn.wake(direct);
         }

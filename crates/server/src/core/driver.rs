@@ -31,7 +31,7 @@ use baton_wal::Acknowledged;
 use self::expiry::SocketRound;
 use self::own_deletions::OwnDeletions;
 use crate::connections::counts::ClientCounts;
-use crate::connections::inbox::{Woken, Work};
+use crate::connections::inbox::Work;
 use crate::core::apply::Applier;
 use crate::core::batches::backlog::Backlog;
 use crate::core::batches::group_commit::GroupCommit;
@@ -79,7 +79,7 @@ mod transfers;
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 const STOP_STEP: Duration = Duration::from_millis(1);
 
-/// The core of a server. [`CoreDriver::run`] is its thread.
+/// The core of a server. [`CoreTurns`](crate::core::turns::CoreTurns) has it take its turns.
 #[derive(Debug)]
 pub(crate) struct CoreDriver {
     state: Arc<ServerState>,
@@ -189,7 +189,12 @@ impl CoreDriver {
         };
         let nonces = Nonces::after(links.run);
         let nudged = Arc::clone(&state);
-        links.events.notify(Box::new(move || nudged.inbox.nudge()));
+        links
+            .events
+            .notify(Box::new(move |may_take_turn| match may_take_turn {
+                true => nudged.inbox.turn_or_nudge(),
+                false => nudged.inbox.nudge(),
+            }));
         let now = state.time.now();
         let tick = state.options.ensemble.as_ref().map(|it| it.tick);
         let applied_term = consensus.snapshot_point().term;
@@ -320,52 +325,34 @@ impl CoreDriver {
         }
     }
 
-    /// Works until it is asked to stop, or until the log fails.
-    ///
-    /// # Errors
-    /// [`ServerError`]; nothing that was not acknowledged before will be.
-    pub(crate) fn run(&mut self) -> Result<(), ServerError> {
+    /// Has writes wait for room on a full disk from here on.
+    pub(crate) fn wait_for_room(&mut self) {
         self.log.wait_for_room();
-        let mut work = Work::default();
-        loop {
-            self.state.progress.idle();
-            if self.log.is_inline()
-                && self.backlog.is_empty()
-                && let Some(until) = self.group_commit.spin_until()
-            {
-                let came = self.state.inbox.spin_until(until);
-                self.group_commit.record_spin(came);
-            }
-            let mark = self.state.time.mark();
-            let deadline = self.deadline();
-            let woken = self.state.inbox.take(&mut work, deadline);
-            let now = self.state.time.now();
-            self.state.progress.step(self.state.time.uptime_ms_at(now));
-            let tick = self.state.options.tick;
-            self.state.time.forgive_late(mark, deadline, tick);
-            if self.state.inbox.is_aborted() {
-                return Ok(());
-            }
-            if let Some(error) = self.state.inbox.take_failure() {
-                return Err(error);
-            }
-            if self.log.is_inline()
-                && self.backlog.is_empty()
-                && let Some((groups, until)) =
-                    self.group_commit
-                        .window(work.groups.len(), work.requests.len(), now)
-            {
-                let before = work.groups.len();
-                let came =
-                    self.state
-                        .inbox
-                        .wait_for_groups(&mut work, groups, until, &self.state.time);
-                self.group_commit.record_window(before, came, groups);
-            }
-            self.turn(&mut work, now)?;
-            if woken == Woken::Stop {
-                return self.stop();
-            }
+    }
+
+    /// Spins for a moment where a client that was just answered may write next.
+    pub(crate) fn spin_for_reaction(&mut self) {
+        if self.log.is_inline()
+            && self.backlog.is_empty()
+            && let Some(until) = self.group_commit.spin_until()
+        {
+            let came = self.state.inbox.spin_until(until);
+            self.group_commit.record_spin(came);
+        }
+    }
+
+    /// Adds to the work of a turn what other clients that were just answered write next.
+    pub(crate) fn wait_for_reactions(&mut self, work: &mut Work, now: Instant) {
+        if self.log.is_inline()
+            && self.backlog.is_empty()
+            && let Some((groups, until)) =
+                self.group_commit
+                    .window(work.groups.len(), work.requests.len(), now)
+        {
+            let before = work.groups.len();
+            let (inbox, time) = (&self.state.inbox, &self.state.time);
+            let came = inbox.wait_for_groups(work, groups, until, time);
+            self.group_commit.record_window(before, came, groups);
         }
     }
 

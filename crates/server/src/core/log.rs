@@ -539,10 +539,14 @@ impl LogWriter {
         false
     }
 
-    /// Has the core take what was done.
+    /// Has the core take what was done: here, where neither the log nor a client waits for it.
     fn nudge(&self) {
-        if !self.is_inline {
-            self.state.inbox.nudge();
+        if self.is_inline {
+            return;
+        }
+        match self.has_jobs() || self.state.inbox.queued_requests() > 0 {
+            true => self.state.inbox.nudge(),
+            false => self.state.inbox.turn_or_nudge(),
         }
     }
 

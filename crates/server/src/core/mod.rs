@@ -5,7 +5,8 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `driver` | the core thread: its turns, and what they have the components below do |
+//! | `turns` | the thread that takes the core's next turn |
+//! | `driver` | one turn of the core, and what they have the components below do |
 //! | `start/` | from a data folder to a tree, a log and a consensus node that may run |
 //! | `log` | the writer of the log, which the core runs, or a thread of its own |
 //! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |
@@ -39,4 +40,5 @@ pub(crate) mod snapshots;
 pub(crate) mod start;
 mod timings;
 pub(crate) mod transfer;
+pub(crate) mod turns;
 mod wall_clocks;

@@ -201,7 +201,7 @@ mod tests {
             turns().await;
             assert!(state.rounds.is_made(round));
             assert!(state.inbox.is_nudged());
-            state.inbox.take(&mut Work::default(), None);
+            state.inbox.take(&mut Work::default());
             block(EVERY).await;
             assert!(!state.inbox.is_nudged());
         }

@@ -22,7 +22,7 @@ use crate::time::micros;
 /// leader send more.
 const MOST_PENDING_BYTES: usize = 64 << 20;
 /// Ticks that an idle core sleeps through at most: what operators see stays as fresh.
-const MOST_IDLE_TICKS: u32 = 8;
+const MOST_IDLE_TICKS: u32 = 16;
 
 impl CoreDriver {
     /// Hands over to a server that keeps up where this leader's disk hangs or is full. Where the

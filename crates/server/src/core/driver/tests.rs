@@ -16,6 +16,7 @@ use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbox::Kind;
 use crate::connections::peer::Peer;
 use crate::core::batches::outstanding::Content;
+use crate::core::turns::CoreTurns;
 use crate::net::lag;
 use crate::options::Options;
 use crate::server::prepare;
@@ -73,15 +74,19 @@ impl Stage {
             ..Options::default()
         };
         let runtime = paused();
-        let (state, mut core) = {
+        let (state, core) = {
             let _clock = runtime.enter();
             let time = ServerTime::simulated(wall_ms, Clock::default());
             prepare(options, None, storage, time, &Starting::default()).unwrap()
         };
         let clock = runtime.handle().clone();
+        let turns = {
+            let _clock = runtime.enter();
+            CoreTurns::new(&state, core)
+        };
         let core = std::thread::spawn(move || {
             let _clock = clock.enter();
-            let outcome = core.run();
+            let outcome = turns.run();
             if let Err(error) = &outcome {
                 eprintln!("the core has stopped: {error}");
             }
@@ -724,7 +729,7 @@ fn a_session_id_that_is_used_at_apply_is_drawn_again() {
     assert_ne!(conns[0].session(), 0);
     assert_eq!(taken(&conns[1]), (Vec::new(), None), "it waits");
     let mut again = Work::default();
-    state.inbox.take(&mut again, None);
+    state.inbox.take(&mut again);
     core.turn(&mut again, state.time.now()).unwrap();
     let tree = state.tree.read();
     for (conn, place) in conns.iter().zip(0_u8..) {

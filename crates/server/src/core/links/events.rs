@@ -1,10 +1,8 @@
 //! Events of the connections to other servers, on their way to the core. The tasks of the
-//! connections put them in; one thread takes them out.
+//! connections put them in; the thread that has the core takes them out.
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use baton_consensus::MessageKind;
@@ -12,17 +10,31 @@ use baton_peers::codec::Frame;
 use baton_peers::net::{PeerEvent, PeerEvents};
 use parking_lot::{Condvar, Mutex};
 
-/// Called after an event has arrived that nobody has been notified of.
-type Notify = Box<dyn Fn() + Send + Sync>;
+/// Called after an event has arrived that nobody has been notified of; `true`: by a thread that may
+/// take the core's turn.
+type Notify = Box<dyn Fn(bool) + Send + Sync>;
 
 /// Events in the order of their arrival. The transport bounds what their frames hold.
 #[derive(Default)]
 pub(crate) struct EventQueue {
-    events: Mutex<Vec<PeerEvent>>,
-    /// Whether `notify` was called since the events were taken.
-    is_notified: AtomicBool,
+    waiting: Mutex<Waiting>,
     arrived: Condvar,
     notify: OnceLock<Notify>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: Vec<PeerEvent>,
+    /// Whether one of them is a frame that may not wait.
+    is_due: bool,
+    /// Whether `notify` was called for any of them.
+    is_notified: bool,
+}
+
+impl Waiting {
+    fn take(&mut self) -> Vec<PeerEvent> {
+        std::mem::take(self).events
+    }
 }
 
 impl fmt::Debug for EventQueue {
@@ -34,31 +46,29 @@ impl fmt::Debug for EventQueue {
 impl EventQueue {
     /// Everything that has arrived.
     pub(crate) fn take(&self) -> Vec<PeerEvent> {
-        let mut events = self.events.lock();
-        self.is_notified.store(false, Relaxed);
-        std::mem::take(&mut *events)
+        self.waiting.lock().take()
     }
 
     /// Like [`take`](Self::take), but waits for something until `deadline`.
     pub(crate) fn take_blocking(&self, deadline: Instant) -> Vec<PeerEvent> {
-        let mut events = self.events.lock();
-        while events.is_empty() {
-            if self.arrived.wait_until(&mut events, deadline).timed_out() {
+        let mut waiting = self.waiting.lock();
+        while waiting.events.is_empty() {
+            if self.arrived.wait_until(&mut waiting, deadline).timed_out() {
                 break;
             }
         }
-        std::mem::take(&mut *events)
+        waiting.take()
     }
 
     /// Puts events that were taken before all others.
     pub(crate) fn put_back(&self, mut taken: Vec<PeerEvent>) {
-        let mut events = self.events.lock();
-        taken.append(&mut events);
-        *events = taken;
+        let mut waiting = self.waiting.lock();
+        taken.append(&mut waiting.events);
+        waiting.events = taken;
     }
 
-    /// Has `notify` called after the first event that may not wait, by the task of a connection: it
-    /// must not block. Only the first call counts.
+    /// Has `notify` called after the first event that may not wait, by the task of a connection.
+    /// Only the first call counts.
     pub(crate) fn notify(&self, notify: Notify) {
         let _ = self.notify.set(notify);
     }
@@ -66,15 +76,27 @@ impl EventQueue {
 
 impl PeerEvents for EventQueue {
     fn event(&self, event: PeerEvent) {
+        let is_frame = matches!(event, PeerEvent::Frame { .. });
         let may_wait = may_wait(&event);
-        let is_first = {
-            let mut events = self.events.lock();
-            events.push(event);
-            !may_wait && !self.is_notified.swap(true, Relaxed)
+        let must_notify = {
+            let mut waiting = self.waiting.lock();
+            waiting.events.push(event);
+            waiting.is_due |= is_frame && !may_wait;
+            !is_frame && !std::mem::replace(&mut waiting.is_notified, true)
         };
         self.arrived.notify_one();
-        if is_first && let Some(notify) = self.notify.get() {
-            notify();
+        if must_notify && let Some(notify) = self.notify.get() {
+            notify(false);
+        }
+    }
+
+    fn frames_arrived(&self) {
+        let must_notify = {
+            let mut waiting = self.waiting.lock();
+            waiting.is_due && !std::mem::replace(&mut waiting.is_notified, true)
+        };
+        if must_notify && let Some(notify) = self.notify.get() {
+            notify(true);
         }
     }
 }
@@ -103,7 +125,7 @@ fn may_wait(event: &PeerEvent) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
     use baton_consensus::PeerMessage;
@@ -115,6 +137,19 @@ mod tests {
 
     fn gone(peer: u64) -> PeerEvent {
         PeerEvent::Gone { peer }
+    }
+
+    fn frame(frame: Frame) -> PeerEvent {
+        PeerEvent::Frame {
+            link: Link {
+                peer: 2,
+                lane: Lane::Urgent,
+                direction: Direction::Inbound,
+                generation: 1,
+            },
+            frame,
+            held: FramePermit::nothing(),
+        }
     }
 
     fn peers(events: &[PeerEvent]) -> Vec<u64> {
@@ -143,21 +178,11 @@ mod tests {
         let queue = EventQueue::default();
         let woken = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&woken);
-        queue.notify(Box::new(move || {
+        queue.notify(Box::new(move |_| {
             counted.fetch_add(1, Relaxed);
         }));
-        let received = |frame| PeerEvent::Frame {
-            link: Link {
-                peer: 2,
-                lane: Lane::Urgent,
-                direction: Direction::Inbound,
-                generation: 1,
-            },
-            frame,
-            held: FramePermit::nothing(),
-        };
         let answer = |context: &'static [u8]| {
-            received(Frame::Raft(vec![PeerMessage {
+            frame(Frame::Raft(vec![PeerMessage {
                 kind: MessageKind::HeartbeatResponse,
                 from: 2,
                 to: 1,
@@ -176,22 +201,24 @@ mod tests {
         };
         queue.event(answer(b""));
         let (index, digest) = (9, 90);
-        queue.event(received(Frame::Digest(StateDigest { index, digest })));
+        queue.event(frame(Frame::Digest(StateDigest { index, digest })));
         queue.event(answer(b""));
+        queue.frames_arrived();
         assert_eq!(woken.load(Relaxed), 0);
         queue.event(answer(b"read"));
+        queue.frames_arrived();
         queue.event(gone(1));
         assert_eq!(woken.load(Relaxed), 1, "the core takes all at once");
         assert_eq!(queue.take().len(), 5);
-        queue.event(received(Frame::Contradiction(StateDigest {
-            index,
-            digest,
-        })));
+        queue.frames_arrived();
+        assert_eq!(woken.load(Relaxed), 1, "nothing waits");
+        queue.event(frame(Frame::Contradiction(StateDigest { index, digest })));
+        queue.frames_arrived();
         assert_eq!(woken.load(Relaxed), 2);
     }
 
     #[test]
-    fn whoever_waits_is_woken_by_an_event_or_by_the_deadline() {
+    fn the_waiting_thread_is_woken_by_an_event_or_by_the_deadline() {
         let queue = Arc::new(EventQueue::default());
         assert!(queue.take_blocking(Instant::now()).is_empty());
         let waiting = {
@@ -204,18 +231,24 @@ mod tests {
     }
 
     #[test]
-    fn an_event_in_an_empty_queue_notifies_once() {
+    fn an_event_in_an_empty_queue_notifies_once_and_a_frame_where_the_core_may_have_its_turn() {
         let queue = EventQueue::default();
-        let count = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&count);
-        queue.notify(Box::new(move || {
-            counted.fetch_add(1, Relaxed);
+        let calls: Arc<Mutex<Vec<bool>>> = Arc::default();
+        let noted = Arc::clone(&calls);
+        queue.notify(Box::new(move |may_take_turn| {
+            noted.lock().push(may_take_turn)
         }));
         queue.event(gone(1));
         queue.event(gone(2));
-        assert_eq!(count.load(Relaxed), 1);
+        assert_eq!(*calls.lock(), [false], "the connections are locked");
         queue.take();
-        queue.event(gone(3));
-        assert_eq!(count.load(Relaxed), 2);
+        queue.event(frame(Frame::Contradiction(StateDigest {
+            index: 9,
+            digest: 90,
+        })));
+        assert_eq!(calls.lock().len(), 1, "more may come with the same read");
+        queue.frames_arrived();
+        queue.frames_arrived();
+        assert_eq!(*calls.lock(), [false, true]);
     }
 }

@@ -386,7 +386,7 @@ mod tests {
         /// Requests that have been handed to the core since the last call.
         fn handed_in(&self) -> Vec<Kind> {
             let mut work = Work::default();
-            self.state.inbox.take(&mut work, Some(Instant::now()));
+            self.state.inbox.take(&mut work);
             work.requests.iter().map(|request| request.kind).collect()
         }
 
@@ -531,7 +531,7 @@ mod tests {
         all.extend(request_bytes(2, &create(b"")));
         assert_eq!(stage.send(&all).unwrap(), WaitReason::Input);
         let mut work = Work::default();
-        stage.state.inbox.take(&mut work, Some(Instant::now()));
+        stage.state.inbox.take(&mut work);
         let writes = work
             .each()
             .filter(|(_, it)| it.kind == Kind::Write(OpCode::Create));

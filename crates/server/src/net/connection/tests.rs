@@ -1,7 +1,6 @@
 //! The task of a connection on a server of an ensemble. The test is the core.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use baton_proto::{
     ConnectResponse, Decoder, OpCode, PASSWORD_BYTES, ReplyHeader, Request, Response, frame, xid,
@@ -115,11 +114,11 @@ impl Stage {
         let mut kinds = Vec::new();
         let mut work = Work::default();
         while kinds.len() < count {
-            self.state.inbox.take(&mut work, Some(Instant::now()));
+            self.state.inbox.take(&mut work);
             kinds.extend(work.requests.iter().map(|request| request.kind));
             tokio::task::yield_now().await;
         }
-        self.state.inbox.take(&mut work, Some(Instant::now()));
+        self.state.inbox.take(&mut work);
         kinds
     }
 
