@@ -1,6 +1,6 @@
 //! Whether the servers have the same state (R39): each follower says once a second what its state
-//! is after the newest entry that it has applied, and the leader compares that with its own after
-//! that entry. Owns the judgement; never sends anything, and never stops a server.
+//! is after the newest entry that it has applied, less often while that is the same, and the leader
+//! compares that with its own after that entry. Owns the judgement; never sends anything, and never stops a server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -11,8 +11,10 @@ use baton_peers::codec::StateDigest;
 /// caught up.
 const MOST_KEPT: usize = 4096;
 
-/// Interval at which a server says to the leader what its state is.
+/// Interval at which a server says to the leader what its state is; the longer one where it is the
+/// same as the last time: a message may have been lost.
 const INTERVAL: Duration = Duration::from_secs(1);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A leader's knowledge of the others' states.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub(crate) enum Judgement {
 pub(crate) struct Digests {
     /// When this server says next what its state is.
     next: Instant,
+    /// What it has said last, and until when it does not repeat that.
+    said: Option<(StateDigest, Instant)>,
     own: VecDeque<StateDigest>,
     /// The leader's state by server where it differs; `None` where it is the same.
     compared: BTreeMap<u64, Option<StateDigest>>,
@@ -42,6 +46,7 @@ impl Digests {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             next: now + INTERVAL,
+            said: None,
             own: VecDeque::new(),
             compared: BTreeMap::new(),
         }
@@ -63,6 +68,7 @@ impl Digests {
     /// Another server leads, or this one does again.
     pub(crate) fn role_changed(&mut self) {
         self.compared.clear();
+        self.said = None;
     }
 
     /// This server's state after the newest entry, where the leader is to be sent it now.
@@ -71,7 +77,12 @@ impl Digests {
             return None;
         }
         self.next = now + INTERVAL;
-        self.own.back().copied()
+        let newest = self.own.back().copied()?;
+        if (self.said).is_some_and(|(said, until)| said == newest && now < until) {
+            return None;
+        }
+        self.said = Some((newest, now + REPEAT_INTERVAL));
+        Some(newest)
     }
 
     /// Whether this server had another state after that entry; `false` where it does not remember.
@@ -146,13 +157,20 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_state_is_sent_each_second() {
+    fn a_new_state_is_sent_each_second_and_the_same_one_now_and_then_and_to_each_leader() {
         let mut digests = leader();
         let start = digests.next;
         assert_eq!(digests.due(start - INTERVAL / 2), None);
         assert_eq!(digests.due(start), Some(state(9, 90)));
+        digests.applied(state(10, 100));
         assert_eq!(digests.due(start), None);
-        assert_eq!(digests.due(start + INTERVAL), Some(state(9, 90)));
+        assert_eq!(digests.due(start + INTERVAL), Some(state(10, 100)));
+        assert_eq!(digests.due(start + 2 * INTERVAL), None);
+        let repeated = start + INTERVAL + REPEAT_INTERVAL;
+        assert_eq!(digests.due(repeated), Some(state(10, 100)));
+        assert_eq!(digests.due(repeated + INTERVAL), None);
+        digests.role_changed();
+        assert_eq!(digests.due(repeated + 2 * INTERVAL), Some(state(10, 100)));
     }
 
     #[test]

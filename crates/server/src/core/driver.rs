@@ -30,6 +30,7 @@ use baton_wal::Acknowledged;
 
 use self::expiry::SocketRound;
 use self::own_deletions::OwnDeletions;
+use self::status::Announcement;
 use crate::connections::counts::ClientCounts;
 use crate::connections::inbox::Work;
 use crate::core::apply::Applier;
@@ -98,6 +99,7 @@ pub(crate) struct CoreDriver {
     /// Whether operators see something old.
     is_status_due: bool,
     next_announcement: Instant,
+    announced: Announcement,
     /// A commit index that the log does not have.
     commit_hint: Option<u64>,
     /// The format level that this leader has proposed, and the term in which it did.
@@ -220,6 +222,7 @@ impl CoreDriver {
             timings: Timings::new(is_traced, now, &state.stats.replication),
             is_status_due: true,
             next_announcement: now,
+            announced: Announcement::default(),
             commit_hint: None,
             raising: (0, FormatLevel::Initial),
             leadership,

@@ -14,8 +14,9 @@ const STORE_INTERVAL: Duration = Duration::from_secs(10);
 /// Entries that others have acknowledged, and those that are lost here.
 #[derive(Debug)]
 pub(crate) struct LostEntries {
-    /// Entries that members have acknowledged, as far as that is stored, and when it may be stored
-    /// again.
+    /// Entries that members have acknowledged, those of them that are stored, and when that may be
+    /// done again.
+    newest: Acknowledged,
     stored: Acknowledged,
     /// The disk has refused the last one.
     is_refused: bool,
@@ -29,6 +30,7 @@ impl LostEntries {
     /// Goes on with what the folder says of acknowledged entries.
     pub(crate) fn new(stored: Acknowledged, now: Instant) -> Self {
         Self {
+            newest: stored.clone(),
             stored,
             is_refused: false,
             may_store_at: now,
@@ -37,21 +39,22 @@ impl LostEntries {
         }
     }
 
+    /// Notes what this server has lost, and what others have acknowledged to it.
+    pub(crate) fn acknowledged(&mut self, newest: Acknowledged) {
+        self.newest = newest;
+    }
+
     /// Returns what is to be stored now: at once what this server has lost, and what others have
     /// now and then, so that a start knows who was rolled back.
-    pub(crate) fn take_unstored(
-        &mut self,
-        newest: Acknowledged,
-        now: Instant,
-    ) -> Option<Acknowledged> {
-        let is_new = self.is_refused || newest != self.stored;
-        if !is_new || (newest.lost == self.stored.lost && now < self.may_store_at) {
+    pub(crate) fn take_unstored(&mut self, now: Instant) -> Option<Acknowledged> {
+        let is_new = self.is_refused || self.newest != self.stored;
+        if !is_new || (self.newest.lost == self.stored.lost && now < self.may_store_at) {
             return None;
         }
         self.is_refused = false;
         self.may_store_at = now + STORE_INTERVAL;
-        self.stored.clone_from(&newest);
-        Some(newest)
+        self.stored.clone_from(&self.newest);
+        Some(self.newest.clone())
     }
 
     /// The disk has refused what was to be stored last, which becomes due again.
@@ -132,7 +135,8 @@ mod tests {
         let begun = Instant::now();
         let mut it = LostEntries::new(Acknowledged::default(), begun);
         let mut stores = |newest: Acknowledged, now| {
-            let unstored = it.take_unstored(newest.clone(), now);
+            it.acknowledged(newest.clone());
+            let unstored = it.take_unstored(now);
             assert!(unstored.as_ref().is_none_or(|it| *it == newest));
             unstored.is_some()
         };
@@ -145,7 +149,7 @@ mod tests {
         ));
         assert!(stores(acknowledged(9, 6), begun));
         it.refused();
-        let mut stores = |now| it.take_unstored(acknowledged(9, 6), now).is_some();
+        let mut stores = |now| it.take_unstored(now).is_some();
         assert!(!stores(begun), "not in each turn");
         assert!(stores(later));
         assert!(!stores(later + STORE_INTERVAL));

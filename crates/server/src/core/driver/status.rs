@@ -16,6 +16,17 @@ use crate::core::start::join::describe_members;
 /// Interval at which the other servers' handshakes are given the newest state.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// State that the handshakes with other servers are given.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    term: u64,
+    applied: u64,
+    last: u64,
+    proof: LogProof,
+    /// The newest committed entry that each other server has acknowledged, as this leader knows.
+    acknowledged: BTreeMap<u64, u64>,
+}
+
 impl CoreDriver {
     /// Keeps what operators see current.
     pub(crate) fn show_status(&mut self) {
@@ -75,41 +86,51 @@ impl CoreDriver {
         let progress = self.consensus.progress();
         let last = self.consensus.last_index();
         self.transfers.release_matched(&progress, last, now);
-        let commit = self.consensus.commit_index();
-        let progress: BTreeMap<u64, u64> = progress
-            .into_iter()
-            .map(|peer| (peer.id, peer.matched.min(commit)))
-            .collect();
-        let membership = self.consensus.membership();
-        let term = self.leadership.term();
-        let applied = self.consensus.applied_index();
         let committed = self.consensus.commit_position();
-        let proof = LogProof {
-            commit_index: committed.index,
-            commit_term: committed.term,
-            acknowledged_index: self.consensus.lost_acknowledgement().unwrap_or(0),
+        let acknowledged = progress
+            .into_iter()
+            .map(|peer| (peer.id, peer.matched.min(committed.index)));
+        let announcement = Announcement {
+            term: self.leadership.term(),
+            applied: self.consensus.applied_index(),
+            last,
+            proof: LogProof {
+                commit_index: committed.index,
+                commit_term: committed.term,
+                acknowledged_index: self.consensus.lost_acknowledgement().unwrap_or(0),
+            },
+            acknowledged: acknowledged.collect(),
         };
-        let mut acknowledged = Vec::new();
-        self.links.wire.update_local(&mut |local| {
-            local.proof = proof;
-            local.term = term;
-            // Of two servers, the one that has applied more judges by its membership.
-            local.membership_index = local.membership_index.max(applied);
-            local.last_index = last;
-            describe_members(local, membership);
-            for known in &mut local.members {
-                let matched = progress.get(&known.id).copied().unwrap_or(0);
-                known.acknowledged_index = known.acknowledged_index.max(matched);
-            }
-            acknowledged = acknowledged_by(&local.members);
-        });
-        let newest = Acknowledged {
-            lost: proof.acknowledged_index,
-            members: acknowledged,
-        };
-        if let Some(newest) = self.lost_entries.take_unstored(newest, now) {
+        // An idle server has nothing new to say.
+        if announcement != self.announced {
+            self.describe(&announcement);
+            self.announced = announcement;
+        }
+        if let Some(newest) = self.lost_entries.take_unstored(now) {
             self.log.submit(Job::Acknowledged(newest), now);
         }
+    }
+
+    fn describe(&mut self, new: &Announcement) {
+        let membership = self.consensus.membership();
+        let mut members = Vec::new();
+        self.links.wire.update_local(&mut |local| {
+            local.proof = new.proof;
+            local.term = new.term;
+            // Of two servers, the one that has applied more judges by its membership.
+            local.membership_index = local.membership_index.max(new.applied);
+            local.last_index = new.last;
+            describe_members(local, membership);
+            for known in &mut local.members {
+                let acknowledged = new.acknowledged.get(&known.id).copied().unwrap_or(0);
+                known.acknowledged_index = known.acknowledged_index.max(acknowledged);
+            }
+            members = acknowledged_by(&local.members);
+        });
+        self.lost_entries.acknowledged(Acknowledged {
+            lost: new.proof.acknowledged_index,
+            members,
+        });
     }
 
     /// Says to the other servers what this one's wall clock shows.
