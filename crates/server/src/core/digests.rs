@@ -34,7 +34,7 @@ pub(crate) enum Judgement {
 pub(crate) struct Digests {
     /// When this server says next what its state is.
     next: Instant,
-    /// What it has said last, and until when it does not repeat that.
+    /// The state that it has said last, and until when it does not repeat that.
     said: Option<(StateDigest, Instant)>,
     own: VecDeque<StateDigest>,
     /// The leader's state by server where it differs; `None` where it is the same.

@@ -10,8 +10,8 @@ use baton_peers::codec::Frame;
 use baton_peers::net::{PeerEvent, PeerEvents};
 use parking_lot::{Condvar, Mutex};
 
-/// Called after an event has arrived that nobody has been notified of; `true`: by a thread that may
-/// take the core's turn.
+/// Called after an event has arrived that nobody has been notified of; `true`: by a thread that
+/// may take the core's turn.
 type Notify = Box<dyn Fn(bool) + Send + Sync>;
 
 /// Events in the order of their arrival. The transport bounds what their frames hold.
