@@ -516,8 +516,8 @@ impl Inbox {
         std::mem::take(&mut self.state.lock().resets_time)
     }
 
-    /// [`Inbox::wait`] and [`Inbox::collect`] for a core that is a task: ready once there is something, or the core was
-    /// nudged.
+    /// [`Inbox::wait`] and [`Inbox::collect`] for a core that is a task: ready once there is
+    /// something, or the core was nudged.
     #[cfg(feature = "simulation")]
     pub(crate) fn poll_take(
         &self,

@@ -1,6 +1,7 @@
 //! Whether the servers have the same state (R39): each follower says once a second what its state
-//! is after the newest entry that it has applied, less often while that is the same, and the leader
-//! compares that with its own after that entry. Owns the judgement; never sends anything, and never stops a server.
+//! is after the newest entry that it has applied, less often while that is the same, and the
+//! leader compares that with its own after that entry. Owns the judgement; never sends anything,
+//! and never stops a server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub(crate) enum Judgement {
 pub(crate) struct Digests {
     /// When this server says next what its state is.
     next: Instant,
-    /// The state that it has said last, and until when it does not repeat that.
+    /// The newest state that was sent, and until when it is not sent again.
     said: Option<(StateDigest, Instant)>,
     own: VecDeque<StateDigest>,
     /// The leader's state by server where it differs; `None` where it is the same.
