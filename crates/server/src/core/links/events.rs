@@ -17,13 +17,13 @@ type Notify = Box<dyn Fn(bool) + Send + Sync>;
 /// Events in the order of their arrival. The transport bounds what their frames hold.
 #[derive(Default)]
 pub(crate) struct EventQueue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedEvents>,
     arrived: Condvar,
     notify: OnceLock<Notify>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedEvents {
     events: Vec<PeerEvent>,
     /// Whether one of them is a frame that may not wait.
     is_due: bool,
@@ -31,7 +31,7 @@ struct Waiting {
     is_notified: bool,
 }
 
-impl Waiting {
+impl QueuedEvents {
     fn take(&mut self) -> Vec<PeerEvent> {
         std::mem::take(self).events
     }
