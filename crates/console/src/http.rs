@@ -21,6 +21,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use baton_client::path;
+use baton_server::http::LongAnswer;
 use futures_core::Stream;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -39,6 +40,8 @@ const WAITING_MESSAGES: usize = 4;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Time that a viewer may take to read a message while others wait behind it.
 const SLOWEST_READ: Duration = Duration::from_secs(10);
+/// Time after which a stream of events ends; the page asks for another one, and shows again who asks.
+const VIEW_LIMIT: Duration = Duration::from_secs(600);
 /// Bytes of an action.
 const MAX_ACTION: usize = 16 << 10;
 /// Past holds of one answer.
@@ -246,8 +249,12 @@ async fn events(State(host): Shared, request: Parts) -> Response {
         let text = "too many pages are open; close one, and reload this one";
         return failed(StatusCode::SERVICE_UNAVAILABLE, text);
     };
+    if let Some(long) = request.extensions.get::<LongAnswer>() {
+        // The stream ends before its connection does.
+        long.may_last(VIEW_LIMIT + 2 * SLOWEST_READ);
+    }
     let (sender, receiver) = mpsc::channel(WAITING_MESSAGES);
-    tokio::spawn(feed(viewer, sender));
+    tokio::spawn(tokio::time::timeout(VIEW_LIMIT, feed(viewer, sender)));
     let body = Body::from_stream(Events(receiver));
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }

@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use baton::embedded::Embedded;
 use baton::{Mutex, WorkQueue};
-use baton_client::{Acl, Client, CreateMode, Perms};
+use baton_client::{Acl, Client, Config, CreateMode, Perms};
 use baton_console::http::{CallerView, Host, Refusal, router};
 use baton_console::{Console, Limits, SessionReader, Surveyor};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -209,6 +209,24 @@ async fn events_bring_every_row_and_then_what_changes() {
     until(&name).await;
     guard.release().await.unwrap();
     until(r#""gone":{"lock":["#).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_events_ends_in_good_order_before_its_connection_does() {
+    let client = Client::lazy(Config::new("127.0.0.1:1").unwrap());
+    let console = Console::new(&client, "test", None);
+    let (listener, address) = baton_server::http::bind("127.0.0.1:0").await.unwrap();
+    let routes = router(Arc::new(Gate(console)));
+    let serving = tokio::spawn(baton_server::http::serve(routes, listener));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = "GET /console/api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer look";
+    let request = format!("{head}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.contains(": still here"), "{text}");
+    assert!(text.ends_with("\r\n0\r\n\r\n"), "{text}");
+    serving.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
