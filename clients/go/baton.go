@@ -112,7 +112,7 @@ func (a *Agent) acquire(ctx context.Context, kind, path, rest string, options []
 	}
 	if err != nil {
 		l.close()
-		return nil, nil, a.explain(ctx, c, err)
+		return nil, nil, err
 	}
 	go h.read()
 	return h, event, nil

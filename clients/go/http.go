@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -151,7 +150,11 @@ func (l *link) receive(limit time.Duration) (*message, error) {
 	} else if kind == nil {
 		kind = ErrRefused
 	}
-	return found, &Error{kind, found.Thing, found.Cause, found.NextStep, "", time.Time{}}
+	e := &Error{kind, found.Thing, found.Cause, found.NextStep, found.HeldBy, time.Time{}}
+	if found.UnavailableForMS != nil {
+		e.Since = time.Now().Add(-time.Duration(*found.UnavailableForMS) * time.Millisecond)
+	}
+	return found, e
 }
 
 func (l *link) decode(found *message, limit time.Duration) error {
@@ -182,33 +185,11 @@ func (a *Agent) ask(ctx context.Context, c *call) (*message, error) {
 	if err == nil {
 		return answer, nil
 	}
-	e := err.(*Error)
-	if e.Kind == ErrUnavailable && !e.Since.IsZero() && c.method != "GET" {
+	if l.status < 400 && c.method != "GET" {
 		thing, next := c.method+" "+c.url, "read before you repeat it"
-		e = &Error{Kind: ErrUnknown, Thing: thing, Cause: e.Cause, NextStep: next}
+		err = &Error{Kind: ErrUnknown, Thing: thing, Cause: err.(*Error).Cause, NextStep: next}
 	} else if ctx.Err() != nil {
-		return new(message), ctx.Err()
+		err = ctx.Err()
 	}
-	return new(message), a.explain(ctx, c, e)
-}
-
-// explain adds to an error who holds, or since when no server answers, where the agent knows.
-func (a *Agent) explain(ctx context.Context, c *call, err error) error {
-	var e *Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	ctx = context.WithoutCancel(ctx)
-	if e.Kind == ErrUnavailable && e.Since.IsZero() {
-		if answer, err := a.ask(ctx, healthCall()); err == nil && answer.UnavailableForMS != nil {
-			e.Since = time.Now().Add(-time.Duration(*answer.UnavailableForMS) * time.Millisecond)
-		}
-	} else if e.Kind == ErrNotAcquired && !strings.HasPrefix(c.url, "/v1/queue/") {
-		if state, err := a.Locks(ctx, c.path); err == nil && len(state.Holders) > 0 {
-			if e.HeldBy = state.Holders[0].Record.Name; e.HeldBy == "" {
-				e.HeldBy = state.Holders[0].Path
-			}
-		}
-	}
-	return e
+	return new(message), err
 }

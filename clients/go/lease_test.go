@@ -291,11 +291,7 @@ func TestAChangeWithoutAnAnswerIsUnknownAndAReadIsNot(t *testing.T) {
 
 func TestServersThatDoNotAnswerAreUnavailableSinceTheAgentsTime(t *testing.T) {
 	agent := scripted(t, func(url string, send func(string)) {
-		if url == "/v1/health" {
-			send(whole(map[string]any{"unavailable_for_ms": 5000}, "200 OK"))
-			return
-		}
-		refusal := map[string]any{"thing": "/a", "cause": "no server", "code": "unavailable"}
+		refusal := map[string]any{"thing": "/a", "code": "unavailable", "unavailable_for_ms": 5000}
 		send(whole(refusal, "503 Service Unavailable"))
 	})
 	ctx := context.Background()

@@ -5,8 +5,8 @@
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 
-import { BatonError, Lost, Unknown } from "./errors.js";
-import { CALL_LIMIT, ask, explain, milliseconds, open, payload, route } from "./http.js";
+import { Lost, Unknown } from "./errors.js";
+import { CALL_LIMIT, ask, milliseconds, open, payload, route } from "./http.js";
 
 const NEXT_STEP = "stop what it protects, then acquire it again";
 const RELEASED = "it was released";
@@ -346,6 +346,6 @@ export async function acquire(type, agent, path, call, { onWait, signal, wait = 
     return held;
   } catch (error) {
     link?.close();
-    throw error instanceof BatonError ? await explain(agent, call, error) : error;
+    throw error;
   }
 }

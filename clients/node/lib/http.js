@@ -45,7 +45,13 @@ function failure(answer) {
   const { thing = "", cause = "", next_step: nextStep = "" } = answer;
   // An agent does not remember what has ended: a guard that it does not know is a lost one.
   const kind = String(thing).startsWith("guard ") ? Lost : (KINDS[answer.code] ?? Refused);
-  return new kind(thing, cause, nextStep);
+  const error = new kind(thing, cause, nextStep);
+  const silence = answer.unavailable_for_ms;
+  if (error instanceof NotAcquired) error.heldBy = answer.held_by;
+  else if (error instanceof Unavailable && typeof silence === "number") {
+    error.since = new Date(Date.now() - silence);
+  }
+  return error;
 }
 
 /**
@@ -186,22 +192,4 @@ export async function ask(agent, call, limit = CALL_LIMIT) {
   } finally {
     link.close();
   }
-}
-
-/** Adds to an error who holds, or since when no server answers, where the agent knows. */
-export async function explain(agent, call, error) {
-  try {
-    if (error instanceof Unavailable && !error.since) {
-      const health = await ask(agent, { method: "GET", url: "/v1/health" });
-      const silence = health.unavailable_for_ms;
-      if (typeof silence === "number") error.since = new Date(Date.now() - silence);
-    } else if (error instanceof NotAcquired && !call.url.startsWith("/v1/queue/")) {
-      const path = call.url.split("/").slice(3).join("/");
-      const { holders } = await ask(agent, { method: "GET", url: `/v1/locks?path=/${path}` });
-      error.heldBy = holders[0]?.record?.name ?? holders[0]?.path;
-    }
-  } catch {
-    // The error says what matters without it.
-  }
-  return error;
 }

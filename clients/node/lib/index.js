@@ -1,7 +1,7 @@
 // Locks, elections, queues, membership and counters of Baton, through the agent of this machine.
 
 import { Guard, Item, Membership, acquire } from "./held.js";
-import { CALL_LIMIT, ask, explain, milliseconds, open, payload, route } from "./http.js";
+import { CALL_LIMIT, ask, milliseconds, open, payload, route } from "./http.js";
 
 export { BatonError, Lost, Lost as LockLost, NotAcquired, Refused, Unavailable, Unknown } from "./errors.js";
 export { Guard, Item, Membership };
@@ -81,12 +81,7 @@ export class Agent {
   }
 
   async _ask(method, url, fields, limit = CALL_LIMIT) {
-    const call = { method, url, fields };
-    try {
-      return await ask(this.socket, call, limit);
-    } catch (error) {
-      throw await explain(this.socket, call, error);
-    }
+    return ask(this.socket, { method, url, fields }, limit);
   }
 }
 

@@ -270,8 +270,7 @@ test("a change without an answer is unknown and a read is not", async (t) => {
 
 test("servers that do not answer are unavailable since the agent's time", async (t) => {
   const agent = await scripted(t, (url, send) => {
-    if (url === "/v1/health") return send(whole({ unavailable_for_ms: 5000 }));
-    const refusal = { thing: "/a", cause: "no server", next_step: "check", code: "unavailable" };
+    const refusal = { thing: "/a", code: "unavailable", unavailable_for_ms: 5000 };
     send(whole(refusal, "503 Service Unavailable"));
   });
   const before = Date.now() - 5000;

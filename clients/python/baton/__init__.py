@@ -13,7 +13,7 @@ from typing import AsyncIterator, Callable, Iterator, List, Optional
 
 from ._held import Acquisition, AsyncGuard, AsyncItem, Guard, Item, Membership
 from ._http import (CALL_LIMIT, AsyncLink, Call, Data, Json, Link, ask, complete,
-                    explain, milliseconds, payload, route)
+                    milliseconds, payload, route)
 from .errors import BatonError, LockLost, Lost, NotAcquired, Refused, Unavailable, Unknown
 
 __all__ = [
@@ -98,12 +98,7 @@ class Agent:
 
     def _ask(self, method: str, url: str, fields: Optional[Json] = None,
              limit: Optional[float] = CALL_LIMIT) -> Json:
-        call = method, url, fields or {}
-        try:
-            return complete(ask(Link, self.socket, call, limit))
-        except BatonError as error:
-            complete(explain(Link, self.socket, call, error))
-            raise
+        return complete(ask(Link, self.socket, (method, url, fields or {}), limit))
 
 
 class _AtPath:

@@ -17,8 +17,8 @@ import time
 from typing import (Any, Callable, Coroutine, Deque, Generic, List, Mapping, Optional, Sequence,
                     Type, TypeVar)
 
-from ._http import (CALL_LIMIT, AsyncLink, Call, Json, Link, T, ask, complete, explain,
-                    milliseconds, payload, route)
+from ._http import (CALL_LIMIT, AsyncLink, Call, Json, Link, T, ask, complete, milliseconds,
+                    payload, route)
 from .errors import BatonError, Lost, Refused, Unknown
 
 # Runs on while the machine sleeps, so that a sleep never extends a lease.
@@ -381,10 +381,8 @@ class Acquisition(Generic[S, A]):
                     await held._start_lease(sent_ns, event)
                     held._start(events)
                     return held
-        except BaseException as error:
+        except BaseException:
             link.close()
-            if isinstance(error, BatonError):
-                await explain(kind, self._agent, self._call, error)
             raise
 
     async def _enter(self, kind: Type[Link], held_type: Type[H]) -> H:

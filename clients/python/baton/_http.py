@@ -119,7 +119,13 @@ def _failure(answer: Json) -> BatonError:
     kind = _KINDS.get(str(answer.get("code")), Refused)
     thing, cause, next_step = (str(answer.get(it, "")) for it in ("thing", "cause", "next_step"))
     # An agent does not remember what has ended: a guard that it does not know is a lost one.
-    return (Lost if thing.startswith("guard ") else kind)(thing, cause, next_step)
+    error = (Lost if thing.startswith("guard ") else kind)(thing, cause, next_step)
+    silence = answer.get("unavailable_for_ms")
+    if isinstance(error, NotAcquired):
+        error.held_by = answer.get("held_by")
+    elif isinstance(error, Unavailable) and silence is not None:
+        error.since = time.time() - silence / 1000
+    return error
 
 
 class Link:
@@ -236,17 +242,3 @@ async def ask(kind: Type[Link], agent: Optional[str], call: Call,
         raise Unknown(" ".join(call[:2]), error.cause, "read before you repeat it") from None
     finally:
         link.close()
-
-
-async def explain(kind: Type[Link], agent: Optional[str], call: Call, error: BatonError
-                  ) -> None:
-    """Adds to an error who holds, or since when no server answers, where the agent reports it."""
-    with contextlib.suppress(BatonError):  # The error says what matters without it.
-        if isinstance(error, Unavailable) and error.since is None:
-            silence = (await ask(kind, agent, ("GET", "/v1/health", {})))["unavailable_for_ms"]
-            error.since = None if silence is None else time.time() - silence / 1000
-        if isinstance(error, NotAcquired) and not call[1].startswith("/v1/queue/"):
-            path = call[1].split("/", 3)[3]
-            state = await ask(kind, agent, ("GET", f"/v1/locks?path=/{path}", {}))
-            for holder in state["holders"][:1]:
-                error.held_by = (holder.get("record") or {}).get("name") or holder["path"]

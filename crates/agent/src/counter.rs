@@ -45,8 +45,8 @@ pub(crate) async fn post(
     let counter = Counter::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
     let added = counter.add(request.delta).await;
     let added = added.map_err(|error| ApiError::of(&path, &error));
-    shared.sessions.note(added.as_ref().err());
-    Ok(Json(CounterValue { value: added? }))
+    let value = shared.sessions.note(added)?;
+    Ok(Json(CounterValue { value }))
 }
 
 pub(crate) async fn get(
@@ -59,8 +59,8 @@ pub(crate) async fn get(
     let counter = Counter::new(&client, &path).map_err(|error| ApiError::of(&path, &error))?;
     let read = counter.get().await;
     let read = read.map_err(|error| ApiError::of(&path, &error));
-    shared.sessions.note(read.as_ref().err());
-    Ok(Json(CounterValue { value: read? }))
+    let value = shared.sessions.note(read)?;
+    Ok(Json(CounterValue { value }))
 }
 
 /// Reads bytes as a body, for a fuzzer.

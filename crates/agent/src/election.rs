@@ -53,8 +53,6 @@ pub(crate) async fn post(
     let election = LeaderElection::new(&client, &path);
     let election = election.map_err(|error| ApiError::of(&path, &error))?;
     Ok(respond(move |events| async move {
-        // Keeps the session open.
-        let _client = client;
         let progress = WaitProgress::new();
         let election = election.name(&name).pid(caller.shown_pid()).data(&data);
         let election = election.progress(&progress);
@@ -72,9 +70,10 @@ pub(crate) async fn post(
             ApiError::new(Code::NotAcquired, path.clone(), cause, next)
         };
         let elected = elected.map_err(|error| ApiError::of(&path, &error));
-        shared.sessions.note(elected.as_ref().err());
         let granted = elected.and_then(|term| term.map(Holding::Term).ok_or_else(not_acquired));
-        shared.hold(&caller, &path, granted, events).await;
+        shared
+            .hold(&caller, (&client, &path), granted, events)
+            .await;
     })
     .await)
 }

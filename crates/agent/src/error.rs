@@ -1,11 +1,18 @@
 //! Refusals: what happened, to what, and what to do next, with an HTTP status that a generic client
 //! understands.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use baton::Client;
 use baton::error::{CommonError, RecipeError};
+use baton::inspect::{Inspector, NodeInfo};
 use serde::Serialize;
+
+/// The longest that a refusal waits for the holder's name.
+const HOLDER_LIMIT: Duration = Duration::from_secs(1);
 
 /// The five kinds of refusal, the same in every client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -23,15 +30,21 @@ pub(crate) enum Code {
     Refused,
 }
 
-/// A refusal, as JSON: `{"error", "thing", "cause", "next_step", "code"}`.
+/// A refusal, as JSON: `{"error", "thing", "cause", "next_step", "code"}`, and what else is known.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ApiError {
     /// All of it on one line.
-    error: String,
-    thing: String,
-    cause: String,
-    next_step: String,
+    error: Box<str>,
+    thing: Box<str>,
+    cause: Box<str>,
+    next_step: Box<str>,
     code: Code,
+    /// The name of the holder, or its node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_by: Option<Box<str>>,
+    /// For how long no server could be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unavailable_for_ms: Option<u64>,
     #[serde(skip)]
     status: StatusCode,
 }
@@ -52,11 +65,13 @@ impl ApiError {
             Code::Refused => StatusCode::BAD_REQUEST,
         };
         Self {
-            error: format!("{thing}: {cause}; {next_step}"),
-            thing,
-            cause,
-            next_step,
+            error: format!("{thing}: {cause}; {next_step}").into(),
+            thing: thing.into(),
+            cause: cause.into(),
+            next_step: next_step.into(),
             code,
+            held_by: None,
+            unavailable_for_ms: None,
             status,
         }
     }
@@ -103,6 +118,25 @@ impl ApiError {
         Self::new(Code::Unavailable, path, cause, next)
     }
 
+    pub(crate) fn unavailable_for(mut self, time: Duration) -> Self {
+        self.unavailable_for_ms = Some(milliseconds(time));
+        self
+    }
+
+    /// Adds to a refusal because of another holder who that is, where a server answers soon.
+    pub(crate) async fn name_holder(&mut self, client: &Client, lock: &str) {
+        if self.code != Code::NotAcquired {
+            return;
+        }
+        let inspector = Inspector::new(client);
+        let read = tokio::time::timeout(HOLDER_LIMIT, inspector.lock(lock));
+        if let Ok(Ok(snapshot)) = read.await {
+            let holder = snapshot.holders.into_iter().next().map(|it| it.info);
+            let name = |it: NodeInfo| it.record.and_then(|it| it.name).unwrap_or(it.path);
+            self.held_by = holder.map(|it| name(it).into());
+        }
+    }
+
     /// Whether the error is that of servers that cannot be reached.
     pub(crate) fn is_unavailable(&self) -> bool {
         self.code == Code::Unavailable
@@ -116,6 +150,11 @@ impl IntoResponse for ApiError {
         text.push(b'\n');
         (self.status, [(CONTENT_TYPE, "application/json")], text).into_response()
     }
+}
+
+/// A time in whole milliseconds.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The text without what would break a line, or a terminal.

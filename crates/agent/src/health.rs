@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 
+use crate::error::milliseconds;
 use crate::state::Shared;
 
 /// The state of an agent.
@@ -32,7 +33,7 @@ pub(crate) async fn get(State(shared): State<Shared>) -> Json<Health> {
         guards: shared.held.count(),
         claims: shared.claims.count(),
         holds: shared.holds.count(),
-        unavailable_for_ms: unavailable.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+        unavailable_for_ms: unavailable.map(milliseconds),
     })
 }
 

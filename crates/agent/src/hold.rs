@@ -69,8 +69,13 @@ pub(crate) async fn post(
     let client = shared.sessions.client(&caller, request.lock.timeout_ms())?;
     let progress = WaitProgress::new();
     let acquired = acquire(&client, &path, &request.lock, &caller, &progress).await;
-    shared.sessions.note(acquired.as_ref().err());
-    let guard = acquired?;
+    let guard = match shared.sessions.note(acquired) {
+        Ok(guard) => guard,
+        Err(mut error) => {
+            error.name_holder(&client, &path).await;
+            return Err(error);
+        }
+    };
     let token = guard.token();
     let holds = Arc::clone(&shared.holds);
     let mut inbox = holds.add(&caller, &path, token, guard.status());

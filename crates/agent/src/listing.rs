@@ -56,8 +56,7 @@ async fn below(shared: &Shared, caller: &Caller, prefix: &str) -> Result<LockLis
     let client = shared.sessions.client(caller, None)?;
     let opened = client.session().await;
     let opened = opened.map_err(|error| ApiError::unavailable(prefix, &error));
-    shared.sessions.note(opened.as_ref().err());
-    let session = opened?;
+    let session = shared.sessions.note(opened)?;
     let mut list = LockList {
         is_complete: true,
         ..LockList::default()
@@ -135,10 +134,8 @@ pub(crate) async fn token(
 async fn read(shared: &Shared, caller: &Caller, path: &str) -> Result<LockSnapshot, ApiError> {
     let client = shared.sessions.client(caller, None)?;
     let read = Inspector::new(&client).lock(path).await;
-    let read = read.map_err(|error| match &error {
+    shared.sessions.note(read.map_err(|error| match &error {
         baton::inspect::InspectError::Connect(source) => ApiError::unavailable(path, source),
         _ => ApiError::of(path, &error),
-    });
-    shared.sessions.note(read.as_ref().err());
-    read
+    }))
 }

@@ -78,9 +78,10 @@ pub(crate) async fn post(
         let Some(granted) = waiting(acquiring, request.wait_ms, &progress, &events).await else {
             return;
         };
-        shared.sessions.note(granted.as_ref().err());
         let granted = granted.map(Holding::Lock);
-        shared.hold(&caller, &path, granted, events).await;
+        shared
+            .hold(&caller, (&client, &path), granted, events)
+            .await;
     })
     .await)
 }

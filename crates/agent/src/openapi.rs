@@ -183,10 +183,13 @@ pub(crate) fn document<'a>(operations: impl Iterator<Item = &'a Operation>) -> V
         }
     }
     let parts = ["error", "thing", "cause", "next_step", "code"];
-    let properties: Map<String, Value> = parts
-        .map(|part| (part.to_owned(), json!({ "type": "string" })))
-        .into_iter()
+    let texts = [&parts[..], &["held_by"]].concat();
+    let mut properties: Map<String, Value> = texts
+        .iter()
+        .map(|part| ((*part).to_owned(), json!({ "type": "string" })))
         .collect();
+    let time = json!({ "type": "integer", "minimum": 0 });
+    properties.insert("unavailable_for_ms".to_owned(), time);
     json!({
         "openapi": "3.1.0",
         "info": {

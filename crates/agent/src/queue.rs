@@ -177,8 +177,8 @@ async fn put(
         item = item.max_attempts(attempts);
     }
     let offered = queue.offer(item).await.map_err(refused);
-    shared.sessions.note(offered.as_ref().err());
-    Ok(Json(json!({ "item": offered? })).into_response())
+    let item = shared.sessions.note(offered)?;
+    Ok(Json(json!({ "item": item })).into_response())
 }
 
 async fn take(
@@ -211,8 +211,7 @@ async fn take(
             taken = taking => taken.map_err(|error| ApiError::of(&path, &error)),
             () = events.gone() => return,
         };
-        shared.sessions.note(taken.as_ref().err());
-        match taken {
+        match shared.sessions.note(taken) {
             Ok(Some(claim)) => own(&shared, &caller, claim, events).await,
             Ok(None) => {
                 let next = "wait with wait_ms, or put an item";

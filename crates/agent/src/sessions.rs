@@ -120,14 +120,20 @@ impl Sessions {
         self
     }
 
-    /// Notes whether the servers could be reached, for [`Sessions::unavailable_for`].
-    pub(crate) fn note(&self, error: Option<&ApiError>) {
+    /// Notes whether the servers could be reached, and adds to a refusal for how long they could
+    /// not.
+    pub(crate) fn note<T>(&self, answer: Result<T, ApiError>) -> Result<T, ApiError> {
         let mut since = self.unavailable_since.lock();
-        *since = match error {
-            Some(error) if error.is_unavailable() => Some(since.unwrap_or_else(Instant::now)),
-            Some(_) => *since,
-            None => None,
-        };
+        match answer {
+            Ok(value) => {
+                *since = None;
+                Ok(value)
+            }
+            Err(error) if error.is_unavailable() => {
+                Err(error.unavailable_for(since.get_or_insert_with(Instant::now).elapsed()))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// For how long no server could be reached.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton::Config;
+use baton::{Client, Config};
 
 use crate::boot_clock;
 use crate::caller::Caller;
@@ -35,20 +35,24 @@ impl Shared {
         }
     }
 
-    /// Holds what a caller was granted until its end, or refuses it.
+    /// Holds what a caller was granted on a path by a client until its end, or refuses it.
     pub(crate) async fn hold(
         &self,
         caller: &Caller,
-        path: &str,
+        (client, path): (&Client, &str),
         granted: Result<Holding, ApiError>,
         events: Events,
     ) {
-        match granted {
+        match self.sessions.note(granted) {
             Ok(holding) => {
                 let owner = caller.owner();
                 held::hold(&self.held, owner, &self.boot_id, path, holding, events).await;
             }
-            Err(error) => events.refuse(error),
+            Err(mut error) => {
+                // Boxed so that the future of what is held stays small.
+                Box::pin(error.name_holder(client, path)).await;
+                events.refuse(error);
+            }
         }
     }
 }

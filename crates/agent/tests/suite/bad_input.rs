@@ -58,6 +58,8 @@ async fn every_bad_request_is_refused_by_name() {
         for part in ["error", "thing", "cause", "next_step", "code"] {
             assert!(refused[part].is_string(), "{method} {path}: {refused}");
         }
+        let parts = refused.as_object().unwrap();
+        assert_eq!(parts.len(), 5, "{method} {path}: {refused}");
     }
     stage.lock("/a", r#"{"wait_ms": 0}"#).await;
 }
@@ -87,8 +89,22 @@ async fn an_agent_without_servers_says_so() {
     let config = Config::new("127.0.0.1:1").unwrap();
     let config = config.connect_within(std::time::Duration::from_millis(50));
     let stage = Stage::with(config).await;
-    let (status, refused) = stage.ask("POST", "/v1/lock/a", "").await;
-    assert_eq!((status, &refused["code"]), (503, &"unavailable".into()));
+    for (method, url, body) in [
+        ("POST", "/v1/lock/a", ""),
+        ("POST", "/v1/elect/a", ""),
+        ("POST", "/v1/hold/a", r#"{"ttl_ms": 1000}"#),
+        ("POST", "/v1/queue/a/put", ""),
+        ("GET", "/v1/counter/a", ""),
+        ("GET", "/v1/locks?prefix=/", ""),
+    ] {
+        let (status, refused) = stage.ask(method, url, body).await;
+        assert_eq!(
+            (status, &refused["code"]),
+            (503, &"unavailable".into()),
+            "{url}: {refused}"
+        );
+        assert!(refused["unavailable_for_ms"].is_u64(), "{url}: {refused}");
+    }
     let (_, health) = stage.ask("GET", "/v1/health", "").await;
     assert!(health["unavailable_for_ms"].is_u64(), "{health}");
 }

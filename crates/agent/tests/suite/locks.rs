@@ -108,16 +108,39 @@ async fn a_release_is_confirmed_and_its_guard_is_unknown_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_wait_is_refused_with_a_status_that_says_so() {
+async fn who_does_not_wait_is_refused_with_a_status_and_the_holders_name() {
     let stage = Stage::new().await;
-    let (_holder, _) = stage.lock("/deploy", "").await;
-    for body in [r#"{"wait_ms": 0}"#, r#"{"wait_ms": 50}"#] {
-        let (status, refused) = stage.ask("POST", "/v1/lock/deploy", body).await;
+    let (_holder, _) = stage.lock("/deploy", r#"{"name": "first"}"#).await;
+    let mut leader = stage
+        .open("POST", "/v1/elect/main", r#"{"name": "first"}"#)
+        .await;
+    leader.until("held").await;
+    for (url, body) in [
+        ("/v1/lock/deploy", r#"{"wait_ms": 0}"#),
+        ("/v1/lock/deploy", r#"{"wait_ms": 50}"#),
+        (
+            "/v1/hold/deploy",
+            r#"{"ttl_ms": 1000, "lock": {"wait_ms": 0}}"#,
+        ),
+    ] {
+        let (status, refused) = stage.ask("POST", url, body).await;
         assert_eq!((status, &refused["code"]), (409, &"not_acquired".into()));
-        for part in ["error", "thing", "cause", "next_step"] {
-            assert!(refused[part].is_string(), "{refused}");
-        }
+        assert_eq!(refused["held_by"], "first", "{url} {body}: {refused}");
     }
+    // A candidate's node has data of its own, and no name.
+    let (_, refused) = stage
+        .ask("POST", "/v1/elect/main", r#"{"wait_ms": 0}"#)
+        .await;
+    let held_by = refused["held_by"].as_str().unwrap();
+    assert!(held_by.starts_with("/main/"), "{refused}");
+    // The refusal of a wait that shows its positions is its last line.
+    let body = r#"{"wait_ms": 300}"#;
+    let mut waited = stage.open("POST", "/v1/lock/deploy", body).await;
+    let refused = waited.until("error").await;
+    assert_eq!(
+        (&refused["code"], &refused["held_by"]),
+        (&"not_acquired".into(), &"first".into())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

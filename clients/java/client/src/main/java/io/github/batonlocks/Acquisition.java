@@ -100,7 +100,7 @@ public final class Acquisition<T extends Held> {
             }
         } catch (BatonException error) {
             Link.throwIfInterrupted();
-            throw agent.explain(call, error);
+            throw error;
         }
     }
 

@@ -1,6 +1,5 @@
 package io.github.batonlocks;
 
-import io.github.batonlocks.BatonException.NotAcquired;
 import io.github.batonlocks.BatonException.Refused;
 import io.github.batonlocks.BatonException.Unavailable;
 import io.github.batonlocks.BatonException.Unknown;
@@ -10,7 +9,6 @@ import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.time.Instant;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -224,28 +222,8 @@ public final class Agent {
                 String thing = call.method() + " " + call.url();
                 throw new Unknown(thing, error.reason(), "read before you repeat it");
             }
-            throw explain(call, error);
+            throw error;
         }
-    }
-
-    /** Adds to an error who holds, or since when no server answers, where the agent knows. */
-    BatonException explain(Link.Call call, BatonException error) {
-        try {
-            if (error instanceof Unavailable silent && silent.since == null && call != HEALTH) {
-                if (ask(HEALTH).get("unavailable_for_ms") instanceof Long time) {
-                    silent.since = Instant.now().minusMillis(time);
-                }
-            } else if (error instanceof NotAcquired taken && !call.url().startsWith("/v1/queue")) {
-                String url = "/v1/locks?path=/" + call.url().split("/", 4)[3];
-                var holder = Json.list(ask(new Link.Call("GET", url)), "holders").get(0);
-                taken.heldBy = holder.get("record") instanceof Map<?, ?> record
-                        && record.get("name") instanceof String name ? name
-                        : Json.text(holder, "path");
-            }
-        } catch (BatonException | IndexOutOfBoundsException unexplained) {
-            // The error says what matters without it.
-        }
-        return error;
     }
 
     /** Returns the URL of a znode path. */

@@ -28,9 +28,12 @@ public abstract sealed class BatonException extends RuntimeException {
 
     /** Somebody else holds it, and the caller did not want to wait longer. */
     public static final class NotAcquired extends BatonException {
-        String heldBy;
+        private final String heldBy;
 
-        NotAcquired(String thing, String reason, String next) { super(thing, reason, next); }
+        NotAcquired(String thing, String reason, String next, String heldBy) {
+            super(thing, reason, next);
+            this.heldBy = heldBy.isEmpty() ? null : heldBy;
+        }
 
         /** The holder's name, where it is known. */
         public Optional<String> heldBy() { return Optional.ofNullable(heldBy); }
@@ -38,16 +41,19 @@ public abstract sealed class BatonException extends RuntimeException {
 
     /** The agent or its servers do not answer. */
     public static final class Unavailable extends BatonException {
-        Instant since;
+        private final Instant since;
         /** Whether the agent was sent all, and then was silent. */
         boolean wasSent;
 
-        Unavailable(String thing, String reason, String next) { super(thing, reason, next); }
+        Unavailable(String thing, String reason, String next, Instant since) {
+            super(thing, reason, next);
+            this.since = since;
+        }
 
         static Unavailable silent(Object agent, Object cause, boolean wasSent) {
             String reason = "no answer of the agent: " + cause;
-            var error = new Unavailable(agent.toString(), reason, "start it: baton agent");
-            error.since = Instant.now();
+            var error = new Unavailable(agent.toString(), reason, "start it: baton agent",
+                    Instant.now());
             error.wasSent = wasSent;
             return error;
         }

@@ -16,6 +16,7 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -128,8 +129,11 @@ final class Link implements AutoCloseable {
         String next = Json.text(answer, "next_step");
         // An agent does not remember what has ended: a guard that it does not know is a lost one.
         return switch (thing.startsWith("guard ") ? "lost" : Json.text(answer, "code")) {
-            case "not_acquired" -> new NotAcquired(thing, cause, next);
-            case "unavailable" -> new Unavailable(thing, cause, next);
+            case "not_acquired" ->
+                    new NotAcquired(thing, cause, next, Json.text(answer, "held_by"));
+            case "unavailable" -> new Unavailable(thing, cause, next,
+                    answer.get("unavailable_for_ms") instanceof Long time
+                            ? Instant.now().minusMillis(time) : null);
             case "lost" -> new Lost(thing, cause, next);
             case "unknown" -> new Unknown(thing, cause, next);
             default -> new Refused(thing, cause, next);
