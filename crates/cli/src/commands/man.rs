@@ -1,7 +1,7 @@
 //! `baton man DIR`: the manual pages, written from the same texts as `--help`. `cargo xtask man`
 //! calls it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Command;
 
@@ -28,7 +28,9 @@ pub(crate) fn run(args: &Args, cli: Command, context: &Context) -> Result<u8, Fa
         ))
     };
     std::fs::create_dir_all(folder).map_err(failed)?;
-    clap_mangen::generate_to(cli, folder).map_err(failed)?;
+    let mut cli = cli.disable_help_subcommand(true);
+    cli.build();
+    write(&cli, folder).map_err(failed)?;
     let mut pages: Vec<String> = std::fs::read_dir(folder)
         .map_err(failed)?
         .filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
@@ -41,4 +43,14 @@ pub(crate) fn run(args: &Args, cli: Command, context: &Context) -> Result<u8, Fa
             .result(&record! { page: page.clone() }, &page);
     }
     Ok(exit::OK)
+}
+
+/// Writes the page of a verb, and those of the verbs below it.
+fn write(verb: &Command, folder: &Path) -> std::io::Result<()> {
+    for below in verb.get_subcommands().filter(|it| !it.is_hide_set()) {
+        write(below, folder)?;
+    }
+    let release = concat!("baton ", env!("CARGO_PKG_VERSION"));
+    let page = clap_mangen::Man::new(verb.clone()).source(release);
+    page.generate_to(folder).map(drop)
 }

@@ -78,6 +78,13 @@ fn completions_and_manual_pages_know_the_verbs() {
     assert_eq!(written.code, 0);
     let page = std::fs::read_to_string(home.path("pages/baton-lock.1")).unwrap();
     assert!(page.contains("BATON_TOKEN"));
+    // The foot of each page names the release.
+    let release = format!("\"baton {}\"", env!("CARGO_PKG_VERSION"));
+    for file in written.out.lines() {
+        let page = std::fs::read_to_string(home.path(file)).unwrap();
+        let title = page.lines().find(|line| line.starts_with(".TH"));
+        assert!(title.unwrap().contains(&release), "{file}: {title:?}");
+    }
 }
 
 #[test]
