@@ -40,7 +40,8 @@ const WAITING_MESSAGES: usize = 4;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Time that a viewer may take to read a message while others wait behind it.
 const SLOWEST_READ: Duration = Duration::from_secs(10);
-/// Time after which a stream of events ends; the page asks for another one, and shows again who asks.
+/// Time after which a stream of events ends; the page asks for another one, and shows again who
+/// asks.
 const VIEW_LIMIT: Duration = Duration::from_secs(600);
 /// Bytes of an action.
 const MAX_ACTION: usize = 16 << 10;
