@@ -1,7 +1,8 @@
 """Time of a lock and its release, without others: each language through one agent, the Rust
 library, and the ZooKeeper libraries of those languages, all on one server that syncs to disk.
 
-    BATON=target/dist/baton python3 clients/conformance/speed.py
+    cargo build --profile dist -p baton-locks-cli -p baton-bench
+    BATON=target/dist/baton BATON_BENCH=target/dist/baton-bench python3 clients/conformance/speed.py
 
 Each takes its turn in each round; the medians of the rounds are printed. pip, Maven and Go fetch
 the other libraries at pinned versions; one that cannot be fetched is named and left out.
@@ -45,8 +46,8 @@ def quantiles(nanoseconds):
 
 def library(address, seconds):
     """Returns a measurement of the Rust library."""
-    start = [os.path.abspath(os.environ["BATON"]), "bench", "lock", "--json", "--servers", address,
-             "--connections", "1", "--in-flight", "1", "--duration", f"{seconds}s"]
+    start = [os.path.abspath(os.environ["BATON_BENCH"]), "lock", "--servers", address,
+             "--connections", "1", "--seconds", str(seconds)]
 
     def measure():
         found = report(*start)["latency_us"]

@@ -22,7 +22,7 @@ use std::process::Command;
 use baton_testkit::Target;
 
 use crate::command::output;
-use crate::load_generator::{Load, Measurements};
+use crate::load_generator::{Load, Measurements, generator};
 use crate::peer::python;
 use crate::process::{Server, build_baton, memory_bytes, work_dir};
 use crate::table::{markdown, ratio, show};
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     dir: Option<PathBuf>,
 }
 
-/// A workload of `baton bench` with its load.
+/// A workload of `baton-bench` with its load.
 #[derive(Debug)]
 struct Case {
     name: &'static str,
@@ -293,7 +293,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     );
                     let measurements = book.entry((case.name, Taker::Ours(*target))).or_default();
                     let reached = (&*server.addr(), server.pid()?);
-                    measure(&baton, case, reached, args.seconds, &[], measurements)?;
+                    measure(case, reached, args.seconds, &[], measurements)?;
                 }
                 let Some(peer) = peer(case) else { continue };
                 for (target, server) in &servers {
@@ -318,9 +318,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Loads a server with a case; `options` are further ones of `baton bench`.
+/// Loads a server with a case; `options` are further ones of `baton-bench`.
 fn measure(
-    baton: &Path,
     case: &Case,
     (servers, pid): (&str, u32),
     seconds: u32,
@@ -342,13 +341,13 @@ fn measure(
     if case.workload == WORK.workload {
         options.push(format!("--prefetch={}", case.prefetch));
     }
-    measurements.take(baton, &load, &options)
+    measurements.take(&load, &options)
 }
 
 /// Creates this number of nodes, which stay.
-fn fill(baton: &Path, server: &Server, nodes: usize, options: &[&str]) -> Result<()> {
-    let mut fill = Command::new(baton);
-    fill.args(["bench", "create", "--keep", "--warm-up=0"]);
+fn fill(server: &Server, nodes: usize, options: &[&str]) -> Result<()> {
+    let mut fill = generator()?;
+    fill.args(["create", "--keep", "--warm-up=0"]);
     fill.arg(format!("--ops={nodes}"));
     fill.args(["--servers", &server.addr()]).args(options);
     output(&mut fill).map(drop)
@@ -357,7 +356,7 @@ fn fill(baton: &Path, server: &Server, nodes: usize, options: &[&str]) -> Result
 /// Fills a fresh server, then ends it as a crash would and takes the time until it serves again.
 fn million(target: Target, baton: &Path, dir: &Path, size: &mut Size) -> Result<()> {
     let mut server = Server::start(target, baton, &dir.join(format!("{target:?}-{MILLION}")))?;
-    fill(baton, &server, 1_000_000, &[])?;
+    fill(&server, 1_000_000, &[])?;
     size.million_bytes = memory_bytes(server.pid()?, "VmRSS")?;
     server.kill();
     size.restart_seconds = server.restart()?.as_secs_f64();

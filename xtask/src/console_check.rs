@@ -212,7 +212,6 @@ impl<'a> Check<'a> {
         let (server, address, http) = self.server(Some(folder.path()))?;
         let _scene = self.scene(&address, Some("large"))?;
         cost::print(&MeasuredServer {
-            baton: &self.baton,
             address: &address,
             http: &http,
             pid: server.pid(),

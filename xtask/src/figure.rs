@@ -96,7 +96,7 @@ pub(crate) type Series = (String, Vec<(f64, f64)>);
 
 /// Series as it is kept.
 #[derive(Debug, PartialEq)]
-struct Measured {
+struct MeasuredSeries {
     points: Vec<(f64, f64)>,
     /// Command, commit, machine and limits of the run; two lines.
     run: String,
@@ -137,7 +137,7 @@ pub(crate) fn save(name: &str, series: Vec<Series>, run: &str) -> Result<()> {
     let mut all = kept(&path)?;
     for (name, points) in series {
         let run = run.to_owned();
-        all.insert(name, Measured { points, run });
+        all.insert(name, MeasuredSeries { points, run });
     }
     fs::create_dir_all(path.parent().unwrap_or(&path))?;
     fs::write(&path, lines(&all))?;
@@ -164,21 +164,21 @@ pub(crate) fn distribution(mut values: Vec<f64>) -> Vec<(f64, f64)> {
 }
 
 /// The series of a file; none where there is no file.
-fn kept(path: &Path) -> Result<BTreeMap<String, Measured>> {
+fn kept(path: &Path) -> Result<BTreeMap<String, MeasuredSeries>> {
     let text = fs::read_to_string(path).unwrap_or_default();
     Ok(parse(&text).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
-fn lines(series: &BTreeMap<String, Measured>) -> String {
-    let line = |(name, it): (&String, &Measured)| {
+fn lines(series: &BTreeMap<String, MeasuredSeries>) -> String {
+    let line = |(name, it): (&String, &MeasuredSeries)| {
         let value = json!({"series": name, "points": it.points, "run": it.run});
         format!("{value}\n")
     };
     series.iter().map(line).collect()
 }
 
-fn parse(text: &str) -> Result<BTreeMap<String, Measured>> {
-    let line = |line: &str| -> Result<(String, Measured)> {
+fn parse(text: &str) -> Result<BTreeMap<String, MeasuredSeries>> {
+    let line = |line: &str| -> Result<(String, MeasuredSeries)> {
         let value: Value = serde_json::from_str(line)?;
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let points = value["points"].as_array().into_iter().flatten();
@@ -187,7 +187,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Measured>> {
         else {
             return Err(format!("no series, points or run in {line}").into());
         };
-        Ok((name, Measured { points, run }))
+        Ok((name, MeasuredSeries { points, run }))
     };
     text.lines().map(line).collect()
 }
@@ -207,7 +207,7 @@ fn round(value: f64) -> f64 {
 }
 
 /// The whole drawing, in SVG.
-fn draw(figure: &Figure, series: &BTreeMap<String, Measured>) -> Result<String> {
+fn draw(figure: &Figure, series: &BTreeMap<String, MeasuredSeries>) -> Result<String> {
     let mut notes = BTreeMap::<&str, Vec<&str>>::new();
     for (name, it) in series {
         notes.entry(&it.run).or_default().push(name);
@@ -252,9 +252,13 @@ fn draw(figure: &Figure, series: &BTreeMap<String, Measured>) -> Result<String> 
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-fn curves(area: &Area<'_>, figure: &Figure, series: &BTreeMap<String, Measured>) -> Result<()> {
+fn curves(
+    area: &Area<'_>,
+    figure: &Figure,
+    series: &BTreeMap<String, MeasuredSeries>,
+) -> Result<()> {
     // A logarithm has no zero: what was measured beside none stands at one.
-    let points = |it: &Measured| -> Vec<(f64, f64)> {
+    let points = |it: &MeasuredSeries| -> Vec<(f64, f64)> {
         let points = it.points.iter();
         points.map(|(x, y)| (x.max(1.0), y.max(1e-3))).collect()
     };
@@ -302,8 +306,8 @@ fn curves(area: &Area<'_>, figure: &Figure, series: &BTreeMap<String, Measured>)
     legend(&mut chart)
 }
 
-fn bars(area: &Area<'_>, figure: &Figure, series: &BTreeMap<String, Measured>) -> Result<()> {
-    let value = |it: &Measured| it.points.first().map_or(0.0, |point| point.1);
+fn bars(area: &Area<'_>, figure: &Figure, series: &BTreeMap<String, MeasuredSeries>) -> Result<()> {
+    let value = |it: &MeasuredSeries| it.points.first().map_or(0.0, |point| point.1);
     let most = series.values().map(value).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
         .caption(figure.title, (FONT, 18).into_font().color(&INK))
@@ -355,7 +359,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_again_and_drawn_for_both_pages() {
-        let measured = |y| Measured {
+        let measured = |y| MeasuredSeries {
             points: vec![(0.0, y), (1000.0, 2.0 * y)],
             run: "cargo xtask bench\n2 cores".to_owned(),
         };

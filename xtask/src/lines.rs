@@ -8,7 +8,7 @@ use std::{fs, io};
 use crate::{Result, root};
 
 /// Crates that no product needs.
-const HARNESS: [&str; 4] = ["fuzz", "sim", "testkit", "xtask"];
+const HARNESS: [&str; 5] = ["bench", "fuzz", "sim", "testkit", "xtask"];
 
 /// Print the lines of each crate and the words of each folder of pages.
 #[derive(Debug, clap::Args)]

@@ -1,12 +1,14 @@
-//! `baton bench` as the load generator of the benchmarks, and what it measures.
+//! `baton-bench`, the load generator of the benchmarks, and what it measures.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
 use crate::Result;
 use crate::command::output;
+use crate::process::build;
 use crate::table::{Series, ratio, show};
 
 /// Columns of [`Measurements::beside`], after the one of the workload.
@@ -21,7 +23,20 @@ const COLUMNS: [&str; 8] = [
     "Baton µs p50 / p99",
 ];
 
-/// A workload of `baton bench` on some servers.
+/// Returns a command that runs the generator, which is built once.
+pub(crate) fn generator() -> Result<Command> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let built = match BUILT.get() {
+        Some(built) => built,
+        None => {
+            let built = build("baton-bench", "baton-bench")?;
+            BUILT.get_or_init(|| built)
+        }
+    };
+    Ok(Command::new(built))
+}
+
+/// A workload of `baton-bench` on some servers.
 #[derive(Debug)]
 pub(crate) struct Load<'a> {
     pub(crate) workload: &'static str,
@@ -34,11 +49,11 @@ pub(crate) struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Loads the servers; the report of `baton bench`.
-    pub(crate) fn run(&self, baton: &Path, options: &[String]) -> Result<Value> {
-        let mut command = Command::new(baton);
-        command.args(["bench", self.workload, "--json", "--servers", self.servers]);
-        command.arg(format!("--duration={}s", self.seconds));
+    /// Loads the servers; the report of `baton-bench`.
+    pub(crate) fn run(&self, options: &[String]) -> Result<Value> {
+        let mut command = generator()?;
+        command.args([self.workload, "--servers", self.servers]);
+        command.arg(format!("--seconds={}", self.seconds));
         command.arg(format!("--connections={}", self.connections));
         command.arg(format!("--in-flight={}", self.in_flight));
         command.args(self.pids.iter().map(|pid| format!("--pid={pid}")));
@@ -56,9 +71,9 @@ pub(crate) struct Measurements {
 }
 
 impl Measurements {
-    /// Loads the servers and adds what they did. `options` are further ones of `baton bench`.
-    pub(crate) fn take(&mut self, baton: &Path, load: &Load<'_>, options: &[String]) -> Result<()> {
-        let report = load.run(baton, options)?;
+    /// Loads the servers and adds what they did. `options` are further ones of `baton-bench`.
+    pub(crate) fn take(&mut self, load: &Load<'_>, options: &[String]) -> Result<()> {
+        let report = load.run(options)?;
         self.cpu_us_per_op
             .push(number(&report, "/server/cpu_us_per_op")?);
         let names = ["/ops_per_second", "/latency_us/p50", "/latency_us/p99"];

@@ -17,10 +17,11 @@
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/` | processes of other libraries, and who of them held when |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
+//! | `load_generator` | loads for the benchmarks, and what they measure |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
 //! | `figure` | measured series, kept and drawn |
-//! | `table`, `machine`, `load_generator`, `executables`, `command` | what the tasks share |
+//! | `table`, `machine`, `executables`, `command` | what the tasks share |
 
 mod agent_soak;
 mod bench;

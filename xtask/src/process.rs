@@ -91,9 +91,14 @@ pub(crate) fn wake_ups(pid: u32) -> Option<u64> {
 /// Builds `baton` as packages ship it and returns its path; that of the one that `BATON_BIN` names,
 /// if it does.
 pub(crate) fn build_baton() -> Result<PathBuf> {
-    if let Some(named) = std::env::var_os("BATON_BIN") {
-        return Ok(named.into());
+    match std::env::var_os("BATON_BIN") {
+        Some(named) => Ok(named.into()),
+        None => build("baton-locks-cli", "baton"),
     }
+}
+
+/// Builds a program as packages ship it and returns its path.
+pub(crate) fn build(package: &str, program: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     succeed(
         Command::new(cargo)
@@ -103,13 +108,13 @@ pub(crate) fn build_baton() -> Result<PathBuf> {
                 "--profile",
                 "dist",
                 "--package",
-                "baton-locks-cli",
+                package,
             ])
             .current_dir(root()),
     )?;
     Ok(command::target_dir()?
         .join("dist")
-        .join(format!("baton{}", std::env::consts::EXE_SUFFIX)))
+        .join(format!("{program}{}", std::env::consts::EXE_SUFFIX)))
 }
 
 /// Returns the name of a server in tables, with ZooKeeper's version.

@@ -198,9 +198,9 @@ struct Credential {
 
 /// A user of SASL.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SaslUser {
-    pub(crate) name: String,
-    pub(crate) password: String,
+struct SaslUser {
+    name: String,
+    password: String,
 }
 
 /// An [`Access`] for another process of this user. It holds secrets: it travels over a private
@@ -308,17 +308,6 @@ impl Access {
     /// The ACL of what the verb creates, if one is asked for.
     pub(crate) fn acl(&self) -> Option<&[Acl<'static>]> {
         self.acl.as_deref()
-    }
-
-    /// Returns the user that authenticates by SASL, before the credentials are presented.
-    pub(crate) fn sasl(&self) -> Option<&SaslUser> {
-        self.sasl.as_ref()
-    }
-
-    /// The credentials: schemes and what is presented.
-    pub(crate) fn credentials(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let credentials = self.credentials.iter();
-        credentials.map(|one| (one.scheme.as_str(), one.data.as_bytes()))
     }
 
     /// The first `USER:PASSWORD`.

@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::build::VERSION;
 use crate::context::{Context, Globals};
 use crate::exit::Failure;
-use crate::{bench, commands, help};
+use crate::{commands, help};
 
 /// Locks, leaders and queues for programs on many machines.
 #[derive(Debug, Parser)]
@@ -117,7 +117,6 @@ pub(crate) enum Verb {
     Restore(commands::restore::Args),
     Import(commands::import::Args),
     Export(commands::export::Args),
-    Bench(bench::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
     Version(commands::version::Args),
@@ -138,7 +137,6 @@ impl Verb {
             Self::Set(_) => "baton set",
             Self::Rm(_) => "baton rm",
             Self::Acl(_) => "baton acl",
-            Self::Bench(_) => "baton bench",
             _ => return None,
         })
     }
@@ -181,7 +179,6 @@ impl Verb {
             Self::Dev(args) => commands::dev::run(&args, context),
             Self::Cert(args) => commands::cert::run(&args, context),
             Self::Context(args) => commands::context::run(&args, context),
-            Self::Bench(args) => bench::run(&args, context),
             Self::Completions(args) => commands::completions::run(&args, context),
             Self::Man(args) => commands::man::run(&args, Cli::command(), context),
             Self::Version(args) => commands::version::run(&args, context),

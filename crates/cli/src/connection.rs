@@ -22,7 +22,7 @@ use crate::servers::lookup::{self, Found};
 use crate::servers::machine::Machine;
 use crate::servers::probe;
 use crate::servers::unshared_locks;
-use crate::waiting::{self, Awaited};
+use crate::waiting::{self, AwaitedEvent};
 
 /// Options of a verb's session.
 #[derive(Debug, Clone)]
@@ -135,7 +135,7 @@ impl Connection {
             output: context.output.clone(),
             keeper,
         };
-        let opening = connection.wait(&Awaited::Connection, connection.client.session());
+        let opening = connection.wait(&AwaitedEvent::Connection, connection.client.session());
         let session = match opening.await {
             Ok(session) => session,
             Err(error) => return Err(hints.failure_of(&error, &list, connection.tls()).await),
@@ -186,7 +186,11 @@ impl Connection {
     }
 
     /// Does `work`, and shows meanwhile what it waits for.
-    pub(crate) async fn wait<T>(&self, awaited: &Awaited<'_>, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn wait<T>(
+        &self,
+        awaited: &AwaitedEvent<'_>,
+        work: impl Future<Output = T>,
+    ) -> T {
         waiting::shown(&self.output, (&self.client, &self.servers), awaited, work).await
     }
 

@@ -32,7 +32,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Data folders",
         &["backup", "restore", "import", "export", "wal"],
     ),
-    ("More", &["bench", "completions", "man", "version", "help"]),
+    ("More", &["completions", "man", "version", "help"]),
 ];
 
 /// Returns the command with the help pages for people: brief ones for `-h`.

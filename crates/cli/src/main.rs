@@ -9,7 +9,6 @@
 //! | `usage` | the one line for a command line that cannot be understood |
 //! | `help` | the help pages: verbs in groups, the options of every verb once |
 //! | `commands/` | the verbs, one file or folder each: options, help, what is printed |
-//! | `bench/` | the verb `bench`: the load generator |
 //! | `run/` | a command that runs while something is held: its options, its processes, its stop |
 //! | `znode` | what the verbs on znodes share |
 //! | `connection` | the session of a verb: which servers, how long to try |
@@ -34,7 +33,6 @@
 
 mod access;
 mod acl_words;
-mod bench;
 mod build;
 mod cli;
 mod commands;

@@ -41,7 +41,7 @@ const FROM_KERNEL: i32 = 0x80;
 const MOST_WAITING: usize = 64;
 
 /// Those who read signals, once signals are taken over.
-static READERS: Mutex<Option<Vec<mpsc::Sender<Received>>>> = Mutex::new(None);
+static READERS: Mutex<Option<Vec<mpsc::Sender<ReceivedSignal>>>> = Mutex::new(None);
 /// The signal by which this process ends, once a verb has said so.
 static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 
@@ -58,7 +58,7 @@ pub(crate) fn begin_clean() {
 
 /// A signal that has arrived.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedSignal {
     /// Its number.
     pub(crate) number: i32,
     /// Whether the kernel has sent it, as for a key of the terminal: the whole process group has
@@ -71,7 +71,7 @@ pub(crate) struct Received {
 /// A signal that was ignored when `baton` started (as under `nohup`) stays ignored.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    received: mpsc::Receiver<Received>,
+    received: mpsc::Receiver<ReceivedSignal>,
     asked_to_end: Option<i32>,
 }
 
@@ -111,7 +111,7 @@ impl Signals {
     }
 
     /// The next signal. Safe to cancel.
-    pub(crate) async fn received(&mut self) -> Received {
+    pub(crate) async fn received(&mut self) -> ReceivedSignal {
         let Some(received) = self.received.recv().await else {
             // Its sender is kept for ever.
             return std::future::pending().await;
@@ -125,7 +125,7 @@ impl Signals {
         self.received().await.number
     }
 
-    fn note(&mut self, received: Received) {
+    fn note(&mut self, received: ReceivedSignal) {
         if is_stop(received.number) {
             self.asked_to_end = Some(received.number);
         }
@@ -160,7 +160,7 @@ impl Signals {
 /// Passes each signal on to all who read signals.
 fn pass_on(mut signals: SignalsInfo<WithRawSiginfo>) {
     for info in signals.forever() {
-        let received = Received {
+        let received = ReceivedSignal {
             number: info.si_signo,
             by_kernel: is_by_kernel(info.si_code),
         };
@@ -222,14 +222,6 @@ pub(crate) fn lasted_until(number: i32) -> u8 {
         return exit::OK;
     }
     ended_by(number)
-}
-
-/// The outcome of a verb that may have been cut short, and has reported what it did until then.
-pub(crate) fn outcome() -> u8 {
-    match ENDED_BY.load(Ordering::Relaxed) {
-        0 => exit::OK,
-        number => code_of(number),
-    }
 }
 
 /// Dies by the signal that has ended the verb, if one has, and `code` is its outcome. To be called

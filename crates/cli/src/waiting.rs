@@ -36,7 +36,7 @@ const READ_LIMIT: Duration = Duration::from_secs(1);
 const LINE_EVERY: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(640)];
 
 /// The thing that a verb waits for.
-pub(crate) enum Awaited<'a> {
+pub(crate) enum AwaitedEvent<'a> {
     /// A lock, a permit, or leadership.
     Turn {
         path: &'a str,
@@ -81,13 +81,13 @@ pub(crate) enum Role {
 pub(crate) async fn shown<T>(
     output: &Output,
     (client, servers): (&Client, &str),
-    awaited: &Awaited<'_>,
+    awaited: &AwaitedEvent<'_>,
     work: impl Future<Output = T>,
 ) -> T {
     if output.quiet() {
         return work.await;
     }
-    let _cleared = Cleared(output);
+    let _cleared = StatusClearer(output);
     let display = Display {
         output,
         client,
@@ -107,9 +107,9 @@ pub(crate) async fn shown<T>(
 }
 
 /// Clears the status line when the wait is over, however it ends.
-struct Cleared<'a>(&'a Output);
+struct StatusClearer<'a>(&'a Output);
 
-impl Drop for Cleared<'_> {
+impl Drop for StatusClearer<'_> {
     fn drop(&mut self) {
         self.0.clear_status();
     }
@@ -171,7 +171,7 @@ struct Display<'a> {
     output: &'a Output,
     client: &'a Client,
     servers: &'a str,
-    awaited: &'a Awaited<'a>,
+    awaited: &'a AwaitedEvent<'a>,
     begun: Instant,
     /// Since when this session has no connection.
     cut_off: Option<Instant>,
@@ -235,12 +235,14 @@ impl Display<'_> {
 
     /// Whether the worker works on an item, so that nothing waits.
     fn is_busy(&self) -> bool {
-        matches!(self.awaited, Awaited::NextItem { in_hand, .. } if in_hand.get() > 0)
+        matches!(self.awaited, AwaitedEvent::NextItem { in_hand, .. } if in_hand.get() > 0)
     }
 
     fn own_node(&self) -> Option<String> {
         match self.awaited {
-            Awaited::Turn { progress, .. } => progress.position().map(|position| position.node),
+            AwaitedEvent::Turn { progress, .. } => {
+                progress.position().map(|position| position.node)
+            }
             _ => None,
         }
     }
@@ -261,7 +263,7 @@ impl Display<'_> {
 
     async fn read(&self) -> Option<WaitState> {
         match self.awaited {
-            Awaited::Turn { path, .. } => {
+            AwaitedEvent::Turn { path, .. } => {
                 let node = self.own_node()?;
                 let inspector = Inspector::new(self.client);
                 let ahead = inspector.ahead(path, &node).await.ok()??;
@@ -284,7 +286,7 @@ impl Display<'_> {
                     ..WaitState::default()
                 })
             }
-            Awaited::Meeting { count, barrier, .. } => Some(WaitState {
+            AwaitedEvent::Meeting { count, barrier, .. } => Some(WaitState {
                 come: barrier.gathered().await,
                 count: Some(*count),
                 ..WaitState::default()
@@ -306,18 +308,18 @@ impl Display<'_> {
             return Some(format!("no server for {cut_off} ({})", self.servers));
         }
         Some(match self.awaited {
-            Awaited::Turn { role, .. } => turn(*role, self.seen.as_ref()),
-            Awaited::Meeting { count, .. } => {
+            AwaitedEvent::Turn { role, .. } => turn(*role, self.seen.as_ref()),
+            AwaitedEvent::Meeting { count, .. } => {
                 let come = self.seen.as_ref().and_then(|seen| seen.come);
                 match come {
                     Some(come) => format!("{come} of {count} have come"),
                     None => format!("{count} are to come"),
                 }
             }
-            Awaited::Others { .. } => "not all of the others are done".to_owned(),
-            Awaited::Gate { .. } => "the gate is closed".to_owned(),
-            Awaited::Item { .. } | Awaited::NextItem { .. } => "no item".to_owned(),
-            Awaited::News { .. } | Awaited::Connection => return None,
+            AwaitedEvent::Others { .. } => "not all of the others are done".to_owned(),
+            AwaitedEvent::Gate { .. } => "the gate is closed".to_owned(),
+            AwaitedEvent::Item { .. } | AwaitedEvent::NextItem { .. } => "no item".to_owned(),
+            AwaitedEvent::News { .. } | AwaitedEvent::Connection => return None,
         })
     }
 
@@ -325,10 +327,12 @@ impl Display<'_> {
     fn line(&mut self, waited: Duration) {
         let topic = match (self.cut_off(), self.awaited) {
             // The error that follows says it, and within seconds.
-            (_, Awaited::Connection) => return,
+            (_, AwaitedEvent::Connection) => return,
             (Some(_), _) => Topic::CutOff,
             // For these it is usual to wait: nobody wants to read it in a log.
-            (None, Awaited::News { .. } | Awaited::NextItem { .. }) => Topic::Connected(None),
+            (None, AwaitedEvent::News { .. } | AwaitedEvent::NextItem { .. }) => {
+                Topic::Connected(None)
+            }
             (None, _) => Topic::Connected(Some(self.seen.clone().unwrap_or_default())),
         };
         if self.lines.last.is_none() && topic == Topic::Connected(None) {
@@ -372,7 +376,7 @@ struct Event<'a> {
     seen: Option<&'a WaitState>,
 }
 
-impl Awaited<'_> {
+impl AwaitedEvent<'_> {
     fn path(&self) -> &str {
         match self {
             Self::Turn { path, .. }

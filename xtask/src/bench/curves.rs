@@ -3,7 +3,6 @@
 //! size before the next one is.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use baton_testkit::Target;
 use serde_json::Value;
@@ -59,15 +58,14 @@ const FILLERS: usize = 64;
 type Points = BTreeMap<String, Vec<(f64, f64)>>;
 
 /// A server under measurement.
-struct Measured<'a> {
+struct MeasuredServer<'a> {
     target: Target,
     server: &'a Server,
-    baton: &'a Path,
     seconds: u64,
     points: &'a mut Points,
 }
 
-impl Measured<'_> {
+impl MeasuredServer<'_> {
     fn load(&self, workload: &'static str, load: (u32, u32), options: &[&str]) -> Result<Value> {
         let load = Load {
             workload,
@@ -78,8 +76,8 @@ impl Measured<'_> {
             seconds: self.seconds,
         };
         let options = options.iter().map(|option| (*option).to_owned());
-        let options: Vec<_> = options.chain(["--warm-up=1s".to_owned()]).collect();
-        load.run(self.baton, &options)
+        let options: Vec<_> = options.chain(["--warm-up=1".to_owned()]).collect();
+        load.run(&options)
     }
 
     fn add(&mut self, what: &str, x: f64, y: f64) {
@@ -137,7 +135,7 @@ impl Measured<'_> {
     fn fill(&self, path: &str, nodes: usize, connections: usize) -> Result<()> {
         let connections = format!("--connections={connections}");
         let options = [connections.as_str(), "--path", path];
-        super::fill(self.baton, self.server, nodes, &options)
+        super::fill(self.server, nodes, &options)
     }
 
     fn tree(&mut self, most: usize) -> Result<()> {
@@ -226,10 +224,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 }
                 started => started?,
             };
-            let mut measured = Measured {
+            let mut measured = MeasuredServer {
                 target,
                 server: &server,
-                baton: &baton,
                 seconds: 2,
                 points: &mut points,
             };

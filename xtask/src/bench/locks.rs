@@ -109,7 +109,7 @@ pub(super) fn run(baton: &Path, dir: &Path, run: &str) -> Result<()> {
 fn ours(baton: &Path, dir: &Path) -> Result<[f64; 2]> {
     let server = Server::start(Target::Baton, baton, &dir.join("locks-baton"))?;
     let reached = (&*server.addr(), server.pid()?);
-    rates(|case, measured| measure(baton, case, reached, SECONDS, &[], measured))
+    rates(|case, measured| measure(case, reached, SECONDS, &[], measured))
 }
 
 /// The rates of one client and of several.

@@ -82,7 +82,7 @@ fn rates(args: &Args, baton: &Path, dir: &Path, credentials: &Credentials) -> Re
                 let options = if has_tls { vec![trusts] } else { Vec::new() };
                 let measurements = book.entry((case.name, column)).or_default();
                 let reached = (&*servers, server.pid()?);
-                measure(baton, case, reached, args.seconds, &options, measurements)?;
+                measure(case, reached, args.seconds, &options, measurements)?;
             }
         }
     }

@@ -5,8 +5,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
-use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,6 +12,7 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::command::output;
+use crate::load_generator::generator;
 use crate::process::cpu_seconds;
 
 /// Pairs of measurements under load, one with a page and one without.
@@ -26,7 +25,6 @@ const SETTLING: Duration = Duration::from_secs(8);
 
 /// A server to measure.
 pub(super) struct MeasuredServer<'a> {
-    pub(super) baton: &'a Path,
     pub(super) address: &'a str,
     pub(super) http: &'a str,
     pub(super) pid: u32,
@@ -88,11 +86,11 @@ fn at_rest(measured: &MeasuredServer<'_>) -> Result<f64> {
 
 /// Operations a second.
 fn under_load(measured: &MeasuredServer<'_>) -> Result<f64> {
-    let mut bench = Command::new(measured.baton);
-    bench.args(["bench", "set", "--json", "--servers", measured.address]);
+    let mut bench = generator()?;
+    bench.args(["set", "--servers", measured.address]);
     bench.args(["--connections", "16", "--in-flight", "32"]);
-    bench.args(["--warm-up", "1s", "--duration"]);
-    let report = output(bench.arg(format!("{LOADED_SECONDS}s")))?;
+    bench.args(["--warm-up", "1", "--seconds"]);
+    let report = output(bench.arg(LOADED_SECONDS.to_string()))?;
     let report: Value = serde_json::from_str(&report)?;
     let rate = report["ops_per_second"].as_f64();
     rate.ok_or_else(|| format!("no ops_per_second in {report}").into())

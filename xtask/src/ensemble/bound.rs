@@ -75,7 +75,7 @@ pub(super) async fn take(baton: &Path, rounds: usize, seconds: u64) -> Result<()
             bound.p50_us.push(at(500));
             bound.p99_us.push(at(990));
             for (ensemble, measured) in [&zookeeper, &ours].into_iter().zip(&mut servers) {
-                measure(baton, &case, ensemble, seconds, measured).await?;
+                measure(&case, ensemble, seconds, measured).await?;
             }
         }
         rows.push(row(&case, &bound, &servers));

@@ -67,7 +67,7 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
-    use baton_testkit::history::{Act, Created, Outcome};
+    use baton_testkit::history::{Act, CreatedZnode, Outcome};
 
     use super::*;
 
@@ -76,7 +76,7 @@ mod tests {
     }
 
     fn acknowledged(client: usize, at: u64) -> Operation {
-        let created = Created {
+        let created = CreatedZnode {
             name: String::new(),
             zxid: 1,
         };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use baton_client::{Config, CreateMode, Error, ErrorCode, Session, Stat};
 use baton_testkit::TestServer;
-use baton_testkit::history::{Act, Created, EndState, Operation, Outcome, Version};
+use baton_testkit::history::{Act, CreatedZnode, EndState, Operation, Outcome, Version};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
@@ -139,7 +139,7 @@ impl Round {
             let reads: Vec<_> = reads.collect();
             for (name, read) in reads {
                 let data = read.await?;
-                let created = Created {
+                let created = CreatedZnode {
                     name: name.clone(),
                     zxid: data.stat.czxid,
                 };
@@ -433,7 +433,7 @@ impl ClientWork {
                 let create =
                     session.create(&path, data.as_bytes(), CreateMode::PersistentSequential);
                 Box::pin(async move {
-                    let outcome = outcome(create.await).map(|created| Created {
+                    let outcome = outcome(create.await).map(|created| CreatedZnode {
                         name: created
                             .path
                             .rsplit('/')

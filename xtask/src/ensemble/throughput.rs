@@ -21,7 +21,7 @@ pub(super) enum ClientTarget {
     All,
 }
 
-/// A load: a workload of `baton bench`, its connections, and the requests in flight on each.
+/// A load: a workload of `baton-bench`, its connections, and the requests in flight on each.
 pub(super) struct Case {
     workload: &'static str,
     what: &'static str,
@@ -109,7 +109,7 @@ pub(super) async fn take(
         for (case, measured) in cases.iter().zip(&mut book) {
             for (ensemble, measured) in ensembles.iter().zip(measured) {
                 eprintln!("round {round} of {rounds}: {}", case.label());
-                measure(baton, case, ensemble, seconds, measured).await?;
+                measure(case, ensemble, seconds, measured).await?;
             }
         }
     }
@@ -119,7 +119,6 @@ pub(super) async fn take(
 
 /// Loads the servers of an ensemble and adds what they did.
 pub(super) async fn measure(
-    baton: &Path,
     case: &Case,
     ensemble: &Ensemble,
     seconds: u64,
@@ -145,7 +144,7 @@ pub(super) async fn measure(
         pids: &pids.ok_or("a server does not run")?,
         seconds,
     };
-    measured.take(baton, &load, &[])
+    measured.take(&load, &[])
 }
 
 fn render(cases: &[&Case], book: &[[Measurements; 2]], rounds: usize, seconds: u64) -> String {

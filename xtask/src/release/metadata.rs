@@ -155,7 +155,7 @@ mod tests {
                 }
             }
         }
-        for private in ["xtask", "baton-sim", "baton-testkit"] {
+        for private in ["xtask", "baton-bench", "baton-sim", "baton-testkit"] {
             assert!(!order.iter().any(|name| name == private), "{private}");
         }
         assert!(!metadata.version().unwrap().is_empty());

@@ -133,6 +133,10 @@ fn crates_depend_downwards_only() {
             ][..],
         ),
         (
+            "bench",
+            &["baton", "baton-client", "baton-proto", "baton-tls"][..],
+        ),
+        (
             "cli",
             &[
                 "baton",
@@ -141,7 +145,6 @@ fn crates_depend_downwards_only() {
                 "baton-console",
                 "baton-otel",
                 "baton-proto",
-                "baton-sasl",
                 "baton-server",
                 "baton-tls",
                 "baton-wal",

@@ -73,7 +73,7 @@ impl Args {
 
 /// An agent's first line.
 #[derive(Serialize)]
-struct Listening<'a> {
+struct ListenReport<'a> {
     socket: &'a str,
     servers: &'a str,
 }
@@ -139,7 +139,7 @@ async fn serve(
     let text = format!("agent of {} on {socket}", connection.servers);
     let servers = &connection.servers;
     context.output.result(
-        &Listening {
+        &ListenReport {
             socket: &socket,
             servers,
         },

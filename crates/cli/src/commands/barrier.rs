@@ -19,7 +19,7 @@ use crate::run::options::RunOptions;
 use crate::run::supervise::{Command, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 
 /// Start a command once N processes have joined; end once all are done.
 ///
@@ -147,7 +147,7 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
             } => barrier.wait_timeout(*limit).await.map(|()| "open"),
         }
     };
-    let awaited = Awaited::Gate { path };
+    let awaited = AwaitedEvent::Gate { path };
     let doing = async {
         match gate {
             Gate::Wait { .. } => connection.wait(&awaited, doing).await,
@@ -199,7 +199,7 @@ async fn enter(
             None => barrier.enter().await,
         }
     };
-    let awaited = Awaited::Meeting {
+    let awaited = AwaitedEvent::Meeting {
         path,
         count,
         barrier: &barrier,
@@ -218,7 +218,7 @@ async fn enter(
             None => entered.leave().await,
         }
     };
-    let awaited = Awaited::Others { path };
+    let awaited = AwaitedEvent::Others { path };
     let left = tokio::select! {
         left = connection.wait(&awaited, leaving) => left,
         number = signals.stop() => return Ok(signals::ended_by(number)),

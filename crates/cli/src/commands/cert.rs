@@ -68,7 +68,7 @@ enum Act {
         #[arg(value_name = "HOST", required = true)]
         hosts: Vec<String>,
         #[command(flatten)]
-        writing: Writing,
+        writing: WriteOptions,
     },
     /// Sign a certificate for a client. Servers know the client as the x509 identity CN=NAME.
     Client {
@@ -77,7 +77,7 @@ enum Act {
         /// The client's name, which also names the files.
         name: String,
         #[command(flatten)]
-        writing: Writing,
+        writing: WriteOptions,
     },
 }
 
@@ -89,7 +89,7 @@ struct Validity {
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
-struct Writing {
+struct WriteOptions {
     #[command(flatten)]
     validity: Validity,
     /// Replace the files of an earlier certificate.

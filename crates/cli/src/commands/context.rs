@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::Tone;
 use crate::output::record::record;
-use crate::servers::config_file::{self, NamedContext, Selected};
+use crate::servers::config_file::{self, NamedContext, SelectedContext};
 use crate::servers::lookup::{self, Files, Found};
 use crate::servers::machine::Machine;
 
@@ -164,7 +164,7 @@ fn choose(context: &Context, machine: &Machine, name: Option<&str>) -> Result<u8
     if let Some(name) = name {
         let read = files.read()?;
         if lookup::context_of(name, &read).is_none() {
-            let selected = Selected {
+            let selected = SelectedContext {
                 name: name.to_owned(),
                 origin: "baton context use".to_owned(),
             };

@@ -9,7 +9,7 @@ use crate::exit::{self, Failure};
 use crate::output::record::record;
 use crate::paths;
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 
 /// Read and change a counter that many processes share.
 #[derive(Debug, clap::Args)]
@@ -132,7 +132,7 @@ async fn watch(
             }
         }
     };
-    let awaited = Awaited::News {
+    let awaited = AwaitedEvent::News {
         path: counter.path(),
     };
     tokio::select! {

@@ -14,7 +14,7 @@ use baton_zkdata::{ExportError, ExportReport, Tree};
 use crate::commands::import::VERSION_2;
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::output::progress::{Counted, ShownProgress};
+use crate::output::progress::{CountedIo, ShownProgress};
 use crate::output::record::record;
 use crate::unfinished::{heed_stops, removed_when_stopped};
 
@@ -143,7 +143,7 @@ fn write(
         options.open(folder.join(name))
     };
     progress.begin("writing the snapshot", Unit::Bytes, 0);
-    let mut file = Counted {
+    let mut file = CountedIo {
         inner: create(snapshot)?,
         progress,
     };

@@ -11,7 +11,7 @@ use baton_zkdata::{Database, OwnerForm, ZkDataError};
 
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::output::progress::{Counted, ShownProgress};
+use crate::output::progress::{CountedIo, ShownProgress};
 use crate::output::record::record;
 use crate::unfinished::{heed_stops, removed_when_stopped};
 
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             logs.folder.display()
         )));
     }
-    let Replayed { transactions, gap } = replay(&mut database, &logs, &progress, &mut notes)?;
+    let ReplaySummary { transactions, gap } = replay(&mut database, &logs, &progress, &mut notes)?;
     progress.begin("checking the digest", Unit::Bytes, 0);
     let proved = database.check_digest().map_err(|error| refused(&error))?;
     if let Some(gap) = gap {
@@ -218,7 +218,7 @@ fn newest_snapshot(
     for (zxid, name) in baton_zkdata::snapshots_newest_first(&source.names) {
         let (shown, file) = source.file(&name)?;
         progress.begin("reading the snapshot", Unit::Bytes, length(&file));
-        let file = Counted {
+        let file = CountedIo {
             inner: file,
             progress,
         };
@@ -242,7 +242,7 @@ fn newest_snapshot(
 }
 
 /// The result of the replay.
-struct Replayed {
+struct ReplaySummary {
     transactions: u64,
     /// Between which transactions others are missing, if any are.
     gap: Option<String>,
@@ -254,8 +254,8 @@ fn replay(
     source: &Source,
     progress: &Progress,
     notes: &mut Vec<String>,
-) -> Result<Replayed, Failure> {
-    let mut replayed = Replayed {
+) -> Result<ReplaySummary, Failure> {
+    let mut replayed = ReplaySummary {
         transactions: 0,
         gap: None,
     };
@@ -264,7 +264,7 @@ fn replay(
     progress.begin("replaying the logs", Unit::Bytes, total);
     for (_, name) in logs {
         let (shown, file) = source.file(&name)?;
-        let file = Counted {
+        let file = CountedIo {
             inner: file,
             progress,
         };

@@ -20,7 +20,7 @@ use crate::paths;
 use crate::run::supervise::{Command, OnLost, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 
 /// Be a member of a group while a command runs; list the members.
 #[derive(Debug, clap::Args)]
@@ -188,7 +188,7 @@ async fn join(
     let registration = group
         .join(&id, options.data.as_encoded_bytes())
         .map_err(|error| failure(&error))?;
-    let awaited = Awaited::News { path: group.path() };
+    let awaited = AwaitedEvent::News { path: group.path() };
     let registered = tokio::select! {
         registered = connection.wait(&awaited, registration.registered()) => registered.map_err(|error| failure(&error))?,
         number = signals.stop() => return Ok(signals::ended_by(number)),
@@ -367,7 +367,7 @@ async fn watch(
             }
         }
     };
-    let awaited = Awaited::News { path: group.path() };
+    let awaited = AwaitedEvent::News { path: group.path() };
     tokio::select! {
         failure = connection.wait(&awaited, watching) => Err(failure),
         number = signals.stop() => Ok(signals::ended_by(number)),

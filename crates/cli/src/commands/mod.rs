@@ -1,5 +1,4 @@
-//! The verbs: each file or folder has a verb's options (`Args`) and what it does (`run`). The verb
-//! `bench` has a module of its own, `crate::bench`.
+//! The verbs: each file or folder has a verb's options (`Args`) and what it does (`run`).
 //!
 //! | module | owns |
 //! |---|---|

@@ -16,7 +16,7 @@ use baton_zkdata::{OwnerForm, Tree, ZkDataError};
 use crate::commands::server::peer_address;
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::output::progress::{Counted, ShownProgress};
+use crate::output::progress::{CountedIo, ShownProgress};
 use crate::output::record::record;
 use crate::unfinished::{heed_stops, removed_when_stopped};
 
@@ -228,7 +228,7 @@ fn read_zookeepers(path: &Path, progress: &Progress) -> Result<Backup, Failure> 
         .map_err(|error| Failure::baton(format!("cannot read {shown}: {error}")))?;
     let database = baton_zkdata::read_streamed_snapshot(
         &shown,
-        BufReader::new(Counted {
+        BufReader::new(CountedIo {
             inner: file,
             progress,
         }),

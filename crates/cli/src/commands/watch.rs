@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::paths;
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 use crate::znode::failure;
 
 /// Print each change of a znode and its children, until a signal comes.
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
-    struct Changed<'a> {
+    struct ChangeRecord<'a> {
         event: String,
         path: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             let text = format!("{event} {}", change.path);
             let path = &change.path;
             let zxid = change.zxid;
-            context.output.result(&Changed { event, path, zxid }, text);
+            context
+                .output
+                .result(&ChangeRecord { event, path, zxid }, text);
         }
         // A Resync, or what a later version reports.
         _ => {
@@ -54,7 +56,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             let text = format!("Resync {path} (changes may have been missed: read it again)");
             let event = "Resync".to_owned();
             let zxid = None;
-            context.output.result(&Changed { event, path, zxid }, text);
+            context
+                .output
+                .result(&ChangeRecord { event, path, zxid }, text);
         }
     };
     context.block_on(async {
@@ -93,7 +97,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 is_lost = true;
             }
         };
-        let awaited = Awaited::News { path: &args.path };
+        let awaited = AwaitedEvent::News { path: &args.path };
         let outcome = tokio::select! {
             outcome = connection.wait(&awaited, watching) => outcome,
             number = signals.stop() => Ok(signals::lasted_until(number)),

@@ -131,7 +131,7 @@ impl ErrorStream {
 
     /// Writes what comes, by `write`, for ever.
     fn run(&self, report: Report, write: &mut dyn FnMut(&[u8]) -> Result<usize, Errno>) {
-        let mut failed = Failed::default();
+        let mut failed = UnwrittenLines::default();
         loop {
             let (bytes, refused) = self.take();
             let lines = failed.deliver(&bytes, refused, report, write);
@@ -159,13 +159,13 @@ impl ErrorStream {
 
 /// Lines that could not be written and are to be reported as soon as something can be.
 #[derive(Debug, Default)]
-struct Failed {
+struct UnwrittenLines {
     lines: u64,
     /// Whether the last line that was written has no end.
     is_torn: bool,
 }
 
-impl Failed {
+impl UnwrittenLines {
     /// Writes these bytes, after the report of what failed before; then that `refused` lines are
     /// missing behind them. How many lines of the bytes are lost.
     fn deliver(

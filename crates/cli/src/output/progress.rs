@@ -157,12 +157,12 @@ fn amount(count: u64, unit: Unit) -> String {
 }
 
 /// Counts what is read or written through it.
-pub(crate) struct Counted<'a, T> {
+pub(crate) struct CountedIo<'a, T> {
     pub(crate) inner: T,
     pub(crate) progress: &'a Progress,
 }
 
-impl<T: Read> Read for Counted<'_, T> {
+impl<T: Read> Read for CountedIo<'_, T> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.progress.add(read);
@@ -170,7 +170,7 @@ impl<T: Read> Read for Counted<'_, T> {
     }
 }
 
-impl<T: Write> Write for Counted<'_, T> {
+impl<T: Write> Write for CountedIo<'_, T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.progress.add(written);
@@ -230,13 +230,13 @@ mod tests {
     #[test]
     fn bytes_are_counted_on_their_way() {
         let progress = Progress::default();
-        let mut counted = Counted {
+        let mut counted = CountedIo {
             inner: &b"12345"[..],
             progress: &progress,
         };
         let mut copy = Vec::new();
         counted.read_to_end(&mut copy).unwrap();
-        let mut counted = Counted {
+        let mut counted = CountedIo {
             inner: Vec::new(),
             progress: &progress,
         };

@@ -23,7 +23,7 @@ use crate::run::stop::Stop;
 use crate::run::supervise::{Command, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
-use crate::waiting::{Awaited, Role};
+use crate::waiting::{AwaitedEvent, Role};
 
 /// Options of the wait for a lock.
 #[derive(Debug, clap::Args)]
@@ -110,7 +110,7 @@ async fn hold(
     let progress = WaitProgress::new();
     let wanted = wanted.progress(&progress);
     let path = wanted.path();
-    let awaited = Awaited::Turn {
+    let awaited = AwaitedEvent::Turn {
         path,
         role: wanted.role(),
         progress,
@@ -156,7 +156,7 @@ async fn under(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let session = guard.session();
-    let holding = Holding { guard, what };
+    let holding = HeldGuard { guard, what };
     let acquired_at_ms = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| {
@@ -170,7 +170,7 @@ async fn under(
         let held = record! { path, node, token, session: session_id, acquired_at_ms };
         context.output.result(&held, text);
         let holding = tenure::hold(&holding, signals);
-        return match connection.wait(&Awaited::News { path }, holding).await {
+        return match connection.wait(&AwaitedEvent::News { path }, holding).await {
             Ok(number) => Ok(signals::lasted_until(number)),
             Err(stop) => Err(stop.failure(path)),
         };
@@ -211,12 +211,12 @@ async fn under(
 }
 
 /// A guard, and the name of what it holds.
-struct Holding<'a> {
+struct HeldGuard<'a> {
     guard: &'a Guard,
     what: &'static str,
 }
 
-impl Tenure for Holding<'_> {
+impl Tenure for HeldGuard<'_> {
     fn what(&self) -> &'static str {
         self.what
     }

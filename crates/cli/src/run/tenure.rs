@@ -15,7 +15,7 @@ use crate::duration;
 use crate::exit::Failure;
 use crate::run::health::Health;
 use crate::run::stop::Stop;
-use crate::run::supervise::{Command, CommandEnd, Event, OnLost, Supervised, boottime};
+use crate::run::supervise::{Command, CommandEnd, Event, OnLost, SupervisedCommand, boottime};
 use crate::signals::{self, Signals};
 
 /// Time that a release may wait for the server's confirmation.
@@ -81,7 +81,7 @@ pub(crate) async fn run_while_held(
     let begun = boottime();
     let mut lease_end = begun + tenure.remaining();
     let (notice_at, kill_at) = deadlines(lease_end);
-    let mut child = Supervised::start(command, notice_at, kill_at)?;
+    let mut child = SupervisedCommand::start(command, notice_at, kill_at)?;
     let mut stop: Option<Stop> = None;
     let mut losing = std::pin::pin!(tenure.lost());
     let mut asked = false;

@@ -52,7 +52,7 @@ pub(crate) struct NamedContext {
 
 /// The name of a context, and who asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Selected {
+pub(crate) struct SelectedContext {
     pub(crate) name: String,
     /// The flag, the variable, or the file and line, for people.
     pub(crate) origin: String,
@@ -63,7 +63,7 @@ pub(crate) struct Selected {
 pub(crate) struct ConfigFile {
     pub(crate) servers: Option<NamedServers>,
     pub(crate) access: AccessFiles,
-    pub(crate) current: Option<Selected>,
+    pub(crate) current: Option<SelectedContext>,
     /// In the file's order.
     pub(crate) contexts: Vec<NamedContext>,
 }
@@ -273,7 +273,7 @@ fn parse(name: &str, folder: &Path, text: &str) -> Result<ConfigFile, String> {
                         located.at
                     ));
                 };
-                read.current = Some(Selected {
+                read.current = Some(SelectedContext {
                     name: name.clone(),
                     origin: located.at,
                 });

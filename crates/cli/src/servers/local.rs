@@ -82,7 +82,7 @@ pub(crate) struct LocalServer {
 
 /// That a server was started just now.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedServer {
     /// The new process.
     pub(crate) pid: u32,
     /// After what idle time it ends itself.
@@ -144,7 +144,7 @@ impl LocalServer {
     /// wait.
     ///
     /// Blocks: until the server answers or has failed. Meanwhile `show` gets what it does.
-    pub(crate) fn ensure(&self, show: impl Fn(&str)) -> Result<Option<Started>, Failure> {
+    pub(crate) fn ensure(&self, show: impl Fn(&str)) -> Result<Option<StartedServer>, Failure> {
         if self.runs() {
             return Ok(None);
         }
@@ -202,7 +202,7 @@ impl LocalServer {
             let _ = server.wait();
             return Err(self.start_failure(log_from));
         }
-        Ok(Some(Started {
+        Ok(Some(StartedServer {
             pid: server.id(),
             idle,
             again,

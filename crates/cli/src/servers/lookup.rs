@@ -8,7 +8,7 @@ use crate::access::AccessFiles;
 use crate::context::{Globals, SERVERS_FLAG};
 use crate::exit::Failure;
 use crate::folders;
-use crate::servers::config_file::{self, ConfigFile, NamedContext, NamedServers, Selected};
+use crate::servers::config_file::{self, ConfigFile, NamedContext, NamedServers, SelectedContext};
 use crate::servers::local;
 use crate::servers::machine::Machine;
 
@@ -49,7 +49,7 @@ pub(crate) fn servers(
     };
     let is_variable = |name| globals.from_variables.contains(&name);
     let mut access = AccessFiles::of(globals);
-    let asked = globals.context.as_ref().map(|name| Selected {
+    let asked = globals.context.as_ref().map(|name| SelectedContext {
         name: name.clone(),
         origin: match is_variable("context") {
             true => "BATON_CONTEXT in the environment".to_owned(),
@@ -120,7 +120,7 @@ pub(crate) fn servers(
 
 /// The servers of the context that was asked for.
 fn in_context(
-    selected: &Selected,
+    selected: &SelectedContext,
     files: &[ConfigFile],
     access: AccessFiles,
 ) -> Result<(Found, AccessFiles), Failure> {
@@ -136,10 +136,10 @@ pub(crate) fn context_of<'a>(name: &str, files: &'a [ConfigFile]) -> Option<&'a 
 }
 
 /// The refusal of a context that no file has.
-pub(crate) fn unknown(selected: &Selected, files: &[ConfigFile]) -> Failure {
+pub(crate) fn unknown(selected: &SelectedContext, files: &[ConfigFile]) -> Failure {
     let names = files.iter().flat_map(|file| &file.contexts);
     let names: Vec<_> = names.map(|context| context.name.as_str()).collect();
-    let Selected { name, origin } = selected;
+    let SelectedContext { name, origin } = selected;
     let remedy = if names.is_empty() {
         format!(
             "there are none; write [context.NAME] and servers = \"LIST\" in {}",

@@ -31,7 +31,6 @@ fn every_verb_has_help() {
         "watch",
         "wal",
         "completions",
-        "bench",
     ] {
         assert!(
             verbs.iter().any(|known| known == verb),

@@ -14,7 +14,6 @@ mod backup;
 mod backup_page;
 mod bad_input;
 mod barrier;
-mod bench;
 mod cert;
 mod command;
 mod common;

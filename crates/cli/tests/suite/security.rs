@@ -113,17 +113,6 @@ fn verbs_reach_a_server_with_tls_by_flags_by_variables_and_by_the_config_file() 
     let ls = secured.home.run(&["server", "ls"]);
     assert_eq!(ls.code, 0, "{ls:?}");
     assert!(ls.out.contains("standalone"), "{ls:?}");
-    let bench = secured.run(&[
-        "bench",
-        "set",
-        "--ops",
-        "50",
-        "--warm-up",
-        "0",
-        "--tls-ca",
-        "tls/ca.pem",
-    ]);
-    assert_eq!(bench.code, 0, "{bench:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::bug::SeededBug;
 use super::mark;
 use super::server_log::ServerLog;
-use super::state::{CLUSTER_ID, Cluster, Setup, Shared, State, incarnation, wal_options};
+use super::state::{CLUSTER_ID, Cluster, Setup, SharedState, State, incarnation, wal_options};
 use crate::birth::write_birth;
 use crate::recorder::Recorder;
 use crate::standstill::Standstill;
@@ -777,7 +777,7 @@ impl State {
         id: u64,
         at: &MemberProgress,
         view: MemberView,
-        shared: &Shared,
+        shared: &SharedState,
     ) -> Result<bool, String> {
         let recorder = &shared.recorder;
         let Some(seat) = self.seats.get_mut(&id) else {

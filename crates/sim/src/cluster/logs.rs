@@ -10,7 +10,7 @@ use baton_wal::{Entry, Recovered};
 use super::bug::SeededBug;
 use super::image::{LogImage, Written, content_of};
 use super::server_log::CastVote;
-use super::state::{ServerSlot, Shared, State};
+use super::state::{ServerSlot, SharedState, State};
 use super::{mark, members};
 
 type Holds = Result<(), String>;
@@ -80,7 +80,7 @@ impl State {
     }
 
     /// The core of a server hands this out, before any of it is stored or sent.
-    pub(super) fn handed_out(&mut self, id: u64, effects: &Effects, shared: &Shared) -> Holds {
+    pub(super) fn handed_out(&mut self, id: u64, effects: &Effects, shared: &SharedState) -> Holds {
         self.note_votes(id, &effects.send_after_sync)?;
         let bug = self.setup.bug;
         let Some(seat) = self.seats.get_mut(&id) else {
@@ -127,7 +127,7 @@ impl State {
 
     /// Everything that was handed out is on the disk of a server. Returns whether it is to restart,
     /// by mistake: with a change of the members that is not committed.
-    pub(super) fn stored(&mut self, id: u64, shared: &Shared) -> Result<bool, String> {
+    pub(super) fn stored(&mut self, id: u64, shared: &SharedState) -> Result<bool, String> {
         let bug = self.setup.bug;
         let mut written = Vec::new();
         let Some(seat) = self.seats.get_mut(&id) else {
@@ -161,7 +161,7 @@ impl State {
         position: (u64, u64),
         content: u32,
         before: u64,
-        shared: &Shared,
+        shared: &SharedState,
     ) -> Holds {
         match self.oracle.appended(id, position, content, before) {
             Err(what) => self.elected_wrongly(id, position.1, 0, what, shared),
@@ -170,7 +170,12 @@ impl State {
     }
 
     /// A message leaves. What it promises is kept in mind, whatever becomes of the process.
-    pub(super) fn promised(&mut self, id: u64, message: &PeerMessage, shared: &Shared) -> Holds {
+    pub(super) fn promised(
+        &mut self,
+        id: u64,
+        message: &PeerMessage,
+        shared: &SharedState,
+    ) -> Holds {
         let mut before = message.log_term;
         for entry in &message.entries {
             let content = content_of(entry.kind.as_byte(), &entry.payload);
@@ -213,7 +218,7 @@ impl State {
         at: &MemberProgress,
         view: MemberView,
         applied: u64,
-        shared: &Shared,
+        shared: &SharedState,
     ) -> Result<bool, String> {
         let bug = self.setup.bug;
         let Some(seat) = self.seats.get_mut(&id) else {
@@ -277,7 +282,7 @@ impl State {
         Ok(restarts)
     }
 
-    fn check_leader(&mut self, id: u64, term: u64, shared: &Shared) -> Holds {
+    fn check_leader(&mut self, id: u64, term: u64, shared: &SharedState) -> Holds {
         let Some(seat) = self.seats.get(&id) else {
             return Ok(());
         };
@@ -329,7 +334,7 @@ impl State {
         entry: (u64, u32),
         term: u64,
         possible: &[Membership],
-        shared: &Shared,
+        shared: &SharedState,
     ) -> Holds {
         if let Err(what) = self.oracle.agrees(id, index, entry) {
             self.elected_wrongly(id, term, index, what, shared)?;

@@ -33,7 +33,7 @@ const STREAM_GAP: Range<Duration> = Duration::from_millis(12)..Duration::from_mi
 const JUST_NOW: Duration = Duration::from_millis(8);
 
 /// Outcome of an attempt to connect.
-enum Dialled {
+enum DialOutcome {
     /// Connected when this says so.
     Connected(watch::Receiver<bool>),
     /// The machine is there, and no process.
@@ -128,15 +128,15 @@ impl Cluster {
             };
             tokio::time::sleep(latency).await;
             match self.try_connect((from, life), to, lane) {
-                Dialled::Connected(mut ended) => {
+                DialOutcome::Connected(mut ended) => {
                     pause = FIRST_PAUSE;
                     // Dropped with the connection.
                     let _ = ended.wait_for(|ended| *ended).await;
                     continue;
                 }
-                Dialled::Silence => tokio::time::sleep(DIAL_TIMEOUT).await,
-                Dialled::NoProcess => self.found_no_process(from, to),
-                Dialled::Refused => {}
+                DialOutcome::Silence => tokio::time::sleep(DIAL_TIMEOUT).await,
+                DialOutcome::NoProcess => self.found_no_process(from, to),
+                DialOutcome::Refused => {}
             }
             let most_ms = u64::try_from(pause.as_millis()).unwrap_or(1);
             let pause_ms = self.state().rng.u64(most_ms / 2..=most_ms);
@@ -145,25 +145,25 @@ impl Cluster {
         }
     }
 
-    fn try_connect(&self, (from, life): (u64, u64), to: u64, lane: Lane) -> Dialled {
+    fn try_connect(&self, (from, life): (u64, u64), to: u64, lane: Lane) -> DialOutcome {
         let mut state = self.state();
         if !state.lives(from, life) || state.is_cut(from, to) || state.is_cut(to, from) {
-            return Dialled::Silence;
+            return DialOutcome::Silence;
         }
         let (Some(ours), Some(theirs)) = (state.seats.get(&from), state.seats.get(&to)) else {
-            return Dialled::Silence;
+            return DialOutcome::Silence;
         };
         if theirs.waits && ours.waits {
-            return Dialled::Silence;
+            return DialOutcome::Silence;
         }
         if theirs.server.is_none() && !theirs.waits {
             return match theirs.refuses {
-                true => Dialled::NoProcess,
-                false => Dialled::Silence,
+                true => DialOutcome::NoProcess,
+                false => DialOutcome::Silence,
             };
         }
         if theirs.process.stands_still() {
-            return Dialled::Silence;
+            return DialOutcome::Silence;
         }
         let (our, their) = (ours.shown(state.setup.bug), theirs.shown(state.setup.bug));
         let hello = our.hello(to, lane, state.generations, 0);
@@ -178,12 +178,12 @@ impl Cluster {
         if let Some((by, refusal)) = refusal {
             drop(state);
             self.refused(by, &refusal, (hello, answer));
-            return Dialled::Refused;
+            return DialOutcome::Refused;
         }
         if let Some((_, id)) = admitted {
             drop(state);
             self.admit(id);
-            return Dialled::Refused;
+            return DialOutcome::Refused;
         }
         let lives = (ours.life, theirs.life);
         let shown = (
@@ -250,7 +250,7 @@ impl Cluster {
         drop(state);
         self.connected_from((to, lives.1), said);
         tokio::spawn(self.clone().carry(generation, frames));
-        Dialled::Connected(ends)
+        DialOutcome::Connected(ends)
     }
 
     /// `by` has refused a connection, which began with these hellos.

@@ -7,7 +7,7 @@ use baton_wal::testing::Loss;
 
 use super::life::StopCause;
 use super::server_log::{FolderCopy, KeptCommit, ShownPosition};
-use super::state::{Cluster, Shared, State};
+use super::state::{Cluster, SharedState, State};
 use super::{mark, members};
 
 impl Cluster {
@@ -116,7 +116,7 @@ impl Cluster {
 
 impl State {
     /// Puts the copy of a folder in its place; its server does not run.
-    pub(super) fn put_copy_back(&mut self, id: u64, shared: &Shared) {
+    pub(super) fn put_copy_back(&mut self, id: u64, shared: &SharedState) {
         let Some(seat) = self.seats.get_mut(&id) else {
             return;
         };
@@ -203,7 +203,7 @@ impl State {
         term: u64,
         index: u64,
         what: String,
-        shared: &Shared,
+        shared: &SharedState,
     ) -> Result<(), String> {
         let own = self.vote_of(id, term);
         let given = self.votes.range((term, 0)..=(term, u64::MAX));
@@ -258,7 +258,7 @@ impl State {
     }
 
     /// A rolled-back folder that has received everything again is one as any other.
-    pub(super) fn end_rollback_when_filled(&mut self, id: u64, shared: &Shared) {
+    pub(super) fn end_rollback_when_filled(&mut self, id: u64, shared: &SharedState) {
         let known = self.oracle.commit();
         let is_calm = self.is_calm;
         let Some(server) = self.seats.get_mut(&id).map(|seat| &mut seat.log) else {

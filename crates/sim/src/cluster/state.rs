@@ -165,7 +165,7 @@ pub(super) struct State {
     pub(super) is_over: bool,
 }
 
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) state: Mutex<State>,
     pub(super) recorder: Recorder,
     /// Notified at each end of a cut. Wakes in the order of waiting, which a `watch` does not.
@@ -178,7 +178,7 @@ pub(super) struct Shared {
 
 /// Cheap to clone. See the module's page.
 #[derive(Clone)]
-pub(crate) struct Cluster(pub(super) Arc<Shared>);
+pub(crate) struct Cluster(pub(super) Arc<SharedState>);
 
 /// Options of every log here: small segments.
 pub(super) fn wal_options() -> WalOptions {
@@ -249,7 +249,7 @@ impl Cluster {
         }
         let (ends, ended) = mpsc::unbounded_channel();
         let lives = SessionRecords::new(setup.drift_ppm);
-        let shared = Shared {
+        let shared = SharedState {
             state: Mutex::new(State {
                 setup,
                 rng,

@@ -18,7 +18,7 @@ use bytes::BytesMut;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use self::pipe::{End, Mailbox, Outgoing};
+use self::pipe::{End, Mailbox, OutgoingPipe};
 use crate::cluster::{Cluster, StopCause};
 use crate::fault::{Direction, Edge, Fault, FaultKind};
 use crate::frames::{AnswerText, Dialogue};
@@ -476,7 +476,7 @@ impl Network {
             self.process(client),
         );
         let down = self.wire((client, id), Direction::Down);
-        let answers = Outgoing::new(to_server.clone(), down);
+        let answers = OutgoingPipe::new(to_server.clone(), down);
         server.serve(to_server, answers);
         Ok(Box::new(ours))
     }

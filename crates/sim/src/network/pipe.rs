@@ -91,13 +91,13 @@ impl AsyncRead for Mailbox {
 }
 
 /// Writing end of a connection.
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingPipe {
     /// Data from the other direction shows whether the connection is broken.
     incoming: Mailbox,
     wire: Mutex<Wire>,
 }
 
-impl Outgoing {
+impl OutgoingPipe {
     pub(crate) fn new(incoming: Mailbox, wire: Wire) -> Self {
         Self {
             incoming,
@@ -110,13 +110,13 @@ impl Outgoing {
     }
 }
 
-impl fmt::Debug for Outgoing {
+impl fmt::Debug for OutgoingPipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing").finish_non_exhaustive()
     }
 }
 
-impl MemoryOutput for Outgoing {
+impl MemoryOutput for OutgoingPipe {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         if self.incoming.state().reset {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -130,7 +130,7 @@ impl MemoryOutput for Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for OutgoingPipe {
     fn drop(&mut self) {
         self.wire().finish();
     }
@@ -140,13 +140,13 @@ impl Drop for Outgoing {
 pub(crate) struct End {
     incoming: Mailbox,
     process: Standstill,
-    outgoing: Outgoing,
+    outgoing: OutgoingPipe,
 }
 
 impl End {
     pub(crate) fn new(incoming: Mailbox, wire: Wire, process: Standstill) -> Self {
         Self {
-            outgoing: Outgoing::new(incoming.clone(), wire),
+            outgoing: OutgoingPipe::new(incoming.clone(), wire),
             incoming,
             process,
         }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_client::{CreateMode, CreatedNode, Data, Error, Session, Stat, Watch};
-use baton_testkit::history::{Act, Created, Outcome};
+use baton_testkit::history::{Act, CreatedZnode, Outcome};
 
 use super::Scenario;
 use super::records::{EPHEMERALS, JOURNAL, REGISTERS, Records, register, version};
@@ -71,13 +71,13 @@ struct Actor {
     habit: ClientProfile,
     /// The most milliseconds between two writes of a stream.
     apart_ms: u64,
-    watches: Vec<Watched>,
+    watches: Vec<ArmedWatch>,
     /// The session and the birth of the ephemeral node that this client has.
     ephemeral: Option<(i64, i64)>,
 }
 
 /// A watch on a register, and the version that it was set at.
-struct Watched {
+struct ArmedWatch {
     session: i64,
     register: usize,
     version: i32,
@@ -134,7 +134,7 @@ fn outcome<T, U>(result: &Result<T, Error>, done: impl FnOnce(&T) -> U) -> Outco
 }
 
 fn created(result: &Result<CreatedNode, Error>) -> Act {
-    Act::Create(outcome(result, |created| Created {
+    Act::Create(outcome(result, |created| CreatedZnode {
         name: created.path.clone(),
         zxid: created.stat.czxid,
     }))
@@ -339,7 +339,7 @@ impl Actor {
         if let Ok((data, watch)) = session.get_data_watch(&register(number)).await {
             let version = data.stat.version;
             self.has_read(session, number, &Ok(data)).await;
-            self.watches.push(Watched {
+            self.watches.push(ArmedWatch {
                 session: session.id(),
                 register: number,
                 version,

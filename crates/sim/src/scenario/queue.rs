@@ -64,17 +64,17 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 trait Queue: Send + Sync + 'static {
     /// Offers the item with this number.
     fn put(&self, item: &str, number: usize) -> impl Future<Output = Put> + Send;
-    fn next(&self) -> impl Future<Output = Next> + Send;
+    fn next(&self) -> impl Future<Output = NextItem> + Send;
 }
 
 type Put = Result<(), QueueError>;
-type Next = Result<Option<Bytes>, QueueError>;
+type NextItem = Result<Option<Bytes>, QueueError>;
 
 impl Queue for DistributedQueue {
     async fn put(&self, item: &str, _: usize) -> Put {
         self.offer(item.as_bytes()).await
     }
-    async fn next(&self) -> Next {
+    async fn next(&self) -> NextItem {
         self.poll().await
     }
 }
@@ -84,7 +84,7 @@ impl Queue for PriorityQueue {
         let priority = 10 - i32::try_from(number).unwrap_or(0);
         self.offer(item.as_bytes(), priority).await
     }
-    async fn next(&self) -> Next {
+    async fn next(&self) -> NextItem {
         self.poll().await
     }
 }
@@ -94,7 +94,7 @@ impl Queue for DelayQueue {
         let delay = Duration::from_millis(10 * number as u64);
         self.offer(item.as_bytes(), delay).await
     }
-    async fn next(&self) -> Next {
+    async fn next(&self) -> NextItem {
         self.poll().await
     }
 }
@@ -104,7 +104,7 @@ impl Queue for IdQueue {
         self.offer(item.as_bytes(), item).await
     }
     /// An item that comes with another id than its own is none that was offered.
-    async fn next(&self) -> Next {
+    async fn next(&self) -> NextItem {
         let item = self.poll().await?;
         Ok(item.map(|item| match item.id.as_bytes() == &*item.data {
             true => item.data,

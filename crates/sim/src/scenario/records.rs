@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use baton_client::Stat;
-use baton_testkit::history::{self, Act, Created, EndState, Operation, Version};
+use baton_testkit::history::{self, Act, CreatedZnode, EndState, Operation, Version};
 use tokio::time::Instant;
 
 use crate::stage::{FinalState, Stage};
@@ -81,7 +81,7 @@ impl Records {
         let created = state.nodes(JOURNAL).into_iter().map(|(path, stat)| {
             let value = text(&path);
             let (name, zxid) = (path, stat.czxid);
-            (Created { name, zxid }, value)
+            (CreatedZnode { name, zxid }, value)
         });
         let nodes = state.nodes("/h");
         let registers = (0..REGISTERS).map(|number| {

@@ -31,12 +31,12 @@ fn no_waiter_node(stage: &Stage, state: &FinalState) {
 }
 
 /// Least and greatest number of times that a token may be in the log.
-type Expected = Arc<StdMutex<BTreeMap<u64, (usize, usize)>>>;
+type ExpectedWrites = Arc<StdMutex<BTreeMap<u64, (usize, usize)>>>;
 
 async fn write(stage: Stage) {
     stage.ensure(0, LOG).await;
     let room = stage.occupancy("the lock", 1);
-    let expected = Expected::default();
+    let expected = ExpectedWrites::default();
     let act = |stage: Stage, number: usize| {
         let (room, expected) = (room.clone(), Arc::clone(&expected));
         async move {
@@ -62,7 +62,7 @@ async fn write(stage: Stage) {
     }
 }
 
-async fn commit(stage: &Stage, guard: &Guard, expected: &Expected) {
+async fn commit(stage: &Stage, guard: &Guard, expected: &ExpectedWrites) {
     let token = guard.token();
     let entry = format!("{LOG}/{token}-");
     let txn = guard
@@ -86,7 +86,7 @@ async fn commit(stage: &Stage, guard: &Guard, expected: &Expected) {
     }
 }
 
-fn judge(stage: &Stage, state: &FinalState, expected: &Expected) {
+fn judge(stage: &Stage, state: &FinalState, expected: &ExpectedWrites) {
     let mut entries: Vec<(i64, u64)> = state
         .nodes(LOG)
         .iter()

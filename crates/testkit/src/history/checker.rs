@@ -402,7 +402,7 @@ fn known_version(act: &Act) -> Option<(usize, i32, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Created;
+    use super::super::CreatedZnode;
     use super::*;
 
     const fn ms(millis: u64) -> Duration {
@@ -420,8 +420,8 @@ mod tests {
         }
     }
 
-    fn node(number: u64, zxid: Zxid) -> Created {
-        Created {
+    fn node(number: u64, zxid: Zxid) -> CreatedZnode {
+        CreatedZnode {
             name: format!("n-{number:010}"),
             zxid,
         }

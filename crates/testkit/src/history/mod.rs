@@ -55,7 +55,7 @@ impl<T> Outcome<T> {
 
 /// A sequential znode: its name, and the zxid of its creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Created {
+pub struct CreatedZnode {
     /// Its name, which ends in its number.
     pub name: String,
     /// The zxid of its creation.
@@ -75,7 +75,7 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// A sequential znode with the operation's value in it.
-    Create(Outcome<Created>),
+    Create(Outcome<CreatedZnode>),
     /// The data of a register is set to the operation's value.
     Set {
         /// Its number.
@@ -137,7 +137,7 @@ pub struct Operation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndState {
     /// The sequential znodes, with their data.
-    pub created: Vec<(Created, String)>,
+    pub created: Vec<(CreatedZnode, String)>,
     /// The data and the version of each register.
     pub registers: Vec<(String, Version)>,
 }

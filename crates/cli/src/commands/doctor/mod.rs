@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 use self::facts::{Asker, ClockRate, ConnectStage, Endpoint, Word};
 use self::finding::{Advice, Finding, Severity, quoted};
 use self::layouts::Limits;
-use self::session::Measured;
+use self::session::MeasuredSession;
 use crate::access::{Access, AccessFiles};
 use crate::context::Context;
 use crate::duration;
@@ -104,7 +104,7 @@ struct Server {
     conf: Word,
     monitor: Word,
     rate: Option<ClockRate>,
-    session: Measured,
+    session: MeasuredSession,
 }
 
 impl Server {

@@ -34,7 +34,11 @@ pub(super) struct SessionFacts {
 }
 
 /// Opens a session, measures, and ends it. The server has to answer within `patience`.
-pub(super) async fn measure(config: Config, asked: Duration, patience: Duration) -> Measured {
+pub(super) async fn measure(
+    config: Config,
+    asked: Duration,
+    patience: Duration,
+) -> MeasuredSession {
     let begun = Instant::now();
     let opening = tokio::time::timeout(patience, Session::connect(config));
     let session = match opening.await {
@@ -50,7 +54,7 @@ pub(super) async fn measure(config: Config, asked: Duration, patience: Duration)
 }
 
 /// Measurements, or the reason why there are none.
-pub(super) type Measured = Result<SessionFacts, String>;
+pub(super) type MeasuredSession = Result<SessionFacts, String>;
 
 async fn facts(
     session: &Session,

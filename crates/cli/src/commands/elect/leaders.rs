@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::record::record;
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 
 /// Prints each leader, until a signal.
 pub(super) async fn watch(which: &ElectionSelector, context: &Context) -> Result<u8, Failure> {
@@ -33,7 +33,7 @@ pub(super) async fn watch(which: &ElectionSelector, context: &Context) -> Result
             print_leader(context, &which.path, leader.as_ref(), Some(reason));
         }
     };
-    let awaited = Awaited::News { path: &which.path };
+    let awaited = AwaitedEvent::News { path: &which.path };
     let outcome = tokio::select! {
         Err(failure) = connection.wait::<Result<Infallible, _>>(&awaited, watching) => Err(failure),
         number = signals.stop() => Ok(signals::lasted_until(number)),

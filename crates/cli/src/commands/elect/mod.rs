@@ -33,7 +33,7 @@ use crate::run::stop::Stop;
 use crate::run::supervise::{Command, SessionTicket};
 use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
-use crate::waiting::{Awaited, Role};
+use crate::waiting::{AwaitedEvent, Role};
 
 /// Run a command while this process is the leader of a group.
 ///
@@ -201,7 +201,7 @@ async fn lead(
     });
     let progress = WaitProgress::new();
     let election = election.progress(&progress);
-    let awaited = Awaited::Turn {
+    let awaited = AwaitedEvent::Turn {
         path,
         role: Role::Leader,
         progress,
@@ -222,7 +222,7 @@ async fn lead(
     if let Err(reason) = leadership.keep_node() {
         return Err(Stop::Lost(reason).failure(&format!("leadership of {path}")));
     }
-    let serving = Serving {
+    let serving = ServingLeader {
         leadership: &leadership,
         environment: environment(path, connection, &leadership).await?,
     };
@@ -252,12 +252,12 @@ fn own_data(args: &Args) -> Result<Option<Vec<u8>>, Failure> {
 }
 
 /// A term, which also ends when somebody asks the leader to resign.
-struct Serving<'a> {
+struct ServingLeader<'a> {
     leadership: &'a Leadership,
     environment: Vec<(&'static str, String)>,
 }
 
-impl Tenure for Serving<'_> {
+impl Tenure for ServingLeader<'_> {
     fn what(&self) -> &'static str {
         "leadership"
     }
@@ -302,7 +302,7 @@ async fn under(
     path: &str,
     context: &Context,
     connection: &Connection,
-    serving: &Serving<'_>,
+    serving: &ServingLeader<'_>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let hook = args.on_elected.as_ref().map(shell);
@@ -328,7 +328,7 @@ async fn under(
     );
     context.output.result(&leading, text);
     let leading = tenure::hold(serving, signals);
-    match connection.wait(&Awaited::News { path }, leading).await {
+    match connection.wait(&AwaitedEvent::News { path }, leading).await {
         Ok(number) => Ok(signals::lasted_until(number)),
         Err(Stop::Asked) => Err(resigned(path)),
         Err(stop) => Err(stop.failure(&format!("leadership of {path}"))),
@@ -345,7 +345,7 @@ async fn serve(
     path: &str,
     context: &Context,
     connection: &Connection,
-    serving: &Serving<'_>,
+    serving: &ServingLeader<'_>,
     words: Vec<OsString>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
@@ -383,7 +383,7 @@ fn resigned(path: &str) -> Failure {
 }
 
 /// Runs the hook for the end of a term to its end, even if another process leads by then.
-async fn demoted(line: &OsString, serving: &Serving<'_>, context: &Context) {
+async fn demoted(line: &OsString, serving: &ServingLeader<'_>, context: &Context) {
     let mut command = std::process::Command::new("sh");
     command.arg("-c").arg(line);
     command.envs(

@@ -22,7 +22,7 @@ use crate::output::bytes;
 use crate::output::record::record;
 use crate::paths;
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 
 /// A queue longer than this is slow to list for everybody.
 const MANY: usize = 10_000;
@@ -197,7 +197,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                     }
                 }
             };
-            let awaited = Awaited::Item { path };
+            let awaited = AwaitedEvent::Item { path };
             let (taken, stopped) = tokio::select! {
                 taken = connection.wait(&awaited, taking) => (taken, None),
                 number = signals.stop() => (queue.recover(show).await, Some(number)),

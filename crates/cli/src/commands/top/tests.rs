@@ -18,13 +18,13 @@ use super::view::{Outcome, View};
 
 /// A tree in memory.
 #[derive(Default)]
-struct Fixed {
+struct FixedTree {
     nodes: BTreeMap<String, (Stat, Vec<u8>)>,
 }
 
 const NOW_MS: i64 = 1_700_000_000_000;
 
-impl Fixed {
+impl FixedTree {
     fn node(&mut self, path: &str, owner: i64, data: &str) {
         if path != "/" && !self.nodes.contains_key(parent(path)) {
             self.node(parent(path), 0, "");
@@ -61,7 +61,7 @@ impl Fixed {
     }
 }
 
-impl TreeReader for Fixed {
+impl TreeReader for FixedTree {
     async fn read(&self, asks: &[Ask]) -> Result<Vec<Reply>, SurveyError> {
         let reply = |ask: &Ask| {
             let (Ask::Stat(path) | Ask::Children(path) | Ask::Data(path)) = ask;
@@ -107,7 +107,7 @@ struct TestScreen {
 }
 
 impl TestScreen {
-    async fn of(fixed: &Fixed, size: (u16, u16)) -> Self {
+    async fn of(fixed: &FixedTree, size: (u16, u16)) -> Self {
         let (kept, tree) = watch::channel(Tree::default());
         let mut surveyor = Surveyor::new(Limits::default());
         follow::once(fixed, &mut surveyor, true, &kept)
@@ -168,8 +168,8 @@ impl TestScreen {
 }
 
 /// A few of everything, with a deadlock of two.
-fn scene() -> Fixed {
-    let mut fixed = Fixed::default();
+fn scene() -> FixedTree {
+    let mut fixed = FixedTree::default();
     fixed.waiter("/deploy", 1, "web-1", "deploy 4711");
     fixed.waiter("/deploy", 2, "web-2", "deploy 4712");
     fixed.waiter("/deploy", 3, "web-3", "deploy 4713");
@@ -274,7 +274,7 @@ async fn the_order_changes_and_the_chosen_line_stays_chosen() {
 
 #[tokio::test]
 async fn names_that_attack_are_shown_by_number() {
-    let mut fixed = Fixed::default();
+    let mut fixed = FixedTree::default();
     let bad = "x\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}cod.exe\u{2028}\r\n\ty";
     for lock in [format!("/{bad}"), "/plain".to_owned()] {
         fixed.waiter(&lock, 1, bad, bad);
@@ -305,7 +305,7 @@ async fn names_that_attack_are_shown_by_number() {
 
 #[tokio::test]
 async fn a_thousand_locks_with_a_huge_name_are_paged_through() {
-    let mut fixed = Fixed::default();
+    let mut fixed = FixedTree::default();
     for at in 0..1_000 {
         fixed.waiter(&format!("/many/{at:04}"), at + 1, "host", "holder");
     }

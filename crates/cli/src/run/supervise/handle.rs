@@ -1,6 +1,6 @@
 //! `baton`'s end: starts the guardian, sends it orders, receives its reports.
 //!
-//! Dropping a [`Supervised`] ends the connection, and with it the command.
+//! Dropping a [`SupervisedCommand`] ends the connection, and with it the command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,7 +23,7 @@ use super::session_ticket::SessionTicket;
 use super::wire::{CommandEnd, OnLost, Order, Report};
 use super::{GUARDIAN, processes, tty};
 use crate::exit::{Failure, start_remedy};
-use crate::signals::{self, Received, UnsuspendedGuard};
+use crate::signals::{self, ReceivedSignal, UnsuspendedGuard};
 use crate::traces;
 
 /// A command to run, and how it is stopped.
@@ -61,7 +61,7 @@ pub(crate) enum Event {
 
 /// A command that runs under a guardian.
 #[derive(Debug)]
-pub(crate) struct Supervised {
+pub(crate) struct SupervisedCommand {
     reports: tokio::io::Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
     guardian: std::process::Child,
@@ -95,7 +95,7 @@ impl Placement {
     }
 }
 
-impl Supervised {
+impl SupervisedCommand {
     /// Starts the guardian, which starts the command, with its first deadlines: instants of
     /// CLOCK_BOOTTIME. To be called on the main thread, within a runtime.
     pub(crate) fn start(
@@ -214,7 +214,7 @@ impl Supervised {
 
     /// Passes a signal on to the command and its process group, unless they have it already; says
     /// whether it was passed on.
-    pub(crate) async fn signal(&mut self, received: Received) -> bool {
+    pub(crate) async fn signal(&mut self, received: ReceivedSignal) -> bool {
         if received.by_kernel && self.placement != Placement::Own {
             return false;
         }

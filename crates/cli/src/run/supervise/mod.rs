@@ -32,7 +32,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub(crate) use handle::{Command, Event, Supervised};
+pub(crate) use handle::{Command, Event, SupervisedCommand};
 pub(crate) use session_ticket::SessionTicket;
 pub(crate) use wire::{CommandEnd, OnLost};
 

@@ -21,7 +21,7 @@ use crate::run::lease::LeaseArgs;
 use crate::run::stop::Stop;
 use crate::run::tenure::RELEASE_LIMIT;
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 
 /// `take`.
 #[derive(Debug, clap::Args)]
@@ -189,7 +189,7 @@ impl Take {
         if let Some(visibility) = self.visibility {
             queue = queue.visibility(visibility);
         }
-        let awaited = Awaited::Item { path: &self.path };
+        let awaited = AwaitedEvent::Item { path: &self.path };
         let taken = tokio::select! {
             taken = connection.wait(&awaited, self.claim(&queue)) => Ok(taken.map_err(failure)?),
             number = signals.stop() => Err(number),

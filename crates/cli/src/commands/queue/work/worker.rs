@@ -20,7 +20,7 @@ use crate::run::stop::Stop;
 use crate::run::supervise::{Command, OnLost};
 use crate::run::tenure::{self, Outcome};
 use crate::signals::{self, Signals};
-use crate::waiting::Awaited;
+use crate::waiting::AwaitedEvent;
 
 /// The longest wait between two attempts, unless the first is longer.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
@@ -115,7 +115,7 @@ pub(super) async fn work(
         }
     };
     let in_hand = &worker.in_hand;
-    let awaited = Awaited::NextItem { path, in_hand };
+    let awaited = AwaitedEvent::NextItem { path, in_hand };
     tokio::select! {
         () = connection.wait(&awaited, jobs) => {}
         () = stop => {}

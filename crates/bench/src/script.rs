@@ -5,20 +5,16 @@ use baton_proto::{Acl, Create, CreateMode, CreateOp, Request};
 
 use super::Workload;
 
-/// The names of one run's nodes, and their ACL.
+/// The names of one run's nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     root: String,
-    acl: Vec<Acl<'static>>,
 }
 
 impl Names {
-    /// Names below `root`. Without an ACL the nodes are open to everyone.
-    pub(crate) fn below(root: String, acl: Option<&[Acl<'static>]>) -> Self {
-        Self {
-            root,
-            acl: acl.map_or_else(|| vec![Acl::open_unsafe()], <[_]>::to_vec),
-        }
+    /// Names below `root`.
+    pub(crate) fn below(root: String) -> Self {
+        Self { root }
     }
 
     /// A create request of the plainest form, answered with the path alone.
@@ -30,7 +26,7 @@ impl Names {
     ) -> Request<'a> {
         Request::Create(Create {
             op: CreateOp::Create,
-            ..Create::new(path, Some(data), self.acl.clone(), mode)
+            ..Create::new(path, Some(data), vec![Acl::open_unsafe()], mode)
         })
     }
 
@@ -140,7 +136,7 @@ mod tests {
     use super::*;
 
     fn ops(workload: Workload, count: usize) -> Vec<OpCode> {
-        let mut script = Script::new(workload, &Names::below("/b".to_owned(), None), 3, 10, 100);
+        let mut script = Script::new(workload, &Names::below("/b".to_owned()), 3, 10, 100);
         (0..count).map(|_| script.next().0.op()).collect()
     }
 
@@ -153,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_created_node_has_its_own_name() {
-        let names = Names::below("/b".to_owned(), None);
+        let names = Names::below("/b".to_owned());
         let mut script = Script::new(Workload::Create, &names, 3, 10, 100);
         for n in 0..3 {
             let (Request::Create(create), false) = script.next() else {

@@ -6,74 +6,43 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use baton_proto::{CreateMode, ErrorCode, Request};
+use baton_tls::ClientTls;
 
 use super::conn::Connection;
 use super::report::Report;
 use super::script::{Names, Script};
 use super::window::Window;
-use super::{Args, BenchError, Workload};
-use crate::access::Access;
+use super::{Args, Result, Workload};
 
 /// Stands before servers that are reached with TLS.
 const TLS_MARK: &str = "tls://";
 /// Requests sent together when nodes are made or removed.
 const BATCH: usize = 256;
 
-/// Splits `a:1,b:2/chroot` into addresses and the chroot.
-fn split_servers(servers: &str) -> Result<(Vec<String>, &str), BenchError> {
-    if servers.starts_with("unix:") {
-        return Ok((vec![servers.to_owned()], ""));
-    }
-    let servers = servers.strip_prefix(TLS_MARK).unwrap_or(servers);
-    // Behind the last mark of TLS, where the chroot may begin.
-    let hosts_from = servers.rfind(TLS_MARK).map_or(0, |at| at + TLS_MARK.len());
-    let end = servers.get(hosts_from..).and_then(|rest| rest.find('/'));
-    let (hosts, chroot) = end.map_or((servers, ""), |end| servers.split_at(hosts_from + end));
-    let addrs: Vec<String> = hosts
-        .split(',')
-        .map(str::trim)
+fn addresses(servers: &str) -> Vec<&str> {
+    let hosts = servers.split(',').map(str::trim);
+    hosts
         .map(|host| host.strip_prefix(TLS_MARK).unwrap_or(host))
-        .filter(|host| !host.is_empty())
-        .map(|host| {
-            if host.contains(':') {
-                host.to_owned()
-            } else {
-                format!("{host}:2181")
-            }
-        })
-        .collect();
-    if addrs.is_empty() {
-        Err(BenchError::NoServer(servers.to_owned()))
-    } else {
-        Ok((addrs, chroot.trim_end_matches('/')))
-    }
-}
-
-/// The node of this run: two runs at a time do not meet.
-pub(crate) fn run_path(args: &Args) -> String {
-    format!("{}/{}", args.path, std::process::id())
+        .collect()
 }
 
 /// Runs a raw workload.
-pub(crate) async fn run_raw(
-    args: &Args,
-    servers: &str,
-    access: &Access,
-) -> Result<Report, BenchError> {
-    let (addrs, chroot) = split_servers(servers)?;
-    let first = addrs.first().map_or("", String::as_str);
-    let names = Names::below(format!("{chroot}{}", run_path(args)), access.acl());
+pub(crate) async fn run_raw(args: &Args) -> Result<Report> {
+    let addrs = addresses(&args.servers);
+    let first = addrs.first().copied().unwrap_or_default();
+    let tls = args.tls()?;
+    let names = Names::below(args.run_path());
 
-    let mut control = Connection::open(first, access, args.session_timeout).await?;
+    let mut control = Connection::open(first, tls.as_ref()).await?;
     prepare(&mut control, args, &names).await?;
     control.close().await?;
 
-    let measured = measure(args, &addrs, &names, (servers, access)).await;
+    let measured = measure(args, &addrs, &names, tls.as_ref()).await;
 
     if args.keep {
         return measured.map(|(report, _)| report);
     }
-    let mut control = Connection::open(first, access, args.session_timeout).await?;
+    let mut control = Connection::open(first, tls.as_ref()).await?;
     let issued = measured
         .as_ref()
         .map_or(&[][..], |(_, issued)| issued.as_slice());
@@ -85,23 +54,21 @@ pub(crate) async fn run_raw(
 
 async fn measure(
     args: &Args,
-    addrs: &[String],
+    addrs: &[&str],
     names: &Names,
-    (servers, access): (&str, &Access),
-) -> Result<(Report, Vec<u64>), BenchError> {
+    tls: Option<&ClientTls>,
+) -> Result<(Report, Vec<u64>)> {
     let window = Window::new(args);
     let mut tasks = Vec::new();
     for (n, addr) in addrs.iter().cycle().take(args.connections()).enumerate() {
-        let connection = Connection::open(addr, access, args.session_timeout).await?;
+        let connection = Connection::open(addr, tls).await?;
         let script = Script::new(args.workload, names, n, args.nodes.max(1), args.value_bytes);
         let (of_task, in_flight) = (Rc::clone(&window), args.in_flight.max(1));
         tasks.push(
             window.spawn(async move { drive(connection, script, in_flight, &of_task).await }),
         );
     }
-    window
-        .conduct(args, servers, args.in_flight.max(1), tasks)
-        .await
+    window.conduct(args, args.in_flight.max(1), tasks).await
 }
 
 /// Keeps one connection full until the run stops, then waits for what is still under way. Returns
@@ -111,7 +78,7 @@ async fn drive(
     mut script: Script,
     in_flight: usize,
     window: &Window,
-) -> Result<u64, BenchError> {
+) -> Result<u64> {
     let mut under_way: VecDeque<(Instant, bool)> = VecDeque::with_capacity(in_flight);
     let now = Instant::now();
     for _ in 0..in_flight {
@@ -141,7 +108,7 @@ fn take_replies(
     script: &mut Script,
     under_way: &mut VecDeque<(Instant, bool)>,
     window: &Window,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let now = Instant::now();
     let stopping = window.stopping();
     let mut count = window.count();
@@ -153,17 +120,16 @@ fn take_replies(
             Err(length) => return Err(conn.short_frame(length)),
         };
         if reply.err != 0 {
-            let code = ErrorCode::from_code(reply.err);
-            let (addr, what) = (conn.addr.clone(), "run the workload");
-            return Err(BenchError::Refused { addr, what, code });
+            let (addr, code) = (&conn.addr, ErrorCode::from_code(reply.err));
+            return Err(format!("{addr} refused to run the workload: {code}").into());
         }
         let Some((sent, delete_after)) = under_way.pop_front() else {
-            return Err(conn.protocol("a reply to nothing".to_owned()));
+            return Err(conn.protocol("a reply to nothing"));
         };
         count.one(now.duration_since(sent));
         if delete_after {
             let Some(path) = path_in(reply.body) else {
-                return Err(conn.protocol("a create reply without a path".to_owned()));
+                return Err(conn.protocol("a create reply without a path"));
             };
             conn.outbox.push(&Request::Delete { path, version: -1 });
             under_way.push_back((now, false));
@@ -184,7 +150,7 @@ fn path_in(body: &[u8]) -> Option<&str> {
 }
 
 /// Makes the nodes that the workload needs.
-async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result<(), BenchError> {
+async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result<()> {
     let root = names.root().to_owned();
     let levels = root
         .match_indices('/')
@@ -227,12 +193,7 @@ async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result
 }
 
 /// Removes all that [`prepare`] and the load made.
-async fn clean(
-    control: &mut Connection,
-    args: &Args,
-    names: &Names,
-    issued: &[u64],
-) -> Result<(), BenchError> {
+async fn clean(control: &mut Connection, args: &Args, names: &Names, issued: &[u64]) -> Result<()> {
     let mut paths: Box<dyn Iterator<Item = String>> = match args.workload {
         Workload::Create => Box::new(issued.iter().enumerate().flat_map(|(connection, &count)| {
             (0..count)
@@ -268,7 +229,7 @@ async fn pipeline<'a>(
     control: &mut Connection,
     requests: impl Iterator<Item = Request<'a>>,
     what: &'static str,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let mut waiting = 0usize;
     for request in requests {
         control.outbox.push(&request);
@@ -296,18 +257,14 @@ async fn pipeline<'a>(
 /// Turns a refusal into an error, unless it is the tolerated one.
 fn accept(
     conn: &Connection,
-    answer: Result<(), ErrorCode>,
+    answer: std::result::Result<(), ErrorCode>,
     tolerated: ErrorCode,
     what: &'static str,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     match answer {
         Ok(()) => Ok(()),
         Err(code) if code == tolerated => Ok(()),
-        Err(code) => Err(BenchError::Refused {
-            addr: conn.addr.clone(),
-            what,
-            code,
-        }),
+        Err(code) => Err(format!("{} refused to {what}: {code}", conn.addr).into()),
     }
 }
 
@@ -316,21 +273,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_split_into_addresses_and_chroot() {
-        let (addrs, chroot) = split_servers("a:1, b/x/y").unwrap();
-        assert_eq!(
-            (addrs, chroot),
-            (vec!["a:1".to_owned(), "b:2181".to_owned()], "/x/y")
-        );
-        assert_eq!(
-            split_servers("unix:/run/x.sock").unwrap(),
-            (vec!["unix:/run/x.sock".to_owned()], "")
-        );
-        assert_eq!(
-            split_servers("tls://a:1,tls://b:2/x").unwrap(),
-            (vec!["a:1".to_owned(), "b:2".to_owned()], "/x")
-        );
-        assert!(split_servers(" , ").is_err());
+    fn servers_are_split_into_addresses() {
+        assert_eq!(addresses("a:1, tls://b:2"), ["a:1", "b:2"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::BenchError;
+use super::Result;
 
 /// A reading of one or several processes taken together.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Reads `pids` and adds them up.
-    pub(crate) fn of(pids: &[u32]) -> Result<Self, BenchError> {
+    pub(crate) fn of(pids: &[u32]) -> Result<Self> {
         let mut sum = Self::default();
         for &pid in pids {
             let one = read(pid)?;
@@ -28,17 +28,16 @@ impl Usage {
     }
 
     /// Reads this process: what the load generator itself takes from the shared cores.
-    pub(crate) fn own() -> Result<Self, BenchError> {
+    pub(crate) fn own() -> Result<Self> {
         read(std::process::id())
     }
 }
 
-fn read(pid: u32) -> Result<Usage, BenchError> {
-    let unreadable = |what: String| BenchError::Process { pid, what };
-    let stat =
-        fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| unreadable(e.to_string()))?;
+fn read(pid: u32) -> Result<Usage> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .map_err(|error| format!("cannot read process {pid}: {error}"))?;
     let (utime, stime, resident_pages) = parse_stat(&stat)
-        .ok_or_else(|| unreadable("its stat line is not in the known form".to_owned()))?;
+        .ok_or_else(|| format!("process {pid}: its stat line is not in the known form"))?;
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     let ticks = utime + stime;
     Ok(Usage {

@@ -5,14 +5,14 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::process::Usage;
 use super::report::{Latency, Report, ServerCost, per_op_us, round};
-use super::{Args, BenchError};
-use crate::signals;
+use super::{Args, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -67,8 +67,8 @@ impl Window {
     /// Runs a task on this thread; its failure ends the run.
     pub(crate) fn spawn<T: 'static>(
         self: &Rc<Self>,
-        task: impl Future<Output = Result<T, BenchError>> + 'static,
-    ) -> JoinHandle<Result<T, BenchError>> {
+        task: impl Future<Output = Result<T>> + 'static,
+    ) -> JoinHandle<Result<T>> {
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let result = task.await;
@@ -89,10 +89,9 @@ impl Window {
     pub(crate) async fn conduct<T>(
         &self,
         args: &Args,
-        servers: &str,
         in_flight: usize,
-        tasks: Vec<JoinHandle<Result<T, BenchError>>>,
-    ) -> Result<(Report, Vec<T>), BenchError> {
+        tasks: Vec<JoinHandle<Result<T>>>,
+    ) -> Result<(Report, Vec<T>)> {
         self.wait(args.warm_up).await;
         let (server_before, own_before) = (Usage::of(&args.pid)?, Usage::own()?);
         let begin = Instant::now();
@@ -101,7 +100,7 @@ impl Window {
             let limit = if args.ops.is_some() {
                 Duration::MAX
             } else {
-                args.duration
+                args.seconds
             };
             self.wait(limit).await;
         }
@@ -112,15 +111,15 @@ impl Window {
 
         let mut ended = Vec::new();
         for task in tasks {
-            match task.await {
-                Ok(result) => ended.push(result?),
-                Err(join) => return Err(BenchError::Runtime(join.into())),
-            }
+            ended.push(task.await??);
         }
         let own_cpu = own_after.cpu.saturating_sub(own_before.cpu);
         let report = Report {
-            workload: args.workload.name().to_owned(),
-            servers: servers.to_owned(),
+            workload: args
+                .workload
+                .to_possible_value()
+                .map_or_else(String::new, |name| name.get_name().to_owned()),
+            servers: args.servers.clone(),
             connections: args.connections(),
             in_flight,
             value_bytes: args.value_bytes,
@@ -141,10 +140,7 @@ impl Window {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = self.finished.notified() => {}
-            _ = tokio::signal::ctrl_c() => {
-                self.stop();
-                signals::ended_by(signals::INTERRUPT);
-            }
+            _ = tokio::signal::ctrl_c() => self.stop(),
         }
     }
 }

@@ -1,7 +1,6 @@
-//! The result of a run, for people and for programs. It holds measurements only; it never
+//! The result of a run. It holds measurements only; it never
 //! decides whether they are good.
 
-use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -103,45 +102,4 @@ pub(crate) fn per_op_us(cpu: Duration, ops: u64) -> f64 {
 pub(crate) fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let l = &self.latency_us;
-        writeln!(
-            f,
-            "{} on {}: {} x {} in flight, {}-byte values, {:.1} s",
-            self.workload,
-            self.servers,
-            self.connections,
-            self.in_flight,
-            self.value_bytes,
-            self.seconds
-        )?;
-        writeln!(
-            f,
-            "  throughput  {:.0} op/s ({} ops)",
-            self.ops_per_second, self.ops
-        )?;
-        writeln!(
-            f,
-            "  latency us  mean {:.0}  p50 {:.0}  p90 {:.0}  p99 {:.0}  p99.9 {:.0}  max {:.0}",
-            l.mean, l.p50, l.p90, l.p99, l.p999, l.max
-        )?;
-        if let Some(server) = &self.server {
-            writeln!(
-                f,
-                "  server      {:.2} us CPU/op, {:.2} cores, {:.1} MB resident",
-                server.cpu_us_per_op,
-                server.cores,
-                server.resident_bytes as f64 / 1e6
-            )?;
-        }
-        writeln!(
-            f,
-            "  generator   {:.2} us CPU/op",
-            self.generator_cpu_us_per_op
-        )?;
-        Ok(())
-    }
 }

@@ -1,43 +1,36 @@
 //! One lean connection: handshake, frames out in one write for a batch, replies in order. It keeps
 //! no watches, never reconnects and never retries: in a measurement a lost connection is the end.
 
+use std::error::Error;
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use baton_proto::{
-    AuthPacket, ConnectRequest, ConnectResponse, ErrorCode, Limits, OpCode, PASSWORD_BYTES,
-    ReplyHeader, Request, Response, frame, xid,
+    ConnectRequest, ConnectResponse, ErrorCode, Limits, PASSWORD_BYTES, ReplyHeader, Request, frame,
 };
 use baton_tls::ClientTls;
 use baton_tls::tokio_rustls::client::TlsStream;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
 
-use super::BenchError;
-use crate::access::{Access, SaslUser};
+use super::Result;
 
 const READ_BUFFER_BYTES: usize = 128 * 1024;
+/// Session timeout to ask for.
+const SESSION_TIMEOUT_MS: i32 = 30_000;
 
 /// A connected socket.
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
-    #[cfg(unix)]
-    Unix(UnixStream),
 }
 
 impl Socket {
     async fn connect(addr: &str, tls: Option<&ClientTls>) -> io::Result<Self> {
-        #[cfg(unix)]
-        if let Some(path) = addr.strip_prefix("unix:") {
-            return Ok(Self::Unix(UnixStream::connect(path).await?));
-        }
         let stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = tls else {
@@ -55,8 +48,6 @@ impl Socket {
         match self {
             Self::Tcp(s) => s.readable().await,
             Self::Tls(_) => Ok(()),
-            #[cfg(unix)]
-            Self::Unix(s) => s.readable().await,
         }
     }
 
@@ -66,8 +57,6 @@ impl Socket {
         loop {
             let tried = match self {
                 Self::Tcp(s) => s.try_read(into),
-                #[cfg(unix)]
-                Self::Unix(s) => s.try_read(into),
                 Self::Tls(s) => {
                     let read = poll_fn(|cx| {
                         let mut buffer = ReadBuf::new(into);
@@ -98,16 +87,12 @@ impl Socket {
         while !from.is_empty() {
             let tried = match self {
                 Self::Tcp(s) => s.try_write(from),
-                #[cfg(unix)]
-                Self::Unix(s) => s.try_write(from),
                 Self::Tls(_) => break,
             };
             match tried {
                 Ok(n) => from = from.get(n..).unwrap_or_default(),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self {
                     Self::Tcp(s) => s.writable().await?,
-                    #[cfg(unix)]
-                    Self::Unix(s) => s.writable().await?,
                     Self::Tls(_) => break,
                 },
                 Err(e) => return Err(e),
@@ -187,7 +172,7 @@ impl Inbox {
 
     /// The next whole reply, or `None` until more has arrived. A frame too short for a header is
     /// the error.
-    pub(crate) fn reply(&mut self) -> Result<Option<Reply<'_>>, usize> {
+    pub(crate) fn reply(&mut self) -> std::result::Result<Option<Reply<'_>>, usize> {
         let Some(payload) = self.frame() else {
             return Ok(None);
         };
@@ -220,18 +205,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, opens a session and presents the credentials.
-    pub(crate) async fn open(
-        addr: &str,
-        access: &Access,
-        session_timeout: Duration,
-    ) -> Result<Self, BenchError> {
-        let socket = Socket::connect(addr, access.tls())
+    /// Connects and opens a session.
+    pub(crate) async fn open(addr: &str, tls: Option<&ClientTls>) -> Result<Self> {
+        let socket = Socket::connect(addr, tls)
             .await
-            .map_err(|source| BenchError::Connect {
-                addr: addr.to_owned(),
-                source,
-            })?;
+            .map_err(|error| format!("cannot connect to {addr}: {error}"))?;
         let mut this = Self {
             addr: addr.to_owned(),
             outbox: Outbox::default(),
@@ -239,11 +217,10 @@ impl Connection {
             has_come: false,
             socket,
         };
-        let timeout_ms = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
         let hello = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: 0,
-            timeout_ms,
+            timeout_ms: SESSION_TIMEOUT_MS,
             session_id: 0,
             password: &[0; PASSWORD_BYTES],
             read_only: Some(false),
@@ -259,78 +236,15 @@ impl Connection {
                 .map(|bytes| ConnectResponse::decode(bytes, &limits));
             match answer {
                 None => {}
-                Some(Ok(answer)) if !answer.is_refused() => break,
-                Some(Ok(_)) => return Err(this.protocol("it gave no session".to_owned())),
-                Some(Err(error)) => return Err(this.protocol(error.to_string())),
-            }
-        }
-        if let Some(user) = access.sasl() {
-            this.log_in(user).await?;
-        }
-        for (scheme, data) in access.credentials() {
-            this.present(scheme, data).await?;
-        }
-        Ok(this)
-    }
-
-    /// Authenticates by SASL.
-    async fn log_in(&mut self, user: &SaslUser) -> Result<(), BenchError> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| self.protocol(error.to_string()))?;
-        let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let client = baton_sasl::Client::of_zookeeper(&user.name, &user.password);
-        let challenge = self.sasl_step(1, &[]).await?;
-        let (response, proof) = client
-            .respond(&challenge, &nonce)
-            .map_err(|error| self.protocol(error.to_string()))?;
-        let last = self.sasl_step(2, &response).await?;
-        proof
-            .verify(&last)
-            .map_err(|error| self.protocol(error.to_string()))
-    }
-
-    async fn sasl_step(&mut self, xid: i32, token: &[u8]) -> Result<Vec<u8>, BenchError> {
-        let request = Request::Sasl { token: Some(token) };
-        frame::write_request(&mut self.outbox.bytes, xid, &request);
-        let body = self.answer_to_credentials().await?;
-        match Response::decode(OpCode::Sasl, &body.into(), &Limits::default()) {
-            Ok(Response::Sasl(token)) => Ok(token.unwrap_or_default().to_vec()),
-            Ok(_) => Err(self.protocol("no answer of SASL".to_owned())),
-            Err(error) => Err(self.protocol(error.to_string())),
-        }
-    }
-
-    async fn present(&mut self, scheme: &str, data: &[u8]) -> Result<(), BenchError> {
-        let packet = AuthPacket {
-            kind: 0,
-            scheme,
-            auth: Some(data),
-        };
-        frame::write_request(&mut self.outbox.bytes, xid::AUTH, &Request::Auth(packet));
-        self.answer_to_credentials().await.map(drop)
-    }
-
-    /// Sends what was pushed, and returns the body of the answer, which must be no refusal.
-    async fn answer_to_credentials(&mut self) -> Result<Vec<u8>, BenchError> {
-        self.flush().await?;
-        loop {
-            match self.inbox.reply() {
-                Ok(Some(reply)) if reply.err == 0 => return Ok(reply.body.to_vec()),
-                Ok(Some(reply)) => {
-                    return Err(BenchError::Refused {
-                        addr: self.addr.clone(),
-                        what: "accept the credentials",
-                        code: ErrorCode::from_code(reply.err),
-                    });
-                }
-                Ok(None) => self.fill().await?,
-                Err(length) => return Err(self.short_frame(length)),
+                Some(Ok(answer)) if !answer.is_refused() => return Ok(this),
+                Some(Ok(_)) => return Err(this.protocol("it gave no session")),
+                Some(Err(error)) => return Err(this.protocol(error)),
             }
         }
     }
 
     /// Writes all that was pushed.
-    pub(crate) async fn flush(&mut self) -> Result<(), BenchError> {
+    pub(crate) async fn flush(&mut self) -> Result<()> {
         let written = self.socket.write_all(&self.outbox.bytes).await;
         written.map_err(|e| self.lost(e))?;
         self.outbox.bytes.clear();
@@ -338,7 +252,7 @@ impl Connection {
     }
 
     /// Waits until something has come.
-    pub(crate) async fn readable(&mut self) -> Result<(), BenchError> {
+    pub(crate) async fn readable(&mut self) -> Result<()> {
         if let Socket::Tls(_) = self.socket {
             self.fill().await?;
             self.has_come = true;
@@ -348,7 +262,7 @@ impl Connection {
     }
 
     /// Reads what has arrived since the last time; waits for it if that is nothing.
-    pub(crate) async fn fill(&mut self) -> Result<(), BenchError> {
+    pub(crate) async fn fill(&mut self) -> Result<()> {
         let has_come = std::mem::take(&mut self.has_come);
         let read = self.socket.read(self.inbox.room(), has_come).await;
         match read.map_err(|e| self.lost(e))? {
@@ -365,7 +279,7 @@ impl Connection {
     pub(crate) async fn call(
         &mut self,
         request: &Request<'_>,
-    ) -> Result<Result<(), ErrorCode>, BenchError> {
+    ) -> Result<std::result::Result<(), ErrorCode>> {
         self.outbox.push(request);
         self.flush().await?;
         loop {
@@ -386,27 +300,22 @@ impl Connection {
 
     /// Ends the session. The server's answer is awaited so that the session is gone when this
     /// returns.
-    pub(crate) async fn close(mut self) -> Result<(), BenchError> {
+    pub(crate) async fn close(mut self) -> Result<()> {
         self.call(&Request::CloseSession).await.map(|_| ())
     }
 
-    fn lost(&self, source: io::Error) -> BenchError {
-        BenchError::Lost {
-            addr: self.addr.clone(),
-            source,
-        }
+    fn lost(&self, error: io::Error) -> Box<dyn Error> {
+        format!("{} ended the connection: {error}", self.addr).into()
     }
 
     /// A protocol error of this server.
-    pub(crate) fn protocol(&self, what: String) -> BenchError {
-        BenchError::Protocol {
-            addr: self.addr.clone(),
-            what,
-        }
+    pub(crate) fn protocol(&self, what: impl Display) -> Box<dyn Error> {
+        let addr = &self.addr;
+        format!("{addr} does not answer as a ZooKeeper server: {what}").into()
     }
 
     /// The error for a reply without a whole header.
-    pub(crate) fn short_frame(&self, length: usize) -> BenchError {
+    pub(crate) fn short_frame(&self, length: usize) -> Box<dyn Error> {
         self.protocol(format!(
             "a reply of {length} bytes is shorter than its header"
         ))

@@ -2,52 +2,44 @@
 //! them, each client with a session of its own.
 
 use std::cell::Cell;
-use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use baton::work_queue::{Claim, WorkItem};
 use baton::{Client, DistributedQueue, Mutex, WorkQueue};
-use baton_client::{CreateMode, Op, OpResult, Session};
+use baton_client::{Config, CreateMode, Op, OpResult, Session};
+use tokio::runtime::Handle;
 
-use super::load::run_path;
 use super::report::Report;
 use super::window::Window;
-use super::{Args, BenchError, Turns, Workload};
-use crate::access::Access;
+use super::{Args, Result, Turns, Workload};
 
 /// Items that the work queue is kept filled to, and how many are put at once.
 const STOCK: u64 = 2000;
 const FILL: usize = 500;
 /// Pause before a work queue that is full enough, or empty, is checked again.
 const PAUSE: Duration = Duration::from_millis(20);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a recipe's workload.
-pub(crate) async fn run_recipe(
-    args: &Args,
-    servers: &str,
-    access: &Access,
-) -> Result<Report, BenchError> {
+pub(crate) async fn run_recipe(args: &Args) -> Result<Report> {
     if args.workload == Workload::Work && args.turns == Turns::Requeued {
-        let why =
-            "a claim cannot be requeued; leave out --turns requeued, or measure lock or handoff";
-        return Err(BenchError::Recipe(why.to_owned()));
+        return Err("a claim cannot be requeued; --turns requeued is for lock and handoff".into());
     }
-    let root = run_path(args);
+    let root = args.run_path();
+    let mut config = Config::new(&args.servers)?
+        .session_timeout(SESSION_TIMEOUT)
+        // One thread for all.
+        .runtime(Handle::current());
+    if let Some(tls) = args.tls()? {
+        config = config.tls(tls);
+    }
     let window = Window::new(args);
     let mut clients = Vec::new();
     let mut tasks = Vec::new();
     for n in 0..args.connections() {
-        let config = access
-            .config(servers, "--servers")
-            .map_err(failed)?
-            .session_timeout(args.session_timeout);
-        let client = Client::connect(config).await.map_err(failed)?;
-        let client = match access.acl() {
-            Some(acl) => client.with_acl(acl),
-            None => client,
-        };
+        let client = Client::connect(config.clone()).await?;
         let path = match args.workload {
             Workload::Handoff => format!("{root}/line"),
             _ => format!("{root}/line{n}"),
@@ -55,19 +47,17 @@ pub(crate) async fn run_recipe(
         let of_task = Rc::clone(&window);
         let task = match args.workload {
             Workload::Queue => {
-                let queue = DistributedQueue::new(&client, &path).map_err(failed)?;
+                let queue = DistributedQueue::new(&client, &path)?;
                 let item = vec![b'v'; args.value_bytes];
                 window.spawn(async move { pass_items(&queue, &item, &of_task).await })
             }
             Workload::Replace => {
-                let session = client.session().await.map_err(failed)?;
-                let mutex = Mutex::new(&client, &path).map_err(failed)?;
+                let session = client.session().await?;
+                let mutex = Mutex::new(&client, &path)?;
                 window.spawn(async move { replace(&session, &mutex, &of_task).await })
             }
             Workload::Work => {
-                let queue = WorkQueue::new(&client, &path)
-                    .map_err(failed)?
-                    .prefetch(args.prefetch);
+                let queue = WorkQueue::new(&client, &path)?.prefetch(args.prefetch);
                 let item = vec![b'v'; args.value_bytes];
                 let done = Rc::new(Cell::new(0));
                 let (filling, counted) = (queue.clone(), Rc::clone(&done));
@@ -81,7 +71,7 @@ pub(crate) async fn run_recipe(
                 )
             }
             _ => {
-                let mutex = Mutex::new(&client, &path).map_err(failed)?;
+                let mutex = Mutex::new(&client, &path)?;
                 let turns = args.turns;
                 window.spawn(async move {
                     match turns {
@@ -95,25 +85,25 @@ pub(crate) async fn run_recipe(
         tasks.push(task);
         clients.push(client);
     }
-    let report = window.conduct(args, servers, 1, tasks).await;
+    let report = window.conduct(args, 1, tasks).await;
     if let Some(client) = clients.first() {
-        let session = client.session().await.map_err(failed)?;
+        let session = client.session().await?;
         remove(&session, &root).await;
         // Another run's nodes keep the common parent.
         let _ = session.delete(&args.path, None).await;
     }
     for client in clients {
-        client.close_timeout(CLOSE_LIMIT).await.map_err(failed)?;
+        client.close_timeout(CLOSE_LIMIT).await?;
     }
     report.map(|(report, _)| report)
 }
 
 /// Acquires and releases until the run stops. A turn counts from the wish to the release.
-async fn take_turns(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
+async fn take_turns(mutex: &Mutex, window: &Window) -> Result<()> {
     while !window.stopping() {
         let begin = Instant::now();
-        let guard = mutex.acquire().await.map_err(failed)?;
-        guard.release().await.map_err(failed)?;
+        let guard = mutex.acquire().await?;
+        guard.release().await?;
         window.count().one(begin.elapsed());
     }
     Ok(())
@@ -121,84 +111,71 @@ async fn take_turns(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
 
 /// The same with the release and the next acquisition in one packet. A turn counts from there
 /// to the grant.
-async fn take_turns_pipelined(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
-    let mut guard = mutex.acquire().await.map_err(failed)?;
+async fn take_turns_pipelined(mutex: &Mutex, window: &Window) -> Result<()> {
+    let mut guard = mutex.acquire().await?;
     while !window.stopping() {
         let begin = Instant::now();
         let (released, next) = tokio::join!(guard.release(), mutex.acquire());
-        released.map_err(failed)?;
-        guard = next.map_err(failed)?;
+        released?;
+        guard = next?;
         window.count().one(begin.elapsed());
     }
-    guard.release().await.map_err(failed)
+    guard.release().await.map_err(Into::into)
 }
 
 /// The same with the release and the next acquisition in one change.
-async fn take_turns_requeued(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
-    let mut guard = mutex.acquire().await.map_err(failed)?;
+async fn take_turns_requeued(mutex: &Mutex, window: &Window) -> Result<()> {
+    let mut guard = mutex.acquire().await?;
     while !window.stopping() {
         let begin = Instant::now();
-        guard = mutex.requeue(guard).await.map_err(failed)?;
+        guard = mutex.requeue(guard).await?;
         window.count().one(begin.elapsed());
     }
-    guard.release().await.map_err(failed)
+    guard.release().await.map_err(Into::into)
 }
 
 /// Creates a node in a wait queue, and replaces it by the next until the run stops.
-async fn replace(session: &Session, mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
+async fn replace(session: &Session, mutex: &Mutex, window: &Window) -> Result<()> {
     // Makes the lock's node.
-    let guard = mutex.acquire().await.map_err(failed)?;
+    let guard = mutex.acquire().await?;
     let mode = CreateMode::EphemeralSequential;
     // As long as the names and the record of a mutex.
     let prefix = format!("{}/_c_{:036}-lock-", mutex.path(), 0);
     let data = vec![b'v'; 130];
-    let mut own = session
-        .create(&prefix, &data, mode)
-        .await
-        .map_err(failed)?
-        .path;
-    guard.release().await.map_err(failed)?;
+    let mut own = session.create(&prefix, &data, mode).await?.path;
+    guard.release().await?;
     while !window.stopping() {
         let begin = Instant::now();
         let change = [
             Op::delete(&*own, None),
             Op::create(&*prefix, data.clone(), mode),
         ];
-        let made = session.multi(&change).await.map_err(failed)?;
+        let made = session.multi(&change).await?;
         if let Some(OpResult::Created { path, .. }) = made.into_iter().next_back() {
             own = path;
         }
         window.count().one(begin.elapsed());
     }
-    session.delete(&own, None).await.map_err(failed)
+    session.delete(&own, None).await.map_err(Into::into)
 }
 
-async fn pass_items(
-    queue: &DistributedQueue,
-    item: &[u8],
-    window: &Window,
-) -> Result<(), BenchError> {
+async fn pass_items(queue: &DistributedQueue, item: &[u8], window: &Window) -> Result<()> {
     while !window.stopping() {
         let begin = Instant::now();
-        queue.offer(item).await.map_err(failed)?;
-        queue.poll().await.map_err(failed)?;
+        queue.offer(item).await?;
+        queue.poll().await?;
         window.count().one(begin.elapsed());
     }
     Ok(())
 }
 
 /// Keeps a stock of items in the queue, so that the other task never waits for one.
-async fn fill(
-    queue: &WorkQueue,
-    item: &[u8],
-    done: &Cell<u64>,
-    window: &Window,
-) -> Result<(), BenchError> {
+async fn fill(queue: &WorkQueue, item: &[u8], done: &Cell<u64>, window: &Window) -> Result<()> {
     let mut put = 0;
     while !window.stopping() {
         if put < done.get() + STOCK {
             let more = std::iter::repeat_with(|| WorkItem::new(item.to_vec()));
-            queue.offer_all(more.take(FILL)).await.map_err(failed)?;
+            queue.offer_all(more.take(FILL)).await?;
             put += FILL as u64;
         } else {
             tokio::time::sleep(PAUSE).await;
@@ -215,7 +192,7 @@ async fn do_work(
     pipelined: bool,
     done: &Cell<u64>,
     window: &Window,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let mut before = Vec::new();
     while !window.stopping() {
         let begin = Instant::now();
@@ -223,19 +200,19 @@ async fn do_work(
         let mut acks = Vec::new();
         if let Ok(claims) = claims {
             let ack = |claim: Claim| (begin, tokio::task::spawn_local(claim.ack()));
-            acks.extend(claims.map_err(failed)?.into_iter().map(ack));
+            acks.extend(claims?.into_iter().map(ack));
         }
         if pipelined {
             std::mem::swap(&mut before, &mut acks);
         }
         for (begin, ack) in acks {
-            ack.await.map_err(failed)?.map_err(failed)?;
+            ack.await??;
             done.set(done.get() + 1);
             window.count().one(begin.elapsed());
         }
     }
     for (_, ack) in before {
-        ack.await.map_err(failed)?.map_err(failed)?;
+        ack.await??;
     }
     Ok(())
 }
@@ -249,8 +226,4 @@ async fn remove(session: &Session, path: &str) {
         }
     }
     let _ = session.delete(path, None).await;
-}
-
-fn failed(error: impl Display) -> BenchError {
-    BenchError::Recipe(error.to_string())
 }
