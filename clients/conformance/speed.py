@@ -18,20 +18,10 @@ import subprocess
 import sys
 import time
 
-from test_conformance import HERE, Agent, Build, Program
+from test_conformance import HERE, XTASK_JAVA, Agent, Build, Program, serve
 
 CHECKS = 1_000_000
 KAZOO = "kazoo==2.11.0"
-XTASK_JAVA = os.path.join(HERE, "..", "..", "xtask", "java")
-
-
-def serve(folder):
-    """Starts a server that syncs to disk: its process and its address."""
-    start = [os.path.abspath(os.environ["BATON"]), "serve", "--listen", "127.0.0.1:0"]
-    start += ["--data-dir", os.path.join(folder, "server")]
-    process = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    words = process.stdout.readline().replace(",", " ").split()
-    return process, next(it for it in words if it.startswith("127.0.0.1:"))
 
 
 def report(*command):

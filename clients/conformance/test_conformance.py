@@ -20,10 +20,20 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+XTASK_JAVA = os.path.join(HERE, "..", "..", "xtask", "java")
 JAVA = os.path.join(HERE, "..", "java", "client", "src", "main", "java")
 PATIENCE = 60
 TIMEOUT_MS = 4000
 GUARDS = int(os.environ.get("BATON_CONFORMANCE_GUARDS", "400"))
+
+
+def serve(folder):
+    """Starts a server that syncs to disk: its process and its address."""
+    start = [os.path.abspath(os.environ["BATON"]), "serve", "--listen", "127.0.0.1:0"]
+    start += ["--data-dir", os.path.join(folder, "server")]
+    process = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    words = process.stdout.readline().replace(",", " ").split()
+    return process, next(it for it in words if it.startswith("127.0.0.1:"))
 
 
 class Build:
@@ -56,6 +66,18 @@ class Build:
         subprocess.run(["javac", "-d", classes, *sources], check=True)
         main = "io.github.batonlocks.Program"
         return ["java", "-XX:TieredStopAtLevel=1", "-Xmx200m", "-cp", classes, main]
+
+    def curator(self):
+        """The command of a program that takes turns by Curator, from the class path of `xtask`'s
+        tasks; `None` without one."""
+        jars = os.environ.get("BATON_ZOOKEEPER_CLASSPATH")
+        if not jars:
+            print("NOT CHECKED: Curator: BATON_ZOOKEEPER_CLASSPATH names no jars", file=sys.stderr)
+            return None
+        path = f"{jars}:{os.path.join(self.folder, 'curator')}"
+        source = os.path.join(XTASK_JAVA, "CuratorTurns.java")
+        subprocess.run(["javac", "-cp", path, "-d", path.split(":")[-1], source], check=True)
+        return ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", path, "CuratorTurns"]
 
 
 class Agent:
@@ -294,19 +316,42 @@ class Conformance(unittest.TestCase):
                            {"path": "/a", "slots": 2, "mode": "read"}):
                 program.refused("Refused", "lock", **fields)
 
-    def test_one_holds_at_a_time_among_all_languages_and_the_shell(self):
-        log = os.path.join(self.build.folder, "turns")
+    def test_one_holds_at_a_time_among_all_languages_the_shell_and_curator(self):
+        folder = os.path.join(self.build.folder, "mixed")
+        os.mkdir(folder)
+        # Curator has no unix sockets.
+        server, address = serve(folder)
+        agent = Agent(folder, address)
+        commands = self.build.commands.items()
+        programs = [Program(language, command, agent) for language, command in commands]
+        try:
+            self.take_turns(programs, agent, os.path.join(folder, "turns"))
+        finally:
+            for program in programs:
+                program.end()
+            agent.end(signal.SIGTERM)
+            server.terminate()
+            server.wait(PATIENCE)
+            server.stdout.close()
+
+    def take_turns(self, programs, agent, log):
         open(log, "w").close()
-        cycles = [(it, it.begin("cycle", path="/turns", count=25, log=log)) for it in self.programs]
+        curator = self.build.curator()
+        others = curator and subprocess.Popen([*curator, agent.servers, "/turns", "25", log])
+        while others and others.poll() is None and not os.path.getsize(log):
+            time.sleep(0.01)
+        cycles = [(it, it.begin("cycle", path="/turns", count=25, log=log)) for it in programs]
         script = f'echo begin shell "$BATON_TOKEN" >>{log}; echo end shell "$BATON_TOKEN" >>{log}'
-        lock = [self.agent.command, "lock", "--servers", self.agent.servers, "/turns", "--"]
+        lock = [agent.command, "lock", "--servers", agent.servers, "/turns", "--"]
         for _ in range(10):
             subprocess.run([*lock, "sh", "-c", script], check=True, timeout=PATIENCE)
         for program, id in cycles:
             program.wait(id, "done")
+        if others:
+            self.assertEqual(others.wait(PATIENCE), 0)
         with open(log) as file:
             lines = [line.split() for line in file]
-        self.assertEqual(len(lines), 2 * (25 * len(self.programs) + 10))
+        self.assertEqual(len(lines), 2 * (25 * (len(programs) + bool(others)) + 10))
         last = 0
         for begin, end in zip(lines[::2], lines[1::2]):
             self.assertEqual((begin[0], end), ("begin", ["end", *begin[1:]]))
