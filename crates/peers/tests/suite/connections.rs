@@ -557,6 +557,28 @@ async fn received_bytes_that_the_owner_holds_have_a_limit() {
     assert_eq!(link.lane, Lane::Log);
 }
 
+/// Frames of one read that are more than the owner may hold: it is told of those before, or it would
+/// never release them.
+#[tokio::test(start_paused = true)]
+async fn the_owner_handles_the_first_frames_of_a_read_before_the_next_wait_for_room() {
+    let network = Network::default();
+    let one = Server::start(&network, 1, 2);
+    let mut options = options(2);
+    options.limits.inbound_urgent_bytes = 1;
+    let local = LocalServer::new(2, incarnation(2), 1);
+    let mut two = Server::start_as(&network, local, options, 2);
+    while !one.peers.open_lanes(2).contains(&Lane::Urgent) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    for term in 1..=5 {
+        assert_eq!(one.peers.send_raft([heartbeat(1, 2, term)]), []);
+    }
+    for term in 1..=5 {
+        let (_, received) = two.until(frame).await;
+        assert_eq!(received, Frame::Raft(vec![heartbeat(1, 2, term)]));
+    }
+}
+
 /// On a slow link the other side's signs of life come behind all else that it sends.
 #[tokio::test(start_paused = true)]
 async fn signs_of_life_do_not_wait_for_those_of_the_other_side() {

@@ -188,11 +188,32 @@ impl Acceptor for MemoryAcceptor {
     }
 }
 
-struct Channel(mpsc::UnboundedSender<PeerEvent>);
+/// An owner that handles frames only when it is said that all of a read are there.
+struct Channel {
+    handled: mpsc::UnboundedSender<PeerEvent>,
+    frames: Mutex<Vec<PeerEvent>>,
+}
 
 impl PeerEvents for Channel {
     fn event(&self, event: PeerEvent) {
-        let _ = self.0.send(event);
+        let is_frame = matches!(event, PeerEvent::Frame { .. });
+        let mut events = self.frames.lock().unwrap();
+        events.push(event);
+        if !is_frame {
+            self.handle(&mut events);
+        }
+    }
+
+    fn frames_arrived(&self) {
+        self.handle(&mut self.frames.lock().unwrap());
+    }
+}
+
+impl Channel {
+    fn handle(&self, events: &mut Vec<PeerEvent>) {
+        for event in events.drain(..) {
+            let _ = self.handled.send(event);
+        }
     }
 }
 
@@ -242,7 +263,10 @@ impl Server {
         local.run = network.next_run();
         let acceptor = network.listen(place);
         let (sender, events) = mpsc::unbounded_channel();
-        let events_to = Arc::new(Channel(sender));
+        let events_to = Arc::new(Channel {
+            handled: sender,
+            frames: Mutex::default(),
+        });
         let peers = Peers::start(options, local, network.clone(), acceptor, events_to);
         peers.set_addresses(&(1..=servers).map(|id| (id, name(id))).collect());
         Server { peers, events }
