@@ -570,6 +570,7 @@ async fn the_owner_handles_the_first_frames_of_a_read_before_the_next_wait_for_r
     while !one.peers.open_lanes(2).contains(&Lane::Urgent) {
         sleep(Duration::from_millis(1)).await;
     }
+    let begun = Instant::now();
     for term in 1..=5 {
         assert_eq!(one.peers.send_raft([heartbeat(1, 2, term)]), []);
     }
@@ -577,6 +578,8 @@ async fn the_owner_handles_the_first_frames_of_a_read_before_the_next_wait_for_r
         let (_, received) = two.until(frame).await;
         assert_eq!(received, Frame::Raft(vec![heartbeat(1, 2, term)]));
     }
+    // The next sign of life on any connection would have told the owner, too.
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
 /// On a slow link the other side's signs of life come behind all else that it sends.
