@@ -53,7 +53,7 @@ mod secure;
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -93,12 +93,6 @@ enum Task {
     Interop(interop::Args),
     LeaseCuts(lease_cuts::Args),
     Lines(lines::Args),
-    /// Write the manual pages.
-    Man {
-        /// The folder to write into.
-        #[arg(default_value = "target/man")]
-        folder: PathBuf,
-    },
     Mutants(mutants::Args),
     PeersBreak(peers_break::Args),
     Pods(ensemble::pods::Args),
@@ -135,7 +129,6 @@ fn main() -> ExitCode {
         Task::Interop(args) => interop::run(&args),
         Task::LeaseCuts(args) => lease_cuts::run(&args),
         Task::Lines(args) => lines::run(&args),
-        Task::Man { folder } => man(&folder),
         Task::Mutants(args) => mutants::run(&args),
         Task::PeersBreak(args) => peers_break::run(&args),
         Task::Pods(args) => ensemble::pods::run(&args),
@@ -151,10 +144,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn man(folder: &Path) -> Result<()> {
-    process::succeed(Command::new(process::build_baton()?).arg("man").arg(folder))
 }
 
 /// The repository's root.

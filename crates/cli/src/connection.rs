@@ -151,6 +151,18 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Runs `work` on a connection of its own, whose session ends with it.
+    pub(crate) async fn during<T>(
+        context: &Context,
+        options: SessionOptions,
+        work: impl AsyncFnOnce(&Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let connection = Self::open(context, options).await?;
+        let outcome = work(&connection).await;
+        connection.close().await;
+        outcome
+    }
+
     /// The live session.
     pub(crate) async fn session(&self) -> Result<Session, Failure> {
         self.client

@@ -83,30 +83,11 @@ pub(crate) fn with_session(
     context: &Context,
     work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
-    context.block_on(on_session(context, work))?
-}
-
-/// Runs `work` on a session of its own, for callers within the runtime.
-async fn on_session(
-    context: &Context,
-    work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,
-) -> Result<u8, Failure> {
-    on_connection(context, async |connection: &Connection| {
-        let session = connection.session().await?;
-        work(&session).await
-    })
-    .await
-}
-
-/// Runs `work` on a connection of its own, whose session ends with it.
-pub(crate) async fn on_connection(
-    context: &Context,
-    work: impl AsyncFnOnce(&Connection) -> Result<u8, Failure>,
-) -> Result<u8, Failure> {
-    let connection = Connection::open(context, BRIEF).await?;
-    let outcome = work(&connection).await;
-    connection.close().await;
-    outcome
+    context.block_on(Connection::during(
+        context,
+        BRIEF,
+        async |connection: &Connection| work(&connection.session().await?).await,
+    ))?
 }
 
 /// A refusal of the server is an answer (exit code 1); anything else is a failure of baton (125).

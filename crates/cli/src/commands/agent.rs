@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use baton_agent::{Agent, AgentOptions};
 use listenfd::ListenFd;
-use serde::Serialize;
 
 use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::Failure;
 use crate::folders::{self, CHANGED_BY_OTHERS};
+use crate::output::record::record;
 use crate::servers::http_port::Answer;
 use crate::servers::lookup::{self, Found};
 use crate::servers::machine::Machine;
@@ -71,13 +71,6 @@ impl Args {
     }
 }
 
-/// An agent's first line.
-#[derive(Serialize)]
-struct ListenReport<'a> {
-    socket: &'a str,
-    servers: &'a str,
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.background {
@@ -91,10 +84,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             true => Signals::of_detached()?,
             false => Signals::new()?,
         };
-        let connection = Connection::open(context, LASTING).await?;
-        let outcome = serve(args, context, &connection, &mut signals).await;
-        connection.close().await;
-        outcome
+        Connection::during(context, LASTING, async |connection: &Connection| {
+            serve(args, context, connection, &mut signals).await
+        })
+        .await
     })?
 }
 
@@ -138,13 +131,7 @@ async fn serve(
     }
     let text = format!("agent of {} on {socket}", connection.servers);
     let servers = &connection.servers;
-    context.output.result(
-        &ListenReport {
-            socket: &socket,
-            servers,
-        },
-        text,
-    );
+    context.output.result(&record! { socket, servers }, text);
     if args.is_detached() {
         detached::close_output();
     }

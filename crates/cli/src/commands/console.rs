@@ -53,10 +53,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     context.block_on(async {
         let mut signals = Signals::new()?;
-        let connection = Connection::open(context, LASTING).await?;
-        let outcome = serve(args, context, &connection, &mut signals).await;
-        connection.close().await;
-        outcome
+        Connection::during(context, LASTING, async |connection: &Connection| {
+            serve(args, context, connection, &mut signals).await
+        })
+        .await
     })?
 }
 

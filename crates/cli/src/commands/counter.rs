@@ -85,12 +85,11 @@ enum Act {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    context.block_on(async {
-        let connection = Connection::open(context, BRIEF).await?;
-        let outcome = act(args, context, &connection).await;
-        connection.close().await;
-        outcome
-    })?
+    context.block_on(Connection::during(
+        context,
+        BRIEF,
+        async |connection: &Connection| act(args, context, connection).await,
+    ))?
 }
 
 async fn act(args: &Args, context: &Context, connection: &Connection) -> Result<u8, Failure> {

@@ -25,12 +25,11 @@ pub(crate) struct Args {}
 
 /// Runs the verb.
 pub(crate) fn run(_: &Args, context: &Context) -> Result<u8, Failure> {
-    context.block_on(async {
-        let connection = Connection::open(context, BRIEF).await?;
-        let outcome = find(context, &connection).await;
-        connection.close().await;
-        outcome
-    })?
+    context.block_on(Connection::during(
+        context,
+        BRIEF,
+        async |connection: &Connection| find(context, connection).await,
+    ))?
 }
 
 async fn find(context: &Context, connection: &Connection) -> Result<u8, Failure> {

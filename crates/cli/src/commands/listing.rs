@@ -6,12 +6,11 @@
 use baton::inspect::{LockKind, LockNode, NodeInfo};
 use baton_console::{Limits, Recipe, SessionReader, Surveyor};
 
-use crate::connection::Connection;
+use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::table::known;
-use crate::znode::on_connection;
 
 /// Reads the whole tree once, within the bounds of a survey.
 pub(crate) async fn survey(
@@ -39,7 +38,7 @@ async fn list<const N: usize>(
     titles: [&str; N],
     row: impl Fn(&Recipe) -> Option<[String; N]>,
 ) -> Result<u8, Failure> {
-    on_connection(context, async |connection: &Connection| {
+    Connection::during(context, BRIEF, async |connection: &Connection| {
         let surveyor = survey(context, connection).await?;
         let below = format!("{}/", prefix.trim_end_matches('/'));
         let found = surveyor.recipes().iter();
@@ -126,7 +125,7 @@ pub(crate) async fn barriers(context: &Context, prefix: &str) -> Result<u8, Fail
 
 /// Prints the barrier at `path`: its state, then who is present.
 pub(crate) async fn barrier(context: &Context, path: &str) -> Result<u8, Failure> {
-    on_connection(context, async |connection: &Connection| {
+    Connection::during(context, BRIEF, async |connection: &Connection| {
         let surveyor = survey(context, connection).await?;
         let Some(found @ Recipe::Barrier(barrier)) = surveyor.recipes().get(path) else {
             let text = format!("{path}: no barrier; baton barrier ls lists those there are");

@@ -1,5 +1,4 @@
-//! `baton man DIR`: the manual pages, written from the same texts as `--help`. `cargo xtask man`
-//! calls it.
+//! `baton man DIR`: the manual pages, written from the same texts as `--help`.
 
 use std::path::{Path, PathBuf};
 

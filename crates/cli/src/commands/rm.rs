@@ -12,13 +12,13 @@ use baton::inspect::{Inspector, LockKind};
 use baton_client::{Children, Session};
 use baton_proto::path::{join, parent};
 
-use crate::connection::Connection;
+use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::confirm::{self, Answer};
 use crate::output::record::record;
 use crate::paths;
-use crate::znode::{failure, on_connection};
+use crate::znode::failure;
 
 /// Nodes that are listed or deleted at once.
 const AT_ONCE: usize = 128;
@@ -74,19 +74,23 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             format!("{SYSTEM} belongs to the servers and is never deleted; name a path outside it"),
         ));
     }
-    context.block_on(on_connection(context, async |connection: &Connection| {
-        let session = connection.session().await?;
-        if args.recursive {
-            let inspector = Inspector::new(&connection.client);
-            return remove_all(&session, &inspector, args, context).await;
-        }
-        session
-            .delete(&args.path, args.if_version)
-            .await
-            .map_err(failure)?;
-        print_deleted(context, &args.path);
-        Ok(exit::OK)
-    }))?
+    context.block_on(Connection::during(
+        context,
+        BRIEF,
+        async |connection: &Connection| {
+            let session = connection.session().await?;
+            if args.recursive {
+                let inspector = Inspector::new(&connection.client);
+                return remove_all(&session, &inspector, args, context).await;
+            }
+            session
+                .delete(&args.path, args.if_version)
+                .await
+                .map_err(failure)?;
+            print_deleted(context, &args.path);
+            Ok(exit::OK)
+        },
+    ))?
 }
 
 fn print_deleted(context: &Context, path: &str) {

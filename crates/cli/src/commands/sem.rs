@@ -98,13 +98,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 async fn resize(context: &Context, path: &str, slots: u32) -> Result<u8, Failure> {
-    let connection = Connection::open(context, BRIEF).await?;
-    let outcome = match Semaphore::open(&connection.client, path) {
-        Ok(semaphore) => semaphore.resize(slots).await,
-        Err(error) => Err(error),
-    };
-    connection.close().await;
-    match outcome {
+    let resizing = Connection::during(context, BRIEF, async |connection: &Connection| {
+        let resize = async {
+            Semaphore::open(&connection.client, path)?
+                .resize(slots)
+                .await
+        };
+        Ok(resize.await)
+    });
+    match resizing.await? {
         Ok(before) => {
             let text = format!("{path} has {slots} permits; before {before}");
             let resized = record! { path, before, slots };

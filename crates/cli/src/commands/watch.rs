@@ -1,11 +1,11 @@
 //! `baton watch`: each change of a znode, over lost connections and sessions.
 
 use baton_client::{AddWatchMode, PersistentEvent};
-use serde::Serialize;
 
 use crate::connection::{Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::output::record::record;
 use crate::paths;
 use crate::signals::{self, Signals};
 use crate::waiting::AwaitedEvent;
@@ -28,13 +28,6 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    #[derive(Serialize)]
-    struct ChangeRecord<'a> {
-        event: String,
-        path: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        zxid: Option<i64>,
-    }
     let mode = if args.recursive {
         AddWatchMode::PersistentRecursive
     } else {
@@ -46,19 +39,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             let text = format!("{event} {}", change.path);
             let path = &change.path;
             let zxid = change.zxid;
-            context
-                .output
-                .result(&ChangeRecord { event, path, zxid }, text);
+            let record = record! { event: &event, path, ?zxid };
+            context.output.result(&record, text);
         }
         // A Resync, or what a later version reports.
         _ => {
             let path = &args.path;
             let text = format!("Resync {path} (changes may have been missed: read it again)");
-            let event = "Resync".to_owned();
-            let zxid = None;
-            context
-                .output
-                .result(&ChangeRecord { event, path, zxid }, text);
+            let record = record! { event: "Resync", path };
+            context.output.result(&record, text);
         }
     };
     context.block_on(async {

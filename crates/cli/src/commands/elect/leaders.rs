@@ -55,13 +55,12 @@ fn reason(departure: Departure) -> &'static str {
 
 /// Prints the leader.
 pub(super) async fn show(which: &ElectionSelector, context: &Context) -> Result<u8, Failure> {
-    let connection = Connection::open(context, BRIEF).await?;
-    let leader = election(&connection, &which.path, which.dialect)?
-        .leader()
-        .await
-        .map_err(|error| failure(&error))?;
+    let reading = Connection::during(context, BRIEF, async |connection: &Connection| {
+        let election = election(connection, &which.path, which.dialect)?;
+        election.leader().await.map_err(|error| failure(&error))
+    });
+    let leader = reading.await?;
     print_leader(context, &which.path, leader.as_ref(), None);
-    connection.close().await;
     Ok(if leader.is_some() {
         exit::OK
     } else {
@@ -77,17 +76,19 @@ pub(super) async fn resign(
     context: &Context,
 ) -> Result<u8, Failure> {
     let path = &which.path;
-    let connection = Connection::open(context, BRIEF).await?;
-    let election = election(&connection, path, which.dialect)?;
-    let leader = election.leader().await.map_err(|error| failure(&error))?;
-    let leader = leader.filter(|leader| token.is_none_or(|token| token == leader.token));
-    let resigning = match &leader {
-        Some(leader) if force => election.depose(leader).await,
-        Some(leader) => election.ask_to_resign(leader).await,
-        None => Ok(false),
-    };
-    let resigning = resigning.map_err(|error| failure(&error))?;
-    connection.close().await;
+    let asking = Connection::during(context, BRIEF, async |connection: &Connection| {
+        let election = election(connection, path, which.dialect)?;
+        let leader = election.leader().await.map_err(|error| failure(&error))?;
+        let leader = leader.filter(|leader| token.is_none_or(|token| token == leader.token));
+        let resigning = match &leader {
+            Some(leader) if force => election.depose(leader).await,
+            Some(leader) => election.ask_to_resign(leader).await,
+            None => Ok(false),
+        };
+        let resigning = resigning.map_err(|error| failure(&error))?;
+        Ok((leader, resigning))
+    });
+    let (leader, resigning) = asking.await?;
     match leader {
         Some(leader) if resigning => {
             let text = if force {

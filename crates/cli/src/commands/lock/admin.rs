@@ -7,7 +7,7 @@ use baton::inspect::{InspectError, Inspector, LockKind, LockNode, LockSnapshot};
 use serde::Serialize;
 
 use crate::commands::listing;
-use crate::connection::Connection;
+use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
@@ -15,7 +15,6 @@ use crate::locks::{self, NodeLine, token};
 use crate::output::passed_over::PassedOver;
 use crate::output::record::record;
 use crate::walk::Walk;
-use crate::znode::on_connection;
 
 /// Lists what is held at or below `prefix`.
 pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure> {
@@ -201,7 +200,7 @@ async fn on_inspector(
     context: &Context,
     work: impl AsyncFnOnce(&Inspector) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
-    on_connection(context, async |connection: &Connection| {
+    Connection::during(context, BRIEF, async |connection: &Connection| {
         work(&Inspector::new(&connection.client)).await
     })
     .await

@@ -122,10 +122,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                     Act::Take { .. } => LASTING,
                     _ => BRIEF,
                 };
-                let connection = Connection::open(context, session).await?;
-                let outcome = act(plain, context, &connection).await;
-                connection.close().await;
-                outcome
+                Connection::during(context, session, async |connection: &Connection| {
+                    act(plain, context, connection).await
+                })
+                .await
             }
         }
     })?
@@ -252,29 +252,20 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             })
         }
         Act::Ls { form, .. } => {
-            #[derive(Serialize)]
-            struct Item<'a> {
-                name: &'a str,
-            }
             let which = QueueSelector::new(act.path(), form);
             let queue = which.open(&connection.client)?;
             for name in queue.names().await.map_err(failure)? {
-                context.output.result(&Item { name: &name }, &name);
+                context.output.result(&record! { name: &name }, &name);
             }
             Ok(exit::OK)
         }
         Act::Depth { which } => {
-            #[derive(Serialize)]
-            struct Depth<'a> {
-                path: &'a str,
-                depth: usize,
-            }
             let queue = which.open(&connection.client)?;
             let depth = queue.depth().await.map_err(failure)?;
             let path = &which.path;
             context
                 .output
-                .result(&Depth { path, depth }, depth.to_string());
+                .result(&record! { path, depth }, depth.to_string());
             if depth > MANY {
                 context.output.note(format!(
                     "{path}: more than {MANY} items: each listing costs all who take; add consumers, or use several queues"

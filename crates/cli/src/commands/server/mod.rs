@@ -21,13 +21,13 @@ use baton_client::{ClientTls, EnsembleConfig, EnsembleMember, Error, ReconfigErr
 
 use self::change::Changes;
 use crate::access::AUTH_VARIABLE;
-use crate::connection::Connection;
+use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::servers::http_port::first_token;
 use crate::servers::probe;
-use crate::znode::{self, on_connection};
+use crate::znode;
 
 /// List and change the servers that form an ensemble.
 ///
@@ -191,44 +191,50 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         _ => None,
     };
-    context.block_on(on_connection(context, async |connection: &Connection| {
-        let session = connection.session().await?;
-        if let Some(credentials) = &from_variable {
-            let added = session.add_auth("digest", credentials.as_bytes()).await;
-            added.map_err(znode::failure)?;
-        }
-        let ensemble = Ensemble {
-            context,
-            session,
-            known: probe::addresses(&connection.servers),
-            tls: connection.tls(),
-            credentials: from_variable.as_deref().or(connection.digest()),
-        };
-        match &args.act {
-            // It has no use for a connection, and was done above.
-            Act::Recover(args) => recover::run(args, context),
-            Act::Ls => ls::run(&ensemble).await,
-            Act::Add { joining, limit } => {
-                Changes::within(&ensemble, limit.wait).add(joining).await
+    context.block_on(Connection::during(
+        context,
+        BRIEF,
+        async |connection: &Connection| {
+            let session = connection.session().await?;
+            if let Some(credentials) = &from_variable {
+                let added = session.add_auth("digest", credentials.as_bytes()).await;
+                added.map_err(znode::failure)?;
             }
-            Act::Remove { ids, limit } => Changes::within(&ensemble, limit.wait).remove(ids).await,
-            Act::Move { server, limit } => {
-                let changes = Changes::within(&ensemble, limit.wait);
-                changes.relocate(server.id, &server.address).await
+            let ensemble = Ensemble {
+                context,
+                session,
+                known: probe::addresses(&connection.servers),
+                tls: connection.tls(),
+                credentials: from_variable.as_deref().or(connection.digest()),
+            };
+            match &args.act {
+                // It has no use for a connection, and was done above.
+                Act::Recover(args) => recover::run(args, context),
+                Act::Ls => ls::run(&ensemble).await,
+                Act::Add { joining, limit } => {
+                    Changes::within(&ensemble, limit.wait).add(joining).await
+                }
+                Act::Remove { ids, limit } => {
+                    Changes::within(&ensemble, limit.wait).remove(ids).await
+                }
+                Act::Move { server, limit } => {
+                    let changes = Changes::within(&ensemble, limit.wait);
+                    changes.relocate(server.id, &server.address).await
+                }
+                Act::Replace { server, limit } => {
+                    let changes = Changes::within(&ensemble, limit.wait);
+                    changes.replace(server.id, server.address.as_deref()).await
+                }
+                Act::Transfer { id, port, limit } => {
+                    let token = token.as_deref();
+                    transfer::run(&ensemble, *id, &port.http, token, limit.wait).await
+                }
+                Act::ResetTime { port, limit } => {
+                    reset_time::run(&ensemble, &port.http, token.as_deref(), limit.wait).await
+                }
             }
-            Act::Replace { server, limit } => {
-                let changes = Changes::within(&ensemble, limit.wait);
-                changes.replace(server.id, server.address.as_deref()).await
-            }
-            Act::Transfer { id, port, limit } => {
-                let token = token.as_deref();
-                transfer::run(&ensemble, *id, &port.http, token, limit.wait).await
-            }
-            Act::ResetTime { port, limit } => {
-                reset_time::run(&ensemble, &port.http, token.as_deref(), limit.wait).await
-            }
-        }
-    }))?
+        },
+    ))?
 }
 
 /// The ensemble that the verb is about.

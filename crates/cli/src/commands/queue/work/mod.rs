@@ -120,28 +120,18 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         (Some(Admin::Ack(ack)), _) => ack.run(context).await,
         (Some(Admin::Nack(nack)), _) => nack.run(context).await,
         (Some(Admin::Other(verb)), _) => {
-            connected(context, async |connection| {
+            Connection::during(context, BRIEF, async |connection: &Connection| {
                 admin::run(verb, context, connection).await
             })
             .await
         }
         (Some(admin @ Admin::Put { .. }), _) => {
-            connected(context, async |connection| {
+            Connection::during(context, BRIEF, async |connection: &Connection| {
                 put(admin, context, connection).await
             })
             .await
         }
     }
-}
-
-async fn connected(
-    context: &Context,
-    act: impl AsyncFnOnce(&Connection) -> Result<u8, Failure>,
-) -> Result<u8, Failure> {
-    let connection = Connection::open(context, BRIEF).await?;
-    let outcome = act(&connection).await;
-    connection.close().await;
-    outcome
 }
 
 async fn put(admin: &Admin, context: &Context, connection: &Connection) -> Result<u8, Failure> {

@@ -351,13 +351,11 @@ impl ClaimSelector {
         with: impl FnOnce(WorkQueue) -> WorkQueue,
         how: Settlement,
     ) -> Result<u8, Failure> {
-        let connection = Connection::open(context, BRIEF).await?;
-        let outcome = match open(&connection, &self.path) {
-            Ok(queue) => self.settle_in(&with(queue), how).await,
-            Err(failure) => Err(failure),
-        };
-        connection.close().await;
-        let (id, settled) = outcome?;
+        let settling = Connection::during(context, BRIEF, async |connection: &Connection| {
+            let queue = open(connection, &self.path)?;
+            self.settle_in(&with(queue), how).await
+        });
+        let (id, settled) = settling.await?;
         if context.output.json() {
             let item = SettledItem {
                 path: &self.path,
