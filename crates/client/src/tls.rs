@@ -17,7 +17,7 @@ pub(crate) const NOT_CONFIGURED: &str =
 pub(crate) const NOT_CONFIGURED: &str =
     "this program is built without TLS; build it with the feature `tls` of baton";
 
-/// The failure of a plain handshake with a server that takes TLS alone.
+/// The failure of a plain handshake with a server that accepts only TLS.
 pub(crate) fn tls_only() -> std::io::Error {
     #[cfg(feature = "tls")]
     {
@@ -25,7 +25,7 @@ pub(crate) fn tls_only() -> std::io::Error {
     }
     #[cfg(not(feature = "tls"))]
     {
-        let why = "it takes TLS alone at this port; build this program with the feature `tls`";
+        let why = "it accepts only TLS at this port; build this program with the feature `tls`";
         std::io::Error::new(std::io::ErrorKind::InvalidData, why)
     }
 }

@@ -357,7 +357,7 @@ pub enum EnsembleConfigError {
     },
 }
 
-/// An id: digits alone.
+/// An id: digits only.
 fn member_id(text: &str) -> Option<u64> {
     let id: i64 = text.parse().ok()?;
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());

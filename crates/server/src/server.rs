@@ -304,7 +304,7 @@ impl Server {
         &self.local_addrs
     }
 
-    /// Every TCP address that the server listens on for clients with TLS alone, with the ports that
+    /// Every TCP address that the server listens on for clients with TLS only, with the ports that
     /// it got.
     #[must_use]
     pub fn secure_addrs(&self) -> &[SocketAddr] {
@@ -330,7 +330,7 @@ impl Server {
     }
 
     /// The connect string for clients: `HOST:PORT`; `tls://HOST:PORT` if the server listens on
-    /// ports with TLS alone, or `unix:PATH` if it listens on no TCP port.
+    /// ports with TLS only, or `unix:PATH` if it listens on no TCP port.
     #[must_use]
     pub fn connect_string(&self) -> String {
         if self.local_addrs.is_empty() && !self.secure_addrs.is_empty() {

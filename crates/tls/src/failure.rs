@@ -82,8 +82,8 @@ pub enum TlsFailure {
     /// The other side's first bytes are not TLS.
     #[error("it does not speak TLS; switch TLS on there, or use a port without TLS")]
     NotTls,
-    /// The server takes TLS alone, and the client asked for none.
-    #[error("it takes TLS alone at this port; write tls:// before the servers")]
+    /// The server accepts only TLS, and the client asked for none.
+    #[error("it accepts only TLS at this port; write tls:// before the servers")]
     TlsOnly,
     /// The connection was closed in the middle of the handshake.
     #[error(

@@ -1,5 +1,5 @@
 //! `baton cert`: a private authority, and certificates that it signs, for a trial or a small fleet.
-//! Connects to no server. A private key is never printed, and its file is open to its owner alone
+//! Connects to no server. A private key is never printed, and its file is open to its owner only
 //! from the moment it exists.
 
 use std::fs::{DirBuilder, OpenOptions};

@@ -1,7 +1,7 @@
 //! `baton console`: the page that shows who holds, who waits and why.
 //!
 //! The page is `baton_console`'s; here are its address, its session, and who may see it. It is
-//! served to this machine alone. Its link shows what the session's credentials may read: other
+//! served to this machine only. Its link shows what the session's credentials may read: other
 //! users of the machine do not have the link.
 
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if !args.listen.ip().is_loopback() {
         return Err(Failure::usage(format!(
-            "--listen {}: the page is served to this machine alone; use 127.0.0.1, and reach it from elsewhere through ssh -L",
+            "--listen {}: the page is served to this machine only; use 127.0.0.1, and reach it from elsewhere through ssh -L",
             args.listen
         )));
     }

@@ -60,7 +60,7 @@ enum Layout {
     /// Baton's: a line that says who it is, then the data. Curator's GroupMember sees these
     /// members.
     Native,
-    /// Curator's GroupMember: the data alone.
+    /// Curator's GroupMember: only the data.
     Curator,
     /// kazoo's Party.
     Party,

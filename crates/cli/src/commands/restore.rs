@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         (false, None) => {
             return Err(Failure::usage(
-                "restore needs the folder to make: give --data-dir NEW, or --verify to check the backup alone",
+                "restore needs the folder to make: give --data-dir NEW, or --verify to only check the backup",
             ));
         }
     };

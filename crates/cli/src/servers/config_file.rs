@@ -306,7 +306,7 @@ fn check_name(at: &str, name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{at}: {name:?} is not a name of a context; use letters, digits and -_. alone"
+        "{at}: {name:?} is not a name of a context; use letters, digits and -_. only"
     ))
 }
 

@@ -317,7 +317,7 @@ pub(crate) fn first_token(file: &Path) -> Result<String, Failure> {
     let token = token.filter(is_plain).ok_or_else(|| {
         // What is wrong with the line is said without the line.
         Failure::usage(format!(
-            "{}: its first line is not a token: letters, digits and -._~+/= alone; name the server's http_token_file",
+            "{}: its first line is not a token: letters, digits and -._~+/= only; name the server's http_token_file",
             file.display()
         ))
     })?;

@@ -233,7 +233,7 @@ fn ids(texts: &[String]) -> Result<BTreeSet<u64>, String> {
 
 fn number<N: std::str::FromStr>(text: &str, wanted: &str) -> Result<N, String> {
     text.parse()
-        .map_err(|_| format!("'{text}' is not {wanted}; write digits alone"))
+        .map_err(|_| format!("'{text}' is not {wanted}; write digits only"))
 }
 
 fn mode(text: &str) -> Result<u32, String> {

@@ -22,7 +22,7 @@ struct Servers {
     running: Vec<Option<RunningCommand>>,
     /// Flags of each server that is started, besides those of its place.
     more: Vec<&'static str>,
-    /// Whether clients and HTTP have TLS alone, and the name of the certificate that verbs show.
+    /// Whether clients and HTTP have TLS only, and the name of the certificate that verbs show.
     tls: Option<Option<&'static str>>,
 }
 
@@ -343,7 +343,7 @@ fn the_members_of_an_ensemble_with_tls_obey_the_certificate_of_the_superuser_alo
         (0, format!("server {other} leads\n").as_str()),
         "{transferred:?}"
     );
-    // That port has TLS alone.
+    // That port has TLS only.
     let plain = format!("http://127.0.0.1:{}", servers.place(1).http);
     let third = (servers.leader() % 3 + 1).to_string();
     let refused = servers.run(&["server", "transfer", &third, "--http", &plain]);

@@ -19,7 +19,7 @@ const OWN: [&str; 6] = [
     "tls/client.key",
 ];
 
-/// A home with an authority, and a server that takes TLS alone.
+/// A home with an authority, and a server that accepts only TLS.
 struct Secured {
     home: CommandHome,
     _server: RunningCommand,

@@ -106,7 +106,7 @@ fn invalid(why: &dyn fmt::Display) -> io::Error {
 fn closed_unanswered() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
-        "the server closed the connection instead of answering the handshake; its log says why (a server may take TLS alone: tls://)",
+        "the server closed the connection instead of answering the handshake; its log says why (a server may accept only TLS: tls://)",
     )
 }
 

@@ -138,7 +138,7 @@ pub enum Refusal {
     },
     /// A server has connected without TLS.
     #[error(
-        "the refusing server takes connections of other servers with TLS alone: switch it on at the other one (ensemble.tls, in \
+        "the refusing server takes connections of other servers with TLS only: switch it on at the other one (ensemble.tls, in \
          a zoo.cfg sslQuorum), or let the refusing one take both while the servers change (ensemble.port_unification, \
          portUnification)"
     )]

@@ -47,7 +47,7 @@ fn dial_failed(event: PeerEvent) -> Option<DialFailure> {
     }
 }
 
-/// Server 1 with TLS alone, on a host of its own.
+/// Server 1 with TLS only, on a host of its own.
 async fn one(authority: &Authority) -> (Node, String) {
     let host = own_host();
     let tls = Mode::TlsAlone(authority.tls(&[&host]));

@@ -201,7 +201,7 @@ pub async fn serve(router: Router, listener: TcpListener) {
     accept(router, listener, None).await;
 }
 
-/// [`serve`] over TLS alone. A connection has as long for its handshake as for the head of a
+/// [`serve`] over TLS only. A connection has as long for its handshake as for the head of a
 /// request. Where a client has shown a certificate, handlers can extract it as an extension, a
 /// [`CallerCertificate`].
 pub async fn serve_tls(router: Router, listener: TcpListener, tls: Arc<ServerTls>) {

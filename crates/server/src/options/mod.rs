@@ -251,7 +251,7 @@ pub struct PeerTlsOptions {
 }
 
 impl PeerTlsOptions {
-    /// TLS alone with these files, and with the check of hosts.
+    /// TLS only with these files, and with the check of hosts.
     #[must_use]
     pub fn new(files: Files) -> Self {
         Self {
@@ -311,7 +311,7 @@ pub struct EnsembleOptions {
     pub listen: Option<String>,
     /// Whether addresses of servers may be others than those of loopback, though what servers send
     /// to each other is neither encrypted nor authenticated. Not needed where
-    /// [`EnsembleOptions::tls`] lets servers use TLS alone. Default: no.
+    /// [`EnsembleOptions::tls`] lets servers use TLS only. Default: no.
     pub allow_plain_peers: bool,
     /// TLS between the servers. Default: none.
     pub tls: Option<PeerTlsOptions>,
@@ -423,7 +423,7 @@ impl EnsembleOptions {
                  ensemble.servers or ensemble.listen is not a loopback address and servers connect \
                  without TLS: what they send to each other, every write with its data and every \
                  credential of a session, is neither encrypted nor authenticated then, and any host that \
-                 reaches these ports can read and change everything; use TLS alone (ensemble.tls \
+                 reaches these ports can read and change everything; use TLS only (ensemble.tls \
                  without ensemble.port_unification), or set it if the network keeps strangers away \
                  from them",
             );
@@ -879,10 +879,10 @@ mod tests {
             (of(&[two, (3, "*:3")]), "not every address"),
             (closed, "neither encrypted nor authenticated"),
             (of(&[two, (3, "10.0.0.1:2")]), "--allow-plain-peers"),
-            (with_tls(|tls| tls.accepts_plain = true), "use TLS alone"),
+            (with_tls(|tls| tls.accepts_plain = true), "use TLS only"),
             (
                 with_tls(|tls| (tls.connects, tls.accepts_plain) = (false, true)),
-                "use TLS alone",
+                "use TLS only",
             ),
             (with_tls(|tls| tls.connects = false), "must not both be off"),
             (

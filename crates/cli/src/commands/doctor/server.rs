@@ -160,7 +160,7 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
             let version = summary.version.as_deref().unwrap_or("of unknown version");
             Finding::ok(CHECK, place, format!("{mode}, {version}"))
         }
-        "read-only" => Finding::new(Severity::Error, CHECK, place, "it serves reads alone").advise(
+        "read-only" => Finding::new(Severity::Error, CHECK, place, "it serves only reads").advise(
             "it has no contact with a majority of the servers",
             "no lock is granted or released through it",
             "start the other servers, or mend the network between them",

@@ -211,7 +211,7 @@ fn each_trouble_of_a_server_is_found_alone() {
         (
             Box::new(|server| server.srvr = srvr("read-only")),
             "error mode",
-            "reads alone",
+            "only reads",
         ),
         (
             Box::new(|server| server.srvr = srvr("looking")),

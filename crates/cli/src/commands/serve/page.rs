@@ -203,7 +203,8 @@ async fn answers(name: String, reach: Option<ServerAccess>, words: Arc<[String]>
                 continue;
             }
             Ok(_) => {
-                let why = "it closed the connection without an answer: its port may take TLS alone";
+                let why =
+                    "it closed the connection without an answer: its port may accept only TLS";
                 failure = Some(why.to_owned());
             }
             Err(why) => failure = Some(why),

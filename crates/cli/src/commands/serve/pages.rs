@@ -39,7 +39,7 @@ impl Pages {
     ) -> Result<Self, Failure> {
         let addresses = [server.local_addr(), server.secure_addrs().first().copied()];
         let address = addresses.into_iter().flatten().next();
-        // A server without a port is reached over its socket alone.
+        // A server without a port is reached over its socket only.
         let address = address.map_or_else(|| server.connect_string(), |at| at.to_string());
         let config = Config::new(&address).map_err(|error| {
             Failure::baton(format!(

@@ -33,7 +33,7 @@ use crate::znode;
 ///
 /// Works with Baton and with Apache ZooKeeper: changes are ZooKeeper's reconfig. The servers accept
 /// them only if their settings say so (ensemble.reconfig, in a zoo.cfg reconfigEnabled), by default
-/// from the superuser alone: --auth-file names a file with a line digest:USER:PASSWORD, and without
+/// from the superuser only: --auth-file names a file with a line digest:USER:PASSWORD, and without
 /// it the variable BATON_AUTH may hold USER:PASSWORD.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -89,7 +89,7 @@ fn tls_alone_does_away_with_the_rule_for_plain_connections_and_both_kinds_do_not
     ] {
         let refused = load(both, &[]).map(drop).unwrap_err();
         assert!(
-            refused.contains("--allow-plain-peers") && refused.contains("use TLS alone"),
+            refused.contains("--allow-plain-peers") && refused.contains("use TLS only"),
             "{refused}"
         );
         load(both, &["--allow-plain-peers"]).unwrap();

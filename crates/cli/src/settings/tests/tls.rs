@@ -45,7 +45,7 @@ fn tls_of_a_zoo_cfg_is_taken_with_zookeepers_defaults() {
     assert_eq!(tls.client_auth, ClientAuth::Optional);
     assert_eq!(tls.super_subject.as_deref(), Some("CN=admin"));
 
-    // TLS alone, as in ZooKeeper.
+    // TLS only, as in ZooKeeper.
     let text = "dataDir=/x\nsecureClientPort=2281\nssl.keyStore.location=/x/server.pem\nssl.clientAuth=none\n";
     let settings = load("zoo.cfg", text, &[]).unwrap();
     assert!(settings.target().options.listen.is_empty());

@@ -368,7 +368,7 @@ impl Start<'_> {
         match exposure {
             Exposure::LoopbackOnly => tracing::info!(address, "listening for other servers"),
             Exposure::Encrypted => {
-                tracing::info!(address, "listening for other servers, with TLS alone");
+                tracing::info!(address, "listening for other servers, with TLS only");
             }
             Exposure::PlaintextNetwork => tracing::warn!(
                 address,

@@ -99,7 +99,7 @@ impl Site {
     }
 }
 
-/// Answers until it is aborted, and its connections with it. With `tls`, over TLS alone.
+/// Answers until it is aborted, and its connections with it. With `tls`, over TLS only.
 pub(crate) async fn serve(
     site: Arc<Site>,
     listener: TcpListener,

@@ -9,7 +9,7 @@ use super::{assert_all_have, children};
 use crate::support::ensemble::{Ensemble, sync};
 use crate::support::tls::{Fleet, SOON};
 
-/// TLS alone, with a certificate of the fleet for the hosts of the ensemble.
+/// TLS only, with a certificate of the fleet for the hosts of the ensemble.
 fn tls(fleet: &Fleet) -> PeerTlsOptions {
     PeerTlsOptions {
         reload_interval: SOON,
