@@ -15,6 +15,7 @@ mod fuzz_smoke;
 mod golden;
 mod handshake;
 mod memory;
+mod owners_room;
 mod page;
 mod raw;
 mod strangers;
