@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use tokio::runtime::Builder;
 
 use crate::duration;
 use crate::exit::Failure;
@@ -170,24 +171,30 @@ impl Context {
         Self { globals, output }
     }
 
-    /// Runs `work` on a runtime of its own, on the calling thread.
+    /// Runs `work` on a runtime of its own, on the calling thread, and its tasks on others.
     ///
     /// The calling thread is the process's main thread: a child's death signal hangs on the thread
     /// that spawned it.
     pub(crate) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                Failure::baton(format!(
-                    "cannot start the runtime: {error}; free some threads or memory"
-                ))
-            })?;
-        let outcome = runtime.block_on(work);
-        // What still blocks a thread (a server that is slow to start) must not keep the process
-        // from ending.
-        runtime.shutdown_background();
-        Ok(outcome)
+        block_on(Builder::new_multi_thread().worker_threads(2), work)
     }
+
+    /// Runs `work` and its tasks on the calling thread, where a change of threads costs more than
+    /// what it would do beside.
+    pub(crate) fn block_on_one_thread<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
+        block_on(&mut Builder::new_current_thread(), work)
+    }
+}
+
+fn block_on<F: Future>(builder: &mut Builder, work: F) -> Result<F::Output, Failure> {
+    let runtime = builder.enable_all().build().map_err(|error| {
+        Failure::baton(format!(
+            "cannot start the runtime: {error}; free some threads or memory"
+        ))
+    })?;
+    let outcome = runtime.block_on(work);
+    // What still blocks a thread (a server that is slow to start) must not keep the process
+    // from ending.
+    runtime.shutdown_background();
+    Ok(outcome)
 }

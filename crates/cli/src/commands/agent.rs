@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.is_detached() {
         detached::leave_starter();
     }
-    context.block_on(async {
+    context.block_on_one_thread(async {
         let mut signals = match args.is_detached() {
             true => Signals::of_detached()?,
             false => Signals::new()?,
