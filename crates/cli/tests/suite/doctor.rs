@@ -204,7 +204,7 @@ async fn damaged_layouts_are_found_and_healed_ones_are_not() {
     let make = async |path: &str, mode| {
         session.create(path, b"", mode).await.unwrap();
     };
-    for folder in ["/foreign", "/orphan", "/mixed", "/high", "/wide"] {
+    for folder in ["/foreign", "/orphan", "/mixed", "/high", "/zwide"] {
         make(folder, CreateMode::Persistent).await;
     }
     make("/foreign/ab__lock__0000000001", CreateMode::Ephemeral).await;
@@ -216,7 +216,7 @@ async fn damaged_layouts_are_found_and_healed_ones_are_not() {
     make(curator, CreateMode::Ephemeral).await;
     make("/high/lock-2147483000", CreateMode::Persistent).await;
     for hundred in 0..101 {
-        let names = (0..100).map(|one| format!("/wide/n{hundred}-{one}"));
+        let names = (0..100).map(|one| format!("/zwide/n{hundred}-{one}"));
         let ops: Vec<Op> = names
             .map(|path| Op::create(path, "", CreateMode::Persistent))
             .collect();
@@ -235,7 +235,7 @@ async fn damaged_layouts_are_found_and_healed_ones_are_not() {
     );
     assert_found(&ran, "error", "lock /mixed", "several naming schemes");
     assert_found(&ran, "warning", "numbers /high", "2147483000");
-    assert_found(&ran, "warning", "children /wide", "10100 children");
+    assert_found(&ran, "warning", "children /zwide", "10100 children");
     // Part of the tree, and no more than is allowed.
     let part = doctor(&served.home, &served.servers, &["/orphan"]);
     assert_eq!(with(&part, "error").len(), 1, "{part:?}");
@@ -244,7 +244,7 @@ async fn damaged_layouts_are_found_and_healed_ones_are_not() {
     // The remedies are remedies.
     run(&["queue", "work", "repair", "/work"]);
     run(&["queue", "work", "repair", "/limited"]);
-    for path in ["/foreign", "/orphan", "/mixed", "/high", "/wide"] {
+    for path in ["/foreign", "/orphan", "/mixed", "/high", "/zwide"] {
         run(&["rm", "-r", "--yes", path]);
     }
     assert_healthy(&doctor(&served.home, &served.servers, &[]));
