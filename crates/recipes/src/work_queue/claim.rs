@@ -271,7 +271,11 @@ impl Claim {
                 Err(lost(self.check().err().unwrap_or(LostReason::NodeGone)))
             }
             Err(error) if error.is_session_ended() => Err(lost(LostReason::SessionLost)),
-            Err(source) => Err(WorkError::client(&self.context.path(), source)),
+            // A lost claim is lost, whatever became of the extension.
+            Err(source) => match self.check() {
+                Err(reason) => Err(lost(reason)),
+                Ok(()) => Err(WorkError::client(&self.context.path(), source)),
+            },
         }
     }
 
