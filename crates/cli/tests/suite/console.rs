@@ -51,7 +51,7 @@ async fn the_console_is_for_those_who_have_the_link_and_on_this_machine() {
     let served = ServedHome::new().await;
     let refused = served.run(&["console", "--listen", "0.0.0.0:0"]);
     assert_eq!(refused.code, 2, "{refused:?}");
-    assert!(refused.complaint().contains("this machine alone"));
+    assert!(refused.complaint().contains("this machine only"));
     let mut console = served.spawn(&["console", "--listen", "127.0.0.1:0", "--json"]);
     let said: serde_json::Value = serde_json::from_str(&console.line()).unwrap();
     let url = said["url"].as_str().unwrap();
