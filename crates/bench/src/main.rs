@@ -109,8 +109,7 @@ enum Workload {
     /// Several clients contend for one lock; one operation is a hand-off.
     Handoff,
     /// Replace the only node of a wait queue by a new one at its end, in one change, with nobody to
-    /// wait for or to notify: the least that a hand-off costs the server in any
-    /// recipe.
+    /// wait for or to notify: the least that a hand-off costs the server in any recipe.
     Replace,
     /// Offer an item and poll one; one operation is the pair.
     Queue,

@@ -1,5 +1,4 @@
-//! The result of a run. It holds measurements only; it never
-//! decides whether they are good.
+//! The result of a run. It holds measurements only; it never decides whether they are good.
 
 use std::time::Duration;
 

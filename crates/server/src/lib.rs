@@ -14,9 +14,9 @@
 //! # }
 //! ```
 //!
-//! One thread, the core, owns the log and every change of the tree; sockets are tasks on the
-//! caller's tokio runtime and answer reads by themselves. ARCHITECTURE.md follows a write and a
-//! read through the modules. A module uses only those below it:
+//! The core, which one thread at a time runs, owns the log and every change of the tree; sockets
+//! are tasks on the caller's tokio runtime and answer reads by themselves. ARCHITECTURE.md follows
+//! a write and a read through the modules. A module uses only those below it:
 //!
 //! | module | owns |
 //! |---|---|

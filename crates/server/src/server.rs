@@ -580,7 +580,7 @@ fn core_thread(
 }
 
 /// The life of the core's thread of a server of an ensemble. What servers say to one another has a
-/// thread of its own, so that no load of clients delays a heartbeat.
+/// thread of its own, which takes the core's turns, too, while the core rests.
 fn member_thread(
     options: Options,
     audit: Option<Arc<Audit>>,

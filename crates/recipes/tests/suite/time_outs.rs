@@ -16,38 +16,12 @@ use baton::{
     Mutex, ReentrantMutex, RwLock, Semaphore, WorkQueue,
 };
 use baton_client::OpCode;
-use baton_testkit::{Action, Match, Proxy, Variant};
+use baton_testkit::{Action, Match};
 
-use crate::common::{CUTS, LONG, Stage, within};
+use crate::common::{CUTS, LONG, Outage, Stage, within};
 
 /// Long enough for many answers of a server that runs.
 const LIMIT: Duration = Duration::from_millis(1500);
-
-/// Kind of an outage of the servers.
-#[derive(Clone, Copy, Debug)]
-enum Outage {
-    /// The process is stopped: connections stay, and nothing comes.
-    Silent,
-    /// The process has ended.
-    Refusing,
-}
-
-impl Outage {
-    async fn begin(self, client: &Client, proxy: &Proxy) {
-        match self {
-            Self::Silent => proxy.partition(),
-            Self::Refusing => {
-                proxy.refuse();
-                proxy.cut_all(Variant::Rst);
-                let session = client.newest().unwrap();
-                let mut states = session.states();
-                while session.state().is_connected() {
-                    within(states.next()).await.unwrap();
-                }
-            }
-        }
-    }
-}
 
 macro_rules! lacks {
     ($wait:expr, $error:ident) => {{

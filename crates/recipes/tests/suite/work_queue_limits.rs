@@ -7,11 +7,11 @@ use baton::tree::CreateMode;
 use baton::work_queue::{Settlement, WorkError};
 use baton::{Client, LostReason, WorkQueue};
 use baton_client::{Acl, Perms};
-use baton_testkit::{Action, Match, Proxy, Variant};
+use baton_testkit::{Action, Match, Proxy};
 use tokio::task::JoinHandle;
 
 use crate::common::work::queue;
-use crate::common::{LONG, SHORT, Stage, hide, polled, session, until_quiet, within};
+use crate::common::{LONG, Outage, SHORT, Stage, hide, polled, session, until_quiet, within};
 
 /// Claims and acknowledges one item.
 async fn done(queue: &WorkQueue) -> Vec<u8> {
@@ -157,29 +157,19 @@ async fn a_claim_is_known_to_be_ours_for_as_long_as_its_timeout_allows() {
 /// The first is not sent; of the second nobody knows whether it was applied.
 #[tokio::test]
 async fn an_extension_that_has_no_answer_before_the_session_ends_says_that_the_claim_is_lost() {
-    for is_sent in [false, true] {
+    for outage in [Outage::Refusing, Outage::Silent] {
         let stage = Stage::new("extend-late").await;
         let (client, proxy) = stage.proxied(SHORT).await;
         let of_late = queue(&client, &stage.path).visibility(Duration::from_secs(60));
         within(of_late.offer("x")).await.unwrap();
         let claim = within(of_late.take()).await.unwrap();
-        if is_sent {
-            proxy.partition();
-        } else {
-            proxy.refuse();
-            proxy.cut_all(Variant::Rst);
-            let session = client.newest().unwrap();
-            let mut states = session.states();
-            while session.state().is_connected() {
-                within(states.next()).await.unwrap();
-            }
-        }
+        outage.begin(&client, &proxy).await;
         let late = within(claim.extend()).await;
         // By its own clock the lease may have ended before the session.
         let reasons = [LostReason::SessionLost, LostReason::LeaseEnded];
         assert!(
             matches!(&late, Err(WorkError::ClaimLost { reason, .. }) if reasons.contains(reason)),
-            "{is_sent}: {late:?}"
+            "{outage:?}: {late:?}"
         );
     }
 }

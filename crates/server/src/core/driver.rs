@@ -1,7 +1,7 @@
-//! The core: one thread that owns consensus and every change of the tree. It takes all requests
+//! One turn of the core, which owns consensus and every change of the tree. It takes all requests
 //! that wait, makes batches of them, has the log store them, and applies each entry once it is
 //! committed. It answers nothing that is not on disk. A server that stands alone is a member
-//! without peers: it takes the same turns, and writes its log on this thread.
+//! without peers: it takes the same turns, and writes its log within them.
 //!
 //! | module | owns |
 //! |---|---|
@@ -496,4 +496,4 @@ impl CoreDriver {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

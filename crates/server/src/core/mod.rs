@@ -1,12 +1,13 @@
-//! The core: one thread turns what sockets and the other servers hand in into log entries, and
-//! applies them to the tree once they are on disk. Validates no write before it is committed.
+//! The core turns what sockets and the other servers hand in into log entries, and applies them to
+//! the tree once they are on disk; one thread at a time runs it. Validates no write before it is
+//! committed.
 //!
 //! A module uses only those below it:
 //!
 //! | module | owns |
 //! |---|---|
 //! | `turns` | the thread that takes the core's next turn |
-//! | `driver` | one turn of the core, and what they have the components below do |
+//! | `driver` | one turn of the core, and what the components below do in it |
 //! | `start/` | from a data folder to a tree, a log and a consensus node that may run |
 //! | `log` | the writer of the log, which the core runs, or a thread of its own |
 //! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |

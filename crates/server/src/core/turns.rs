@@ -169,21 +169,19 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::Relaxed;
 
-    use baton_proto::{Acl, Create, CreateMode, PASSWORD_BYTES, Request, frame};
+    use baton_proto::PASSWORD_BYTES;
     use baton_wal::testing::{Fault, FaultStorage};
 
     use super::*;
     use crate::connections::conn::Conn;
     use crate::connections::inbox::Kind;
     use crate::connections::peer::Peer;
+    use crate::core::driver::tests::create;
     use crate::core::start::starting::Starting;
     use crate::observers::changes::{ChangeObserver, ObservedChange, ObservedTree};
     use crate::options::Options;
     use crate::server::prepare;
     use crate::time::ServerTime;
-
-    /// Length, xid and operation of a request come before its body.
-    const FRAME_HEAD_BYTES: usize = 12;
 
     /// The turns of a core on this disk. Its own thread does not run.
     fn turns_on(disk: &FaultStorage, options: Options) -> Arc<CoreTurns> {
@@ -298,11 +296,7 @@ mod tests {
         let turns = turns_on(&FaultStorage::new(), options);
         let conn = ask_for_session(&turns);
         turns.state.inbox.turn_or_nudge();
-        let create = Create::new("/a", None, vec![Acl::open_unsafe()], CreateMode::Persistent);
-        let kind = Kind::Write(create.op.op());
-        let mut frame = Vec::new();
-        frame::write_request(&mut frame, 1, &Request::Create(create));
-        let body = frame.split_off(FRAME_HEAD_BYTES);
+        let (kind, body) = create("/a", 0);
         submit(&turns, &conn, kind, &body);
         turns.state.inbox.turn_or_nudge();
         assert!(matches!(turns.run(), Err(ServerError::Defect)));
@@ -310,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_bring_requests_at_once_have_them_all_answered_in_order() {
+    fn threads_that_bring_requests_at_once_have_them_all_answered() {
         const THREADS: usize = 4;
         const REQUESTS: usize = 100;
         let turns = turns();

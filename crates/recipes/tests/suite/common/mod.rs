@@ -319,6 +319,33 @@ pub async fn within<F: Future>(work: F) -> F::Output {
         .expect("should have happened long ago")
 }
 
+/// Kind of an outage of the servers.
+#[derive(Clone, Copy, Debug)]
+pub enum Outage {
+    /// The process is stopped: connections stay, and nothing comes.
+    Silent,
+    /// The process has ended.
+    Refusing,
+}
+
+impl Outage {
+    /// Begins it; where the process ends, until the client has noticed.
+    pub async fn begin(self, client: &Client, proxy: &Proxy) {
+        match self {
+            Self::Silent => proxy.partition(),
+            Self::Refusing => {
+                proxy.refuse();
+                proxy.cut_all(Variant::Rst);
+                let session = client.newest().unwrap();
+                let mut states = session.states();
+                while session.state().is_connected() {
+                    within(states.next()).await.unwrap();
+                }
+            }
+        }
+    }
+}
+
 /// Waits until the client behind this proxy asks its server nothing any more: all tasks of it wait
 /// for news, or for a time. What the proxy had let through by then has been seen.
 pub async fn until_quiet(client: &Client, proxy: &Proxy) {

@@ -152,7 +152,7 @@ impl Stage {
 }
 
 /// A request that creates a node with `bytes` bytes of data.
-fn create(path: &str, bytes: usize) -> (Kind, Vec<u8>) {
+pub(crate) fn create(path: &str, bytes: usize) -> (Kind, Vec<u8>) {
     create_of_kind(path, bytes, CreateMode::Persistent)
 }
 
