@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Result, command, root};
+use crate::{Result, command, files, root};
 
 /// Pages of the repository's root, after those of `docs/`.
 const ROOT_PAGES: [&str; 4] = [
@@ -145,7 +145,7 @@ fn stage(root: &Path, staged: &Path) -> Result<()> {
         .chain(&ROOT_PAGES)
         .map(|page| root.join(page))
         .collect::<Vec<_>>();
-    files_below(&root.join("docs"), &mut files)?;
+    files.extend(files::below(&root.join("docs"), "")?);
     let staged_paths: BTreeSet<PathBuf> = files.iter().cloned().collect();
     for file in files {
         let to = src.join(file.strip_prefix(root)?);
@@ -164,18 +164,6 @@ fn stage(root: &Path, staged: &Path) -> Result<()> {
             fs::write(to.with_file_name(staged_name(&to)), page)?;
         } else {
             fs::copy(file, to)?;
-        }
-    }
-    Ok(())
-}
-
-fn files_below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            files_below(&path, found)?;
-        } else {
-            found.push(path);
         }
     }
     Ok(())
@@ -266,10 +254,7 @@ mod tests {
             .collect();
         listed.push("docs/README.md".into());
         listed.push("docs/glossary.md".into());
-        let mut pages = Vec::new();
-        files_below(&root.join("docs"), &mut pages).unwrap();
-        pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
-        for page in pages {
+        for page in files::below(&root.join("docs"), "md").unwrap() {
             let page = page.strip_prefix(&root).unwrap();
             let times = listed.iter().filter(|path| *path == page).count();
             assert_eq!(times, 1, "docs/README.md lists {} so often", page.display());

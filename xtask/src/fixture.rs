@@ -4,10 +4,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::{Result, command, process, root};
+use crate::{Result, command, files, process, root};
 
 /// The path by which README.md depends on the library.
 const PATH_OF_USERS: &str = "../baton/crates/recipes";
@@ -70,7 +70,7 @@ fn write(folder: &Path) -> Result<()> {
         fs::create_dir_all(folder.join(part))?;
     }
     let readme = fs::read_to_string(root().join("README.md"))?;
-    let pages = files(&root().join("docs/user"), "md")?;
+    let pages = files::below(&root().join("docs/user"), "md")?;
     let pages = pages
         .into_iter()
         .map(|page| Ok((fs::read_to_string(&page)?, page)));
@@ -90,7 +90,7 @@ fn write(folder: &Path) -> Result<()> {
             fs::write(folder.join("tests").join(format!("{stem}.rs")), module)?;
         }
     }
-    let examples = files(&root().join("crates/recipes/examples"), "rs")?;
+    let examples = files::below(&root().join("crates/recipes/examples"), "rs")?;
     for example in &examples {
         let name = example.file_name().unwrap_or_default();
         fs::copy(example, folder.join("examples").join(name))?;
@@ -152,18 +152,6 @@ fn module(page: &str, snippets: &mut usize) -> Result<String> {
         }
     }
     Ok(text)
-}
-
-fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|found| found == extension) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

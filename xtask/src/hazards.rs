@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Result, root};
+use crate::{Result, files, root};
 
 /// The letter that the hazards' IDs of a page begin with, and the page.
 const SERIES: [(char, &str); 3] = [
@@ -104,21 +104,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Every hazard with a test in the workspace's sources.
 pub(crate) fn covered(root: &Path) -> Result<CoveringTests> {
     let mut covered = CoveringTests::new();
-    let mut folders = vec![root.join("crates"), root.join("xtask")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let short = path.strip_prefix(root).unwrap_or(&path).to_owned();
-                for (ids, name) in fs::read_to_string(&path)?.lines().filter_map(test_in) {
-                    for id in ids {
-                        covered
-                            .entry(id)
-                            .or_default()
-                            .push((name.clone(), short.clone()));
-                    }
+    for folder in ["crates", "xtask"] {
+        for path in files::below(&root.join(folder), "rs")? {
+            let short = path.strip_prefix(root).unwrap_or(&path).to_owned();
+            for (ids, name) in fs::read_to_string(&path)?.lines().filter_map(test_in) {
+                for id in ids {
+                    let tests = covered.entry(id).or_default();
+                    tests.push((name.clone(), short.clone()));
                 }
             }
         }

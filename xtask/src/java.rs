@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use crate::{Result, command, root};
+use crate::{Result, command, files, root};
 
 /// Names the class path of the peers to this program's children and to the tests' launcher, where
 /// it is not Debian's.
@@ -157,15 +157,7 @@ pub(crate) fn compile() -> Result<()> {
         // Curator's classes carry annotations of packages that are not needed.
         .args(["-nowarn", "-Xlint:none", "-d"])
         .arg(classes()?);
-    for entry in std::fs::read_dir(folder)? {
-        let file = entry?.path();
-        if file
-            .extension()
-            .is_some_and(|extension| extension == "java")
-        {
-            javac.arg(file);
-        }
-    }
+    javac.args(files::below(&folder, "java")?);
     command::output(&mut javac).map(|_| ())
 }
 

@@ -2,9 +2,9 @@
 //! dependencies, builds and generated data do not count.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::fs;
 
+use crate::files::{self, TestModules};
 use crate::{Result, root};
 
 /// Crates that no product needs.
@@ -26,15 +26,23 @@ impl Lines {
     /// Counts the lines of one file; all of them are tests in a file of tests.
     fn of(text: &str, is_test: bool) -> Self {
         let mut lines = Self::default();
-        let mut is_test = is_test;
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            is_test |= line == "#[cfg(test)]";
+        // The indentation of the item for tests that the line is in.
+        let mut item = None;
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            let indented = line.len() - line.trim_start().len();
+            let line = line.trim();
+            if item.is_none() && is_for_tests(line) {
+                item = Some(indented);
+            }
             let kind = match line {
-                _ if is_test => &mut lines.tests,
+                _ if is_test || item.is_some() => &mut lines.tests,
                 _ if line.starts_with("//") => &mut lines.comments,
                 _ => &mut lines.code,
             };
             *kind += 1;
+            if item == Some(indented) && line.ends_with([';', ',', '}']) {
+                item = None;
+            }
         }
         lines
     }
@@ -58,18 +66,27 @@ impl Lines {
 /// Prints both tables.
 pub(crate) fn run(_: &Args) -> Result<()> {
     let root = root();
-    let mut crates = BTreeMap::new();
+    let (mut texts, mut for_tests) = (Vec::new(), TestModules::default());
     for folder in ["crates", "xtask", "fuzz"] {
-        for path in files(&root.join(folder), "rs")? {
-            let inside = path.strip_prefix(&root)?;
-            let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
-            let name = parts.get(usize::from(folder == "crates"));
-            let is_test = parts
-                .iter()
-                .any(|part| ["tests", "tests.rs", "examples", "benches"].contains(&part.as_ref()));
-            let lines: &mut Lines = crates.entry(name.map(ToString::to_string)).or_default();
-            lines.add(Lines::of(&fs::read_to_string(&path)?, is_test));
+        for path in files::below(&root.join(folder), "rs")? {
+            let text = fs::read_to_string(&path)?;
+            for module in test_modules(&text) {
+                for_tests.add(&path, module);
+            }
+            texts.push((folder, path, text));
         }
+    }
+    let mut crates = BTreeMap::new();
+    for (folder, path, text) in texts {
+        let inside = path.strip_prefix(&root)?;
+        let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
+        let name = parts.get(usize::from(folder == "crates"));
+        let is_test = for_tests.contains(&path)
+            || parts
+                .iter()
+                .any(|part| ["tests", "examples", "benches"].contains(&part.as_ref()));
+        let lines: &mut Lines = crates.entry(name.map(ToString::to_string)).or_default();
+        lines.add(Lines::of(&text, is_test));
     }
     println!("| crate | code | comments | tests |\n|---|---:|---:|---:|");
     let (mut product, mut harness) = (Lines::default(), Lines::default());
@@ -85,7 +102,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     harness.print("**harness**");
 
     let mut pages = BTreeMap::new();
-    for path in files(&root.join("docs"), "md")? {
+    for path in files::below(&root.join("docs"), "md")? {
         let folder = path.parent().unwrap_or(&root).strip_prefix(&root)?;
         let words = fs::read_to_string(&path)?.split_whitespace().count();
         *pages.entry(folder.display().to_string()).or_default() += words;
@@ -98,18 +115,17 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The files below `folder` with this extension.
-fn files(folder: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() && !path.ends_with("target") {
-            found.extend(files(&path, extension)?);
-        } else if path.extension().is_some_and(|found| found == extension) {
-            found.push(path);
-        }
-    }
-    Ok(found)
+/// Returns whether an attribute keeps the item below it out of a build for users.
+fn is_for_tests(line: &str) -> bool {
+    line == "#[cfg(test)]" || line.starts_with("#[cfg(any(test,")
+}
+
+/// The modules that a source declares for tests only and that have files of their own.
+fn test_modules(text: &str) -> impl Iterator<Item = &str> {
+    let lines = || text.lines().map(str::trim);
+    let pairs = lines().zip(lines().skip(1));
+    let declared = pairs.filter(|(attribute, _)| is_for_tests(attribute));
+    declared.filter_map(|(_, item)| Some(item.strip_suffix(';')?.rsplit_once("mod ")?.1))
 }
 
 #[cfg(test)]
@@ -118,15 +134,22 @@ mod tests {
 
     #[test]
     fn code_comments_and_tests_are_counted_apart() {
-        let text =
-            "//! Head.\n\nfn a() {} // b\n    // c\n#[cfg(test)]\nmod tests {\n    // d\n}\n";
-        let (code, comments, tests) = (1, 2, 4);
+        let text = "//! Head.\n\nfn a() {} // b\n    // c\n#[cfg(test)]\nmod model;\nstruct S {\n    \
+                    #[cfg(test)]\n    seen: u8,\n    kept: u8,\n}\n#[cfg(test)]\nmod tests {\n    // d\n}\n";
+        let (code, comments, tests) = (4, 2, 8);
         let lines = Lines {
             code,
             comments,
             tests,
         };
         assert_eq!(Lines::of(text, false), lines);
-        assert_eq!(Lines::of(text, true).tests, 7);
+        assert_eq!(Lines::of(text, true).tests, 14);
+    }
+
+    #[test]
+    fn a_module_for_tests_in_a_file_of_its_own_is_found() {
+        let text = "mod a;\n#[cfg(test)]\npub(crate) mod b;\n#[cfg(any(test, feature = \"x\"))]\n\
+                    pub mod c;\n#[cfg(test)]\nmod d {\n}\n";
+        assert_eq!(test_modules(text).collect::<Vec<_>>(), ["b", "c"]);
     }
 }

@@ -21,7 +21,7 @@
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
 //! | `figure` | measured series, kept and drawn |
-//! | `table`, `machine`, `executables`, `command` | what the tasks share |
+//! | `files`, `table`, `machine`, `executables`, `command` | what the tasks share |
 
 mod agent_soak;
 mod bench;
@@ -32,6 +32,7 @@ mod diff;
 mod ensemble;
 mod executables;
 mod figure;
+mod files;
 mod fixture;
 mod flakes;
 mod hazards;

@@ -1,12 +1,12 @@
 //! The parts of the workspace that are mutated, and whose tests count for each.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::mutant::Mutant;
 use super::scan::{scan, test_modules};
 use crate::Result;
+use crate::files::{self, TestModules};
 
 /// One part of the workspace.
 #[derive(Debug)]
@@ -202,17 +202,13 @@ impl Module {
     /// All mutants of the module.
     pub(super) fn scan(&self, root: &Path) -> Result<Vec<Mutant>> {
         let folder = root.join(self.source.folder);
-        let mut all = Vec::new();
-        walk(&folder, &mut all)?;
-        all.sort();
-        let mut for_tests = BTreeSet::new();
+        let all = files::below(&folder, "rs")?;
+        let mut for_tests = TestModules::default();
         for file in &all {
             let modules = test_modules(&fs::read_to_string(file)?)
                 .map_err(|error| format!("{}: {error}", file.display()))?;
             for module in modules {
-                let inside = module_folder(file).join(module);
-                for_tests.insert(inside.with_extension("rs"));
-                for_tests.insert(inside);
+                for_tests.add(file, &module);
             }
         }
         let mut found = Vec::new();
@@ -225,7 +221,7 @@ impl Module {
                 return Err(format!("{}: no {} any more", self.name, path.display()).into());
             }
             for file in all.iter().filter(|file| file.starts_with(&path)) {
-                if for_tests.iter().any(|module| file.starts_with(module)) {
+                if for_tests.contains(file) {
                     continue;
                 }
                 let name = file.strip_prefix(root)?.display().to_string();
@@ -236,25 +232,4 @@ impl Module {
         }
         Ok(found)
     }
-}
-
-/// The folder in which a file's modules lie.
-fn module_folder(file: &Path) -> PathBuf {
-    let parent = file.parent().unwrap_or(file);
-    match file.file_stem().and_then(|stem| stem.to_str()) {
-        Some("lib" | "main" | "mod") | None => parent.to_owned(),
-        Some(stem) => parent.join(stem),
-    }
-}
-
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            walk(&path, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    Ok(())
 }
