@@ -38,152 +38,76 @@ enum Value<R> {
     ByCause(fn(&R) -> Vec<(&'static str, u64)>),
 }
 
-const LOCKS: [Family<LockRow>; 9] = [
-    Family {
-        name: "baton_recipe_lock_hold_seconds",
-        kind: "histogram",
-        help: "Duration of ended holds of locks and leaderships.",
-        value: Value::Times(|row| &row.series.holds),
-    },
-    Family {
-        name: "baton_recipe_lock_wait_seconds",
-        kind: "histogram",
-        help: "Time for which granted locks and leaderships were waited for.",
-        value: Value::Times(|row| &row.series.waits),
-    },
-    Family {
-        name: "baton_recipe_lock_holders",
-        kind: "gauge",
-        help: "Nodes that hold: a leader, the holder of a lock, readers, permits.",
-        value: Value::Count(|row| row.holders),
-    },
-    Family {
-        name: "baton_recipe_lock_waiters",
-        kind: "gauge",
-        help: "Nodes that wait.",
-        value: Value::Count(|row| row.waiters),
-    },
-    Family {
-        name: "baton_recipe_lock_oldest_hold_seconds",
-        kind: "gauge",
-        help: "Since when the first holder holds; 0 without one. After a start of the server, since its node was created.",
-        value: Value::Seconds(|row| row.oldest_hold_ms),
-    },
-    Family {
-        name: "baton_recipe_lock_oldest_wait_seconds",
-        kind: "gauge",
-        help: "Since when the first waiter waits; 0 without one.",
-        value: Value::Seconds(|row| row.oldest_wait_ms),
-    },
-    Family {
-        name: "baton_recipe_lock_handovers_total",
-        kind: "counter",
-        help: "Grants to a node that waited, when another one went.",
-        value: Value::Count(|row| row.series.handovers),
-    },
-    Family {
-        name: "baton_recipe_lock_hold_ends_total",
-        kind: "counter",
-        help: "Holds that have ended, by cause: released, session_closed, session_expired, or broken by somebody else.",
-        value: Value::ByCause(|row| {
-            let counts = Departure::ALL.iter().zip(row.series.hold_ends);
-            counts.map(|(end, count)| (end.as_str(), count)).collect()
-        }),
-    },
-    Family {
-        name: "baton_recipe_lock_wait_ends_total",
-        kind: "counter",
-        help: "Waits that have ended without a grant, by cause: withdrawn, session_closed, session_expired, or broken by somebody else.",
-        value: Value::ByCause(|row| {
-            let counts = Departure::ALL.iter().zip(row.series.wait_ends);
-            counts.map(|(end, count)| (end.of_wait(), count)).collect()
-        }),
-    },
-];
+/// Declares a table: a row is `kind "name" => Value(|row| value); "help"`.
+macro_rules! families {
+    ($($kind:ident $name:literal => $value:ident($read:expr); $help:literal)*) => {
+        &[$(Family {
+            name: $name,
+            kind: stringify!($kind),
+            help: $help,
+            value: Value::$value($read),
+        }),*]
+    };
+}
 
-const QUEUES: [Family<QueueRow>; 13] = [
-    Family {
-        name: "baton_recipe_queue_items",
-        kind: "gauge",
-        help: "Items, claimed and delayed ones among them.",
-        value: Value::Count(|row| row.items),
-    },
-    Family {
-        name: "baton_recipe_queue_delayed_items",
-        kind: "gauge",
-        help: "Items of a work queue that are not available yet.",
-        value: Value::Count(|row| row.delayed),
-    },
-    Family {
-        name: "baton_recipe_queue_oldest_item_seconds",
-        kind: "gauge",
-        help: "Since when the oldest item is available, claimed or not; 0 without one.",
-        value: Value::Seconds(|row| row.oldest_ms),
-    },
-    Family {
-        name: "baton_recipe_queue_claimed_items",
-        kind: "gauge",
-        help: "Claims on items of a work queue, or of kazoo's LockingQueue.",
-        value: Value::Count(|row| row.claims),
-    },
-    Family {
-        name: "baton_recipe_queue_dead_letters",
-        kind: "gauge",
-        help: "Dead letters of a work queue.",
-        value: Value::Count(|row| row.dead),
-    },
-    Family {
-        name: "baton_recipe_queue_waiting_consumers",
-        kind: "gauge",
-        help: "Processes that wait for items of a work queue.",
-        value: Value::Count(|row| row.consumers),
-    },
-    Family {
-        name: "baton_recipe_queue_offered_total",
-        kind: "counter",
-        help: "Items offered.",
-        value: Value::Count(|row| row.series.offered),
-    },
-    Family {
-        name: "baton_recipe_queue_removed_total",
-        kind: "counter",
-        help: "Items taken, done or purged.",
-        value: Value::Count(|row| row.series.removed),
-    },
-    Family {
-        name: "baton_recipe_queue_requeued_total",
-        kind: "counter",
-        help: "Items that were put back as another node: attempts that failed, to be made again later.",
-        value: Value::Count(|row| row.series.requeued),
-    },
-    Family {
-        name: "baton_recipe_queue_dead_lettered_total",
-        kind: "counter",
-        help: "Items that became dead letters.",
-        value: Value::Count(|row| row.series.dead_lettered),
-    },
-    Family {
-        name: "baton_recipe_queue_replayed_total",
-        kind: "counter",
-        help: "Dead letters that became items again.",
-        value: Value::Count(|row| row.series.replayed),
-    },
-    Family {
-        name: "baton_recipe_queue_claims_total",
-        kind: "counter",
-        help: "Claims on items of a work queue, or of kazoo's LockingQueue.",
-        value: Value::Count(|row| row.series.claims),
-    },
-    Family {
-        name: "baton_recipe_queue_claim_ends_total",
-        kind: "counter",
-        help: "Claims that have ended, by cause: done, returned, requeued, dead_lettered, timed_out, session_closed, session_expired.",
-        value: Value::ByCause(|row| {
-            let counts = ClaimEnd::ALL.iter().zip(row.series.claim_ends);
-            counts.map(|(end, count)| (end.as_str(), count)).collect()
-        }),
-    },
-];
+const LOCKS: &[Family<LockRow>] = families! {
+    histogram "baton_recipe_lock_hold_seconds" => Times(|row| &row.series.holds);
+        "Duration of ended holds of locks and leaderships."
+    histogram "baton_recipe_lock_wait_seconds" => Times(|row| &row.series.waits);
+        "Time for which granted locks and leaderships were waited for."
+    gauge "baton_recipe_lock_holders" => Count(|row| row.holders);
+        "Nodes that hold: a leader, the holder of a lock, readers, permits."
+    gauge "baton_recipe_lock_waiters" => Count(|row| row.waiters);
+        "Nodes that wait."
+    gauge "baton_recipe_lock_oldest_hold_seconds" => Seconds(|row| row.oldest_hold_ms);
+        "Since when the first holder holds; 0 without one. After a start of the server, since its node was created."
+    gauge "baton_recipe_lock_oldest_wait_seconds" => Seconds(|row| row.oldest_wait_ms);
+        "Since when the first waiter waits; 0 without one."
+    counter "baton_recipe_lock_handovers_total" => Count(|row| row.series.handovers);
+        "Grants to a node that waited, when another one went."
+    counter "baton_recipe_lock_hold_ends_total" => ByCause(|row| {
+        let counts = Departure::ALL.iter().zip(row.series.hold_ends);
+        counts.map(|(end, count)| (end.as_str(), count)).collect()
+    });
+        "Holds that have ended, by cause: released, session_closed, session_expired, or broken by somebody else."
+    counter "baton_recipe_lock_wait_ends_total" => ByCause(|row| {
+        let counts = Departure::ALL.iter().zip(row.series.wait_ends);
+        counts.map(|(end, count)| (end.of_wait(), count)).collect()
+    });
+        "Waits that have ended without a grant, by cause: withdrawn, session_closed, session_expired, or broken by somebody else."
+};
+
+const QUEUES: &[Family<QueueRow>] = families! {
+    gauge "baton_recipe_queue_items" => Count(|row| row.items);
+        "Items, claimed and delayed ones among them."
+    gauge "baton_recipe_queue_delayed_items" => Count(|row| row.delayed);
+        "Items of a work queue that are not available yet."
+    gauge "baton_recipe_queue_oldest_item_seconds" => Seconds(|row| row.oldest_ms);
+        "Since when the oldest item is available, claimed or not; 0 without one."
+    gauge "baton_recipe_queue_claimed_items" => Count(|row| row.claims);
+        "Claims on items of a work queue, or of kazoo's LockingQueue."
+    gauge "baton_recipe_queue_dead_letters" => Count(|row| row.dead);
+        "Dead letters of a work queue."
+    gauge "baton_recipe_queue_waiting_consumers" => Count(|row| row.consumers);
+        "Processes that wait for items of a work queue."
+    counter "baton_recipe_queue_offered_total" => Count(|row| row.series.offered);
+        "Items offered."
+    counter "baton_recipe_queue_removed_total" => Count(|row| row.series.removed);
+        "Items taken, done or purged."
+    counter "baton_recipe_queue_requeued_total" => Count(|row| row.series.requeued);
+        "Items that were put back as another node: attempts that failed, to be made again later."
+    counter "baton_recipe_queue_dead_lettered_total" => Count(|row| row.series.dead_lettered);
+        "Items that became dead letters."
+    counter "baton_recipe_queue_replayed_total" => Count(|row| row.series.replayed);
+        "Dead letters that became items again."
+    counter "baton_recipe_queue_claims_total" => Count(|row| row.series.claims);
+        "Claims on items of a work queue, or of kazoo's LockingQueue."
+    counter "baton_recipe_queue_claim_ends_total" => ByCause(|row| {
+        let counts = ClaimEnd::ALL.iter().zip(row.series.claim_ends);
+        counts.map(|(end, count)| (end.as_str(), count)).collect()
+    });
+        "Claims that have ended, by cause: done, returned, requeued, dead_lettered, timed_out, session_closed, session_expired."
+};
 
 /// The metrics of the page as a whole: name, kind, help.
 const WHOLE: [(&str, &str, &str); 2] = [
@@ -297,10 +221,10 @@ fn is_invisible(character: char) -> bool {
 
 impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for family in &LOCKS {
+        for family in LOCKS {
             family.write(&self.locks, f)?;
         }
-        for family in &QUEUES {
+        for family in QUEUES {
             family.write(&self.queues, f)?;
         }
         let [paths, left_out] = WHOLE;
