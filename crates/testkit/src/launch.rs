@@ -172,10 +172,11 @@ pub struct ServerOptions {
     /// Folder of a server that runs alone as a process, which stays when the server goes; its data
     /// are in `data` there. Default `None`: a temporary one.
     pub folder: Option<PathBuf>,
-    /// In an ensemble: whether there are wires between the servers, which can be cut. Over a wire a
-    /// server whose process has ended does not refuse connections as it would without, so the
-    /// others take longer to be sure of its end. Default true.
-    pub has_wires: bool,
+    /// In an ensemble: how long a byte travels from one server to another, over wires which can be
+    /// cut; `None` for no wires. Over a wire a server whose process has ended does not refuse
+    /// connections as it would without, so the others take longer to be sure of its end. Default
+    /// zero.
+    pub wires: Option<Duration>,
     /// Interval at which a Baton in this process looks for znodes whose time is over and for empty
     /// containers; never, if zero. Default 60 s, as for any server.
     pub reap_interval: Duration,
@@ -226,7 +227,7 @@ impl Default for ServerOptions {
             baton_args: Vec::new(),
             by_zoo_cfg: false,
             folder: None,
-            has_wires: true,
+            wires: Some(Duration::ZERO),
             reap_interval: Duration::from_secs(60),
             tls: None,
         }

@@ -16,7 +16,7 @@ use super::stage::{Report, Settings, Stage};
 use crate::{Result, table};
 
 /// Default length of a run.
-const LENGTH: Duration = Duration::from_secs(600);
+pub(super) const LENGTH: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(200);
 /// A value that a request of the largest size has room for.
 const LARGE_BYTES: usize = 1_000_000;
@@ -121,7 +121,7 @@ async fn write_large(stage: &mut Stage) -> Result<()> {
 }
 
 /// Writes one after the other; returns how long each took.
-async fn write_until(
+pub(super) async fn write_until(
     session: Session,
     path: &str,
     value: Vec<u8>,
@@ -137,7 +137,7 @@ async fn write_until(
 }
 
 /// The highest term of any server.
-async fn term(stage: &Stage) -> Result<u64> {
+pub(super) async fn term(stage: &Stage) -> Result<u64> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut terms = Vec::new();

@@ -15,6 +15,7 @@
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
 //! | `busy` | elections without a fault: a busy machine, a client with large values |
 //! | `idle` | what servers cost that nobody uses |
+//! | `regions` | reads and writes of servers that are far from each other |
 //! | `stale` | reads at one server right after a write at another, beside Apache ZooKeeper |
 //! | `members` | several servers that join and leave at once, while one is killed |
 //! | `folders` | servers that are started with an empty folder, or an older one |
@@ -37,6 +38,7 @@ mod load;
 mod lock;
 mod members;
 pub(crate) mod pods;
+mod regions;
 mod stage;
 mod stale;
 mod throughput;
@@ -58,7 +60,7 @@ use crate::{Result, figure, machine, table};
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only these trials [default: all but busy-machine, large-writes, idle and comparisons].
+    /// Run only these trials [default: all but busy-machine, large-writes, regions, idle and comparisons].
     #[arg(value_enum)]
     trials: Vec<Trial>,
     /// Runs of each trial [default: 20; of chaos with --seconds, as many as begin in that time].
@@ -82,6 +84,10 @@ pub(crate) struct Args {
     /// Threads that keep the processor busy, for busy-machine.
     #[arg(long, value_name = "N", default_value_t = 30)]
     busy: usize,
+    /// Round trip between two servers, in milliseconds, over relays that hold each byte for half of
+    /// it [default: none; 50 for regions].
+    #[arg(long, value_name = "MS")]
+    apart: Option<u64>,
     /// Rounds of measurement, for throughput and bound.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
@@ -145,6 +151,9 @@ enum Trial {
     StaleReads,
     /// No fault and no client, for ten seconds or --seconds: processor time and wake-ups.
     Idle,
+    /// No fault, servers that are far from each other, for ten minutes or --seconds: reads and
+    /// writes at each, and how many elections there are.
+    Regions,
 }
 
 /// All but the one that takes long, and what is taken for the page. Those that only Baton can take
@@ -205,7 +214,7 @@ impl Trial {
     fn most_elections(self) -> Option<u64> {
         match self {
             Self::BusyMachine => Some(1),
-            Self::LargeWrites => Some(0),
+            Self::LargeWrites | Self::Regions => Some(0),
             _ => None,
         }
     }
@@ -225,6 +234,7 @@ impl Trial {
             Self::BusyMachine => busy::busy_machine(settings).await,
             Self::LargeWrites => busy::large_writes(settings).await,
             Self::Chaos => chaos::faults_of_every_kind(settings).await,
+            Self::Regions => regions::take(settings).await,
             Self::Throughput | Self::Bound | Self::StaleReads | Self::Idle => {
                 Err("a measurement is no trial".into())
             }
@@ -267,6 +277,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rate: args.rate,
         pause_ms: from..=to.max(from),
         busy_threads: args.busy,
+        apart: args.apart.map(Duration::from_millis),
     };
     let trials = match args.trials.is_empty() {
         true => ALL.to_vec(),

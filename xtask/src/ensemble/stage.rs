@@ -36,6 +36,8 @@ pub(super) struct Settings {
     pub(super) pause_ms: RangeInclusive<u64>,
     /// Threads that make a machine busy.
     pub(super) busy_threads: usize,
+    /// The round trip between two servers, where it is not loopback's.
+    pub(super) apart: Option<Duration>,
 }
 
 impl Settings {
@@ -50,7 +52,10 @@ impl Settings {
     fn options(&self, has_wires: bool) -> ServerOptions {
         let options = ServerOptions {
             baton: self.baton.clone(),
-            has_wires,
+            wires: match self.apart {
+                Some(round_trip) => Some(round_trip / 2),
+                None => has_wires.then_some(Duration::ZERO),
+            },
             ..ServerOptions::default()
         };
         match self.target {

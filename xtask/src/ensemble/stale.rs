@@ -19,7 +19,7 @@ const PATH: &str = "/fresh";
 pub(super) async fn take(baton: &Path, rounds: usize, writes: usize) -> Result<()> {
     let options = ServerOptions {
         baton: Some(baton.to_owned()),
-        has_wires: false,
+        wires: None,
         java_machine: Vec::new(),
         ..ServerOptions::default()
     };

@@ -23,9 +23,10 @@ async fn passes(trial: Trial, runs: usize) {
         rate: 200,
         pause_ms: 1_000..=2_000,
         busy_threads: 2,
+        apart: None,
     };
     let settings = match trial {
-        Trial::BusyMachine | Trial::LargeWrites => Settings {
+        Trial::BusyMachine | Trial::LargeWrites | Trial::Regions => Settings {
             limit: Some(Duration::from_secs(1)),
             ..settings
         },
@@ -98,4 +99,9 @@ async fn nothing_acknowledged_is_lost_under_faults_of_every_kind_in_random_order
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_large_values_is_counted_beside_small_writes() {
     passes(Trial::LargeWrites, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_of_several_regions_serve() {
+    passes(Trial::Regions, 1).await;
 }

@@ -80,7 +80,7 @@ impl Case {
 pub(super) async fn start(target: Target, baton: &Path) -> Result<Ensemble> {
     let options = ServerOptions {
         baton: Some(baton.to_owned()),
-        has_wires: false,
+        wires: None,
         java_machine: JAVA.map(str::to_owned).into(),
         ..ServerOptions::default()
     };

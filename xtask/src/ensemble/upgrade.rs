@@ -54,6 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rate: args.rate,
         pause_ms: 0..=0,
         busy_threads: 0,
+        apart: None,
     };
     let report = Runtime::new()?.block_on(upgrade(&settings, &earlier, &later))?;
     let row = report.row(&format!("upgrade from {}", args.from));

@@ -96,7 +96,7 @@ impl Servers {
     fn start(target: Target, count: usize) -> Result<Self> {
         let options = ServerOptions {
             baton: Some(build_baton()?),
-            has_wires: false,
+            wires: None,
             ..ServerOptions::default()
         };
         let runtime = Runtime::new()?;

@@ -332,7 +332,7 @@ async fn no_lock_is_lost_when_the_leader_of_three_zookeepers_is_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lock_is_lost_when_the_leader_of_three_batons_is_killed() {
     let options = ServerOptions {
-        has_wires: false,
+        wires: None,
         ..ServerOptions::default()
     };
     let ensemble = Ensemble::start_processes(Target::Baton, 3, options).await;

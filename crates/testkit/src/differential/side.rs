@@ -148,7 +148,7 @@ fn options(certified: Option<&SessionCertificates>) -> ServerOptions {
         min_session_timeout: SHORTEST_SESSION,
         max_session_timeout: LONGEST_SESSION,
         reap_interval: Duration::ZERO,
-        has_wires: false,
+        wires: None,
         consensus_tick: Some(CONSENSUS_TICK),
         java_args: vec![
             "-Dznode.container.checkIntervalMs=86400000".to_owned(),

@@ -82,7 +82,7 @@ impl Ensemble {
                     let embedded = Embedded::member(options.clone(), member)?;
                     Ok(Backend::Embedded(Box::new(embedded)))
                 };
-                Self::batons(size, options.has_wires, embedded).await
+                Self::batons(size, options.wires, embedded).await
             }
         }
     }
@@ -110,7 +110,7 @@ impl Ensemble {
                     let process = process::baton(addr, &options, Some(&member))?;
                     Ok(Backend::Process(process))
                 };
-                Self::batons(size, options.has_wires, process).await
+                Self::batons(size, options.wires, process).await
             }
         }
     }
@@ -134,10 +134,10 @@ impl Ensemble {
             let mut seen_by_it = Vec::with_capacity(size);
             for (other_index, other) in peers.iter().enumerate() {
                 let mut seen = other.clone();
-                if options.has_wires
+                if let Some(delay) = options.wires
                     && let Some(both) = ways.of_connection(index, other_index)
                 {
-                    let wire = Wire::to(other.quorum, Callers::One(both)).await?;
+                    let wire = Wire::to(other.quorum, Callers::One(both), delay).await?;
                     seen.quorum = wire.addr();
                     wires.push(wire);
                 }
@@ -155,7 +155,7 @@ impl Ensemble {
 
     async fn batons(
         size: usize,
-        has_wires: bool,
+        wires_between: Option<Duration>,
         backend: impl Fn((SocketAddr, Member)) -> Result<Backend, LaunchError>,
     ) -> Result<Self, LaunchError> {
         let ways = LinkTable::of(size);
@@ -165,13 +165,13 @@ impl Ensemble {
         for (id, index) in (1..).zip(0..size) {
             let listen = free_addr()?;
             let mut reached_at = listen;
-            if has_wires {
+            if let Some(delay) = wires_between {
                 // All servers must have the same list of addresses, so the wire finds out who
                 // calls.
                 let callers = (1..).zip(0..size).filter_map(|(caller_id, caller)| {
                     Some((caller_id, ways.of_connection(caller, index)?))
                 });
-                let wire = Wire::to(listen, Callers::Batons(callers.collect())).await?;
+                let wire = Wire::to(listen, Callers::Batons(callers.collect()), delay).await?;
                 reached_at = wire.addr();
                 wires.push(wire);
             }

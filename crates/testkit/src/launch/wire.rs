@@ -1,5 +1,6 @@
-//! Wires between servers, which can be cut one way or both ways. Forwards bytes and understands
-//! none but the first of a connection between Batons; never informs either side of a cut.
+//! Wires between servers, which can be cut one way or both ways, and may be long. Forwards bytes and
+//! understands none but the first of a connection between Batons; never informs either side of a
+//! cut.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,14 +8,17 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use super::LaunchError;
 use super::background::background;
 
 /// Large enough that a snapshot between servers is no matter of many small steps.
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks on their way over a wire, at most.
+const CHUNKS_IN_FLIGHT: usize = 512;
 
 const REACH_ATTEMPTS: u32 = 100;
 const REACH_PAUSE: Duration = Duration::from_millis(20);
@@ -78,7 +82,12 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) async fn to(upstream: SocketAddr, callers: Callers) -> Result<Self, LaunchError> {
+    /// A wire to this address, on which each byte travels for `delay`.
+    pub(super) async fn to(
+        upstream: SocketAddr,
+        callers: Callers,
+        delay: Duration,
+    ) -> Result<Self, LaunchError> {
         let background = background()?;
         let bound = background.spawn(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let listener = bound
@@ -88,7 +97,7 @@ impl Wire {
         let addr = listener
             .local_addr()
             .map_err(LaunchError::io("a bound port has no address"))?;
-        let accept = background.spawn(forward(listener, upstream, callers));
+        let accept = background.spawn(forward(listener, upstream, callers, delay));
         Ok(Self { addr, accept })
     }
 
@@ -103,16 +112,21 @@ impl Drop for Wire {
     }
 }
 
-async fn forward(listener: TcpListener, upstream: SocketAddr, callers: Callers) {
+async fn forward(listener: TcpListener, upstream: SocketAddr, callers: Callers, delay: Duration) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        connections.spawn(connection(client, upstream, callers.clone()));
+        connections.spawn(connection(client, upstream, callers.clone(), delay));
     }
 }
 
-async fn connection(mut client: TcpStream, upstream: SocketAddr, callers: Callers) {
+async fn connection(
+    mut client: TcpStream,
+    upstream: SocketAddr,
+    callers: Callers,
+    delay: Duration,
+) {
     let (ways, opening, attempts) = match callers {
         Callers::One(ways) => (ways, Vec::new(), REACH_ATTEMPTS),
         Callers::Batons(by_id) => {
@@ -137,8 +151,8 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, callers: Caller
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::join!(
-        copy(opening, from_client, to_server, &ways.outward),
-        copy(Vec::new(), from_server, to_client, &ways.back)
+        copy(opening, from_client, to_server, &ways.outward, delay),
+        copy(Vec::new(), from_server, to_client, &ways.back, delay)
     );
 }
 
@@ -163,41 +177,62 @@ async fn reach(upstream: SocketAddr, attempts: u32) -> Option<TcpStream> {
     None
 }
 
-/// Passes on what was read already, then everything that comes.
+/// Passes on what was read already, then everything that comes, each chunk `delay` after it came.
 async fn copy(
     read: Vec<u8>,
-    mut from: impl AsyncRead + Unpin,
+    from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     way: &Link,
+    delay: Duration,
 ) {
     let mut is_cut = way.is_cut.subscribe();
+    let (sender, mut travelling) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_IN_FLIGHT);
+    let write = async {
+        while let Some((due, chunk)) = travelling.recv().await {
+            sleep_until(due).await;
+            // What arrives while the way is cut is delivered when it is mended, as TCP would.
+            if is_cut.wait_for(|is_cut| !is_cut).await.is_err()
+                || to.write_all(&chunk).await.is_err()
+            {
+                break;
+            }
+        }
+        // What comes now is read by nobody.
+        drop(travelling);
+        // The other side may only be notified of the end while the wire is whole.
+        if is_cut.wait_for(|is_cut| !is_cut).await.is_ok() {
+            let _ = to.shutdown().await;
+        }
+    };
+    tokio::join!(take_in(read, from, sender, delay), write);
+}
+
+/// Reads until the end, or until nobody writes any more.
+async fn take_in(
+    read: Vec<u8>,
+    mut from: impl AsyncRead + Unpin,
+    chunks: mpsc::Sender<(Instant, Vec<u8>)>,
+    delay: Duration,
+) {
     let mut chunk = read;
-    let mut length = chunk.len();
     loop {
-        // What arrives while the way is cut is delivered when it is mended, as TCP would.
-        if is_cut.wait_for(|is_cut| !is_cut).await.is_err() {
-            break;
+        if chunks.send((Instant::now() + delay, chunk)).await.is_err() {
+            return;
         }
-        let Some(bytes) = chunk.get(..length) else {
-            break;
-        };
-        if to.write_all(bytes).await.is_err() {
-            break;
+        chunk = Vec::with_capacity(CHUNK_BYTES);
+        tokio::select! {
+            read = from.read_buf(&mut chunk) => if !matches!(read, Ok(1..)) {
+                return;
+            },
+            () = chunks.closed() => return,
         }
-        chunk.resize(CHUNK_BYTES, 0);
-        match from.read(&mut chunk).await {
-            Ok(0) | Err(_) => break,
-            Ok(more) => length = more,
-        }
-    }
-    // The other side may only be notified of the end while the wire is whole.
-    if is_cut.wait_for(|is_cut| !is_cut).await.is_ok() {
-        let _ = to.shutdown().await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::duplex;
+
     use super::*;
 
     #[test]
@@ -206,5 +241,30 @@ mod tests {
         opening[CALLER_AT] = 3;
         assert_eq!(caller(&opening), Some(3));
         assert_eq!(caller(&opening[..OPENING_BYTES - 1]), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_come_in_order_and_each_after_the_delay_of_its_own() {
+        let delay = Duration::from_millis(25);
+        let ((mut near, from), (to, mut far)) = (duplex(1 << 16), duplex(1 << 16));
+        let way = Link::default();
+        let wire = tokio::spawn(async move {
+            copy(b"0".to_vec(), from, to, &way, delay).await;
+        });
+        let begin = Instant::now();
+        let sending = tokio::spawn(async move {
+            for number in 1..=9_u8 {
+                near.write_all(&[b'0' + number]).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        for number in 0..=9_u8 {
+            assert_eq!(far.read_u8().await.unwrap(), b'0' + number);
+            let sent = Duration::from_millis(10) * u32::from(number.saturating_sub(1));
+            assert_eq!(begin.elapsed(), sent + delay, "by the clock of the test");
+        }
+        sending.await.unwrap();
+        assert!(far.read_u8().await.is_err(), "the end comes over the wire");
+        wire.await.unwrap();
     }
 }

@@ -112,7 +112,7 @@ async fn another_baton_process_leads_after_a_kill() {
         return;
     }
     let options = ServerOptions {
-        has_wires: false,
+        wires: None,
         ..ServerOptions::default()
     };
     let ensemble = Ensemble::start_processes(Target::Baton, 3, options)
