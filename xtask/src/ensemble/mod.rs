@@ -13,9 +13,9 @@
 //! | `chaos` | faults of every kind in random order |
 //! | `lock` | `baton lock` held, and handed on, through every fault |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
+//! | `regions` | reads and writes of servers that are far from each other |
 //! | `busy` | elections without a fault: a busy machine, a client with large values |
 //! | `idle` | what servers cost that nobody uses |
-//! | `regions` | reads and writes of servers that are far from each other |
 //! | `stale` | reads at one server right after a write at another, beside Apache ZooKeeper |
 //! | `members` | several servers that join and leave at once, while one is killed |
 //! | `folders` | servers that are started with an empty folder, or an older one |
@@ -60,7 +60,8 @@ use crate::{Result, figure, machine, table};
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only these trials [default: all but busy-machine, large-writes, regions, idle and comparisons].
+    /// Run only these trials [default: all but busy-machine, large-writes, regions, idle and
+    /// comparisons].
     #[arg(value_enum)]
     trials: Vec<Trial>,
     /// Runs of each trial [default: 20; of chaos with --seconds, as many as begin in that time].

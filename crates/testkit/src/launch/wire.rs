@@ -1,6 +1,6 @@
-//! Wires between servers, which can be cut one way or both ways, and may be long. Forwards bytes and
-//! understands none but the first of a connection between Batons; never informs either side of a
-//! cut.
+//! Wires between servers, which can be cut one way or both ways, and may be long. Forwards bytes
+//! and understands none but the first of a connection between Batons; never informs either side of
+//! a cut.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
