@@ -259,7 +259,7 @@ mod tests {
         let mut first = Vec::new();
         while !first.contains(&b'}') {
             let frame = std::future::poll_fn(|cx| {
-                hyper::body::Body::poll_frame(std::pin::Pin::new(&mut body), cx)
+                axum::body::HttpBody::poll_frame(std::pin::Pin::new(&mut body), cx)
             });
             let Some(frame) = frame.await else { break };
             first.extend_from_slice(frame.unwrap().data_ref().unwrap());

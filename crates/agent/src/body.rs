@@ -1,24 +1,31 @@
 //! The parameters of a request: the JSON of its body, the rest of its path, its query. Owns the
-//! limits on them, and that each refusal is one of ours.
+//! limits on them, that each refusal is one of ours, and how a body says how long something lasts.
 
-use axum::body::{Body, to_bytes};
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::Method;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use crate::error::ApiError;
+use crate::events::CallerGone;
 
 /// Bytes of a body, and so of an item's data in base64.
 pub(crate) const MAX_BYTES: usize = 2 << 20;
 
 /// Reads a body. An empty one counts as `{}`, so that `curl -X POST` needs none.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
-    let bytes = to_bytes(body, MAX_BYTES).await.map_err(|_| {
-        let cause = format!("it has more than {MAX_BYTES} bytes, or is incomplete");
-        ApiError::refused("the body", cause, "send less")
-            .with_status(axum::http::StatusCode::PAYLOAD_TOO_LARGE)
-    })?;
+    let bytes = to_bytes(body, MAX_BYTES).await.map_err(|_| too_large())?;
     parse(&bytes)
+}
+
+fn too_large() -> ApiError {
+    let cause = format!("it has more than {MAX_BYTES} bytes, or is incomplete");
+    ApiError::refused("the body", cause, "send less")
+        .with_status(axum::http::StatusCode::PAYLOAD_TOO_LARGE)
 }
 
 /// Reads the JSON of a body.
@@ -83,6 +90,84 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for ZnodeRequest<T> {
             .znode_path();
         let params = read(body).await?;
         Ok(Self { path, params })
+    }
+}
+
+/// A request for something that lasts: with `POST` as long as its response is open, with `PUT` as
+/// long as its own body, whose first line has the parameters.
+#[derive(Debug)]
+pub(crate) struct LastingRequest<T> {
+    pub(crate) path: String,
+    pub(crate) params: T,
+    pub(crate) hold: OpenBody,
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for LastingRequest<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        if request.method() != Method::PUT {
+            let ZnodeRequest { path, params } = ZnodeRequest::from_request(request, state).await?;
+            let hold = OpenBody(None);
+            return Ok(Self { path, params, hold });
+        }
+        let (mut parts, mut body) = request.into_parts();
+        let path = Rest::from_request_parts(&mut parts, state).await?;
+        let mut line = Vec::new();
+        while let Some(piece) = next_piece(&mut body).await {
+            let piece = piece.map_err(|_| too_large())?;
+            let end = piece.iter().position(|byte| *byte == b'\n');
+            // What follows the line means nothing.
+            line.extend_from_slice(piece.get(..end.unwrap_or(piece.len())).unwrap_or_default());
+            if line.len() > MAX_BYTES {
+                return Err(too_large());
+            }
+            if end.is_some() {
+                break;
+            }
+        }
+        Ok(Self {
+            path: path.znode_path(),
+            params: parse(&line)?,
+            hold: OpenBody(Some(body)),
+        })
+    }
+}
+
+/// The body of a request that lasts as long as its caller wants to hold something; none where the
+/// response says that.
+#[derive(Debug)]
+pub(crate) struct OpenBody(Option<Body>);
+
+impl OpenBody {
+    /// Waits until the body has ended. An error: the caller has gone before.
+    pub(crate) async fn ended(&mut self) -> Result<(), CallerGone> {
+        let Some(body) = &mut self.0 else {
+            return pending().await;
+        };
+        while let Some(piece) = next_piece(body).await {
+            piece.map_err(|_| CallerGone)?;
+        }
+        Ok(())
+    }
+
+    /// The refusal of a caller that has ended its body before it had what it waits for.
+    pub(crate) fn gave_up(path: &str) -> ApiError {
+        let cause = "the request's body has ended, and with it the wait";
+        let next = "leave the body open for as long as you wait and hold";
+        ApiError::new(crate::error::Code::NotAcquired, path, cause, next)
+    }
+}
+
+async fn next_piece(body: &mut Body) -> Option<Result<Bytes, axum::Error>> {
+    loop {
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+        match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(piece)) => return Some(Ok(piece)),
+            // Trailers.
+            Ok(Err(_)) => {}
+            Err(error) => return Some(Err(error)),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The caller behind a connection: a process of this machine, as the kernel knows it, or an
 //! identity that a server has admitted. Owns which of them own the same sessions and guards.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use baton::Config;
 use baton::session::Transport;
@@ -17,6 +17,8 @@ enum Sender {
         uid: u32,
         /// `None` where the process is outside of this process's PID namespace.
         pid: Option<i32>,
+        /// Read once for a connection.
+        program: Arc<OnceLock<String>>,
     },
     Identity {
         key: Arc<str>,
@@ -52,7 +54,11 @@ impl Caller {
     }
 
     pub(crate) fn process(uid: u32, pid: Option<i32>) -> Self {
-        Self(Sender::Process { uid, pid })
+        Self(Sender::Process {
+            uid,
+            pid,
+            program: Arc::default(),
+        })
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -78,13 +84,16 @@ impl Caller {
     /// The name of what this caller holds, where it gave none: its program, or its identity.
     pub(crate) fn program(&self) -> String {
         match &self.0 {
-            Sender::Process { uid, pid } => {
-                let comm = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm"));
-                let program = pid.and_then(|pid| comm(pid).ok()).unwrap_or_default();
-                match program.trim() {
-                    "" => format!("uid {uid}"),
-                    program => program.to_owned(),
-                }
+            Sender::Process { uid, pid, program } => {
+                let read = || {
+                    let comm = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+                    let program = pid.and_then(|pid| comm(pid).ok()).unwrap_or_default();
+                    match program.trim() {
+                        "" => format!("uid {uid}"),
+                        program => program.to_owned(),
+                    }
+                };
+                program.get_or_init(read).clone()
             }
             Sender::Identity { name, .. } => name.to_string(),
         }

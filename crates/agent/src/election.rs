@@ -7,7 +7,7 @@ use baton::LeaderElection;
 use baton::lock::WaitProgress;
 use serde::Deserialize;
 
-use crate::body::ZnodeRequest;
+use crate::body::LastingRequest;
 use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::events::respond;
@@ -37,13 +37,14 @@ pub(crate) const FIELDS: [Field; 5] = [
     Field::new("data_base64", Kind::Text),
 ];
 
-pub(crate) async fn post(
+pub(crate) async fn hold(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
-    ZnodeRequest {
+    LastingRequest {
         path,
         params: request,
-    }: ZnodeRequest<ElectRequest>,
+        mut hold,
+    }: LastingRequest<ElectRequest>,
 ) -> Result<Response, ApiError> {
     let data = data_of(&request.data, request.data_base64.as_deref())?;
     let client = shared
@@ -62,17 +63,19 @@ pub(crate) async fn post(
             || election.try_campaign(),
             |limit| election.campaign_timeout(limit),
         );
-        let Some(elected) = waiting(campaign, request.wait_ms, &progress, &events).await else {
+        let campaign = async { campaign.await.map_err(|error| ApiError::of(&path, &error)) };
+        let held = (path.as_str(), &mut hold);
+        let elected = waiting(campaign, request.wait_ms, &progress, held, &events).await;
+        let Some(elected) = elected else {
             return;
         };
         let not_acquired = || {
             let (cause, next) = ("somebody else leads", "wait with wait_ms");
             ApiError::new(Code::NotAcquired, path.clone(), cause, next)
         };
-        let elected = elected.map_err(|error| ApiError::of(&path, &error));
         let granted = elected.and_then(|term| term.map(Holding::Term).ok_or_else(not_acquired));
         shared
-            .hold(&caller, (&client, &path), granted, events)
+            .hold(&caller, (&client, &path), granted, hold, events)
             .await;
     })
     .await)

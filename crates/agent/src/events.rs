@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body::Frame;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -90,9 +91,9 @@ impl HttpBody for Lines {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(hyper::body::Frame::data(first))));
+            return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         self.receiver.poll_recv(cx).map(|event| {
             let line = match event? {
@@ -107,7 +108,7 @@ impl HttpBody for Lines {
                     line.into()
                 }
             };
-            Some(Ok(hyper::body::Frame::data(line)))
+            Some(Ok(Frame::data(line)))
         })
     }
 }

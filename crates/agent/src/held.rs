@@ -14,9 +14,10 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::body::OpenBody;
 use crate::caller::{Caller, Owner};
 use crate::error::{ApiError, Code};
-use crate::events::Events;
+use crate::events::{CallerGone, Events};
 use crate::lease::Lease;
 
 /// Guards of one user at a time.
@@ -259,7 +260,7 @@ pub(crate) async fn hold(
     boot_id: &str,
     path: &str,
     holding: Holding,
-    events: Events,
+    (mut hold, events): (OpenBody, Events),
 ) {
     let id = match random_id() {
         Ok(id) => id,
@@ -298,7 +299,12 @@ pub(crate) async fn hold(
         return holding.abandon();
     }
     let mut lost = std::pin::pin!(holding.guard().lost());
-    let mut asked = std::pin::pin!(holding.guard().on_revoke());
+    // Not for a lock that is held for a moment only: each wait costs a timer.
+    let on_revoke = holding.guard().on_revoke();
+    let mut asked = std::pin::pin!(async {
+        tokio::time::sleep(LEASE_PAUSE).await;
+        on_revoke.await
+    });
     let mut is_asked = false;
     loop {
         let pause = (holding.guard().remaining() / 3).max(LEASE_PAUSE);
@@ -312,6 +318,10 @@ pub(crate) async fn hold(
                 return;
             }
             () = events.gone() => return holding.abandon(),
+            ended = hold.ended() => match ended {
+                Ok(()) => break,
+                Err(CallerGone) => return holding.abandon(),
+            },
             command = inbox.recv() => match command {
                 Some(Command::Txn(write)) => {
                     let (writes, answer) = *write;

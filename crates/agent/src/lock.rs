@@ -10,7 +10,7 @@ use baton::lock::WaitProgress;
 use baton::{Client, Guard, Mutex, RwLock, Semaphore};
 use serde::Deserialize;
 
-use crate::body::ZnodeRequest;
+use crate::body::LastingRequest;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::respond;
@@ -60,13 +60,14 @@ impl LockRequest {
     }
 }
 
-pub(crate) async fn post(
+pub(crate) async fn hold(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
-    ZnodeRequest {
+    LastingRequest {
         path,
         params: request,
-    }: ZnodeRequest<LockRequest>,
+        mut hold,
+    }: LastingRequest<LockRequest>,
 ) -> Result<Response, ApiError> {
     let client = shared
         .sessions
@@ -75,12 +76,14 @@ pub(crate) async fn post(
         let progress = WaitProgress::new();
         // Boxed so that the future of a lock that is held stays small.
         let acquiring = Box::pin(acquire(&client, &path, &request, &caller, &progress));
-        let Some(granted) = waiting(acquiring, request.wait_ms, &progress, &events).await else {
+        let held = (path.as_str(), &mut hold);
+        let granted = waiting(acquiring, request.wait_ms, &progress, held, &events).await;
+        let Some(granted) = granted else {
             return;
         };
         let granted = granted.map(Holding::Lock);
         shared
-            .hold(&caller, (&client, &path), granted, events)
+            .hold(&caller, (&client, &path), granted, hold, events)
             .await;
     })
     .await)

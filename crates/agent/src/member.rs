@@ -9,7 +9,7 @@ use baton::membership::Member;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::body::{Rest, ZnodeRequest};
+use crate::body::{LastingRequest, OpenBody, Rest};
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::respond;
@@ -36,13 +36,14 @@ pub(crate) const FIELDS: [Field; 4] = [
     Field::new("session_timeout_ms", Kind::Count),
 ];
 
-pub(crate) async fn post(
+pub(crate) async fn join(
     State(shared): State<Shared>,
     Extension(caller): Extension<Caller>,
-    ZnodeRequest {
+    LastingRequest {
         path,
         params: request,
-    }: ZnodeRequest<JoinRequest>,
+        mut hold,
+    }: LastingRequest<JoinRequest>,
 ) -> Result<Response, ApiError> {
     let data = data_of(&request.data, request.data_base64.as_deref())?;
     let client = shared
@@ -60,13 +61,22 @@ pub(crate) async fn post(
             biased;
             registered = joined.registered() => registered,
             () = events.gone() => return joined.leave().await,
+            ended = hold.ended() => {
+                joined.leave().await;
+                if ended.is_ok() {
+                    events.refuse(OpenBody::gave_up(&path));
+                }
+                return;
+            }
         };
         if let Err(error) = registered {
             return events.refuse(ApiError::of(&path, &error));
         }
         let event = json!({ "event": "joined", "path": path, "id": request.id });
+        let mut is_released = false;
         if events.send(&event).is_ok() {
             tokio::select! {
+                ended = hold.ended() => is_released = ended.is_ok(),
                 () = joined.node().ended() => {
                     let next = "join again, under another id if this one is taken";
                     let event = json!({ "event": "lost", "next_step": next });
@@ -77,6 +87,10 @@ pub(crate) async fn post(
             }
         }
         joined.leave().await;
+        if is_released {
+            // The caller may have gone.
+            let _ = events.send(&json!({ "event": "released" }));
+        }
     })
     .await)
 }

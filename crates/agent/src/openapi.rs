@@ -95,6 +95,10 @@ impl Operation {
         Self::new("post", path, summary)
     }
 
+    pub(crate) const fn put(path: &'static str, summary: &'static str) -> Self {
+        Self::new("put", path, summary)
+    }
+
     pub(crate) const fn delete(path: &'static str, summary: &'static str) -> Self {
         Self::new("delete", path, summary)
     }

@@ -22,13 +22,21 @@ struct Route {
 const ROUTES: [Route; 12] = [
     Route {
         pattern: "/v1/lock/{*path}",
-        handlers: || post(lock::post),
-        operations: &[Operation::post(
-            "/v1/lock/{path}",
-            "Holds a lock as long as the response is open.",
-        )
-        .fields(&lock::FIELDS)
-        .answers(Answer::Stream)],
+        handlers: || post(lock::hold).put(lock::hold),
+        operations: &[
+            Operation::post(
+                "/v1/lock/{path}",
+                "Holds a lock as long as the response is open.",
+            )
+            .fields(&lock::FIELDS)
+            .answers(Answer::Stream),
+            Operation::put(
+                "/v1/lock/{path}",
+                "Holds a lock as long as the body is open; its first line has the fields.",
+            )
+            .fields(&lock::FIELDS)
+            .answers(Answer::Stream),
+        ],
     },
     Route {
         pattern: "/v1/guard/{id}/{action}",
@@ -74,13 +82,15 @@ const ROUTES: [Route; 12] = [
     },
     Route {
         pattern: "/v1/elect/{*path}",
-        handlers: || post(election::post),
-        operations: &[Operation::post(
-            "/v1/elect/{path}",
-            "Leads as long as the response is open.",
-        )
-        .fields(&election::FIELDS)
-        .answers(Answer::Stream)],
+        handlers: || post(election::hold).put(election::hold),
+        operations: &[
+            Operation::post("/v1/elect/{path}", "Leads as long as the response is open.")
+                .fields(&election::FIELDS)
+                .answers(Answer::Stream),
+            Operation::put("/v1/elect/{path}", "Leads as long as the body is open.")
+                .fields(&election::FIELDS)
+                .answers(Answer::Stream),
+        ],
     },
     Route {
         pattern: "/v1/queue/{*path}",
@@ -89,11 +99,17 @@ const ROUTES: [Route; 12] = [
     },
     Route {
         pattern: "/v1/member/{*path}",
-        handlers: || post(member::post).get(member::get),
+        handlers: || post(member::join).put(member::join).get(member::get),
         operations: &[
             Operation::post(
                 "/v1/member/{path}",
                 "Is a member as long as the response is open.",
+            )
+            .fields(&member::FIELDS)
+            .answers(Answer::Stream),
+            Operation::put(
+                "/v1/member/{path}",
+                "Is a member as long as the body is open.",
             )
             .fields(&member::FIELDS)
             .answers(Answer::Stream),

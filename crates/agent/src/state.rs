@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use baton::{Client, Config};
 
+use crate::body::OpenBody;
 use crate::boot_clock;
 use crate::caller::Caller;
 use crate::claims::ClaimTable;
@@ -41,12 +42,14 @@ impl Shared {
         caller: &Caller,
         (client, path): (&Client, &str),
         granted: Result<Holding, ApiError>,
+        hold: OpenBody,
         events: Events,
     ) {
         match self.sessions.note(granted) {
             Ok(holding) => {
                 let owner = caller.owner();
-                held::hold(&self.held, owner, &self.boot_id, path, holding, events).await;
+                let ends = (hold, events);
+                held::hold(&self.held, owner, &self.boot_id, path, holding, ends).await;
             }
             Err(mut error) => {
                 // Boxed so that the future of what is held stays small.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use baton::lock::WaitProgress;
 use serde::Serialize;
 
+use crate::body::OpenBody;
+use crate::error::ApiError;
 use crate::events::Events;
 
 /// An event of a caller that waits.
@@ -43,14 +45,15 @@ where
     }
 }
 
-/// Drives an acquisition, with an event whenever the queue position changes, unless the caller
-/// waits for a short time only. `None`: the caller has gone, and the acquisition with it.
+/// Drives an acquisition on `path`, with an event whenever the queue position changes, unless the
+/// caller waits for a short time only. `None`: the caller has gone, and the acquisition with it.
 pub(crate) async fn waiting<T>(
-    acquiring: impl Future<Output = T>,
+    acquiring: impl Future<Output = Result<T, ApiError>>,
     wait_ms: Option<u64>,
     progress: &WaitProgress,
+    (path, hold): (&str, &mut OpenBody),
     events: &Events,
-) -> Option<T> {
+) -> Option<Result<T, ApiError>> {
     let mut acquiring = std::pin::pin!(acquiring);
     let has_events = wait_ms.is_none_or(|limit| limit > SHORT_WAIT_MS);
     let mut shown = None;
@@ -60,6 +63,7 @@ pub(crate) async fn waiting<T>(
             biased;
             granted = &mut acquiring => return Some(granted),
             () = events.gone() => return None,
+            ended = hold.ended() => return ended.ok().map(|()| Err(OpenBody::gave_up(path))),
             position = progress.differs_from(shown.as_ref()), if has_events => {
                 if let Some(position) = position.as_ref().filter(|it| it.before > 0) {
                     let event = WaitEvent::Waiting {

@@ -30,6 +30,7 @@ async fn a70_mutated_requests_are_answered_or_end_their_connection_and_harm_nobo
         "POST /v1/lock/a HTTP/1.1\r\nHost: x\r\nContent-Length: 36\r\n\r\n{\"wait_ms\": 0, \"mode\": \"exclusive\"}",
         "POST /v1/queue/q/put HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{\"data\": \"abc\"}",
         "DELETE /v1/hold/a?token=12 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "PUT /v1/lock/a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n{\"wait_ms\": 0}\n\r\n0\r\n\r\n",
         "GET /v1/token/a%2Fb/12 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
     ];
     let mut numbers = Numbers(70);

@@ -10,6 +10,7 @@
 mod bad_input;
 mod hostile;
 mod locks;
+mod open_bodies;
 mod openapi;
 mod others;
 mod support;

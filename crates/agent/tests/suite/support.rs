@@ -88,6 +88,16 @@ impl Stage {
         answer
     }
 
+    /// Connects, for requests on one connection.
+    pub async fn connect(&self) -> Answer {
+        let stream = UnixStream::connect(self.socket()).await.unwrap();
+        Answer {
+            stream: BufReader::new(stream),
+            status: 0,
+            length: None,
+        }
+    }
+
     /// Sends a request and returns status and JSON of its whole answer.
     pub async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut answer = self.open(method, path, body).await;
@@ -117,7 +127,38 @@ pub struct Answer {
 }
 
 impl Answer {
-    async fn head(&mut self) {
+    /// Sends bytes on the same connection.
+    pub async fn send(&mut self, bytes: &str) {
+        // The agent may close before it has read all.
+        let _ = self.stream.write_all(bytes.as_bytes()).await;
+    }
+
+    /// Sends a request whose body has one line and stays open, and reads the head of its answer.
+    pub async fn hold(&mut self, url: &str, body: &str) -> u16 {
+        let head = format!("PUT {url} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let length = body.len() + 1;
+        self.send(&format!("{head}{length:x}\r\n{body}\n\r\n"))
+            .await;
+        within(self.head()).await;
+        self.status
+    }
+
+    /// Ends the body of the present request.
+    pub async fn end_body(&mut self) {
+        self.send("0\r\n\r\n").await;
+    }
+
+    /// Reads to the end of the connection.
+    pub async fn closed(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // With a reset, where the agent has not read all.
+        let _ = within(self.stream.read_to_end(&mut rest)).await;
+        rest
+    }
+
+    /// Reads a head.
+    pub async fn head(&mut self) {
+        self.length = None;
         let mut line = String::new();
         self.stream.read_line(&mut line).await.unwrap();
         self.status = line.split(' ').nth(1).unwrap().parse().unwrap();
@@ -152,12 +193,12 @@ impl Answer {
             let mut line = String::new();
             self.stream.read_line(&mut line).await.unwrap();
             let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
-            if length == 0 {
+            if line.is_empty() {
                 return None;
             }
             let mut chunk = vec![0; length + 2];
             self.stream.read_exact(&mut chunk).await.unwrap();
-            Some(serde_json::from_slice(&chunk).unwrap())
+            (length > 0).then(|| serde_json::from_slice(&chunk).unwrap())
         })
         .await
     }
