@@ -3,15 +3,19 @@
 // A check reads two clocks, so that no message has to arrive for a lease to end.
 
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { openSync, readFileSync, readSync } from "node:fs";
 
-import { Lost, Unknown } from "./errors.js";
+import { AgentSilent, Lost, Unknown } from "./errors.js";
 import { CALL_LIMIT, ask, milliseconds, open, payload, route } from "./http.js";
 
 const NEXT_STEP = "stop what it protects, then acquire it again";
 const RELEASED = "it was released";
 const LEASE_ENDED = "the lease ended: no server answered in time, or this process was paused";
+const ENDS = ["lost", "released", "settled", "unknown"];
 const FOREVER = { mono: Infinity, wall: Infinity, boot: Infinity, hasBoot: false };
+
+const uptime = Buffer.alloc(64);
+let uptimeFile, bootId;
 
 /** The clocks of leases, in milliseconds. An object, so that tests can set them. */
 export const clocks = {
@@ -23,7 +27,9 @@ export const clocks = {
   /** A clock that goes on then and cannot be set, rounded down to `grain`; undefined if none. */
   boot() {
     try {
-      return Math.round(parseFloat(readFileSync("/proc/uptime", "latin1")) * 1000);
+      uptimeFile ??= openSync("/proc/uptime");
+      const size = readSync(uptimeFile, uptime, 0, uptime.length, 0);
+      return Math.round(parseFloat(uptime.latin1Slice(0, size)) * 1000);
     } catch {
       return undefined;
     }
@@ -31,7 +37,7 @@ export const clocks = {
   grain: 10,
   bootId() {
     try {
-      return readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim();
+      return (bootId ??= readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim());
     } catch {
       return "";
     }
@@ -102,6 +108,8 @@ export class Held {
   #reason;
   #abort = new AbortController();
   #timer;
+  /** The last event, or the error that ends the answer. */
+  #last;
 
   constructor(agent, path, link) {
     this.path = path;
@@ -160,19 +168,18 @@ export class Held {
     }
     this._link.unref();
     this.#watch();
-    this.#read();
+    this.#last = this.#read();
+    this.#last.then(
+      (event) => this.#endFor(event.reason || "another request ended it"),
+      (error) => this.#endFor(error.cause || String(error)),
+    );
   }
 
   async #read() {
-    try {
-      for (;;) {
-        const event = await this._link.receive(Infinity);
-        await this._handle(event);
-      }
-    } catch (error) {
-      if (!this.lost) this.#endFor(error.cause ?? String(error));
-    } finally {
-      this._link.close();
+    for (;;) {
+      const event = await this._link.receive(Infinity);
+      if (ENDS.includes(event.event)) return event;
+      await this._handle(event);
     }
   }
 
@@ -186,23 +193,31 @@ export class Held {
       if (this.lost || !end || event.boot_id !== this.#anchor.bootId) return;
       if (end.boot > this.#end.boot) this.#end = end;
       this.#watch();
-    } else if (["lost", "released", "settled", "unknown"].includes(event.event)) {
-      this.#endFor(event.reason ?? "another request ended it");
     }
   }
 
-  /** Ends it with a request, if there is one. A second call does nothing. */
+  /** Ends it by a request, or else by the end of its own. A second call does nothing. */
   async _finish(call) {
     const lost = this.lost;
-    if (this.#reason === RELEASED) return {};
+    if (this.#reason === RELEASED) return;
     if (lost) throw lost;
-    // Before the request: no check is true once it is on its way.
+    // Before the end: no check is true once that is on its way.
     this.#endFor(RELEASED);
     try {
-      return call ? await ask(this._agent, call) : {};
+      await (call ? ask(this._agent, call) : this.#release());
     } finally {
-      this._link.close();
+      this._link.giveBack();
     }
+  }
+
+  async #release() {
+    const thing = `release of ${this.path}`;
+    this._link.finish(CALL_LIMIT);
+    const { event, reason, next_step: next } = await this.#last.catch((error) => {
+      throw error instanceof AgentSilent ? new Unknown(thing, error.cause, "read before you repeat it") : error;
+    });
+    if (event === "lost") throw new Lost(this.path, reason, NEXT_STEP);
+    if (event === "unknown") throw new Unknown(thing, "no server confirms it", next);
   }
 }
 
@@ -221,25 +236,18 @@ export class Guard extends Held {
     await super._handle(event);
   }
 
-  #call(action, fields) {
-    return { method: "POST", url: `/v1/guard/${this.id}/${action}`, fields };
-  }
-
   async txn(writes) {
     this.check();
     const list = writes.map(({ data, ...write }) => ({
       ...write,
       ...(data === undefined ? {} : payload(data)),
     }));
-    await ask(this._agent, this.#call("txn", { writes: list }));
+    const url = `/v1/guard/${this.id}/txn`;
+    await ask(this._agent, { method: "POST", url, fields: { writes: list } });
   }
 
   async release() {
-    const answer = await this._finish(this.#call("release"));
-    if (answer.event === "lost") throw new Lost(this.path, answer.reason, NEXT_STEP);
-    if (answer.event === "unknown") {
-      throw new Unknown(`release of ${this.path}`, "no server confirms it", answer.next_step);
-    }
+    await this._finish();
   }
 
   async [Symbol.asyncDispose]() {
@@ -259,7 +267,7 @@ export class Guard extends Held {
   #command([file, ...argv], { stdio = "inherit", ...options } = {}) {
     const three = Array.isArray(stdio) ? stdio : [stdio, stdio, stdio];
     // If this process dies first, the command keeps the lock.
-    const all = [...three, this._link.request.socket._handle.fd];
+    const all = [...three, this._link.share()];
     const child = spawn(file, argv, { ...options, stdio: all, detached: true });
     const kill = () => {
       try {
@@ -345,7 +353,7 @@ export async function acquire(type, agent, path, call, { onWait, signal, wait = 
     await held._start(sent, event);
     return held;
   } catch (error) {
-    link?.close();
+    link?.giveBack();
     throw error;
   }
 }

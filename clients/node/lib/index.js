@@ -18,6 +18,11 @@ function fieldsOf({ wait, sessionTimeout, lockDelay, visibility, delay, name }) 
   };
 }
 
+/** Returns a request that holds something until its body ends. */
+function holding(kind, path, fields) {
+  return { method: "PUT", url: route(kind, path), fields };
+}
+
 export class Agent {
   constructor(socket) {
     this.socket = socket;
@@ -26,19 +31,18 @@ export class Agent {
   async lock(path, options = {}) {
     const { mode, slots } = options;
     const shared = { mode: mode ?? (slots === undefined ? undefined : "slot"), slots };
-    const call = { method: "POST", url: route("lock", path), fields: { ...shared, ...fieldsOf(options) } };
-    return acquire(Guard, this.socket, path, call, options);
+    const fields = { ...shared, ...fieldsOf(options) };
+    return acquire(Guard, this.socket, path, holding("lock", path, fields), options);
   }
 
   async elect(path, options = {}) {
     const fields = { ...fieldsOf(options), ...payload(options.data) };
-    return acquire(Guard, this.socket, path, { method: "POST", url: route("elect", path), fields }, options);
+    return acquire(Guard, this.socket, path, holding("elect", path, fields), options);
   }
 
   async join(path, id, options = {}) {
     const fields = { id, ...fieldsOf(options), ...payload(options.data) };
-    const call = { method: "POST", url: route("member", path), fields };
-    return acquire(Membership, this.socket, path, call, options);
+    return acquire(Membership, this.socket, path, holding("member", path, fields), options);
   }
 
   async *members(path, { signal } = {}) {

@@ -275,6 +275,19 @@ describe("an agent", { skip }, () => {
     }
   });
 
+  test("the next agent takes the requests after a restart", async () => {
+    const other = await AgentProcess.start();
+    const last = await other.agent.lock("/deploy");
+    await last.release();
+    other.process.kill("SIGKILL");
+    await once(other.process, "exit");
+    await other.launch();
+    const guard = await other.agent.lock("/deploy");
+    assert.ok(guard.token > last.token);
+    await guard.release();
+    await other.stop();
+  });
+
   test("the end of the agent ends guards and waits", async () => {
     const other = await AgentProcess.start();
     const guard = await other.agent.lock("/deploy");

@@ -13,7 +13,7 @@ const files = fs.readdirSync(path.join(ROOT, "lib")).filter((name) => name.endsW
 const sources = files.map((name) => read(path.join("lib", name)));
 
 test("it has at most 600 lines of code", () => {
-  assert.equal(files.length, 4);
+  assert.equal(files.length, 5);
   const isCode = (line) => !/^\s*(\/\/|\/\*\*|\*|[\]})(;,]*$)/.test(line);
   const lines = sources.join("\n").split("\n").filter(isCode).length;
   assert.ok(lines > 300 && lines <= 600, String(lines));

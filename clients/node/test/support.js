@@ -13,6 +13,7 @@ import { Agent } from "../lib/index.js";
 import { ask } from "../lib/http.js";
 
 export const ROOT = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+export const END = "0\r\n\r\n";
 export const COMMAND = process.env.BATON;
 
 function folder() {
@@ -26,14 +27,17 @@ export class AgentProcess {
     own.folder = folder();
     own.socket = path.join(own.folder, "agent.sock");
     own.agent = new Agent(own.socket);
-    const data = path.join(own.folder, "data");
-    const argv = ["--data-dir", data, "agent", "--socket", own.socket];
-    const log = fs.openSync(path.join(own.folder, "log"), "w");
-    own.process = spawn(path.resolve(COMMAND), argv, { stdio: ["ignore", "pipe", log] });
-    // It prints one line once it listens.
-    const [line] = await once(createInterface(own.process.stdout), "line");
-    if (!line) throw new Error(fs.readFileSync(path.join(own.folder, "log"), "utf8"));
+    await own.launch();
     return own;
+  }
+
+  async launch() {
+    const argv = ["--data-dir", path.join(this.folder, "data"), "agent", "--socket", this.socket];
+    const log = fs.openSync(path.join(this.folder, "log"), "a");
+    this.process = spawn(path.resolve(COMMAND), argv, { stdio: ["ignore", "pipe", log] });
+    // It prints one line once it listens.
+    const [line] = await once(createInterface(this.process.stdout), "line");
+    if (!line) throw new Error(fs.readFileSync(path.join(this.folder, "log"), "utf8"));
   }
 
   async stop() {
@@ -65,16 +69,40 @@ export async function program(socket, text) {
   return [started, line];
 }
 
-/** An agent that answers each request with what `answer(url, send)` sends. */
+export const HEAD = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+export function chunk(event) {
+  const line = `${JSON.stringify(event)}\n`;
+  return `${Buffer.byteLength(line).toString(16)}\r\n${line}\r\n`;
+}
+
+export function whole(answer, status = "200 OK") {
+  const body = JSON.stringify(answer);
+  return `HTTP/1.1 ${status}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+}
+
+/**
+ * An agent that answers each request with what `answer(url, send)` sends; `url` is `END` where the
+ * body of a request ends that was open. Its `connections` are those that clients have made.
+ */
 export async function scripted(test, answer) {
   const socket = path.join(folder(), "sock");
+  const connections = [];
   const server = net.createServer((connection) => {
+    connections.push(connection);
     connection.on("error", () => {}); // The client has gone.
-    connection.once("data", (request) => {
-      answer(String(request).split(" ")[1], (text, isLast) => {
-        if (isLast) connection.end(text);
-        else connection.write(text);
-      });
+    const send = (text, isLast) => {
+      if (isLast) connection.end(text);
+      else connection.write(text);
+    };
+    connection.on("data", (data) => {
+      let request = String(data);
+      // The end of a body may come with the next request.
+      if (request.startsWith(END)) {
+        answer(END, send);
+        request = request.slice(END.length);
+      }
+      if (request) answer(request.split(" ")[1], send);
     });
     test.after(() => connection.destroy());
   });
@@ -84,5 +112,5 @@ export async function scripted(test, answer) {
     server.close();
     fs.rmSync(path.dirname(socket), { recursive: true });
   });
-  return new Agent(socket);
+  return Object.assign(new Agent(socket), { connections });
 }
