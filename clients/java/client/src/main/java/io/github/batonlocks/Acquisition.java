@@ -2,7 +2,6 @@ package io.github.batonlocks;
 
 import java.time.Duration;
 import java.util.LinkedHashMap;
-import java.util.Map;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
@@ -22,20 +21,19 @@ public final class Acquisition<T extends Held> {
 
     private final Agent agent;
     private final String path;
-    private final String url;
+    private final Link.Call call;
     private final Function<Held.Grant, T> kind;
-    private final Map<String, Object> fields = new LinkedHashMap<>();
     private Consumer<Position> onWait = position -> { };
 
-    Acquisition(Agent agent, String path, String url, Function<Held.Grant, T> kind) {
+    Acquisition(Agent agent, String path, Link.Call call, Function<Held.Grant, T> kind) {
         this.agent = agent;
         this.path = path;
-        this.url = url;
+        this.call = call;
         this.kind = kind;
     }
 
     Acquisition<T> with(String field, Object value) {
-        Json.put(fields, field, value);
+        Json.put(call.fields(), field, value);
         return this;
     }
 
@@ -47,7 +45,7 @@ public final class Acquisition<T extends Held> {
 
     /** Lets a lock have several holders. */
     public Acquisition<T> slots(int slots) {
-        fields.putIfAbsent("mode", "slot");
+        call.fields().putIfAbsent("mode", "slot");
         return with("slots", slots);
     }
 
@@ -77,29 +75,30 @@ public final class Acquisition<T extends Held> {
 
     /** Acquires, and waits for at most so long; {@link Duration#ZERO} does not wait. */
     public T acquire(Duration wait) throws InterruptedException {
-        var all = new LinkedHashMap<>(fields);
-        Json.put(all, "wait_ms", wait);
-        var call = new Link.Call("POST", url, Link.limit(wait), all);
+        var limited = new Link.Call(call.method(), call.url(), Link.limit(wait),
+                new LinkedHashMap<>(call.fields()));
+        Json.put(limited.fields(), "wait_ms", wait);
         Lease sent = agent.clocks.read();
+        Link link = null;
         try {
-            Link link = agent.open(call);
-            try {
-                var event = link.receive(call.limit());
-                for (; "waiting".equals(event.get("event")); event = link.receive(call.limit())) {
-                    long place = Json.number(event, "place");
-                    onWait.accept(new Position(place, Json.text(event, "held_by")));
-                }
-                // What is held stays with the agent that has given it.
-                var giver = new Agent(link.agent, agent.clocks);
-                T held = kind.apply(new Held.Grant(giver, path, link, event));
-                held.start(sent);
-                return held;
-            } catch (Throwable error) {
-                link.close();
-                throw error;
+            link = agent.open(limited);
+            var event = link.receive(limited.limit());
+            for (; "waiting".equals(event.get("event")); event = link.receive(limited.limit())) {
+                long place = Json.number(event, "place");
+                onWait.accept(new Position(place, Json.text(event, "held_by")));
             }
-        } catch (BatonException error) {
-            Link.throwIfInterrupted();
+            // What is held stays with the agent that has given it.
+            var giver = new Agent(link.agent, agent.clocks);
+            T held = kind.apply(new Held.Grant(giver, path, link, event));
+            held.start(sent);
+            return held;
+        } catch (Throwable error) {
+            if (link != null) {
+                link.giveBack();
+            }
+            if (error instanceof BatonException) {
+                Link.throwIfInterrupted();
+            }
             throw error;
         }
     }

@@ -39,14 +39,14 @@ public final class Agent {
      */
     Link open(Link.Call call) {
         if (socket != null) {
-            return new Link(socket, call);
+            return Link.open(socket, call);
         }
         String folder = System.getenv("XDG_RUNTIME_DIR");
         boolean isRoot = "root".equals(System.getProperty("user.name"));
         Path own = isRoot || folder == null ? MACHINE : Path.of(folder, "baton", "agent.sock");
         for (Path agent : List.of(own, MACHINE)) {
             try {
-                return new Link(agent, call);
+                return Link.open(agent, call);
             } catch (Unavailable error) {
                 // A dead agent's socket is still there, and one may be another's.
             }
@@ -57,23 +57,27 @@ public final class Agent {
         } catch (IOException error) {
             // The error of the request names the socket.
         }
-        return new Link(own, call);
+        return Link.open(own, call);
+    }
+
+    private static Link.Call held(String kind, String path) {
+        return new Link.Call("PUT", route(kind, path, ""));
     }
 
     /** A lock: exclusive, unless it is shared by readers or slots. */
     public Acquisition<Guard> lock(String path) {
-        return new Acquisition<>(this, path, route("lock", path, ""), Guard::new);
+        return new Acquisition<>(this, path, held("lock", path), Guard::new);
     }
 
     /** Leadership. Those who watch the election see its data. */
     public Acquisition<Guard> elect(String path) {
-        return new Acquisition<>(this, path, route("elect", path, ""), Guard::new);
+        return new Acquisition<>(this, path, held("elect", path), Guard::new);
     }
 
     /** Membership, by an id. */
     public Acquisition<Membership> join(String path, String id) {
-        String url = route("member", path, "");
-        return new Acquisition<>(this, path, url, Membership::new).with("id", id);
+        var call = held("member", path);
+        return new Acquisition<>(this, path, call, Membership::new).with("id", id);
     }
 
     /** One of the members at a path. */
@@ -125,7 +129,8 @@ public final class Agent {
 
         /** The next item. */
         public Acquisition<Item> take() {
-            return new Acquisition<>(Agent.this, path, route("queue", path, "/take"), Item::new);
+            var call = new Link.Call("POST", route("queue", path, "/take"));
+            return new Acquisition<>(Agent.this, path, call, Item::new);
         }
     }
 
@@ -215,7 +220,8 @@ public final class Agent {
 
     /** Sends a request and returns its answer. An interrupt ends the wait for it. */
     Map<String, Object> ask(Link.Call call) {
-        try (var link = open(call)) {
+        Link link = open(call);
+        try {
             return link.receive(call.limit());
         } catch (BatonException error) {
             if (error instanceof Unavailable it && it.wasSent && !call.method().equals("GET")) {
@@ -223,6 +229,8 @@ public final class Agent {
                 throw new Unknown(thing, error.reason(), "read before you repeat it");
             }
             throw error;
+        } finally {
+            link.giveBack();
         }
     }
 

@@ -1,7 +1,6 @@
 package io.github.batonlocks;
 
 import io.github.batonlocks.BatonException.Lost;
-import io.github.batonlocks.BatonException.Unknown;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Callable;
@@ -90,15 +89,7 @@ public final class Guard extends Held {
     }
 
     /** Releases, and waits until a server has confirmed it. A second call does nothing. */
-    public void release() {
-        var answer = finish(call("release"));
-        if ("lost".equals(answer.get("event"))) {
-            throw new Lost(path(), Json.text(answer, "reason"), NEXT_STEP);
-        } else if ("unknown".equals(answer.get("event"))) {
-            String next = Json.text(answer, "next_step");
-            throw new Unknown("release of " + path(), "no server confirms it", next);
-        }
-    }
+    public void release() { finish(null); }
 
     /** Releases. */
     @Override

@@ -1,7 +1,9 @@
 package io.github.batonlocks;
 
 import io.github.batonlocks.BatonException.Lost;
-import java.time.Duration;
+import io.github.batonlocks.BatonException.Unavailable;
+import io.github.batonlocks.BatonException.Unknown;
+import java.io.IOException;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -13,7 +15,7 @@ public abstract class Held implements AutoCloseable {
     static final String NEXT_STEP = "stop what it protects, then acquire it again";
     private static final String RELEASED = "it was released";
     private static final Set<String> ENDS = Set.of("lost", "released", "settled", "unknown");
-    private static final ExecutorService READERS = Executors.newCachedThreadPool(task -> {
+    static final ExecutorService THREADS = Executors.newCachedThreadPool(task -> {
         var thread = new Thread(task, "baton");
         thread.setDaemon(true);
         return thread;
@@ -27,9 +29,11 @@ public abstract class Held implements AutoCloseable {
     final Grant grant;
     private final CompletableFuture<Lost> lost = new CompletableFuture<>();
     /** End of the lease. */
-    private volatile Lease end = Lease.NONE;
+    volatile Lease end = Lease.NONE;
     private volatile String reason;
-    private Lease.Anchor anchor;
+    private volatile Lease.Anchor anchor;
+    /** The event that ends it. */
+    private volatile Map<String, Object> last;
 
     Held(Grant grant) { this.grant = grant; }
 
@@ -73,15 +77,14 @@ public abstract class Held implements AutoCloseable {
         end = Lease.OVER;
         if (!cause.equals(RELEASED)) {
             grant.link().close();
-            lost.completeAsync(() -> new Lost(path(), cause, NEXT_STEP), READERS);
+            lost.completeAsync(() -> new Lost(path(), cause, NEXT_STEP), THREADS);
         }
     }
 
-    /** Returns the longest wait for a message: the lease may end while none comes. */
-    private Duration left() {
-        Lease lease = end;
-        return lease == Lease.NONE || lease == Lease.OVER ? Link.NO_LIMIT
-                : Duration.ofNanos(Math.max(lease.mono() - grant.clocks().mono(), 1_000_000));
+    /** Returns the nanoseconds until the end of its lease. */
+    long left() {
+        Lease lease = isHeld() ? end : Lease.NONE;
+        return lease == Lease.NONE ? Long.MAX_VALUE : lease.mono() - grant.clocks().mono();
     }
 
     void start(Lease sent) {
@@ -94,7 +97,7 @@ public abstract class Held implements AutoCloseable {
             end = anchor.end(grant.clocks(), grant.event());
             check();
         }
-        READERS.execute(this::read);
+        Watcher.add(this);
     }
 
     private void readAnchor() {
@@ -102,26 +105,44 @@ public abstract class Held implements AutoCloseable {
         anchor = Lease.Anchor.of(grant.clocks(), sent, grant.agent().ask(Agent.HEALTH));
     }
 
-    private void read() {
-        try {
-            while (true) {
-                handle(grant.link().receive(left()));
+    /** Gives the connection to the watcher, unless it is released. Only that thread calls it. */
+    void watch() {
+        synchronized (grant.link()) {
+            if (reason == null) {
+                grant.link().watch(this);
+                read();
             }
-        } catch (RuntimeException error) {
-            if (isHeld()) {
-                endFor(error instanceof BatonException it ? it.reason() : error.toString());
+        }
+    }
+
+    /** Handles the events that have come. Only the watcher calls it. */
+    void read() {
+        synchronized (grant.link()) {
+            try {
+                while (last == null && grant.link().isWatched()) {
+                    var event = grant.link().receive(Link.NO_LIMIT);
+                    if (event == null) {
+                        return;
+                    }
+                    handle(event);
+                }
+            } catch (RuntimeException error) {
+                if (isHeld()) {
+                    endFor(error instanceof BatonException it ? it.reason() : error.toString());
+                }
             }
-        } finally {
-            grant.link().close();
         }
     }
 
     void handle(Map<String, Object> event) {
         if (ENDS.contains(Json.text(event, "event"))) {
+            last = event;
             String cause = Json.text(event, "reason");
             endFor(cause.isEmpty() ? "another request ended it" : cause);
-        } else if ("lease".equals(event.get("event"))) {
+        } else if ("lease".equals(event.get("event")) && anchor.isSameClock()) {
             extend(event);
+        } else if ("lease".equals(event.get("event"))) {
+            THREADS.execute(() -> extend(event));
         }
     }
 
@@ -143,25 +164,51 @@ public abstract class Held implements AutoCloseable {
         }
     }
 
-    /** Ends it with a request, if there is one. A second call does nothing. */
-    Map<String, Object> finish(Link.Call call) {
+    /** Ends it by a request, or else by the end of its own. A second call does nothing. */
+    void finish(Link.Call call) {
         synchronized (this) {
             if (RELEASED.equals(reason)) {
-                return Map.of();
+                return;
             }
             check();
-            // Before the request: no check of another thread is true once it is on its way.
+            // Before the end: no check of another thread is true once that is on its way.
             endFor(RELEASED);
         }
         // An interrupted thread releases too.
         boolean wasInterrupted = Thread.interrupted();
         try {
-            return call == null ? Map.of() : grant.agent().ask(call);
+            if (call == null) {
+                release(grant.link());
+            } else {
+                grant.agent().ask(call);
+            }
         } finally {
-            grant.link().close();
+            grant.link().giveBack();
             if (wasInterrupted) {
                 Thread.currentThread().interrupt();
             }
+        }
+    }
+
+    private void release(Link link) {
+        String thing = "release of " + path();
+        try {
+            synchronized (link) {
+                link.unwatch();
+            }
+            link.end();
+            while (last == null) {
+                handle(link.receive(Link.CALL_LIMIT));
+            }
+        } catch (IOException | Unavailable error) {
+            String cause = error instanceof Unavailable it ? it.reason() : error.toString();
+            throw new Unknown(thing, cause, "read before you repeat it");
+        }
+        if ("lost".equals(last.get("event"))) {
+            throw new Lost(path(), Json.text(last, "reason"), NEXT_STEP);
+        } else if ("unknown".equals(last.get("event"))) {
+            String next = Json.text(last, "next_step");
+            throw new Unknown(thing, "no server confirms it", next);
         }
     }
 

@@ -1,7 +1,9 @@
 package io.github.batonlocks;
 
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
@@ -15,6 +17,10 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
 
     /** The clocks. A class of their own, so that tests can set them. */
     static class Clocks {
+        private final byte[] bytes = new byte[64];
+        private RandomAccessFile uptime;
+        private String bootId;
+
         /** A monotonic clock, which may stand still while the machine sleeps. */
         long mono() { return System.nanoTime(); }
 
@@ -24,18 +30,25 @@ record Lease(long mono, long wall, long boot, boolean hasBoot) {
         long wallGrain() { return 1_000_000; }
 
         /** A clock that goes on then and cannot be set, rounded down to the grain; -1 if none. */
-        long boot() {
-            String uptime = read("/proc/uptime").split(" ")[0];
-            return uptime.isEmpty() ? -1 : new BigDecimal(uptime).movePointRight(9).longValue();
+        synchronized long boot() {
+            try {
+                uptime = uptime == null ? new RandomAccessFile("/proc/uptime", "r") : uptime;
+                // Each lock reads it: a file that stays open costs less.
+                uptime.seek(0);
+                String text = new String(bytes, 0, uptime.read(bytes), StandardCharsets.US_ASCII);
+                return new BigDecimal(text.split(" ")[0]).movePointRight(9).longValue();
+            } catch (IOException error) {
+                return -1;
+            }
         }
 
         long grain() { return 10_000_000; }
 
-        String bootId() { return read("/proc/sys/kernel/random/boot_id").strip(); }
-
-        private static String read(String file) {
+        synchronized String bootId() {
             try {
-                return Files.readString(Path.of(file));
+                String file = "/proc/sys/kernel/random/boot_id";
+                bootId = bootId == null ? Files.readString(Path.of(file)).strip() : bootId;
+                return bootId;
             } catch (IOException error) {
                 return "";
             }

@@ -4,7 +4,7 @@ package io.github.batonlocks;
 public final class Membership extends Held {
     Membership(Grant grant) { super(grant); }
 
-    /** Leaves. */
+    /** Leaves, and waits until a server has confirmed it. */
     @Override
     public void close() { finish(null); }
 }

@@ -4,6 +4,7 @@ import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.lang.ProcessBuilder.Redirect;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -12,17 +13,20 @@ import java.util.List;
 /** Agent with a server of its own, of the command that BATON names. */
 final class AgentProcess {
     private static AgentProcess shared;
-    final Process process;
+    Process process;
     final Agent agent;
     private final Path folder;
 
     AgentProcess() throws IOException {
         folder = Files.createTempDirectory("baton");
-        Path socket = folder.resolve("agent.sock");
-        agent = new Agent(socket);
+        agent = new Agent(folder.resolve("agent.sock"));
+        start();
+    }
+
+    void start() throws IOException {
         process = new ProcessBuilder(System.getenv("BATON"), "--data-dir",
-                folder.resolve("data").toString(), "agent", "--socket", socket.toString())
-                .redirectError(folder.resolve("log").toFile()).start();
+                folder.resolve("data").toString(), "agent", "--socket", agent.socket.toString())
+                .redirectError(Redirect.appendTo(folder.resolve("log").toFile())).start();
         // It prints one line once it listens.
         if (line(process) == null) {
             throw new IOException(Files.readString(folder.resolve("log")));

@@ -37,7 +37,7 @@ public final class AgentTest {
 
     /** Ends a guard so that its holder knows nothing before a message comes. */
     private static void endFromOutside(Guard guard) {
-        var answer = guard.grant.agent().ask(guard.call("release"));
+        var answer = guard.grant.agent().ask(new Link.Call("POST", "/v1/guard/" + guard.id() + "/release"));
         Check.equal(answer.get("event"), "released");
     }
 
@@ -222,6 +222,18 @@ public final class AgentTest {
             Check.fails(Lost.class, kept::check);
         }
         isTaken(jobs.take());
+    }
+
+    public static void theNextAgentTakesTheRequestsAfterARestart() throws Exception {
+        var other = new AgentProcess();
+        Guard last = other.agent.lock("/deploy").acquire();
+        last.release();
+        other.process.destroyForcibly().waitFor();
+        other.start();
+        try (Guard guard = other.agent.lock("/deploy").acquire()) {
+            Check.isTrue(guard.token() > last.token(), guard.token());
+        }
+        other.stop();
     }
 
     public static void membersAreThereUntilTheyLeave() throws Exception {

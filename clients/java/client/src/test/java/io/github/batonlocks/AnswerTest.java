@@ -45,15 +45,21 @@ public final class AnswerTest {
     }
 
     public static void thatWhichIsNoAnswerIsUnavailable() throws Exception {
-        String ok = "HTTP/1.0 200 OK\r\n\r\n";
-        for (String data : List.of("", "\r\n", "SSH-2.0-OpenSSH\r\n\r\n", "HTTP/1.0 x\r\n\r\n{}",
-                "HTTP/1.0 200 OK\r\n", ok, ok + "{", ok + "[]", ok + "null", ok + "1f\r\n{}\r\n",
-                ok + "[".repeat(2_000_000), "x".repeat(17 << 20),
-                ok + "{\"a\":\"" + "x".repeat(17 << 20))) {
+        String ok = "HTTP/1.1 200 OK\r\n";
+        String chunks = ScriptedAgent.HEAD;
+        for (String data : List.of("", "\r\n", "SSH-2.0-OpenSSH\r\n\r\n", "HTTP/1.1 x\r\n\r\n{}",
+                ok, ok + "\r\n{}", ok + "no field\r\n\r\n", ok + "Content-Length: x\r\n\r\n{}",
+                ok + "Content-Length: 0\r\n\r\n", ok + "Content-Length: 1\r\n\r\n{",
+                ok + "Content-Length: 2\r\n\r\n[]", ok + "Content-Length: 4\r\n\r\nnull",
+                ok + "Content-Length: 9\r\n\r\n{}", chunks, chunks + "x\r\n{}\n", chunks + "-1\r\n",
+                chunks + "3\r\n[]\n\r\n", chunks + "3\r\n{\"\n\r\n",
+                chunks + "0\r\n\r\n", chunks + "80000000\r\n", "x".repeat(17 << 20),
+                ok + "Content-Length: 2000000\r\n\r\n" + "[".repeat(2_000_000),
+                chunks + "2000000\r\n\"" + "x".repeat(17 << 20))) {
             var agent = agent((url, send) -> send.send(data));
             Check.fails(Unavailable.class, agent::health);
         }
-        var empty = agent((url, send) -> send.send("HTTP/1.0 431 Large\r\n\r\n"));
+        var empty = agent((url, send) -> send.send("HTTP/1.1 431 Large\r\nContent-Length: 0\r\n\r\n"));
         Check.fails(Refused.class, empty::health);
     }
 

@@ -21,7 +21,8 @@ public final class Check {
         int passed = 0;
         int failed = 0;
         for (Class<?> type : new Class<?>[] {
-            LeaseTest.class, AnswerTest.class, PackageTest.class, AgentTest.class}) {
+            LeaseTest.class, AnswerTest.class, ConnectionTest.class, PackageTest.class,
+            AgentTest.class}) {
             var methods = type.getDeclaredMethods();
             Arrays.sort(methods, Comparator.comparing(Method::getName));
             boolean isSkipped = type == AgentTest.class && System.getenv("BATON") == null;
