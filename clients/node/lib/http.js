@@ -123,6 +123,7 @@ class Link {
   #answer = new Answer();
   #found = [];
   #text = "";
+  /** An error, or what is wrong with the answer. Each answer ends with one. */
   #error;
   #wake = () => {};
   /** Whether the body of the request has not ended: as long as it has not, the agent holds. */
@@ -190,7 +191,7 @@ class Link {
   #end(cause) {
     if (this.#error) return;
     clearTimeout(this.#timer);
-    this.#error = cause instanceof BatonError ? cause : new AgentSilent(this.agent, cause);
+    this.#error = cause;
     this.#wake();
     if (!this.#answer.isOver) this.close();
   }
@@ -208,7 +209,7 @@ class Link {
       });
       signal?.throwIfAborted();
       if (this.#found.length) return this.#found.shift();
-      throw this.#error;
+      throw this.#error instanceof BatonError ? this.#error : new AgentSilent(this.agent, this.#error);
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
