@@ -17,7 +17,6 @@ import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.BlockingDeque;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingDeque;
@@ -41,8 +40,6 @@ final class Link {
             + "(?:content-length: *(\\d{1,9})\\s*\n|transfer-encoding: *(chunked)\\s*\n"
             + "|connection: *(close)\\s*\n|[^:\n]+:[^\n]*\n)*\r\n");
     private static final Map<Path, BlockingDeque<Link>> IDLE = new ConcurrentHashMap<>();
-    /** Connections on which threads wait for a limited time. */
-    private static final Set<Link> WAITING = ConcurrentHashMap.newKeySet();
 
     /**
      * A request, and the longest wait for an object of its answer. The body of a PUT stays open,
@@ -153,16 +150,14 @@ final class Link {
         }
     }
 
-    /** Closes the connections on which threads wait too long. */
-    static void closeLate() {
-        WAITING.stream().filter(it -> System.nanoTime() - it.since > it.longest).forEach(Link::close);
-    }
+    /** Whether a thread waits for longer than it is to. */
+    boolean isLate() { return System.nanoTime() - since > longest; }
 
     /** Returns the next object; null at the end of the answer, or where none has come yet. */
     private Map<String, Object> next(Duration limit) throws IOException {
         since = System.nanoTime();
         longest = TimeUnit.NANOSECONDS.convert(limit);
-        WAITING.add(this);
+        Watcher.WAITING.add(this);
         try {
             while (!isOver && (input.hasRemaining() || hasRead())) {
                 byte next = input.get();
@@ -183,7 +178,7 @@ final class Link {
             }
             return null;
         } finally {
-            WAITING.remove(this);
+            Watcher.WAITING.remove(this);
         }
     }
 

@@ -4,6 +4,8 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.channels.Selector;
 import java.util.Queue;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -13,6 +15,8 @@ import java.util.concurrent.TimeUnit;
  */
 final class Watcher {
     static final Selector SELECTOR;
+    /** Connections on which threads wait. */
+    static final Set<Link> WAITING = ConcurrentHashMap.newKeySet();
     private static final Queue<Held> ADDED = new ConcurrentLinkedQueue<>();
     private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
     /** Pause in milliseconds until what was acquired meanwhile is watched. */
@@ -38,6 +42,9 @@ final class Watcher {
             SELECTOR.wakeup();
         }
     }
+
+    /** Ends the waits that are longer than their limits. */
+    static void closeLate() { WAITING.stream().filter(Link::isLate).forEach(Link::close); }
 
     private static void run() {
         long rest = System.nanoTime() + SECOND;
@@ -66,7 +73,7 @@ final class Watcher {
                         .min().orElse(Long.MAX_VALUE);
                 // Waits are longer than their limits by ten seconds at most.
                 look = now + Math.min(Math.max(left, 1_000_000), 10 * SECOND);
-                Link.closeLate();
+                closeLate();
             }
         }
     }

@@ -5,6 +5,7 @@ import io.github.batonlocks.BatonException.NotAcquired;
 import io.github.batonlocks.BatonException.Refused;
 import io.github.batonlocks.BatonException.Unavailable;
 import io.github.batonlocks.BatonException.Unknown;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -166,6 +167,22 @@ public final class ConnectionTest {
         senders.get(0).send(ScriptedAgent.line(Map.of("event", "lost", "reason", "again")));
         Check.equal(again.lost().get(60, TimeUnit.SECONDS).reason(), "again");
         connections(scripted, 10);
+    }
+
+    public static void aWaitThatIsTooLongEnds() throws Exception {
+        var agent = new Agent(new ScriptedAgent(true, (url, send) -> { }).socket);
+        var call = new Link.Call("GET", "/v1/health", Duration.ofMillis(1), Map.of());
+        var endless = new Link.Call("GET", "/v1/health", Link.NO_LIMIT, Map.of());
+        var waits = Check.start(() -> agent.ask(endless));
+        var ends = Check.start(() -> Check.fails(Unavailable.class, () -> agent.ask(call)));
+        Check.start(() -> {
+            while (!ends.isDone()) {
+                Watcher.closeLate();
+            }
+            return null;
+        });
+        Check.result(ends);
+        Check.isTrue(!waits.isDone(), "it has no limit");
     }
 
     public static void anAnswerThatEndsWithoutAGrantIsUnavailable() throws Exception {
