@@ -2,26 +2,50 @@
 
 use bytes::{BufMut, Bytes};
 
-use crate::wire::{put_bool, put_buffer, put_string};
-use crate::{DecodeError, Decoder};
+use crate::wire::{put_bool, put_buffer, put_optional_string, put_string, put_strings};
+use crate::{Acl, DecodeError, Decoder};
 
-/// Writes the body of `delete` and of `check`.
-pub(crate) fn put_path_and_version(out: &mut impl BufMut, path: &str, version: i32) {
-    put_string(out, path);
-    out.put_i32(version);
+/// A field of a request's body.
+pub(crate) trait Field<'a>: Sized {
+    fn put(&self, out: &mut impl BufMut);
+
+    /// Reads a value; `name` is for errors.
+    fn take(from: &mut Decoder<'a>, name: &'static str) -> Result<Self, DecodeError>;
 }
 
-/// Writes the body of a read that may set a watch.
-pub(crate) fn put_path_and_watch(out: &mut impl BufMut, path: &str, watch: bool) {
-    put_string(out, path);
-    put_bool(out, watch);
+macro_rules! fields {
+    ($($kind:ty: $take:ident, |$value:ident, $out:ident| $put:expr;)*) => {
+        $(impl<'a> Field<'a> for $kind {
+            fn put(&self, $out: &mut impl BufMut) {
+                let $value = self;
+                $put;
+            }
+
+            fn take(from: &mut Decoder<'a>, name: &'static str) -> Result<Self, DecodeError> {
+                from.$take(name)
+            }
+        })*
+    };
 }
 
-/// Writes the body of `setData`.
-pub(crate) fn put_set_data(out: &mut impl BufMut, path: &str, data: Option<&[u8]>, version: i32) {
-    put_string(out, path);
-    put_buffer(out, data);
-    out.put_i32(version);
+fields! {
+    bool: bool, |value, out| put_bool(out, *value);
+    i32: i32, |value, out| out.put_i32(*value);
+    i64: i64, |value, out| out.put_i64(*value);
+    &'a str: string, |value, out| put_string(out, value);
+    Option<&'a str>: optional_string, |value, out| put_optional_string(out, *value);
+    Option<&'a [u8]>: buffer, |value, out| put_buffer(out, *value);
+    Vec<&'a str>: strings, |value, out| put_strings(out, value.iter().copied());
+}
+
+impl<'a> Field<'a> for Option<Vec<Acl<'a>>> {
+    fn put(&self, out: &mut impl BufMut) {
+        Acl::encode_list(self.as_deref(), out);
+    }
+
+    fn take(from: &mut Decoder<'a>, name: &'static str) -> Result<Self, DecodeError> {
+        Acl::decode_list(from, name)
+    }
 }
 
 /// A buffer that shares the memory of the body it stands in.

@@ -35,8 +35,8 @@
 //! | `multi` | the chains of `multi` and `multiRead` |
 //! | `connect`, `header`, `event` | the first frames, the headers, watch events |
 //! | `trace_context` | the trace that a request belongs to, in a frame of Baton's own |
-//! | `create`, `acl`, `stat` | records inside bodies |
 //! | `fields` | fields that several bodies have in common |
+//! | `create`, `acl`, `stat` | records inside bodies |
 //! | `op_code`, `error_code` | numbers of operations and of errors |
 //! | `ensemble_config` | the lines that name the servers of an ensemble |
 //! | `path` | legal paths, parent and name, the number of a sequential znode, the chroot |

@@ -4,9 +4,7 @@
 
 use bytes::{BufMut, Bytes};
 
-use crate::fields::{
-    decode_bytes, owned_strings, put_path_and_version, put_path_and_watch, put_set_data,
-};
+use crate::fields::{Field, decode_bytes, owned_strings};
 use crate::wire::{put_bool, put_buffer, put_count, put_string};
 use crate::{Create, DecodeError, DecodeErrorKind, Decoder, ErrorCode, OpCode, Stat};
 
@@ -88,15 +86,21 @@ impl<'a> MultiOp<'a> {
         match self {
             Self::Create(create) => create.encode(out),
             Self::Delete { path, version } | Self::Check { path, version } => {
-                put_path_and_version(out, path, *version);
+                path.put(out);
+                version.put(out);
             }
             Self::SetData {
                 path,
                 data,
                 version,
-            } => put_set_data(out, path, *data, *version),
+            } => {
+                path.put(out);
+                data.put(out);
+                version.put(out);
+            }
             Self::GetData { path, watch } | Self::GetChildren { path, watch } => {
-                put_path_and_watch(out, path, *watch);
+                path.put(out);
+                watch.put(out);
             }
         }
     }

@@ -2,74 +2,82 @@
 
 use std::fmt;
 
-/// An operation of the client protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(i32)]
-pub enum OpCode {
-    /// Server to client only; refused from clients.
-    Notification = 0,
-    /// Create a znode; the reply is its path.
-    Create = 1,
-    /// Delete a znode.
-    Delete = 2,
-    /// Stat of a znode, or a watch for its creation.
-    Exists = 3,
-    /// Data and stat.
-    GetData = 4,
-    /// Write data.
-    SetData = 5,
-    /// ACL and stat.
-    GetAcl = 6,
-    /// Write the ACL.
-    SetAcl = 7,
-    /// Names of the children.
-    GetChildren = 8,
-    /// Catch up with the leader.
-    Sync = 9,
-    /// Keep the session alive.
-    Ping = 11,
-    /// Names of the children, and stat.
-    GetChildren2 = 12,
-    /// Check a version; only inside a multi.
-    Check = 13,
-    /// Several writes, all or none.
-    Multi = 14,
-    /// Create a znode; the reply is its path and stat.
-    Create2 = 15,
-    /// Change the ensemble's membership.
-    Reconfig = 16,
-    /// Whether this connection has such a watch.
-    CheckWatches = 17,
-    /// Remove watches of this connection.
-    RemoveWatches = 18,
-    /// Create a container.
-    CreateContainer = 19,
-    /// Delete a container that became empty; internal to servers.
-    DeleteContainer = 20,
-    /// Create a znode that ends when it is not written for a while.
-    CreateTtl = 21,
-    /// Several reads, each with its own outcome.
-    MultiRead = 22,
-    /// Add credentials to the connection.
-    Auth = 100,
-    /// Arm one-shot watches again after a reconnect.
-    SetWatches = 101,
-    /// One step of a SASL exchange.
-    Sasl = 102,
-    /// Paths of this session's ephemerals.
-    GetEphemerals = 103,
-    /// Number of all descendants.
-    GetAllChildrenNumber = 104,
-    /// Arm all watches again after a reconnect.
-    SetWatches2 = 105,
-    /// Add a persistent watch.
-    AddWatch = 106,
-    /// List the identities of this connection.
-    WhoAmI = 107,
-    /// Open a session; internal to servers.
-    CreateSession = -10,
-    /// Close the session.
-    CloseSession = -11,
+/// Declares the operations: a row is `NUMBER Variant "protocol's name": "documentation";`.
+macro_rules! op_codes {
+    ($($code:literal $variant:ident $name:literal: $doc:literal;)*) => {
+        /// An operation of the client protocol.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(i32)]
+        pub enum OpCode {
+            $(#[doc = $doc] $variant = $code,)*
+        }
+
+        impl OpCode {
+            /// Every op code.
+            pub const ALL: [Self; [$($code),*].len()] = [$(Self::$variant),*];
+
+            /// The number on the wire.
+            #[must_use]
+            pub const fn code(self) -> i32 {
+                self as i32
+            }
+
+            /// The protocol's own name for the operation.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+
+        impl TryFrom<i32> for OpCode {
+            type Error = UnknownOp;
+
+            fn try_from(code: i32) -> Result<Self, UnknownOp> {
+                match code {
+                    $($code => Ok(Self::$variant),)*
+                    unknown => Err(UnknownOp(unknown)),
+                }
+            }
+        }
+    };
+}
+
+op_codes! {
+    0 Notification "notification": "Server to client only; refused from clients.";
+    1 Create "create": "Create a znode; the reply is its path.";
+    2 Delete "delete": "Delete a znode.";
+    3 Exists "exists": "Stat of a znode, or a watch for its creation.";
+    4 GetData "getData": "Data and stat.";
+    5 SetData "setData": "Write data.";
+    6 GetAcl "getACL": "ACL and stat.";
+    7 SetAcl "setACL": "Write the ACL.";
+    8 GetChildren "getChildren": "Names of the children.";
+    9 Sync "sync": "Catch up with the leader.";
+    11 Ping "ping": "Keep the session alive.";
+    12 GetChildren2 "getChildren2": "Names of the children, and stat.";
+    13 Check "check": "Check a version; only inside a multi.";
+    14 Multi "multi": "Several writes, all or none.";
+    15 Create2 "create2": "Create a znode; the reply is its path and stat.";
+    16 Reconfig "reconfig": "Change the ensemble's membership.";
+    17 CheckWatches "checkWatches": "Whether this connection has such a watch.";
+    18 RemoveWatches "removeWatches": "Remove watches of this connection.";
+    19 CreateContainer "createContainer": "Create a container.";
+    20 DeleteContainer "deleteContainer":
+        "Delete a container that became empty; internal to servers.";
+    21 CreateTtl "createTTL": "Create a znode that ends when it is not written for a while.";
+    22 MultiRead "multiRead": "Several reads, each with its own outcome.";
+    100 Auth "auth": "Add credentials to the connection.";
+    101 SetWatches "setWatches": "Arm one-shot watches again after a reconnect.";
+    102 Sasl "sasl": "One step of a SASL exchange.";
+    103 GetEphemerals "getEphemerals": "Paths of this session's ephemerals.";
+    104 GetAllChildrenNumber "getAllChildrenNumber": "Number of all descendants.";
+    105 SetWatches2 "setWatches2": "Arm all watches again after a reconnect.";
+    106 AddWatch "addWatch": "Add a persistent watch.";
+    107 WhoAmI "whoAmI": "List the identities of this connection.";
+    -10 CreateSession "createSession": "Open a session; internal to servers.";
+    -11 CloseSession "closeSession": "Close the session.";
 }
 
 /// An op code that the protocol does not know; the answer is `Unimplemented`, then the connection
@@ -79,48 +87,6 @@ pub enum OpCode {
 pub struct UnknownOp(pub i32);
 
 impl OpCode {
-    /// Every op code.
-    pub const ALL: [Self; 32] = [
-        Self::Notification,
-        Self::Create,
-        Self::Delete,
-        Self::Exists,
-        Self::GetData,
-        Self::SetData,
-        Self::GetAcl,
-        Self::SetAcl,
-        Self::GetChildren,
-        Self::Sync,
-        Self::Ping,
-        Self::GetChildren2,
-        Self::Check,
-        Self::Multi,
-        Self::Create2,
-        Self::Reconfig,
-        Self::CheckWatches,
-        Self::RemoveWatches,
-        Self::CreateContainer,
-        Self::DeleteContainer,
-        Self::CreateTtl,
-        Self::MultiRead,
-        Self::Auth,
-        Self::SetWatches,
-        Self::Sasl,
-        Self::GetEphemerals,
-        Self::GetAllChildrenNumber,
-        Self::SetWatches2,
-        Self::AddWatch,
-        Self::WhoAmI,
-        Self::CreateSession,
-        Self::CloseSession,
-    ];
-
-    /// The number on the wire.
-    #[must_use]
-    pub const fn code(self) -> i32 {
-        self as i32
-    }
-
     /// Returns whether the operation takes a zxid and goes through the log. `sync` does not,
     /// although it waits for it.
     #[must_use]
@@ -143,47 +109,6 @@ impl OpCode {
         )
     }
 
-    /// The protocol's own name for the operation.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Notification => "notification",
-            Self::Create => "create",
-            Self::Delete => "delete",
-            Self::Exists => "exists",
-            Self::GetData => "getData",
-            Self::SetData => "setData",
-            Self::GetAcl => "getACL",
-            Self::SetAcl => "setACL",
-            Self::GetChildren => "getChildren",
-            Self::Sync => "sync",
-            Self::Ping => "ping",
-            Self::GetChildren2 => "getChildren2",
-            Self::Check => "check",
-            Self::Multi => "multi",
-            Self::Create2 => "create2",
-            Self::Reconfig => "reconfig",
-            Self::CheckWatches => "checkWatches",
-            Self::RemoveWatches => "removeWatches",
-            Self::CreateContainer => "createContainer",
-            Self::DeleteContainer => "deleteContainer",
-            Self::CreateTtl => "createTTL",
-            Self::MultiRead => "multiRead",
-            Self::Auth => "auth",
-            Self::SetWatches => "setWatches",
-            Self::Sasl => "sasl",
-            Self::GetEphemerals => "getEphemerals",
-            Self::GetAllChildrenNumber => "getAllChildrenNumber",
-            Self::SetWatches2 => "setWatches2",
-            Self::AddWatch => "addWatch",
-            Self::WhoAmI => "whoAmI",
-            Self::CreateSession => "createSession",
-            Self::CloseSession => "closeSession",
-        }
-    }
-}
-
-impl OpCode {
     /// Verb for messages, in front of the path that the operation is about: `read` for both forms
     /// of a read, whatever the protocol calls them. For messages to people.
     #[must_use]
@@ -215,48 +140,6 @@ impl OpCode {
             Self::CreateSession => "open the session",
             Self::CloseSession => "close the session",
         }
-    }
-}
-
-impl TryFrom<i32> for OpCode {
-    type Error = UnknownOp;
-
-    fn try_from(code: i32) -> Result<Self, UnknownOp> {
-        Ok(match code {
-            0 => Self::Notification,
-            1 => Self::Create,
-            2 => Self::Delete,
-            3 => Self::Exists,
-            4 => Self::GetData,
-            5 => Self::SetData,
-            6 => Self::GetAcl,
-            7 => Self::SetAcl,
-            8 => Self::GetChildren,
-            9 => Self::Sync,
-            11 => Self::Ping,
-            12 => Self::GetChildren2,
-            13 => Self::Check,
-            14 => Self::Multi,
-            15 => Self::Create2,
-            16 => Self::Reconfig,
-            17 => Self::CheckWatches,
-            18 => Self::RemoveWatches,
-            19 => Self::CreateContainer,
-            20 => Self::DeleteContainer,
-            21 => Self::CreateTtl,
-            22 => Self::MultiRead,
-            100 => Self::Auth,
-            101 => Self::SetWatches,
-            102 => Self::Sasl,
-            103 => Self::GetEphemerals,
-            104 => Self::GetAllChildrenNumber,
-            105 => Self::SetWatches2,
-            106 => Self::AddWatch,
-            107 => Self::WhoAmI,
-            -10 => Self::CreateSession,
-            -11 => Self::CloseSession,
-            unknown => return Err(UnknownOp(unknown)),
-        })
     }
 }
 

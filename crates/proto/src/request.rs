@@ -4,8 +4,7 @@
 
 use bytes::BufMut;
 
-use crate::fields::{put_path_and_version, put_path_and_watch, put_set_data};
-use crate::wire::{put_buffer, put_optional_string, put_string, put_strings};
+use crate::fields::Field;
 use crate::{
     Acl, Create, CreateOp, DecodeError, DecodeErrorKind, Decoder, Limits, MultiOp, OpCode,
 };
@@ -21,214 +20,251 @@ pub struct AuthPacket<'a> {
     pub auth: Option<&'a [u8]>,
 }
 
-/// A request's body.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request<'a> {
-    /// Create a znode (ops 1, 15, 19, 21).
-    Create(Create<'a>),
+/// Declares the requests whose bodies are their fields in this order: each field with its name on
+/// the wire, for errors. The body of the others is written and read by their own types.
+macro_rules! requests {
+    ($(
+        $(#[$about:meta])*
+        $name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty = $wire:literal,)* },
+    )*) => {
+        /// A request's body.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Request<'a> {
+            /// Create a znode (ops 1, 15, 19, 21).
+            Create(Create<'a>),
+            /// Keep the session alive.
+            Ping,
+            /// Several writes, all or none.
+            Multi(Vec<MultiOp<'a>>),
+            /// Several reads, each with its own outcome.
+            MultiRead(Vec<MultiOp<'a>>),
+            /// Add credentials.
+            Auth(AuthPacket<'a>),
+            /// List the identities of this connection.
+            WhoAmI,
+            /// Close the session.
+            CloseSession,
+            $($(#[$about])* $name { $($(#[$doc])* $field: $kind,)* },)*
+        }
+
+        impl<'a> Request<'a> {
+            /// The op code for the header.
+            #[must_use]
+            pub const fn op(&self) -> OpCode {
+                match self {
+                    Self::Create(create) => create.op.op(),
+                    Self::Ping => OpCode::Ping,
+                    Self::Multi(_) => OpCode::Multi,
+                    Self::MultiRead(_) => OpCode::MultiRead,
+                    Self::Auth(_) => OpCode::Auth,
+                    Self::WhoAmI => OpCode::WhoAmI,
+                    Self::CloseSession => OpCode::CloseSession,
+                    $(Self::$name { .. } => OpCode::$name,)*
+                }
+            }
+
+            /// Writes the body.
+            pub fn encode(&self, out: &mut impl BufMut) {
+                match self {
+                    Self::Create(create) => create.encode(out),
+                    Self::Multi(ops) | Self::MultiRead(ops) => MultiOp::encode_chain(ops, out),
+                    Self::Auth(packet) => {
+                        packet.kind.put(out);
+                        packet.scheme.put(out);
+                        packet.auth.put(out);
+                    }
+                    Self::Ping | Self::WhoAmI | Self::CloseSession => {}
+                    $(Self::$name { $($field),* } => { $($field.put(out);)* })*
+                }
+            }
+
+            /// Reads the body of an operation, which may be one of a chain.
+            fn decode_from(op: OpCode, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+                Ok(match op {
+                    OpCode::Notification => {
+                        let kind = DecodeErrorKind::UnknownValue(op.code());
+                        return Err(from.error("RequestHeader.type", kind));
+                    }
+                    OpCode::Create => Self::Create(Create::decode(CreateOp::Create, from)?),
+                    OpCode::Create2 => Self::Create(Create::decode(CreateOp::Create2, from)?),
+                    OpCode::CreateContainer => {
+                        Self::Create(Create::decode(CreateOp::Container, from)?)
+                    }
+                    OpCode::CreateTtl => Self::Create(Create::decode(CreateOp::Ttl, from)?),
+                    OpCode::Ping => Self::Ping,
+                    OpCode::Multi => Self::Multi(Self::decode_chain(op, from)?),
+                    OpCode::MultiRead => Self::MultiRead(Self::decode_chain(op, from)?),
+                    OpCode::Auth => Self::Auth(AuthPacket {
+                        kind: from.i32("AuthPacket.type")?,
+                        scheme: from.string("AuthPacket.scheme")?,
+                        auth: from.buffer("AuthPacket.auth")?,
+                    }),
+                    OpCode::WhoAmI => Self::WhoAmI,
+                    OpCode::CloseSession => Self::CloseSession,
+                    $(OpCode::$name => Self::$name { $($field: Field::take(from, $wire)?,)* },)*
+                })
+            }
+        }
+    };
+}
+
+requests! {
     /// Delete a znode.
     Delete {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "DeleteRequest.path",
         /// The expected version, -1 for any.
-        version: i32,
+        version: i32 = "DeleteRequest.version",
     },
     /// Stat of a znode.
     Exists {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "ExistsRequest.path",
         /// Whether to set a data watch, also if there is no such znode.
-        watch: bool,
+        watch: bool = "ExistsRequest.watch",
     },
     /// Data and stat.
     GetData {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "GetDataRequest.path",
         /// Whether to set a data watch.
-        watch: bool,
+        watch: bool = "GetDataRequest.watch",
     },
     /// Write data.
     SetData {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "SetDataRequest.path",
         /// The data; `None` is null.
-        data: Option<&'a [u8]>,
+        data: Option<&'a [u8]> = "SetDataRequest.data",
         /// The expected version, -1 for any.
-        version: i32,
+        version: i32 = "SetDataRequest.version",
     },
     /// ACL and stat.
     GetAcl {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "GetACLRequest.path",
     },
     /// Write the ACL.
     SetAcl {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "SetACLRequest.path",
         /// The new list; null and empty are refused by servers.
-        acl: Option<Vec<Acl<'a>>>,
+        acl: Option<Vec<Acl<'a>>> = "SetACLRequest.acl",
         /// The expected ACL version, -1 for any.
-        version: i32,
+        version: i32 = "SetACLRequest.version",
     },
     /// Names of the children.
     GetChildren {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "GetChildrenRequest.path",
         /// Whether to set a child watch.
-        watch: bool,
+        watch: bool = "GetChildrenRequest.watch",
     },
     /// Names of the children, and stat.
     GetChildren2 {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "GetChildren2Request.path",
         /// Whether to set a child watch.
-        watch: bool,
+        watch: bool = "GetChildren2Request.watch",
     },
     /// Catch up with the leader.
     Sync {
         /// Echoed in the reply.
-        path: &'a str,
+        path: &'a str = "SyncRequest.path",
     },
-    /// Keep the session alive.
-    Ping,
     /// Check a version; servers refuse it outside a multi.
     Check {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "CheckVersionRequest.path",
         /// The expected version, -1 for any.
-        version: i32,
+        version: i32 = "CheckVersionRequest.version",
     },
-    /// Several writes, all or none.
-    Multi(Vec<MultiOp<'a>>),
-    /// Several reads, each with its own outcome.
-    MultiRead(Vec<MultiOp<'a>>),
     /// Change the ensemble's membership.
     Reconfig {
         /// Servers to add.
-        joining: Option<&'a str>,
+        joining: Option<&'a str> = "ReconfigRequest.joiningServers",
         /// Ids of servers to remove.
-        leaving: Option<&'a str>,
+        leaving: Option<&'a str> = "ReconfigRequest.leavingServers",
         /// The whole new membership.
-        new_members: Option<&'a str>,
+        new_members: Option<&'a str> = "ReconfigRequest.newMembers",
         /// The version the current configuration must have, -1 for any.
-        config_id: i64,
+        config_id: i64 = "ReconfigRequest.curConfigId",
     },
     /// Whether this connection has such a watch.
     CheckWatches {
         /// On which path.
-        path: &'a str,
+        path: &'a str = "CheckWatchesRequest.path",
         /// A [`crate::WatcherKind`], as sent.
-        kind: i32,
+        kind: i32 = "CheckWatchesRequest.type",
     },
     /// Remove watches of this connection.
     RemoveWatches {
         /// On which path.
-        path: &'a str,
+        path: &'a str = "RemoveWatchesRequest.path",
         /// A [`crate::WatcherKind`], as sent.
-        kind: i32,
+        kind: i32 = "RemoveWatchesRequest.type",
     },
     /// Delete an empty container; servers refuse it from clients.
     DeleteContainer {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "DeleteContainerRequest.path",
     },
-    /// Add credentials.
-    Auth(AuthPacket<'a>),
     /// Arm one-shot watches again.
     SetWatches {
         /// The last zxid that the client saw before the connection was lost.
-        relative_zxid: i64,
+        relative_zxid: i64 = "SetWatches.relativeZxid",
         /// Paths of data watches.
-        data: Vec<&'a str>,
+        data: Vec<&'a str> = "SetWatches.dataWatches",
         /// Paths of exists watches on znodes that were missing.
-        exist: Vec<&'a str>,
+        exist: Vec<&'a str> = "SetWatches.existWatches",
         /// Paths of child watches.
-        child: Vec<&'a str>,
+        child: Vec<&'a str> = "SetWatches.childWatches",
     },
     /// Arm all watches again.
     SetWatches2 {
         /// The last zxid that the client saw before the connection was lost.
-        relative_zxid: i64,
+        relative_zxid: i64 = "SetWatches2.relativeZxid",
         /// Paths of data watches.
-        data: Vec<&'a str>,
+        data: Vec<&'a str> = "SetWatches2.dataWatches",
         /// Paths of exists watches on znodes that were missing.
-        exist: Vec<&'a str>,
+        exist: Vec<&'a str> = "SetWatches2.existWatches",
         /// Paths of child watches.
-        child: Vec<&'a str>,
+        child: Vec<&'a str> = "SetWatches2.childWatches",
         /// Paths of persistent watches.
-        persistent: Vec<&'a str>,
+        persistent: Vec<&'a str> = "SetWatches2.persistentWatches",
         /// Paths of persistent recursive watches.
-        persistent_recursive: Vec<&'a str>,
+        persistent_recursive: Vec<&'a str> = "SetWatches2.persistentRecursiveWatches",
     },
     /// One step of a SASL exchange.
     Sasl {
         /// The mechanism's token; `None` is null.
-        token: Option<&'a [u8]>,
+        token: Option<&'a [u8]> = "GetSASLRequest.token",
     },
     /// Paths of this session's ephemerals.
     GetEphemerals {
         /// Only those whose path begins with these characters.
-        prefix: &'a str,
+        prefix: &'a str = "GetEphemeralsRequest.prefixPath",
     },
     /// Number of all descendants.
     GetAllChildrenNumber {
         /// Path of the znode.
-        path: &'a str,
+        path: &'a str = "GetAllChildrenNumberRequest.path",
     },
     /// Add a persistent watch.
     AddWatch {
         /// On which path.
-        path: &'a str,
+        path: &'a str = "AddWatchRequest.path",
         /// An [`crate::AddWatchMode`], as sent.
-        mode: i32,
+        mode: i32 = "AddWatchRequest.mode",
     },
-    /// List the identities of this connection.
-    WhoAmI,
     /// Open a session; internal to servers, refused from clients.
     CreateSession {
         /// The session timeout in milliseconds.
-        timeout_ms: i32,
+        timeout_ms: i32 = "CreateSessionTxn.timeOut",
     },
-    /// Close the session.
-    CloseSession,
 }
 
 impl<'a> Request<'a> {
-    /// The op code for the header.
-    #[must_use]
-    pub const fn op(&self) -> OpCode {
-        match self {
-            Self::Create(create) => create.op.op(),
-            Self::Delete { .. } => OpCode::Delete,
-            Self::Exists { .. } => OpCode::Exists,
-            Self::GetData { .. } => OpCode::GetData,
-            Self::SetData { .. } => OpCode::SetData,
-            Self::GetAcl { .. } => OpCode::GetAcl,
-            Self::SetAcl { .. } => OpCode::SetAcl,
-            Self::GetChildren { .. } => OpCode::GetChildren,
-            Self::GetChildren2 { .. } => OpCode::GetChildren2,
-            Self::Sync { .. } => OpCode::Sync,
-            Self::Ping => OpCode::Ping,
-            Self::Check { .. } => OpCode::Check,
-            Self::Multi(_) => OpCode::Multi,
-            Self::MultiRead(_) => OpCode::MultiRead,
-            Self::Reconfig { .. } => OpCode::Reconfig,
-            Self::CheckWatches { .. } => OpCode::CheckWatches,
-            Self::RemoveWatches { .. } => OpCode::RemoveWatches,
-            Self::DeleteContainer { .. } => OpCode::DeleteContainer,
-            Self::Auth(_) => OpCode::Auth,
-            Self::SetWatches { .. } => OpCode::SetWatches,
-            Self::SetWatches2 { .. } => OpCode::SetWatches2,
-            Self::Sasl { .. } => OpCode::Sasl,
-            Self::GetEphemerals { .. } => OpCode::GetEphemerals,
-            Self::GetAllChildrenNumber { .. } => OpCode::GetAllChildrenNumber,
-            Self::AddWatch { .. } => OpCode::AddWatch,
-            Self::WhoAmI => OpCode::WhoAmI,
-            Self::CreateSession { .. } => OpCode::CreateSession,
-            Self::CloseSession => OpCode::CloseSession,
-        }
-    }
-
     /// The path that the request is about, where it is about one.
     #[must_use]
     pub fn path(&self) -> Option<&'a str> {
@@ -251,85 +287,6 @@ impl<'a> Request<'a> {
             | Self::AddWatch { path, .. }
             | Self::GetEphemerals { prefix: path } => Some(path),
             _ => None,
-        }
-    }
-
-    /// Writes the body.
-    pub fn encode(&self, out: &mut impl BufMut) {
-        match self {
-            Self::Create(create) => create.encode(out),
-            Self::Delete { path, version } | Self::Check { path, version } => {
-                put_path_and_version(out, path, *version);
-            }
-            Self::Exists { path, watch }
-            | Self::GetData { path, watch }
-            | Self::GetChildren { path, watch }
-            | Self::GetChildren2 { path, watch } => put_path_and_watch(out, path, *watch),
-            Self::SetData {
-                path,
-                data,
-                version,
-            } => put_set_data(out, path, *data, *version),
-            Self::SetAcl { path, acl, version } => {
-                put_string(out, path);
-                Acl::encode_list(acl.as_deref(), out);
-                out.put_i32(*version);
-            }
-            Self::GetAcl { path }
-            | Self::Sync { path }
-            | Self::DeleteContainer { path }
-            | Self::GetAllChildrenNumber { path }
-            | Self::GetEphemerals { prefix: path } => put_string(out, path),
-            Self::Multi(ops) | Self::MultiRead(ops) => MultiOp::encode_chain(ops, out),
-            Self::Reconfig {
-                joining,
-                leaving,
-                new_members,
-                config_id,
-            } => {
-                put_optional_string(out, *joining);
-                put_optional_string(out, *leaving);
-                put_optional_string(out, *new_members);
-                out.put_i64(*config_id);
-            }
-            Self::CheckWatches { path, kind }
-            | Self::RemoveWatches { path, kind }
-            | Self::AddWatch { path, mode: kind } => {
-                put_string(out, path);
-                out.put_i32(*kind);
-            }
-            Self::Auth(packet) => {
-                out.put_i32(packet.kind);
-                put_string(out, packet.scheme);
-                put_buffer(out, packet.auth);
-            }
-            Self::SetWatches {
-                relative_zxid,
-                data,
-                exist,
-                child,
-            } => {
-                out.put_i64(*relative_zxid);
-                for paths in [data, exist, child] {
-                    put_strings(out, paths.iter().copied());
-                }
-            }
-            Self::SetWatches2 {
-                relative_zxid,
-                data,
-                exist,
-                child,
-                persistent,
-                persistent_recursive,
-            } => {
-                out.put_i64(*relative_zxid);
-                for paths in [data, exist, child, persistent, persistent_recursive] {
-                    put_strings(out, paths.iter().copied());
-                }
-            }
-            Self::Sasl { token } => put_buffer(out, *token),
-            Self::CreateSession { timeout_ms } => out.put_i32(*timeout_ms),
-            Self::Ping | Self::WhoAmI | Self::CloseSession => {}
         }
     }
 
@@ -369,119 +326,6 @@ impl<'a> Request<'a> {
             Self::GetData { path, watch } => MultiOp::GetData { path, watch },
             Self::GetChildren { path, watch } => MultiOp::GetChildren { path, watch },
             _ => return None,
-        })
-    }
-
-    /// Reads the body of an operation, which may be one of a chain.
-    fn decode_from(op: OpCode, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        Ok(match op {
-            OpCode::Notification => {
-                return Err(from.error(
-                    "RequestHeader.type",
-                    DecodeErrorKind::UnknownValue(op.code()),
-                ));
-            }
-            OpCode::Create => Self::Create(Create::decode(CreateOp::Create, from)?),
-            OpCode::Create2 => Self::Create(Create::decode(CreateOp::Create2, from)?),
-            OpCode::CreateContainer => Self::Create(Create::decode(CreateOp::Container, from)?),
-            OpCode::CreateTtl => Self::Create(Create::decode(CreateOp::Ttl, from)?),
-            OpCode::Delete => Self::Delete {
-                path: from.string("DeleteRequest.path")?,
-                version: from.i32("DeleteRequest.version")?,
-            },
-            OpCode::Exists => Self::Exists {
-                path: from.string("ExistsRequest.path")?,
-                watch: from.bool("ExistsRequest.watch")?,
-            },
-            OpCode::GetData => Self::GetData {
-                path: from.string("GetDataRequest.path")?,
-                watch: from.bool("GetDataRequest.watch")?,
-            },
-            OpCode::SetData => Self::SetData {
-                path: from.string("SetDataRequest.path")?,
-                data: from.buffer("SetDataRequest.data")?,
-                version: from.i32("SetDataRequest.version")?,
-            },
-            OpCode::GetAcl => Self::GetAcl {
-                path: from.string("GetACLRequest.path")?,
-            },
-            OpCode::SetAcl => Self::SetAcl {
-                path: from.string("SetACLRequest.path")?,
-                acl: Acl::decode_list(from, "SetACLRequest.acl")?,
-                version: from.i32("SetACLRequest.version")?,
-            },
-            OpCode::GetChildren => Self::GetChildren {
-                path: from.string("GetChildrenRequest.path")?,
-                watch: from.bool("GetChildrenRequest.watch")?,
-            },
-            OpCode::GetChildren2 => Self::GetChildren2 {
-                path: from.string("GetChildren2Request.path")?,
-                watch: from.bool("GetChildren2Request.watch")?,
-            },
-            OpCode::Sync => Self::Sync {
-                path: from.string("SyncRequest.path")?,
-            },
-            OpCode::Ping => Self::Ping,
-            OpCode::Check => Self::Check {
-                path: from.string("CheckVersionRequest.path")?,
-                version: from.i32("CheckVersionRequest.version")?,
-            },
-            OpCode::Multi => Self::Multi(Self::decode_chain(op, from)?),
-            OpCode::MultiRead => Self::MultiRead(Self::decode_chain(op, from)?),
-            OpCode::Reconfig => Self::Reconfig {
-                joining: from.optional_string("ReconfigRequest.joiningServers")?,
-                leaving: from.optional_string("ReconfigRequest.leavingServers")?,
-                new_members: from.optional_string("ReconfigRequest.newMembers")?,
-                config_id: from.i64("ReconfigRequest.curConfigId")?,
-            },
-            OpCode::CheckWatches => Self::CheckWatches {
-                path: from.string("CheckWatchesRequest.path")?,
-                kind: from.i32("CheckWatchesRequest.type")?,
-            },
-            OpCode::RemoveWatches => Self::RemoveWatches {
-                path: from.string("RemoveWatchesRequest.path")?,
-                kind: from.i32("RemoveWatchesRequest.type")?,
-            },
-            OpCode::DeleteContainer => Self::DeleteContainer {
-                path: from.string("DeleteContainerRequest.path")?,
-            },
-            OpCode::Auth => Self::Auth(AuthPacket {
-                kind: from.i32("AuthPacket.type")?,
-                scheme: from.string("AuthPacket.scheme")?,
-                auth: from.buffer("AuthPacket.auth")?,
-            }),
-            OpCode::SetWatches => Self::SetWatches {
-                relative_zxid: from.i64("SetWatches.relativeZxid")?,
-                data: from.strings("SetWatches.dataWatches")?,
-                exist: from.strings("SetWatches.existWatches")?,
-                child: from.strings("SetWatches.childWatches")?,
-            },
-            OpCode::SetWatches2 => Self::SetWatches2 {
-                relative_zxid: from.i64("SetWatches2.relativeZxid")?,
-                data: from.strings("SetWatches2.dataWatches")?,
-                exist: from.strings("SetWatches2.existWatches")?,
-                child: from.strings("SetWatches2.childWatches")?,
-                persistent: from.strings("SetWatches2.persistentWatches")?,
-                persistent_recursive: from.strings("SetWatches2.persistentRecursiveWatches")?,
-            },
-            OpCode::Sasl => Self::Sasl {
-                token: from.buffer("GetSASLRequest.token")?,
-            },
-            OpCode::GetEphemerals => Self::GetEphemerals {
-                prefix: from.string("GetEphemeralsRequest.prefixPath")?,
-            },
-            OpCode::GetAllChildrenNumber => Self::GetAllChildrenNumber {
-                path: from.string("GetAllChildrenNumberRequest.path")?,
-            },
-            OpCode::AddWatch => Self::AddWatch {
-                path: from.string("AddWatchRequest.path")?,
-                mode: from.i32("AddWatchRequest.mode")?,
-            },
-            OpCode::WhoAmI => Self::WhoAmI,
-            OpCode::CreateSession => Self::CreateSession {
-                timeout_ms: from.i32("CreateSessionTxn.timeOut")?,
-            },
-            OpCode::CloseSession => Self::CloseSession,
         })
     }
 }
