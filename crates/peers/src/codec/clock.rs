@@ -1,7 +1,6 @@
 //! The wall clock of a server, for the others' measurement of how far their clocks are apart.
 
-use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::FrameBody;
+use crate::codec::fields::fields;
 
 /// A reading of the sender's wall clock. Sent only to servers that speak version
 /// [`Clock::SINCE`] of the protocol or a later one.
@@ -14,14 +13,6 @@ pub struct Clock {
 impl Clock {
     /// The version of the protocol that has this frame first.
     pub const SINCE: u16 = 2;
-
-    pub(crate) fn write(self, out: &mut FrameBody) {
-        out.i64(self.wall_ms);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<Clock, Malformed> {
-        Ok(Clock {
-            wall_ms: input.i64()?,
-        })
-    }
 }
+
+fields!(Clock { wall_ms });

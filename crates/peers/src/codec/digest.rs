@@ -1,7 +1,6 @@
 //! Digest of a server's state after an entry of the log, so that servers that differ find out.
 
-use crate::codec::input::{Input, Malformed};
-use crate::codec::pieces::FrameBody;
+use crate::codec::fields::fields;
 
 /// The digest of a server's state after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,16 +11,4 @@ pub struct StateDigest {
     pub digest: u64,
 }
 
-impl StateDigest {
-    pub(crate) fn write(self, out: &mut FrameBody) {
-        out.u64(self.index);
-        out.u64(self.digest);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<StateDigest, Malformed> {
-        Ok(StateDigest {
-            index: input.u64()?,
-            digest: input.u64()?,
-        })
-    }
-}
+fields!(StateDigest { index, digest });

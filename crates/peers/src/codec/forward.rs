@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 
+use crate::codec::fields::fields;
 use crate::codec::input::{Input, Malformed};
 use crate::codec::pieces::FrameBody;
 
@@ -58,21 +59,9 @@ pub struct ForwardAnswer {
 
 impl ForwardAnswer {
     pub(crate) const FIXED_BYTES: usize = 16;
-
-    pub(crate) fn write(&self, out: &mut FrameBody) {
-        out.u64(self.run);
-        out.u64(self.first);
-        out.payload(&self.body);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<ForwardAnswer, Malformed> {
-        Ok(ForwardAnswer {
-            run: input.u64()?,
-            first: input.u64()?,
-            body: input.rest(),
-        })
-    }
 }
+
+fields!(ForwardAnswer { run, first, body });
 
 /// Amount of forwarded requests that the leader has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,16 +72,4 @@ pub struct Credit {
     pub taken_bytes: u64,
 }
 
-impl Credit {
-    pub(crate) fn write(&self, out: &mut FrameBody) {
-        out.u64(self.run);
-        out.u64(self.taken_bytes);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<Credit, Malformed> {
-        Ok(Credit {
-            run: input.u64()?,
-            taken_bytes: input.u64()?,
-        })
-    }
-}
+fields!(Credit { run, taken_bytes });

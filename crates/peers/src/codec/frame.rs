@@ -8,6 +8,7 @@ use crate::codec::birth::{BootstrapReport, InitialMembership};
 use crate::codec::clock::Clock;
 use crate::codec::control::{CloseReason, LivenessFrame};
 use crate::codec::digest::StateDigest;
+use crate::codec::fields::Field;
 use crate::codec::forward::{Credit, Forward, ForwardAnswer};
 use crate::codec::head::{FrameError, FrameType, HEAD_BYTES, Head, Stage};
 use crate::codec::hello::{Confirmation, Hello, ProtocolRange, Welcome};
@@ -24,9 +25,39 @@ use crate::codec::touch::{self, Counted, MAX_SESSIONS, Touch};
 /// Bytes of a frame without a payload, at most.
 const SMALL_BYTES: usize = 1 << 10;
 
-/// One frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Frame {
+/// Declares the frames: a type of frame, and its body.
+macro_rules! frames {
+    ($($(#[$doc:meta])* $name:ident($body:ty),)*) => {
+        /// One frame.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Frame {
+            $($(#[$doc])* $name($body),)*
+        }
+
+        impl Frame {
+            /// The frame's type.
+            pub fn kind(&self) -> FrameType {
+                match self {
+                    $(Frame::$name(_) => FrameType::$name,)*
+                }
+            }
+
+            fn write(&self, out: &mut FrameBody) {
+                match self {
+                    $(Frame::$name(body) => body.write(out),)*
+                }
+            }
+
+            fn read(kind: FrameType, input: &mut Input) -> Result<Frame, Malformed> {
+                Ok(match kind {
+                    $(FrameType::$name => Frame::$name(<$body>::read(input)?),)*
+                })
+            }
+        }
+    };
+}
+
+frames! {
     /// The connecting server says who it is.
     Hello(Hello),
     /// The accepting server says who it is.
@@ -74,34 +105,6 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// The frame's type.
-    pub fn kind(&self) -> FrameType {
-        match self {
-            Frame::Hello(_) => FrameType::Hello,
-            Frame::Welcome(_) => FrameType::Welcome,
-            Frame::Confirm(_) => FrameType::Confirm,
-            Frame::Refused(_) => FrameType::Refused,
-            Frame::Alive(_) => FrameType::Alive,
-            Frame::Bye(_) => FrameType::Bye,
-            Frame::Raft(_) => FrameType::Raft,
-            Frame::Forward(_) => FrameType::Forward,
-            Frame::ForwardAnswer(_) => FrameType::ForwardAnswer,
-            Frame::Credit(_) => FrameType::Credit,
-            Frame::Touch(_) => FrameType::Touch,
-            Frame::Counted(_) => FrameType::Counted,
-            Frame::Digest(_) => FrameType::Digest,
-            Frame::Contradiction(_) => FrameType::Contradiction,
-            Frame::Clock(_) => FrameType::Clock,
-            Frame::SnapshotOffer(_) => FrameType::SnapshotOffer,
-            Frame::SnapshotChunk(_) => FrameType::SnapshotChunk,
-            Frame::SnapshotAck(_) => FrameType::SnapshotAck,
-            Frame::SnapshotDone(_) => FrameType::SnapshotDone,
-            Frame::SnapshotReject(_) => FrameType::SnapshotReject,
-            Frame::BirthReport(_) => FrameType::BirthReport,
-            Frame::Birth(_) => FrameType::Birth,
-        }
-    }
-
     /// The lane on which the frame travels. Messages of the consensus in one frame are for one
     /// lane: that of the first.
     pub fn lane(&self) -> Lane {
@@ -197,35 +200,6 @@ impl Frame {
         }
     }
 
-    fn write(&self, out: &mut FrameBody) {
-        match self {
-            Frame::Hello(hello) => {
-                hello.write(out);
-                hello.write_end(out);
-            }
-            Frame::Welcome(welcome) => welcome.write(out),
-            Frame::Confirm(confirm) => confirm.write(out),
-            Frame::Refused(refusal) => refusal.write(out),
-            Frame::Alive(alive) => alive.write(out),
-            Frame::Bye(bye) => bye.write(out),
-            Frame::Raft(messages) => raft::write(out, messages),
-            Frame::Forward(forward) => forward.write(out),
-            Frame::ForwardAnswer(answer) => answer.write(out),
-            Frame::Credit(credit) => credit.write(out),
-            Frame::Touch(touch) => touch.write(out),
-            Frame::Counted(counted) => counted.write(out),
-            Frame::Digest(state) | Frame::Contradiction(state) => state.write(out),
-            Frame::Clock(clock) => clock.write(out),
-            Frame::SnapshotOffer(offer) => offer.write(out),
-            Frame::SnapshotChunk(chunk) => chunk.write(out),
-            Frame::SnapshotAck(ack) => ack.write(out),
-            Frame::SnapshotDone(done) => done.write(out),
-            Frame::SnapshotReject(reject) => reject.write(out),
-            Frame::BirthReport(report) => report.write(out),
-            Frame::Birth(birth) => birth.write(out),
-        }
-    }
-
     /// Reads the body of a frame whose checksum fits.
     ///
     /// # Errors
@@ -249,33 +223,6 @@ impl Frame {
                 what: "bytes follow its last field",
             })
         }
-    }
-
-    fn read(kind: FrameType, input: &mut Input) -> Result<Frame, Malformed> {
-        Ok(match kind {
-            FrameType::Hello => Frame::Hello(Hello::read_whole(input)?),
-            FrameType::Welcome => Frame::Welcome(Welcome::read(input)?),
-            FrameType::Confirm => Frame::Confirm(Confirmation::read(input)?),
-            FrameType::Refused => Frame::Refused(Refusal::read(input)?),
-            FrameType::Alive => Frame::Alive(LivenessFrame::read(input)?),
-            FrameType::Bye => Frame::Bye(CloseReason::read(input)?),
-            FrameType::Raft => Frame::Raft(raft::read(input)?),
-            FrameType::Forward => Frame::Forward(Forward::read(input)?),
-            FrameType::ForwardAnswer => Frame::ForwardAnswer(ForwardAnswer::read(input)?),
-            FrameType::Credit => Frame::Credit(Credit::read(input)?),
-            FrameType::Touch => Frame::Touch(Touch::read(input)?),
-            FrameType::Counted => Frame::Counted(Counted::read(input)?),
-            FrameType::Digest => Frame::Digest(StateDigest::read(input)?),
-            FrameType::Contradiction => Frame::Contradiction(StateDigest::read(input)?),
-            FrameType::Clock => Frame::Clock(Clock::read(input)?),
-            FrameType::SnapshotOffer => Frame::SnapshotOffer(SnapshotOffer::read(input)?),
-            FrameType::SnapshotChunk => Frame::SnapshotChunk(SnapshotChunk::read(input)?),
-            FrameType::SnapshotAck => Frame::SnapshotAck(SnapshotAck::read(input)?),
-            FrameType::SnapshotDone => Frame::SnapshotDone(SnapshotDone::read(input)?),
-            FrameType::SnapshotReject => Frame::SnapshotReject(SnapshotReject::read(input)?),
-            FrameType::BirthReport => Frame::BirthReport(BootstrapReport::read(input)?),
-            FrameType::Birth => Frame::Birth(InitialMembership::read(input)?),
-        })
     }
 
     /// The protocol versions in the body of a hello or a welcome, whose place no version changes.

@@ -8,110 +8,102 @@ pub const HEAD_BYTES: usize = 12;
 /// Bytes of the head that its checksum covers.
 pub(crate) const CHECKED_HEAD_BYTES: usize = 8;
 
-/// Type of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FrameType {
-    /// The connecting server says who it is.
-    Hello,
-    /// The accepting server says who it is.
-    Welcome,
-    /// The connecting server repeats the number that the welcome had.
-    Confirm,
-    /// The connection is refused.
-    Refused,
-    /// A sign of life.
-    Alive,
-    /// The sender ends the connection.
-    Bye,
-    /// Messages of the consensus.
-    Raft,
-    /// A group of client requests.
-    Forward,
-    /// The answer to a group.
-    ForwardAnswer,
-    /// Amount of forwarded requests that the receiver has taken.
-    Credit,
-    /// Sessions whose clients were heard.
-    Touch,
-    /// The answer to a touch.
-    Counted,
-    /// State of the sender.
-    Digest,
-    /// The receiver's state is another one than that of a majority.
-    Contradiction,
-    /// A reading of the sender's wall clock.
-    Clock,
-    /// A snapshot is to be sent.
-    SnapshotOffer,
-    /// A part of it.
-    SnapshotChunk,
-    /// The receiver has stored it up to an offset.
-    SnapshotAck,
-    /// All parts were sent.
-    SnapshotDone,
-    /// The receiver does not take it.
-    SnapshotReject,
-    /// Knowledge of a server without a cluster.
-    BirthReport,
-    /// The first membership of a cluster.
-    Birth,
+/// Declares the types: a row is `/// Documentation`, `Variant = CODE, LARGEST BODY, "text";`.
+macro_rules! frame_types {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $limit:expr, $text:literal;)*) => {
+        /// Type of a frame.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum FrameType {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl FrameType {
+            /// Every type, in the order of their codes.
+            pub fn all() -> impl Iterator<Item = FrameType> {
+                [$(FrameType::$name),*].into_iter()
+            }
+
+            /// The byte in the head.
+            pub fn code(self) -> u8 {
+                match self {
+                    $(FrameType::$name => $code,)*
+                }
+            }
+
+            /// The type that a byte stands for; `None` when a later version sent it.
+            pub fn from_code(code: u8) -> Option<FrameType> {
+                match code {
+                    $($code => Some(FrameType::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The largest body in bytes.
+            pub fn max_body_bytes(self) -> usize {
+                match self {
+                    $(FrameType::$name => $limit,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for FrameType {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self {
+                    $(FrameType::$name => $text,)*
+                })
+            }
+        }
+    };
 }
 
-/// Code, largest body and text of each type.
-const TYPES: [(FrameType, u8, usize, &str); 22] = [
-    (FrameType::Hello, 1, 4 << 10, "hello"),
-    (FrameType::Welcome, 2, 4 << 10, "welcome"),
-    (FrameType::Confirm, 3, 64, "confirm"),
-    (FrameType::Refused, 4, 4 << 10, "refused"),
-    (FrameType::Alive, 5, 64, "alive"),
-    (FrameType::Bye, 6, 1 << 10, "bye"),
-    (FrameType::Raft, 16, 68 << 20, "raft"),
-    (FrameType::Forward, 32, 68 << 20, "forward"),
-    (FrameType::ForwardAnswer, 33, 1 << 20, "forward answer"),
-    (FrameType::Credit, 34, 64, "credit"),
-    (FrameType::Touch, 48, 1 << 20, "touch"),
-    (FrameType::Counted, 49, 1 << 20, "counted"),
-    (FrameType::Digest, 50, 64, "digest"),
-    (FrameType::Contradiction, 51, 64, "contradiction"),
-    (FrameType::Clock, 52, 64, "clock"),
-    (FrameType::SnapshotOffer, 64, 64, "snapshot offer"),
-    (
-        FrameType::SnapshotChunk,
-        65,
-        (1 << 20) + 64,
-        "snapshot chunk",
-    ),
-    (FrameType::SnapshotAck, 66, 64, "snapshot ack"),
-    (FrameType::SnapshotDone, 67, 64, "snapshot done"),
-    (FrameType::SnapshotReject, 68, 64, "snapshot reject"),
-    (FrameType::BirthReport, 80, 256, "birth report"),
-    (FrameType::Birth, 81, 1 << 20, "birth"),
-];
+frame_types! {
+    /// The connecting server says who it is.
+    Hello = 1, 4 << 10, "hello";
+    /// The accepting server says who it is.
+    Welcome = 2, 4 << 10, "welcome";
+    /// The connecting server repeats the number that the welcome had.
+    Confirm = 3, 64, "confirm";
+    /// The connection is refused.
+    Refused = 4, 4 << 10, "refused";
+    /// A sign of life.
+    Alive = 5, 64, "alive";
+    /// The sender ends the connection.
+    Bye = 6, 1 << 10, "bye";
+    /// Messages of the consensus.
+    Raft = 16, 68 << 20, "raft";
+    /// A group of client requests.
+    Forward = 32, 68 << 20, "forward";
+    /// The answer to a group.
+    ForwardAnswer = 33, 1 << 20, "forward answer";
+    /// Amount of forwarded requests that the receiver has taken.
+    Credit = 34, 64, "credit";
+    /// Sessions whose clients were heard.
+    Touch = 48, 1 << 20, "touch";
+    /// The answer to a touch.
+    Counted = 49, 1 << 20, "counted";
+    /// State of the sender.
+    Digest = 50, 64, "digest";
+    /// The receiver's state is another one than that of a majority.
+    Contradiction = 51, 64, "contradiction";
+    /// A reading of the sender's wall clock.
+    Clock = 52, 64, "clock";
+    /// A snapshot is to be sent.
+    SnapshotOffer = 64, 64, "snapshot offer";
+    /// A part of it.
+    SnapshotChunk = 65, (1 << 20) + 64, "snapshot chunk";
+    /// The receiver has stored it up to an offset.
+    SnapshotAck = 66, 64, "snapshot ack";
+    /// All parts were sent.
+    SnapshotDone = 67, 64, "snapshot done";
+    /// The receiver does not take it.
+    SnapshotReject = 68, 64, "snapshot reject";
+    /// Knowledge of a server without a cluster.
+    BirthReport = 80, 256, "birth report";
+    /// The first membership of a cluster.
+    Birth = 81, 1 << 20, "birth";
+}
 
 impl FrameType {
-    /// Every type, in the order of their codes.
-    pub fn all() -> impl Iterator<Item = FrameType> {
-        TYPES.iter().map(|(kind, ..)| *kind)
-    }
-
-    /// The byte in the head.
-    pub fn code(self) -> u8 {
-        self.row().map_or(0, |(_, code, ..)| *code)
-    }
-
-    /// The type that a byte stands for; `None` when a later version sent it.
-    pub fn from_code(code: u8) -> Option<FrameType> {
-        TYPES
-            .iter()
-            .find(|(_, known, ..)| *known == code)
-            .map(|(kind, ..)| *kind)
-    }
-
-    /// The largest body in bytes.
-    pub fn max_body_bytes(self) -> usize {
-        self.row().map_or(0, |(_, _, limit, _)| *limit)
-    }
-
     /// The lane on which frames of this type travel; `None`: on each of them.
     pub fn lane(self) -> Option<Lane> {
         match self {
@@ -138,16 +130,6 @@ impl FrameType {
             | FrameType::SnapshotDone
             | FrameType::SnapshotReject => Some(Lane::Snapshot),
         }
-    }
-
-    fn row(self) -> Option<&'static (FrameType, u8, usize, &'static str)> {
-        TYPES.iter().find(|(kind, ..)| *kind == self)
-    }
-}
-
-impl std::fmt::Display for FrameType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.row().map_or("", |(.., text)| text))
     }
 }
 

@@ -112,6 +112,17 @@ const MAX_ADDRESS: usize = 1024;
 
 impl Hello {
     pub(crate) fn write(&self, out: &mut FrameBody) {
+        self.write_start(out);
+        // An address that is too long is left out; a welcome has none.
+        let address = Some(self.address.as_bytes()).filter(|it| it.len() <= MAX_ADDRESS);
+        let address = address.unwrap_or_default();
+        out.u16(u16::try_from(address.len()).unwrap_or(0));
+        out.slice(address);
+        self.proof.write(out);
+    }
+
+    /// The part that a welcome has, too.
+    fn write_start(&self, out: &mut FrameBody) {
         out.u16(self.protocol.oldest);
         out.u16(self.protocol.newest);
         out.u8(self.lane.as_byte());
@@ -131,17 +142,8 @@ impl Hello {
         out.zeros(4);
     }
 
-    /// The end of a hello. An address that is too long is left out; a welcome has none.
-    pub(crate) fn write_end(&self, out: &mut FrameBody) {
-        let address = Some(self.address.as_bytes()).filter(|it| it.len() <= MAX_ADDRESS);
-        let address = address.unwrap_or_default();
-        out.u16(u16::try_from(address.len()).unwrap_or(0));
-        out.slice(address);
-        self.proof.write(out);
-    }
-
-    pub(crate) fn read_whole(input: &mut Input) -> Result<Hello, Malformed> {
-        let hello = Hello::read(input)?;
+    pub(crate) fn read(input: &mut Input) -> Result<Hello, Malformed> {
+        let hello = Hello::read_start(input)?;
         if input.is_empty() {
             // A server from before hellos had an address.
             return Ok(hello);
@@ -162,7 +164,7 @@ impl Hello {
         })
     }
 
-    pub(crate) fn read(input: &mut Input) -> Result<Hello, Malformed> {
+    fn read_start(input: &mut Input) -> Result<Hello, Malformed> {
         let protocol = ProtocolRange {
             oldest: input.u16()?,
             newest: input.u16()?,
@@ -220,13 +222,13 @@ pub struct Welcome {
 
 impl Welcome {
     pub(crate) fn write(&self, out: &mut FrameBody) {
-        self.hello.write(out);
+        self.hello.write_start(out);
         out.u64(self.echo);
         self.hello.proof.write(out);
     }
 
     pub(crate) fn read(input: &mut Input) -> Result<Welcome, Malformed> {
-        let hello = Hello::read(input)?;
+        let hello = Hello::read_start(input)?;
         let echo = input.u64()?;
         let proof = LogProof::read(input)?;
         Ok(Welcome {

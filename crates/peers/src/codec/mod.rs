@@ -20,6 +20,7 @@
 //! | `snapshot` | a snapshot in chunks |
 //! | `birth` | the start of a cluster from a static list |
 //! | `preface` | the first bytes of a connection, and which foreign protocol others resemble |
+//! | `fields` | fields whose bytes follow from their types; reasons that are sent as a byte |
 //! | `pieces` | encoded frames as pieces of memory |
 //! | `input` | fields, read from the front of a body |
 //! | `head` | types of frames, their limits, the twelve bytes before each body |
@@ -29,6 +30,7 @@ mod birth;
 mod clock;
 mod control;
 mod digest;
+mod fields;
 mod forward;
 mod frame;
 mod head;

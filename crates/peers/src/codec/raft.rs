@@ -3,6 +3,7 @@
 
 use baton_consensus::{Entry, EntryKind, Membership, MessageKind, PeerMessage, SnapshotPoint};
 
+use crate::codec::fields::Field;
 use crate::codec::input::{Input, Malformed};
 use crate::codec::lane::Lane;
 use crate::codec::pieces::FrameBody;
@@ -56,10 +57,24 @@ pub(crate) fn message_bytes(message: &PeerMessage) -> usize {
     MESSAGE_BYTES + message.context.len() + entries + snapshot
 }
 
-pub(crate) fn write(out: &mut FrameBody, messages: &[PeerMessage]) {
-    out.u32(u32::try_from(messages.len()).unwrap_or(u32::MAX));
-    for message in messages {
-        write_message(out, message);
+impl Field for Vec<PeerMessage> {
+    fn write(&self, out: &mut FrameBody) {
+        out.u32(u32::try_from(self.len()).unwrap_or(u32::MAX));
+        for message in self {
+            write_message(out, message);
+        }
+    }
+
+    fn read(input: &mut Input) -> Result<Self, Malformed> {
+        let count = input.u32()?;
+        if usize::try_from(count).map_or(true, |count| count > MAX_MESSAGES) {
+            return Err("it has too many messages");
+        }
+        let mut messages = Vec::new();
+        for _ in 0..count {
+            messages.push(read_message(input)?);
+        }
+        Ok(messages)
     }
 }
 
@@ -111,18 +126,6 @@ fn write_message(out: &mut FrameBody, message: &PeerMessage) {
         out.u64(point.term);
         out.payload(&membership);
     }
-}
-
-pub(crate) fn read(input: &mut Input) -> Result<Vec<PeerMessage>, Malformed> {
-    let count = input.u32()?;
-    if usize::try_from(count).map_or(true, |count| count > MAX_MESSAGES) {
-        return Err("it has too many messages");
-    }
-    let mut messages = Vec::new();
-    for _ in 0..count {
-        messages.push(read_message(input)?);
-    }
-    Ok(messages)
 }
 
 fn read_message(input: &mut Input) -> Result<PeerMessage, Malformed> {

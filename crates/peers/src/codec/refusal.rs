@@ -1,6 +1,7 @@
 //! Reason why a server refuses a connection of another one. The refusing server sends it, so that
 //! the logs of both have the same text.
 
+use crate::codec::fields::{Field, fields};
 use crate::codec::hello::ProtocolRange;
 use crate::codec::input::{Input, Malformed};
 use crate::codec::pieces::FrameBody;
@@ -9,21 +10,91 @@ use crate::codec::preface::ForeignProtocol;
 /// The most bytes of a text from a peer.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// Reason why a connection between two servers is refused. The texts name both servers' facts, so
-/// they read the same on both sides.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The first bytes are not those of a server of Baton. Never sent: the other side would not
-    /// understand it.
-    #[error("the first bytes are not those of a Baton server; {0}")]
-    Foreign(ForeignProtocol),
+fields!(ProtocolRange { oldest, newest });
+
+/// The last field: it takes what is left.
+impl Field for String {
+    fn write(&self, out: &mut FrameBody) {
+        out.slice(printable(self).as_bytes());
+    }
+
+    fn read(input: &mut Input) -> Result<Self, Malformed> {
+        Ok(printable(&String::from_utf8_lossy(&input.rest())))
+    }
+}
+
+/// Declares the refusals that are sent: the byte behind the name is the one on the wire, and the
+/// fields follow it in their order.
+macro_rules! refusals {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident = $code:literal $({ $($(#[$doc:meta])* $field:ident: $kind:ty,)* })?,
+    )*) => {
+        /// Reason why a connection between two servers is refused. The texts name both servers'
+        /// facts, so they read the same on both sides.
+        #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+        #[non_exhaustive]
+        pub enum Refusal {
+            /// The first bytes are not those of a server of Baton. Never sent: the other side would
+            /// not understand it.
+            #[error("the first bytes are not those of a Baton server; {0}")]
+            Foreign(ForeignProtocol),
+            $($(#[$meta])* $name $({ $($(#[$doc])* $field: $kind,)* })?,)*
+            /// A frame of the handshake cannot be read.
+            #[error("the handshake cannot be read: {0}")]
+            BadFrame(String),
+            /// A reason that this version does not know.
+            #[error("refused for reason {code}, which a later version knows: {text}")]
+            Other {
+                /// The reason.
+                code: u8,
+                /// Its text.
+                text: String,
+            },
+        }
+
+        impl Refusal {
+            /// The byte on the wire.
+            pub fn code(&self) -> u8 {
+                match self {
+                    $(Refusal::$name { .. } => $code,)*
+                    Refusal::Foreign(_) | Refusal::BadFrame(_) => Refusal::BAD_FRAME,
+                    Refusal::Other { code, .. } => *code,
+                }
+            }
+
+            pub(crate) fn write(&self, out: &mut FrameBody) {
+                out.u8(self.code());
+                out.zeros(7);
+                match self {
+                    $(Refusal::$name $({ $($field),* })? => {
+                        $($($field.write(out);)*)?
+                    })*
+                    Refusal::Foreign(foreign) => foreign.to_string().write(out),
+                    Refusal::BadFrame(text) | Refusal::Other { text, .. } => text.write(out),
+                }
+            }
+
+            pub(crate) fn read(input: &mut Input) -> Result<Refusal, Malformed> {
+                let code = input.u8()?;
+                input.zeros(7)?;
+                Ok(match code {
+                    $($code => Refusal::$name $({ $($field: Field::read(input)?,)* })?,)*
+                    Refusal::BAD_FRAME => Refusal::BadFrame(Field::read(input)?),
+                    code => Refusal::Other { code, text: Field::read(input)? },
+                })
+            }
+        }
+    };
+}
+
+refusals! {
     /// There is no version of the protocol that both speak.
     #[error(
         "the refusing server speaks versions {this} of the protocol between servers, the other one versions {other}: \
          run releases of Baton that have a version in common"
     )]
-    Protocol {
+    Protocol = 1 {
         /// The versions of the refusing server.
         this: ProtocolRange,
         /// The versions of the other one.
@@ -34,7 +105,7 @@ pub enum Refusal {
         "the refusing server belongs to cluster {this:016x}, the other one to cluster {other:016x}: correct the \
          list of servers, or start each server with the data folder of its cluster"
     )]
-    OtherCluster {
+    OtherCluster = 2 {
         /// The cluster of the refusing server.
         this: u64,
         /// The cluster of the other one.
@@ -44,7 +115,7 @@ pub enum Refusal {
     #[error(
         "the address that is listed for server {expected} belongs to server {found}: correct the list of servers"
     )]
-    WrongServer {
+    WrongServer = 3 {
         /// The server that was meant.
         expected: u64,
         /// The server that was reached.
@@ -52,13 +123,13 @@ pub enum Refusal {
     },
     /// Both servers have the same id.
     #[error("both servers have the id {id}: give each server an id of its own")]
-    SameId {
+    SameId = 4 {
         /// The id.
         id: u64,
     },
     /// An id that no server can have.
     #[error("{id} is not an id of a server: use 1 to 127")]
-    BadId {
+    BadId = 5 {
         /// The id.
         id: u64,
     },
@@ -68,7 +139,7 @@ pub enum Refusal {
          with incarnation {member:08x}…: its data was lost or exchanged. Start it with its own data folder, or \
          admit it again with `baton server replace {id}`"
     )]
-    OtherIncarnation {
+    OtherIncarnation = 6 {
         /// The server.
         id: u64,
         /// The cluster.
@@ -85,7 +156,7 @@ pub enum Refusal {
          folder is an older copy. It neither votes nor leads until a leader has sent it what it lacks; its newest \
          data folder, if there is one, has that too"
     )]
-    OlderCopy {
+    OlderCopy = 7 {
         /// The server.
         id: u64,
         /// The newest committed entry that it has acknowledged.
@@ -98,7 +169,7 @@ pub enum Refusal {
         "server {id} is not a member of cluster {cluster:016x} as of log entry {membership_index}: add it with \
          `baton server add`"
     )]
-    NotAMember {
+    NotAMember = 8 {
         /// The server.
         id: u64,
         /// The cluster.
@@ -110,12 +181,12 @@ pub enum Refusal {
     #[error(
         "the handshake repeats another number than the one that was sent: it may be a recording"
     )]
-    NotConfirmed,
+    NotConfirmed = 9,
     /// The handshake took too long.
     #[error(
         "the handshake was not complete after {after_ms} ms: check the network and the load of both servers"
     )]
-    Late {
+    Late = 10 {
         /// The limit in milliseconds.
         after_ms: u32,
     },
@@ -123,7 +194,7 @@ pub enum Refusal {
     #[error(
         "more than {limit} connections wait for their handshake: check who connects to this port"
     )]
-    Busy {
+    Busy = 11 {
         /// The limit.
         limit: u32,
     },
@@ -132,7 +203,7 @@ pub enum Refusal {
         "another process has connected as server {id} since this one did: stop the one that runs with a copy of the \
          data folder or with a wrong id; the other one is admitted when the connections of that one have ended"
     )]
-    RunsTwice {
+    RunsTwice = 14 {
         /// The id.
         id: u64,
     },
@@ -142,13 +213,13 @@ pub enum Refusal {
          a zoo.cfg sslQuorum), or let the refusing one take both while the servers change (ensemble.port_unification, \
          portUnification)"
     )]
-    TlsRequired,
+    TlsRequired = 15,
     /// The certificate of a server is not for the host by which the refusing server reaches it.
     #[error(
         "the certificate of server {id} is not for {names}: issue it one with the host of its address in the list of servers as \
          subjectAltName, or correct the list"
     )]
-    OtherHost {
+    OtherHost = 16 {
         /// The server.
         id: u64,
         /// The host, and those that the certificate is for.
@@ -156,37 +227,11 @@ pub enum Refusal {
     },
     /// The refusing server stops.
     #[error("the refusing server stops: it is tried again")]
-    Stopping,
-    /// A frame of the handshake cannot be read.
-    #[error("the handshake cannot be read: {0}")]
-    BadFrame(String),
-    /// A reason that this version does not know.
-    #[error("refused for reason {code}, which a later version knows: {text}")]
-    Other {
-        /// The reason.
-        code: u8,
-        /// Its text.
-        text: String,
-    },
+    Stopping = 12,
 }
 
 impl Refusal {
-    const PROTOCOL: u8 = 1;
-    const OTHER_CLUSTER: u8 = 2;
-    const WRONG_SERVER: u8 = 3;
-    const SAME_ID: u8 = 4;
-    const BAD_ID: u8 = 5;
-    const OTHER_INCARNATION: u8 = 6;
-    const OLDER_COPY: u8 = 7;
-    const NOT_A_MEMBER: u8 = 8;
-    const NOT_CONFIRMED: u8 = 9;
-    const LATE: u8 = 10;
-    const BUSY: u8 = 11;
-    const STOPPING: u8 = 12;
     const BAD_FRAME: u8 = 13;
-    const RUNS_TWICE: u8 = 14;
-    const TLS_REQUIRED: u8 = 15;
-    const OTHER_HOST: u8 = 16;
 
     /// The data folder of a server is of another incarnation than the member.
     pub(crate) fn other_incarnation(id: u64, cluster: u64, member: u128, found: u128) -> Refusal {
@@ -218,159 +263,6 @@ impl Refusal {
     pub fn other_host(id: u64, names: &str) -> Refusal {
         let names = printable(names);
         Refusal::OtherHost { id, names }
-    }
-
-    /// The byte on the wire.
-    pub fn code(&self) -> u8 {
-        match self {
-            Refusal::Protocol { .. } => Refusal::PROTOCOL,
-            Refusal::OtherCluster { .. } => Refusal::OTHER_CLUSTER,
-            Refusal::WrongServer { .. } => Refusal::WRONG_SERVER,
-            Refusal::SameId { .. } => Refusal::SAME_ID,
-            Refusal::BadId { .. } => Refusal::BAD_ID,
-            Refusal::OtherIncarnation { .. } => Refusal::OTHER_INCARNATION,
-            Refusal::OlderCopy { .. } => Refusal::OLDER_COPY,
-            Refusal::NotAMember { .. } => Refusal::NOT_A_MEMBER,
-            Refusal::NotConfirmed => Refusal::NOT_CONFIRMED,
-            Refusal::Late { .. } => Refusal::LATE,
-            Refusal::Busy { .. } => Refusal::BUSY,
-            Refusal::Stopping => Refusal::STOPPING,
-            Refusal::RunsTwice { .. } => Refusal::RUNS_TWICE,
-            Refusal::TlsRequired => Refusal::TLS_REQUIRED,
-            Refusal::OtherHost { .. } => Refusal::OTHER_HOST,
-            Refusal::Foreign(_) | Refusal::BadFrame(_) => Refusal::BAD_FRAME,
-            Refusal::Other { code, .. } => *code,
-        }
-    }
-
-    pub(crate) fn write(&self, out: &mut FrameBody) {
-        out.u8(self.code());
-        out.zeros(7);
-        match self {
-            Refusal::Protocol { this, other } => {
-                for version in [this.oldest, this.newest, other.oldest, other.newest] {
-                    out.u16(version);
-                }
-            }
-            Refusal::OtherCluster { this, other } => {
-                out.u64(*this);
-                out.u64(*other);
-            }
-            Refusal::WrongServer { expected, found } => {
-                out.u64(*expected);
-                out.u64(*found);
-            }
-            Refusal::SameId { id } | Refusal::BadId { id } | Refusal::RunsTwice { id } => {
-                out.u64(*id);
-            }
-            Refusal::OtherIncarnation {
-                id,
-                cluster,
-                member,
-                found,
-            } => {
-                out.u64(*id);
-                out.u64(*cluster);
-                out.u32(*member);
-                out.u32(*found);
-            }
-            Refusal::OlderCopy {
-                id,
-                acknowledged,
-                last,
-            } => {
-                out.u64(*id);
-                out.u64(*acknowledged);
-                out.u64(*last);
-            }
-            Refusal::NotAMember {
-                id,
-                cluster,
-                membership_index,
-            } => {
-                out.u64(*id);
-                out.u64(*cluster);
-                out.u64(*membership_index);
-            }
-            Refusal::NotConfirmed | Refusal::Stopping | Refusal::TlsRequired => {}
-            Refusal::OtherHost { id, names } => {
-                out.u64(*id);
-                out.slice(printable(names).as_bytes());
-            }
-            Refusal::Late { after_ms } => out.u32(*after_ms),
-            Refusal::Busy { limit } => out.u32(*limit),
-            Refusal::Foreign(foreign) => out.slice(printable(&foreign.to_string()).as_bytes()),
-            Refusal::BadFrame(text) | Refusal::Other { text, .. } => {
-                out.slice(printable(text).as_bytes());
-            }
-        }
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<Refusal, Malformed> {
-        let code = input.u8()?;
-        input.zeros(7)?;
-        Ok(match code {
-            Refusal::PROTOCOL => Refusal::Protocol {
-                this: Self::range(input)?,
-                other: Self::range(input)?,
-            },
-            Refusal::OTHER_CLUSTER => Refusal::OtherCluster {
-                this: input.u64()?,
-                other: input.u64()?,
-            },
-            Refusal::WRONG_SERVER => Refusal::WrongServer {
-                expected: input.u64()?,
-                found: input.u64()?,
-            },
-            Refusal::SAME_ID => Refusal::SameId { id: input.u64()? },
-            Refusal::BAD_ID => Refusal::BadId { id: input.u64()? },
-            Refusal::OTHER_INCARNATION => Refusal::OtherIncarnation {
-                id: input.u64()?,
-                cluster: input.u64()?,
-                member: input.u32()?,
-                found: input.u32()?,
-            },
-            Refusal::OLDER_COPY => Refusal::OlderCopy {
-                id: input.u64()?,
-                acknowledged: input.u64()?,
-                last: input.u64()?,
-            },
-            Refusal::NOT_A_MEMBER => Refusal::NotAMember {
-                id: input.u64()?,
-                cluster: input.u64()?,
-                membership_index: input.u64()?,
-            },
-            Refusal::NOT_CONFIRMED => Refusal::NotConfirmed,
-            Refusal::LATE => Refusal::Late {
-                after_ms: input.u32()?,
-            },
-            Refusal::BUSY => Refusal::Busy {
-                limit: input.u32()?,
-            },
-            Refusal::STOPPING => Refusal::Stopping,
-            Refusal::RUNS_TWICE => Refusal::RunsTwice { id: input.u64()? },
-            Refusal::TLS_REQUIRED => Refusal::TlsRequired,
-            Refusal::OTHER_HOST => Refusal::OtherHost {
-                id: input.u64()?,
-                names: Self::text(input),
-            },
-            Refusal::BAD_FRAME => Refusal::BadFrame(Self::text(input)),
-            code => Refusal::Other {
-                code,
-                text: Self::text(input),
-            },
-        })
-    }
-
-    fn range(input: &mut Input) -> Result<ProtocolRange, Malformed> {
-        Ok(ProtocolRange {
-            oldest: input.u16()?,
-            newest: input.u16()?,
-        })
-    }
-
-    fn text(input: &mut Input) -> String {
-        printable(&String::from_utf8_lossy(&input.rest()))
     }
 }
 

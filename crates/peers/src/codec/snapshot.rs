@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use crate::codec::fields::{fields, reasons};
 use crate::codec::input::{Input, Malformed};
 use crate::codec::pieces::FrameBody;
 
@@ -64,98 +65,27 @@ pub struct SnapshotReject {
     pub reason: SnapshotRejectReason,
 }
 
-/// Reason why a snapshot is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SnapshotRejectReason {
-    /// The receiver has a newer state.
-    Outdated,
-    /// The whole file does not have the size or the checksum that was offered.
-    Damaged,
-    /// A part begins where the receiver does not expect it.
-    Gap,
-    /// The disk has no room.
-    NoRoom,
-    /// Another snapshot is being received.
-    Busy,
-    /// The members in the snapshot do not include the receiver.
-    NotMember,
-    /// The receiver cannot write or read the file.
-    DiskFailed,
-    /// A reason that this version does not know.
-    Other(u8),
-}
-
-impl SnapshotRejectReason {
-    /// The byte on the wire.
-    pub fn code(self) -> u8 {
-        match self {
-            SnapshotRejectReason::Outdated => 1,
-            SnapshotRejectReason::Damaged => 2,
-            SnapshotRejectReason::Gap => 3,
-            SnapshotRejectReason::NoRoom => 4,
-            SnapshotRejectReason::Busy => 5,
-            SnapshotRejectReason::NotMember => 6,
-            SnapshotRejectReason::DiskFailed => 7,
-            SnapshotRejectReason::Other(code) => code,
-        }
-    }
-
-    /// The reason that a byte stands for.
-    pub fn from_code(code: u8) -> SnapshotRejectReason {
-        match code {
-            1 => SnapshotRejectReason::Outdated,
-            2 => SnapshotRejectReason::Damaged,
-            3 => SnapshotRejectReason::Gap,
-            4 => SnapshotRejectReason::NoRoom,
-            5 => SnapshotRejectReason::Busy,
-            6 => SnapshotRejectReason::NotMember,
-            7 => SnapshotRejectReason::DiskFailed,
-            other => SnapshotRejectReason::Other(other),
-        }
+reasons! {
+    /// Reason why a snapshot is not taken.
+    SnapshotRejectReason {
+        /// The receiver has a newer state.
+        Outdated = 1: "the receiver has a newer state",
+        /// The whole file does not have the size or the checksum that was offered.
+        Damaged = 2: "the file was changed on the way",
+        /// A part begins where the receiver does not expect it.
+        Gap = 3: "a part is missing",
+        /// The disk has no room.
+        NoRoom = 4: "the receiver's disk is full",
+        /// Another snapshot is being received.
+        Busy = 5: "the receiver takes another snapshot",
+        /// The members in the snapshot do not include the receiver.
+        NotMember = 6: "the members in the snapshot do not include the receiver",
+        /// The receiver cannot write or read the file.
+        DiskFailed = 7: "the receiver's disk has failed",
     }
 }
 
-impl std::fmt::Display for SnapshotRejectReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SnapshotRejectReason::Outdated => f.write_str("the receiver has a newer state"),
-            SnapshotRejectReason::Damaged => f.write_str("the file was changed on the way"),
-            SnapshotRejectReason::Gap => f.write_str("a part is missing"),
-            SnapshotRejectReason::NoRoom => f.write_str("the receiver's disk is full"),
-            SnapshotRejectReason::Busy => f.write_str("the receiver takes another snapshot"),
-            SnapshotRejectReason::NotMember => {
-                f.write_str("the members in the snapshot do not include the receiver")
-            }
-            SnapshotRejectReason::DiskFailed => f.write_str("the receiver's disk has failed"),
-            SnapshotRejectReason::Other(code) => {
-                write!(f, "reason {code}, which a later version knows")
-            }
-        }
-    }
-}
-
-impl SnapshotOffer {
-    pub(crate) fn write(&self, out: &mut FrameBody) {
-        out.u64(self.transfer);
-        out.u64(self.index);
-        out.u64(self.term);
-        out.u64(self.bytes);
-        out.u32(self.crc);
-        out.zeros(4);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<SnapshotOffer, Malformed> {
-        let offer = SnapshotOffer {
-            transfer: input.u64()?,
-            index: input.u64()?,
-            term: input.u64()?,
-            bytes: input.u64()?,
-            crc: input.u32()?,
-        };
-        input.zeros(4)?;
-        Ok(offer)
-    }
-}
+fields!(SnapshotOffer { transfer, index, term, bytes, crc } zeros 4);
 
 impl SnapshotChunk {
     pub(crate) const FIXED_BYTES: usize = 16;
@@ -179,45 +109,6 @@ impl SnapshotChunk {
     }
 }
 
-impl SnapshotAck {
-    pub(crate) fn write(&self, out: &mut FrameBody) {
-        out.u64(self.transfer);
-        out.u64(self.offset);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<SnapshotAck, Malformed> {
-        Ok(SnapshotAck {
-            transfer: input.u64()?,
-            offset: input.u64()?,
-        })
-    }
-}
-
-impl SnapshotDone {
-    pub(crate) fn write(&self, out: &mut FrameBody) {
-        out.u64(self.transfer);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<SnapshotDone, Malformed> {
-        Ok(SnapshotDone {
-            transfer: input.u64()?,
-        })
-    }
-}
-
-impl SnapshotReject {
-    pub(crate) fn write(&self, out: &mut FrameBody) {
-        out.u64(self.transfer);
-        out.u8(self.reason.code());
-        out.zeros(7);
-    }
-
-    pub(crate) fn read(input: &mut Input) -> Result<SnapshotReject, Malformed> {
-        let reject = SnapshotReject {
-            transfer: input.u64()?,
-            reason: SnapshotRejectReason::from_code(input.u8()?),
-        };
-        input.zeros(7)?;
-        Ok(reject)
-    }
-}
+fields!(SnapshotAck { transfer, offset });
+fields!(SnapshotDone { transfer });
+fields!(SnapshotReject { transfer, reason } zeros 7);
