@@ -1,7 +1,7 @@
 //! The command line as a whole: the options every verb shares, and the list of verbs.
 //!
-//! A verb's own options live in its file under `commands/`. To add a verb: a file there, a variant
-//! here, an arm in [`Verb::run`].
+//! A verb's own options live in its file under `commands/`. A new verb is a file there and a row
+//! here.
 
 use std::ffi::OsString;
 
@@ -84,105 +84,76 @@ impl Cli {
     }
 }
 
-/// The verbs.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
-    Lock(commands::lock::Args),
-    Sem(commands::sem::Args),
-    Elect(commands::elect::Args),
-    Barrier(commands::barrier::Args),
-    Queue(commands::queue::Args),
-    Member(commands::member::Args),
-    Counter(commands::counter::Args),
-    Agent(commands::agent::Args),
-    Console(commands::console::Args),
-    Top(commands::top::Args),
-    Deadlocks(commands::deadlocks::Args),
-    Serve(commands::serve::Args),
-    Server(commands::server::Args),
-    Doctor(commands::doctor::Args),
-    Dev(commands::dev::Args),
-    Cert(commands::cert::Args),
-    Context(commands::context::Args),
-    Ls(commands::ls::Args),
-    Get(commands::get::Args),
-    Set(commands::set::Args),
-    Create(commands::create::Args),
-    Rm(commands::rm::Args),
-    Stat(commands::stat::Args),
-    Watch(commands::watch::Args),
-    Acl(commands::acl::Args),
-    Wal(commands::wal::Args),
-    Backup(commands::backup::Args),
-    Restore(commands::restore::Args),
-    Import(commands::import::Args),
-    Export(commands::export::Args),
-    Completions(commands::completions::Args),
-    Man(commands::man::Args),
-    Version(commands::version::Args),
+/// Declares the verbs: a row has the variant and the module, the name of the verb's span if it
+/// writes and is over at some time, and in parentheses what only its code needs.
+macro_rules! verbs {
+    (@span) => { None };
+    (@span $span:literal) => { Some($span) };
+    ($($verb:ident $module:ident $($span:literal)? $(($more:expr))?;)*) => {
+        /// The verbs.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Verb {
+            $($verb(commands::$module::Args),)*
+        }
+
+        impl Verb {
+            /// The name of the verb's span, if it has one.
+            pub(crate) const fn traced_as(&self) -> Option<&'static str> {
+                match self {
+                    $(Self::$verb(_) => verbs!(@span $($span)?),)*
+                }
+            }
+
+            /// Runs the verb; the number is the process's exit code.
+            pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
+                match self {
+                    $(Self::$verb(args) => commands::$module::run(&args, $($more,)? context),)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    Lock lock "baton lock";
+    Sem sem "baton sem";
+    Elect elect "baton elect";
+    Barrier barrier "baton barrier";
+    Queue queue "baton queue";
+    Member member "baton member";
+    Counter counter "baton counter";
+    Agent agent;
+    Console console;
+    Top top;
+    Deadlocks deadlocks;
+    Serve serve;
+    Server server;
+    Doctor doctor;
+    Dev dev;
+    Cert cert;
+    Context context;
+    Ls ls;
+    Get get;
+    Set set "baton set";
+    Create create "baton create";
+    Rm rm "baton rm";
+    Stat stat;
+    Watch watch;
+    Acl acl "baton acl";
+    Wal wal;
+    Backup backup;
+    Restore restore;
+    Import import;
+    Export export;
+    Completions completions;
+    Man man (Cli::command());
+    Version version;
 }
 
 impl Verb {
-    /// The name of the verb's span, if it writes and is over at some time.
-    pub(crate) const fn traced_as(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::Lock(_) => "baton lock",
-            Self::Sem(_) => "baton sem",
-            Self::Elect(_) => "baton elect",
-            Self::Barrier(_) => "baton barrier",
-            Self::Queue(_) => "baton queue",
-            Self::Member(_) => "baton member",
-            Self::Counter(_) => "baton counter",
-            Self::Create(_) => "baton create",
-            Self::Set(_) => "baton set",
-            Self::Rm(_) => "baton rm",
-            Self::Acl(_) => "baton acl",
-            _ => return None,
-        })
-    }
-
     /// Whether the verb begins its log itself, once it has read its settings.
     pub(crate) const fn has_own_log(&self) -> bool {
         matches!(self, Self::Serve(_))
-    }
-
-    /// Runs the verb; the number is the process's exit code.
-    pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
-        match self {
-            Self::Lock(args) => commands::lock::run(&args, context),
-            Self::Sem(args) => commands::sem::run(&args, context),
-            Self::Elect(args) => commands::elect::run(&args, context),
-            Self::Barrier(args) => commands::barrier::run(&args, context),
-            Self::Queue(args) => commands::queue::run(&args, context),
-            Self::Member(args) => commands::member::run(&args, context),
-            Self::Counter(args) => commands::counter::run(&args, context),
-            Self::Ls(args) => commands::ls::run(&args, context),
-            Self::Get(args) => commands::get::run(&args, context),
-            Self::Set(args) => commands::set::run(&args, context),
-            Self::Create(args) => commands::create::run(&args, context),
-            Self::Rm(args) => commands::rm::run(&args, context),
-            Self::Stat(args) => commands::stat::run(&args, context),
-            Self::Watch(args) => commands::watch::run(&args, context),
-            Self::Acl(args) => commands::acl::run(&args, context),
-            Self::Wal(args) => commands::wal::run(&args, context),
-            Self::Backup(args) => commands::backup::run(&args, context),
-            Self::Restore(args) => commands::restore::run(&args, context),
-            Self::Import(args) => commands::import::run(&args, context),
-            Self::Export(args) => commands::export::run(&args, context),
-            Self::Agent(args) => commands::agent::run(&args, context),
-            Self::Console(args) => commands::console::run(&args, context),
-            Self::Top(args) => commands::top::run(&args, context),
-            Self::Deadlocks(args) => commands::deadlocks::run(&args, context),
-            Self::Serve(args) => commands::serve::run(&args, context),
-            Self::Server(args) => commands::server::run(&args, context),
-            Self::Doctor(args) => commands::doctor::run(&args, context),
-            Self::Dev(args) => commands::dev::run(&args, context),
-            Self::Cert(args) => commands::cert::run(&args, context),
-            Self::Context(args) => commands::context::run(&args, context),
-            Self::Completions(args) => commands::completions::run(&args, context),
-            Self::Man(args) => commands::man::run(&args, Cli::command(), context),
-            Self::Version(args) => commands::version::run(&args, context),
-        }
     }
 }
 
