@@ -62,7 +62,7 @@ fn with_mode<'a>(servers: &'a [Server], mode: &str) -> Vec<&'a str> {
 /// Whether one server leads, or one stands alone.
 fn leader(servers: &[Server]) -> Option<Finding> {
     const CHECK: &str = "leader";
-    let error = |finding: String| Finding::new(Severity::Error, CHECK, ALL, finding);
+    let error = |finding: String| Finding::error(CHECK, ALL, finding);
     let leaders = with_mode(servers, "leader");
     let alone = with_mode(servers, "standalone");
     let others = ["follower", "observer", "read-only", "looking"];
@@ -77,8 +77,7 @@ fn leader(servers: &[Server]) -> Option<Finding> {
             _ => text,
         };
         return Some(error(text).advise(
-            "the list names servers that are not one ensemble: each \
-                has data and locks of its own",
+            "the list names servers that are not one ensemble: each has data and locks of its own",
             "two clients of different servers can both get the same lock",
             "name the servers of one ensemble; baton server ls shows its members",
         ));
@@ -108,17 +107,17 @@ fn leader(servers: &[Server]) -> Option<Finding> {
             };
             Some(Finding::new(severity, CHECK, ALL, finding).advise(
                 cause,
-                "without a leader no change is made, and no lock is \
-                granted",
-                "start the servers that do not answer; run this again; their logs say which servers they miss",
+                "without a leader no change is made, and no lock is granted",
+                "start the servers that do not answer; run this again; their logs say which \
+                 servers they miss",
             ))
         }
         ([one], _) => Some(Finding::ok(CHECK, ALL, format!("{one} leads"))),
         ([], [one]) => Some(Finding::ok(CHECK, ALL, format!("{one} stands alone"))),
         (several, _) => Some(
             error(format!("{} lead at once", several.join(", "))).advise(
-                "the list names servers of several ensembles, or \
-                leadership has moved while they were asked",
+                "the list names servers of several ensembles, or leadership has moved while they \
+                 were asked",
                 "if it stays so, two clients get the same lock",
                 "run this again; if it stays so, name the servers of one ensemble",
             ),
@@ -144,8 +143,7 @@ fn term(servers: &[Server]) -> Option<Finding> {
         .map(|(term, places)| format!("{term}: {}", places.join(", ")))
         .collect();
     Some(
-        Finding::new(
-            Severity::Warning,
+        Finding::warning(
             CHECK,
             ALL,
             format!("the servers are in different terms ({})", text.join("; ")),
@@ -192,13 +190,7 @@ fn lag(servers: &[Server]) -> Vec<Finding> {
         if behind < FAR_BEHIND {
             return Finding::ok(CHECK, &server.place, format!("{behind} changes behind"));
         }
-        Finding::new(
-            Severity::Warning,
-            CHECK,
-            &server.place,
-            format!("{behind} changes behind"),
-        )
-        .advise(
+        Finding::warning(CHECK, &server.place, format!("{behind} changes behind")).advise(
             "its disk or its network is slower than the others', or it has started just now",
             "what it answers is old, and if the leader fails it cannot take its place at once",
             "see the times of its disk; run this again to see whether it catches up",
@@ -239,8 +231,7 @@ fn members(servers: &[Server]) -> Vec<Finding> {
         });
         let text = texts.collect::<Vec<_>>().join("; ");
         findings.push(
-            Finding::new(
-                Severity::Warning,
+            Finding::warning(
                 CHECK,
                 ALL,
                 format!(
@@ -249,8 +240,8 @@ fn members(servers: &[Server]) -> Vec<Finding> {
                 ),
             )
             .advise(
-                "the members were changed just now, a server is behind, or \
-                    the list names several ensembles",
+                "the members were changed just now, a server is behind, or the list names \
+                 several ensembles",
                 "what a majority is differs among them",
                 "run this again; baton server ls shows what each says",
             ),
@@ -279,8 +270,7 @@ fn members(servers: &[Server]) -> Vec<Finding> {
     }
     if !strangers.is_empty() {
         findings.push(
-            Finding::new(
-                Severity::Error,
+            Finding::error(
                 CHECK,
                 ALL,
                 format!("no member of the ensemble: {}", strangers.join(", ")),
@@ -305,28 +295,24 @@ fn members(servers: &[Server]) -> Vec<Finding> {
             CHECK,
             ALL,
             &format!(
-                "not every server of the list says which member it is; \
-                    server {text} may be missing"
+                "not every server of the list says which member it is; server {text} may be missing"
             ),
             if all_answer {
                 "add conf to the servers' 4lw.commands.whitelist"
             } else {
-                "see why servers do not answer, then run this again; \
-                    baton server ls shows the members"
+                "see why servers do not answer, then run this again; baton server ls shows the \
+                 members"
             },
         )
     } else {
-        Finding::new(
-            Severity::Warning,
+        Finding::warning(
             CHECK,
             ALL,
             format!("the list of servers lacks server {text}"),
         )
         .advise(
-            "the ensemble has grown since the list was written, or the \
-                    list was shortened",
-            "clients do not go there when the servers that they know are \
-                    lost",
+            "the ensemble has grown since the list was written, or the list was shortened",
+            "clients do not go there when the servers that they know are lost",
             "name all members; baton server ls shows their addresses",
         )
     });
@@ -365,29 +351,29 @@ fn log(servers: &[Server]) -> Vec<Finding> {
                 ),
                 false => (
                     Severity::Error,
-                    "start all servers, and wait. If none is elected, keep the folder of the server with the newest entries, \
-                     and make a new cluster of that one: baton server recover",
+                    "start all servers, and wait. If none is elected, keep the folder of the \
+                     server with the newest entries, and make a new cluster of that one: baton \
+                     server recover",
                 ),
             };
             let text = format!(
-                "its data folder was rolled back: it lacks {lost} \
-                    entries that it had acknowledged"
+                "its data folder was rolled back: it lacks {lost} entries that it had acknowledged"
             );
             new(severity, text).advise(
-                "its machine or its disk was set back to a snapshot, or \
-                    its folder to an older copy",
-                "it neither votes nor leads until a leader has sent \
-                    them; fewer of the others may fail meanwhile",
+                "its machine or its disk was set back to a snapshot, or its folder to an older \
+                 copy",
+                "it neither votes nor leads until a leader has sent them; fewer of the others \
+                 may fail meanwhile",
                 remedy,
             )
         } else if number("zk_baton_log_gap") > 0.0 {
-            let text = "committed entries are missing, in its log or at a \
-                    leader that it does not follow";
+            let text =
+                "committed entries are missing, in its log or at a leader that it does not follow";
             new(Severity::Error, text.to_owned()).advise(
                 "data folders of servers were rolled back",
                 "it does not take part until entries and leader agree",
-                "do what its /readyz says, and change no folder before: \
-                    it names the server whose folder to keep",
+                "do what its /readyz says, and change no folder before: it names the server \
+                 whose folder to keep",
             )
         } else {
             continue;
@@ -426,18 +412,17 @@ fn versions(servers: &[Server]) -> Option<Finding> {
         return Some(Finding::ok(CHECK, ALL, quoted(&text)));
     }
     Some(
-        Finding::new(
-            Severity::Warning,
+        Finding::warning(
             CHECK,
             ALL,
             format!("the versions differ ({})", quoted(&listed(&versions))),
         )
         .advise(
             "an upgrade is under way, or was not finished",
-            "new formats are not written until the last server has them; \
-                a fault that was mended may still show",
-            "finish the upgrade; until then each server can go back to \
-                the earlier version, and not after",
+            "new formats are not written until the last server has them; a fault that was mended \
+             may still show",
+            "finish the upgrade; until then each server can go back to the earlier version, and \
+             not after",
         ),
     )
 }
@@ -477,12 +462,11 @@ fn time(servers: &[Server]) -> Vec<Finding> {
                 text,
             )
             .advise(
-                "the clock of this machine was set by hand, or its time \
-                        service does not run",
-                "nothing as long as those of a majority are right; its log \
-                        and its backups have a wrong time",
-                "set the clock of this machine by the time service of the \
-                        others (timedatectl, chronyc tracking)",
+                "the clock of this machine was set by hand, or its time service does not run",
+                "nothing as long as those of a majority are right; its log and its backups have \
+                 a wrong time",
+                "set the clock of this machine by the time service of the others (timedatectl, \
+                 chronyc tracking)",
             ),
         );
     }
@@ -492,8 +476,7 @@ fn time(servers: &[Server]) -> Vec<Finding> {
         .fold(0.0, f64::max);
     if ahead > TIME_AHEAD {
         findings.push(
-            Finding::new(
-                Severity::Error,
+            Finding::error(
                 CHECK,
                 ALL,
                 format!(
@@ -502,12 +485,11 @@ fn time(servers: &[Server]) -> Vec<Finding> {
                 ),
             )
             .advise(
-                "clocks were ahead when it was made: those of a majority, or \
-                    one while an earlier version of Baton served",
-                "time stands still until the clocks have come there: TTL \
-                    nodes and delayed items stay, changes get that time",
-                "set the clocks right (the findings above), then: baton \
-                    server reset-time",
+                "clocks were ahead when it was made: those of a majority, or one while an \
+                 earlier version of Baton served",
+                "time stands still until the clocks have come there: TTL nodes and delayed items \
+                 stay, changes get that time",
+                "set the clocks right (the findings above), then: baton server reset-time",
             ),
         );
     }
@@ -557,8 +539,7 @@ fn settings(servers: &[Server]) -> Option<Finding> {
         return Some(Finding::ok(CHECK, ALL, "the limits of all are the same"));
     }
     Some(
-        Finding::new(
-            Severity::Warning,
+        Finding::warning(
             CHECK,
             ALL,
             format!("the servers differ: {}", quoted(&differing.join("; "))),

@@ -74,6 +74,14 @@ impl Finding {
         Self::new(Severity::Ok, check, place, finding)
     }
 
+    pub(super) fn warning(check: &'static str, place: &str, finding: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, check, place, finding)
+    }
+
+    pub(super) fn error(check: &'static str, place: &str, finding: impl Into<String>) -> Self {
+        Self::new(Severity::Error, check, place, finding)
+    }
+
     /// Adds advice, unless all is well.
     pub(super) fn advise(
         mut self,

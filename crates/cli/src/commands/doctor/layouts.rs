@@ -136,8 +136,7 @@ pub(super) fn skew(newest_ms: i64, now: SystemTime) -> Finding {
         let fine = "no znode is newer than this machine's clock";
         return Finding::ok(CHECK, "tree", fine);
     }
-    Finding::new(
-        Severity::Warning,
+    Finding::warning(
         CHECK,
         "tree",
         format!(
@@ -146,14 +145,12 @@ pub(super) fn skew(newest_ms: i64, now: SystemTime) -> Finding {
         ),
     )
     .advise(
-        "the clocks of a majority of the servers were set wrong when \
-                    it was written, or this machine's is; the check time says \
-                    which",
-        "delayed items of queues appear too early or too late, and \
-                    ages are shown wrong; leases do not depend on it",
-        "set the clocks of all machines by one time service \
-                    (timedatectl, chronyc tracking); baton server reset-time \
-                    then mends the dates",
+        "the clocks of a majority of the servers were set wrong when it was written, or this \
+         machine's is; the check time says which",
+        "delayed items of queues appear too early or too late, and ages are shown wrong; leases \
+         do not depend on it",
+        "set the clocks of all machines by one time service (timedatectl, chronyc tracking); \
+         baton server reset-time then mends the dates",
     )
 }
 
@@ -273,35 +270,30 @@ fn many_children(path: &str, count: usize) -> Finding {
         format!("{count} children"),
     )
     .advise(
-        "they are made and never deleted, or a simple queue has \
-                grown",
-        "each listing is as long; past 1 MB Apache ZooKeeper's \
-                clients refuse it, and nobody can delete them",
-        "delete what nobody needs; use a work queue, which keeps its \
-                items in folders of bounded size",
+        "they are made and never deleted, or a simple queue has grown",
+        "each listing is as long; past 1 MB Apache ZooKeeper's clients refuse it, and nobody can \
+         delete them",
+        "delete what nobody needs; use a work queue, which keeps its items in folders of bounded \
+         size",
     )
 }
 
 fn high_number(path: &str, number: i64) -> Finding {
-    Finding::new(
-        Severity::Warning,
+    Finding::warning(
         "numbers",
         &quoted(path),
         format!("sequence number {number}; they end at {}", i32::MAX),
     )
     .advise(
-        "the parent has counted nearly 2^31 sequential children \
-                since it was made",
-        "numbers behind that are negative: libraries other than \
-                Baton serve waiters in a wrong order",
-        "delete the znode when nobody uses it and let it be created \
-                again, or use another path",
+        "the parent has counted nearly 2^31 sequential children since it was made",
+        "numbers behind that are negative: libraries other than Baton serve waiters in a wrong \
+         order",
+        "delete the znode when nobody uses it and let it be created again, or use another path",
     )
 }
 
 fn damaged_queue(path: &str, missing: &[&str]) -> Finding {
-    Finding::new(
-        Severity::Error,
+    Finding::error(
         "queue",
         &quoted(path),
         format!("the work queue lacks {}", missing.join(", ")),
@@ -315,8 +307,7 @@ fn damaged_queue(path: &str, missing: &[&str]) -> Finding {
 
 fn foreign_children(lock: &LockSnapshot) -> Finding {
     let first = lock.foreign.first().map(ToString::to_string);
-    Finding::new(
-        Severity::Error,
+    Finding::error(
         "lock",
         &quoted(&lock.path),
         format!(
@@ -334,8 +325,7 @@ fn foreign_children(lock: &LockSnapshot) -> Finding {
 
 fn orphans(lock: &LockSnapshot) -> Finding {
     let first = lock.unowned.first().map(|node| quoted(&node.path));
-    Finding::new(
-        Severity::Error,
+    Finding::error(
         "lock",
         &quoted(&lock.path),
         format!(
@@ -352,8 +342,7 @@ fn orphans(lock: &LockSnapshot) -> Finding {
 }
 
 fn mixed(lock: &LockSnapshot) -> Finding {
-    Finding::new(
-        Severity::Error,
+    Finding::error(
         "lock",
         &quoted(&lock.path),
         "waiters of several naming schemes",

@@ -374,8 +374,7 @@ fn judge_openness(acl: &[Acl<'_>], is_local: bool) -> Finding {
         let text = "everyone may change the tree; its servers were reached from this machine only";
         return Finding::ok(CHECK, "tree", text);
     }
-    Finding::new(
-        Severity::Warning,
+    Finding::warning(
         CHECK,
         "tree",
         "everyone who reaches the servers may create and delete \

@@ -36,7 +36,7 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
     let unreached =
         "commands and programs cannot use this server, and do not survive the loss of the others";
     let bad = |finding: String, cause: &str, remedy: &str| {
-        let finding = Finding::new(Severity::Error, CHECK, place, finding);
+        let finding = Finding::error(CHECK, place, finding);
         vec![finding.advise(cause, unreached, remedy)]
     };
     let (within, is_local, certificate_ends) = match &server.reach {
@@ -50,16 +50,18 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
         ConnectStage::Refused(why) => {
             return bad(
                 format!("no connection: {}", quoted(why)),
-                "the server does not run, listens elsewhere, or \
-                    something between drops the connection",
+                "the server does not run, listens elsewhere, or something between drops the \
+                 connection",
                 "start the server; compare its listen address; look for a firewall between",
             );
         }
         ConnectStage::TlsFailed(why) => {
             return bad(
                 format!("TLS failed: {}", quoted(why)),
-                "one side's certificate, or the kind of port, does not fit what the other side accepts",
-                "follow the message: --tls-ca names the trusted authorities, --tls-cert and --tls-key the client's certificate; tls:// is for ports with TLS only",
+                "one side's certificate, or the kind of port, does not fit what the other side \
+                 accepts",
+                "follow the message: --tls-ca names the trusted authorities, --tls-cert and \
+                 --tls-key the client's certificate; tls:// is for ports with TLS only",
             );
         }
         ConnectStage::Reached {
@@ -70,15 +72,15 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
     };
     let mut findings = vec![match within > SLOW {
         false => Finding::ok(CHECK, place, format!("reached within {}", millis(within))),
-        true => Finding::new(
-            Severity::Warning,
+        true => Finding::warning(
             CHECK,
             place,
             format!("reached only after {}", millis(within)),
         )
         .advise(
             "a slow name service, network or machine",
-            "after a loss of the connection, this much of the lease passes before there is a new one",
+            "after a loss of the connection, this much of the lease passes before there is a new \
+             one",
             "see which of them is slow: getent hosts NAME, ping NAME, the machine's load",
         ),
     }];
@@ -88,18 +90,16 @@ pub(super) fn reach(server: &Server, now: SystemTime) -> Vec<Finding> {
     let is_tcp = matches!(server.endpoint, Endpoint::Tcp { .. });
     if is_tcp && !server.has_tls && !is_local {
         findings.push(
-            Finding::new(
-                Severity::Warning,
+            Finding::warning(
                 "open",
                 place,
                 "the connection leaves this machine without TLS",
             )
             .advise(
                 "the list has no tls://, and no authorities are named",
-                "an attacker on the network reads data and passwords, and can \
-                    change what is sent",
-                "give the server a port with TLS, and use tls:// with \
-                    --tls-ca (docs/user/security.md)",
+                "an attacker on the network reads data and passwords, and can change what is sent",
+                "give the server a port with TLS, and use tls:// with --tls-ca \
+                 (docs/user/security.md)",
             ),
         );
     }
@@ -146,7 +146,7 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
     if let Some((why, remedy)) = server.srvr.missing("srvr") {
         return Some(match server.session {
             Ok(_) => Finding::unknown(CHECK, place, &why, "allow srvr in 4lw.commands.whitelist"),
-            Err(_) => Finding::new(Severity::Error, CHECK, place, quoted(&why)).advise(
+            Err(_) => Finding::error(CHECK, place, quoted(&why)).advise(
                 "it is starting, hangs or is stopped; or another program listens there",
                 "clients that come to it wait, and go on to another server",
                 remedy,
@@ -160,13 +160,12 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
             let version = summary.version.as_deref().unwrap_or("of unknown version");
             Finding::ok(CHECK, place, format!("{mode}, {version}"))
         }
-        "read-only" => Finding::new(Severity::Error, CHECK, place, "it serves only reads").advise(
+        "read-only" => Finding::error(CHECK, place, "it serves only reads").advise(
             "it has no contact with a majority of the servers",
             "no lock is granted or released through it",
             "start the other servers, or mend the network between them",
         ),
-        _ => Finding::new(
-            Severity::Error,
+        _ => Finding::error(
             CHECK,
             place,
             match mode {
@@ -175,11 +174,10 @@ pub(super) fn serving(server: &Server) -> Option<Finding> {
             },
         )
         .advise(
-            "it looks for a leader, and has no contact with a majority \
-                        of the servers",
+            "it looks for a leader, and has no contact with a majority of the servers",
             "clients that come to it get no session",
-            "start the other servers, or mend the network between them; \
-                        its log says which servers it misses",
+            "start the other servers, or mend the network between them; its log says which \
+             servers it misses",
         ),
     })
 }
@@ -195,9 +193,9 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
         Ok(facts) => facts,
         Err(why) => {
             let finding = format!("no session: {}", quoted(why));
-            return vec![Finding::new(Severity::Error, CHECK, place, finding).advise(
-                "the server does not serve, refuses these credentials, \
-                    or has no room for another client",
+            return vec![Finding::error(CHECK, place, finding).advise(
+                "the server does not serve, refuses these credentials, or has no room for \
+                 another client",
                 "clients with the same credentials cannot use this server",
                 "see its mode; compare the credentials; its log says what it refuses",
             )];
@@ -206,8 +204,7 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &facts.sync {
         Err(why) => findings.push(
-            Finding::new(
-                Severity::Error,
+            Finding::error(
                 CHECK,
                 place,
                 format!("no answer from the leader: {}", quoted(why)),
@@ -228,7 +225,7 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
             );
             findings.push(match slowest > SLOW {
                 false => Finding::ok(CHECK, place, text),
-                true => Finding::new(Severity::Warning, CHECK, place, text).advise(
+                true => Finding::warning(CHECK, place, text).advise(
                     "the machine, the network or the disk is overloaded",
                     "locks are handed over as slowly, and leases are renewed late",
                     "see the server's load, the times of its disk and the network between",
@@ -239,21 +236,16 @@ pub(super) fn session(server: &Server) -> Vec<Finding> {
     if facts.timeout != facts.asked {
         let (asked, given) = (duration::show(facts.asked), duration::show(facts.timeout));
         findings.push(
-            Finding::new(
-                Severity::Warning,
+            Finding::warning(
                 "timeout",
                 place,
-                format!(
-                    "a session timeout of {asked} was asked for, the server \
-                    gives {given}"
-                ),
+                format!("a session timeout of {asked} was asked for, the server gives {given}"),
             )
             .advise(
-                "the server's minSessionTimeout and maxSessionTimeout, or \
-                    its tickTime, allow no other",
+                "the server's minSessionTimeout and maxSessionTimeout, or its tickTime, allow no \
+                 other",
                 format!("what a dead client held is released after {given}, not {asked}"),
-                "ask for a timeout that the server gives, or change its \
-                    limits",
+                "ask for a timeout that the server gives, or change its limits",
             ),
         );
     }
@@ -273,21 +265,17 @@ pub(super) fn lease(server: &Server, stated: &Lease) -> Vec<Finding> {
         false => "small writes, as on any server but Baton's",
     };
     let mut findings = vec![match &facts.lease {
-        Err(why) => Finding::new(
-            Severity::Error,
+        Err(why) => Finding::error(
             CHECK,
             place,
             format!("no lease can be kept: {}", quoted(why)),
         )
         .advise(
             format!("the session timeout of {timeout} leaves no time for one"),
-            "verbs that hold something end, and programs lose what they \
-                    hold",
-            "use a longer session timeout, or state a shorter tick with \
-                    --ensemble-tick",
+            "verbs that hold something end, and programs lose what they hold",
+            "use a longer session timeout, or state a shorter tick with --ensemble-tick",
         ),
-        Ok(least) if *least < facts.timeout / 5 => Finding::new(
-            Severity::Warning,
+        Ok(least) if *least < facts.timeout / 5 => Finding::warning(
             CHECK,
             place,
             format!(
@@ -298,8 +286,8 @@ pub(super) fn lease(server: &Server, stated: &Lease) -> Vec<Finding> {
         .advise(
             format!("it rests on {rests_on}, and the answers to them come late"),
             "a short outage ends what is held; CMD is stopped with 113",
-            "use a longer session timeout; on Apache ZooKeeper state its \
-                        tickTime with --ensemble-tick",
+            "use a longer session timeout; on Apache ZooKeeper state its tickTime with \
+             --ensemble-tick",
         ),
         Ok(least) => Finding::ok(
             CHECK,
@@ -342,8 +330,7 @@ fn tick(server: &Server, stated: &Lease) -> Finding {
             format!("tickTime {tick} ms, minSessionTimeout {least} ms"),
         );
     }
-    Finding::new(
-        Severity::Error,
+    Finding::error(
         CHECK,
         place,
         format!(
@@ -353,13 +340,12 @@ fn tick(server: &Server, stated: &Lease) -> Finding {
     )
     .advise(
         format!(
-            "minSessionTimeout is {least} ms, less than two ticks, \
-                    or --ensemble-tick states too short a tick"
+            "minSessionTimeout is {least} ms, less than two ticks, or --ensemble-tick states too \
+             short a tick"
         ),
-        "a lease may end after the server has given the lock \
-                away: two hold it at once",
-        "set minSessionTimeout to two ticks or more, use a \
-                longer session timeout, or state the tick",
+        "a lease may end after the server has given the lock away: two hold it at once",
+        "set minSessionTimeout to two ticks or more, use a longer session timeout, or state the \
+         tick",
     )
 }
 
@@ -386,18 +372,17 @@ pub(super) fn clock(server: &Server, stated: &Lease) -> Option<Finding> {
         return Some(Finding::ok(CHECK, place, text));
     }
     Some(
-        Finding::new(
-            Severity::Error,
+        Finding::error(
             CHECK,
             place,
             format!("its clock runs {span} against this machine's"),
         )
         .advise(
-            "one of the two machines has a broken clock, is paused often, or its time service changes the clock's rate",
-            "a lease assumes that the rates differ by 1 % at most: two \
-                may hold a lock at once",
-            "find out which clock is wrong; do not use this server, or \
-                this machine, for locks until then",
+            "one of the two machines has a broken clock, is paused often, or its time service \
+             changes the clock's rate",
+            "a lease assumes that the rates differ by 1 % at most: two may hold a lock at once",
+            "find out which clock is wrong; do not use this server, or this machine, for locks \
+             until then",
         ),
     )
 }
@@ -425,7 +410,7 @@ fn disk(server: &Server) -> Finding {
     let place = &server.place;
     let monitor = &server.monitor;
     if monitor.number("zk_baton_disk_full") == Some(1.0) {
-        return Finding::new(Severity::Error, CHECK, place, "its disk is full").advise(
+        return Finding::error(CHECK, place, "its disk is full").advise(
             "the data folder's disk, a quota or a limit on file sizes leaves no room for the log",
             "no change is made; clients wait",
             "free disk space: the server then continues by itself",
@@ -482,11 +467,11 @@ fn files(server: &Server) -> Option<Finding> {
         _ => Severity::Error,
     };
     Some(Finding::new(severity, CHECK, place, text).advise(
-        "each client needs one, and the system's limit for the \
-                server is low, or clients leak connections",
+        "each client needs one, and the system's limit for the server is low, or clients leak \
+         connections",
         "further clients are refused",
-        "raise the limit (LimitNOFILE= of the systemd unit, ulimit \
-                -n); see who connects: echo cons | nc",
+        "raise the limit (LimitNOFILE= of the systemd unit, ulimit -n); see who connects: echo \
+         cons | nc",
     ))
 }
 
