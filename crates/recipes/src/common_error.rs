@@ -76,6 +76,14 @@ impl<'a> CommonError<'a> {
             Self::Client { path, source }
         }
     }
+
+    /// This error, with an open outcome apart, as [`CommonError::of_client`] has it.
+    pub(crate) fn resolved(self) -> Self {
+        match self {
+            Self::Client { path, source } => Self::of_client(path, source),
+            other => other,
+        }
+    }
 }
 
 /// Trait of the errors of all recipes, and of [`Error`](crate::Error).
@@ -196,101 +204,65 @@ macro_rules! recipe_error {
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
+        @collect $family:tt $variants:tt $arms:tt $makers:tt
         $(#[$more:meta])* Connect $(($before:tt))?, $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
-            @collect $family
-            {
-                $($variants)*
-                /// No session could be opened.
-                $(#[$more])*
-                #[error("{path}: {}{source}", concat!($($before)?))]
-                Connect {
-                    /// The path of the recipe, or of its node.
-                    path: String,
-                    /// The reason.
-                    r#source: ::baton_client::ConnectError,
-                },
-            }
-            {
-                $($arms)*
-                Self::Connect { path, source } => {
-                    Some($crate::common_error::CommonError::Connect { path, source })
-                }
-            }
-            {
-                $($makers)*
-                pub(crate) fn connect(path: &str, source: ::baton_client::ConnectError) -> Self {
-                    Self::Connect { path: path.to_owned(), source }
-                }
-            }
-            $($shared)*
+            @source $family $variants $arms $makers
+            (#[doc = " No session could be opened."] $(#[$more])*)
+            Connect connect(::baton_client::ConnectError, $($before)?), $($shared)*
         }
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
+        @collect $family:tt $variants:tt $arms:tt $makers:tt
         $(#[$more:meta])* Client $(($before:tt))?, $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
-            @collect $family
-            {
-                $($variants)*
-                /// The server refused an operation, or the client could not send it.
-                $(#[$more])*
-                #[error("{path}: {}{source}", concat!($($before)?))]
-                Client {
-                    /// The path of the recipe, or of its node.
-                    path: String,
-                    /// Error of the client.
-                    r#source: ::baton_client::Error,
-                },
-            }
-            {
-                $($arms)*
-                Self::Client { path, source } => {
-                    Some($crate::common_error::CommonError::of_client(path, source))
-                }
-            }
-            {
-                $($makers)*
-                pub(crate) fn client(path: &str, source: ::baton_client::Error) -> Self {
-                    Self::Client { path: path.to_owned(), source }
-                }
-            }
-            $($shared)*
+            @source $family $variants $arms $makers
+            (#[doc = " The server refused an operation, or the client could not send it."] $(#[$more])*)
+            Client client(::baton_client::Error, $($before)?), $($shared)*
         }
     };
 
     (
-        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
+        @collect $family:tt $variants:tt $arms:tt $makers:tt
         $(#[$more:meta])* Lease $(($before:tt))?, $($shared:tt)*
+    ) => {
+        $crate::common_error::recipe_error! {
+            @source $family $variants $arms $makers
+            (#[doc = " The session's lease cannot be kept soundly."] $(#[$more])*)
+            Lease lease(::baton_client::LeaseError, $($before)?), $($shared)*
+        }
+    };
+
+    (
+        @source $family:tt { $($variants:tt)* } { $($arms:tt)* } { $($makers:tt)* }
+        ($($docs:tt)*) $name:ident $maker:ident($source:ty, $($before:tt)?), $($shared:tt)*
     ) => {
         $crate::common_error::recipe_error! {
             @collect $family
             {
                 $($variants)*
-                /// The session's lease cannot be kept soundly.
-                $(#[$more])*
+                $($docs)*
                 #[error("{path}: {}{source}", concat!($($before)?))]
-                Lease {
-                    /// The recipe's path.
+                $name {
+                    /// The path of the recipe, or of its node.
                     path: String,
                     /// The reason.
-                    r#source: ::baton_client::LeaseError,
+                    r#source: $source,
                 },
             }
             {
                 $($arms)*
-                Self::Lease { path, source } => {
-                    Some($crate::common_error::CommonError::Lease { path, source })
+                Self::$name { path, source } => {
+                    Some($crate::common_error::CommonError::$name { path, source }.resolved())
                 }
             }
             {
                 $($makers)*
-                pub(crate) fn lease(path: &str, source: ::baton_client::LeaseError) -> Self {
-                    Self::Lease { path: path.to_owned(), source }
+                pub(crate) fn $maker(path: &str, source: $source) -> Self {
+                    Self::$name { path: path.to_owned(), source }
                 }
             }
             $($shared)*
