@@ -104,9 +104,10 @@ impl Config {
 }
 
 /// The part a node plays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Follows a leader, or waits for one.
+    #[default]
     Follower,
     /// Asks for votes.
     Candidate,

@@ -40,7 +40,7 @@ pub struct Updated {
 }
 
 /// Keeps a survey of a tree. Make a new one for a new session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Surveyor {
     limits: Limits,
     tree: KnownTree,
@@ -59,13 +59,7 @@ impl Surveyor {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            tree: KnownTree::default(),
-            recipes: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            deadlocks: Vec::new(),
-            history: History::default(),
-            watched: HashSet::new(),
-            ahead_ms: 0,
+            ..Self::default()
         }
     }
 

@@ -554,7 +554,7 @@ fn first_to_read(
 }
 
 /// The state that the records build up.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Replay {
     base: u64,
     started: bool,
@@ -572,13 +572,7 @@ impl Replay {
     pub(crate) fn new(base: u64) -> Replay {
         Replay {
             base,
-            started: false,
-            last_index: 0,
-            hard_state: HardState::default(),
-            commit: 0,
-            entries: Vec::new(),
-            sealed_before: None,
-            base_term: None,
+            ..Replay::default()
         }
     }
 

@@ -183,7 +183,7 @@ impl QueueChange {
 }
 
 /// One queue, or all others of a kind, as a page shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueRow {
     /// `None`: all paths without series of their own.
     pub(super) path: Option<String>,
@@ -310,15 +310,8 @@ impl Queues {
         self.settle();
         self.paths.forget_unused(now_ms);
         let mut others = [false, true].map(|is_work| QueueRow {
-            path: None,
             is_work,
-            series: QueueSeries::default(),
-            items: 0,
-            delayed: 0,
-            oldest_ms: 0,
-            claims: 0,
-            dead: 0,
-            consumers: 0,
+            ..QueueRow::default()
         });
         for (row, series) in others.iter_mut().zip(&self.others) {
             row.series = series.clone();

@@ -414,7 +414,7 @@ impl Conn {
         Arc::new(Self {
             id,
             peer,
-            stats: ConnStats::default(),
+            stats: ConnStats::new(),
             since_ms,
             attached: OnceLock::new(),
             identity: Mutex::new(Arc::new(identity)),

@@ -11,7 +11,7 @@ use baton_tree::ServerList;
 use crate::options::EnsembleOptions;
 
 /// The part of one server in its ensemble, at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct EnsembleStatus {
     /// This server's id.
     pub(crate) id: u64,
@@ -57,11 +57,6 @@ impl EnsembleStatus {
     pub(crate) fn new(id: u64, options: &EnsembleOptions) -> Self {
         Self {
             id,
-            role: Role::Follower,
-            leader: None,
-            term: 0,
-            commit: 0,
-            applied: 0,
             voters: options
                 .servers
                 .keys()
@@ -69,17 +64,8 @@ impl EnsembleStatus {
                 .filter(|id| !options.observers.contains(id))
                 .collect(),
             learners: options.observers.iter().copied().collect(),
-            progress: Vec::new(),
-            connected: BTreeSet::new(),
             servers: options.servers.clone(),
-            is_read_only: false,
-            list: None,
-            has_led_since: None,
-            clock_offset_ms: None,
-            clock_offsets_ms: Vec::new(),
-            levels: BTreeMap::new(),
-            log_gap: None,
-            lost_entries: 0,
+            ..Self::default()
         }
     }
 

@@ -15,7 +15,7 @@ use crate::stats::requests::RequestCounts;
 const TRACE_MASK: i64 = 0x132;
 
 /// Counters of the whole server. Times are in microseconds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
@@ -97,69 +97,9 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn new() -> Self {
-        let zero = AtomicU64::default;
-        let none = Distribution::default;
         Self {
-            received: zero(),
-            sent: zero(),
-            connections_accepted: zero(),
-            refused_from_address: zero(),
-            refused_in_all: zero(),
-            handshakes_timed_out: zero(),
-            handshakes_unanswered: zero(),
-            tls_handshakes: zero(),
-            tls_handshakes_failed: zero(),
-            slow_readers_closed: zero(),
-            all_too_slow_closed: zero(),
-            event_floods_closed: zero(),
-            connections_shed: zero(),
-            large_requests: zero(),
-            sessions_reattached: zero(),
-            sessions_expired: zero(),
-            auth_failed: zero(),
-            requests: RequestCounts::default(),
-            connections_dropped: zero(),
-            sessions_expired_holding: zero(),
-            socket_lag: none(),
-            session_ends_put_off: zero(),
-            unfinished_closed: zero(),
-            large_answers_refused: zero(),
-            watches_refused: zero(),
-            sessions_refused: zero(),
-            slow_syncs: zero(),
-            digest_mismatches: zero(),
-            disk_full: AtomicBool::new(false),
-            queue_time: none(),
-            apply_time: none(),
-            commands: zero(),
-            reaped: zero(),
-            most_steps: zero(),
-            watch_bytes: zero(),
-            snapshots: zero(),
-            last_snapshot_zxid: AtomicI64::new(0),
-            last_snapshot_ms: AtomicI64::new(0),
-            bytes_in_before: zero(),
-            bytes_out_before: zero(),
             trace_mask: AtomicI64::new(TRACE_MASK),
-            reads: none(),
-            updates: none(),
-            sync_time: none(),
-            batch_requests: none(),
-            batch_bytes: none(),
-            snapshot_time: none(),
-            snapshot_slice: none(),
-            start_time: none(),
-            load_snapshot_time: none(),
-            load_log_time: none(),
-            load_log_entries: none(),
-            created_watches: none(),
-            deleted_watches: none(),
-            changed_watches: none(),
-            children_watches: none(),
-            quota_soft_exceeded: zero(),
-            quota_hard_exceeded: zero(),
-            quota_refusals: Refusals::default(),
-            replication: ReplicationStats::default(),
+            ..Self::default()
         }
     }
 
@@ -214,7 +154,7 @@ impl Refusals {
 }
 
 /// Counters of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ConnStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
@@ -240,32 +180,14 @@ pub(crate) struct ConnStats {
     pub(crate) max_latency_us: AtomicU64,
 }
 
-impl Default for ConnStats {
-    fn default() -> Self {
-        let zero = AtomicU64::default;
+impl ConnStats {
+    pub(crate) fn new() -> Self {
         Self {
-            received: zero(),
-            sent: zero(),
-            bytes_in: zero(),
-            bytes_out: zero(),
-            unwritten: zero(),
-            unfinished: AtomicUsize::new(0),
-            unfinished_since_ms: zero(),
-            waits_since_ms: zero(),
-            waits_until_sent: zero(),
-            last_op: zero(),
-            last_cxid: zero(),
-            last_zxid: AtomicI64::new(0),
-            last_response_ms: zero(),
-            last_latency_us: zero(),
-            total_latency_us: zero(),
             min_latency_us: AtomicU64::new(u64::MAX),
-            max_latency_us: zero(),
+            ..Self::default()
         }
     }
-}
 
-impl ConnStats {
     /// Counts `requests` that were answered at `now_ms`, `micros` after they had been read.
     pub(crate) fn answered(&self, requests: u64, micros: u64, zxid: i64, now_ms: u64) {
         self.sent.fetch_add(requests, Relaxed);
