@@ -355,7 +355,7 @@ pub(crate) fn ask_close(inner: &mut SessionState, core: &Core) {
     let submission = Submission {
         request: &Request::CloseSession,
         path: Arc::from("/"),
-        resend: ResendRequest::Close,
+        resend: Some(ResendRequest::Close),
         done: AnswerReceiver::Close,
         watch: None,
         policy: Policy::default(),

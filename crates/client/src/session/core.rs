@@ -72,7 +72,7 @@ pub(crate) struct Credential {
 pub(crate) struct Submission<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) path: Arc<str>,
-    pub(crate) resend: ResendRequest,
+    pub(crate) resend: Option<ResendRequest>,
     pub(crate) done: AnswerReceiver,
     pub(crate) watch: Option<Ticket>,
     pub(crate) policy: Policy,
@@ -549,7 +549,7 @@ impl SessionState {
         let submission = Submission {
             request,
             path: Arc::from(request.path().unwrap_or("/")),
-            resend: ResendRequest::Never,
+            resend: None,
             done,
             watch: None,
             policy: Policy {

@@ -34,7 +34,6 @@ pub(crate) enum AnswerReceiver {
 /// ever repeated, and the close of a session, which cannot happen twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResendRequest {
-    Never,
     Exists { watch: bool },
     GetData { watch: bool },
     GetChildren2 { watch: bool },
@@ -46,9 +45,8 @@ pub(crate) enum ResendRequest {
 
 impl ResendRequest {
     /// The request, for the path as the server knows it.
-    pub(crate) fn request<'a>(self, path: &'a str) -> Option<Request<'a>> {
-        Some(match self {
-            Self::Never => return None,
+    pub(crate) fn request(self, path: &str) -> Request<'_> {
+        match self {
             Self::Exists { watch } => Request::Exists { path, watch },
             Self::GetData { watch } => Request::GetData { path, watch },
             Self::GetChildren2 { watch } => Request::GetChildren2 { path, watch },
@@ -59,7 +57,7 @@ impl ResendRequest {
                 path,
                 mode: mode.code(),
             },
-        })
+        }
     }
 }
 
@@ -71,7 +69,8 @@ pub(crate) struct Entry {
     /// Path as the server knows it, chroot included.
     pub(crate) path: Arc<str>,
     pub(crate) done: AnswerReceiver,
-    pub(crate) resend: ResendRequest,
+    /// `None`: it is never repeated.
+    pub(crate) resend: Option<ResendRequest>,
     pub(crate) watch: Option<Ticket>,
     /// Bytes of its frame.
     pub(crate) len: usize,

@@ -37,13 +37,16 @@ enum PathRule {
     Sequential,
 }
 
+/// Makes the watch that a reply arms.
+type Arm = fn(OneShotSender) -> WatchArming;
+
 /// Everything about one call but its request.
 struct Call<'a> {
     /// Path as the user wrote it.
     path: &'a str,
     /// Error of the arguments, found before anything was sent.
     bad: Option<Reason>,
-    resend: ResendRequest,
+    resend: Option<ResendRequest>,
     ticket: Option<Ticket>,
     luggage: DecodeContext,
 }
@@ -54,7 +57,7 @@ impl<'a> Call<'a> {
         Self {
             path,
             bad,
-            resend: ResendRequest::Never,
+            resend: None,
             ticket: None,
             luggage: DecodeContext::default(),
         }
@@ -62,7 +65,7 @@ impl<'a> Call<'a> {
 
     fn read(path: &'a str, resend: ResendRequest) -> Self {
         Self {
-            resend,
+            resend: Some(resend),
             ..Self::write(path, None)
         }
     }
@@ -138,16 +141,8 @@ impl Session {
     /// # Errors
     /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn get_data(&self, path: &str) -> Pending<Data> {
-        let full = self.server_path(path);
-        let call = Call::read(path, ResendRequest::GetData { watch: false });
-        self.submit(
-            call,
-            &Request::GetData {
-                path: &full,
-                watch: false,
-            },
-            |reply, _, _| data(reply),
-        )
+        let request = ResendRequest::GetData { watch: false };
+        self.read(path, request, |reply, _, _| data(reply))
     }
 
     /// Returns a node's data, and a watch for its next change or deletion.
@@ -155,22 +150,11 @@ impl Session {
     /// # Errors
     /// As [`Session::get_data`]; no watch is left behind then.
     pub fn get_data_watch(&self, path: &str) -> Pending<(Data, Watch)> {
-        let full = self.server_path(path);
-        let call = self.watching(
-            path,
-            &full,
-            Class::Data,
-            WatchArming::Data,
-            ResendRequest::GetData { watch: true },
-        );
-        self.submit(
-            call,
-            &Request::GetData {
-                path: &full,
-                watch: true,
-            },
-            |reply, luggage, _| Ok((data(reply)?, watch(luggage)?)),
-        )
+        let request = ResendRequest::GetData { watch: true };
+        let arm = (Class::Data, WatchArming::Data as Arm);
+        self.read_watching(path, arm, request, |reply, luggage, _| {
+            Ok((data(reply)?, watch(luggage)?))
+        })
     }
 
     /// Returns a node's record, or `None` where there is no node.
@@ -178,16 +162,8 @@ impl Session {
     /// # Errors
     /// `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn exists(&self, path: &str) -> Pending<Option<Stat>> {
-        let full = self.server_path(path);
-        let call = Call::read(path, ResendRequest::Exists { watch: false });
-        self.submit(
-            call,
-            &Request::Exists {
-                path: &full,
-                watch: false,
-            },
-            |reply, _, _| exists(reply),
-        )
+        let request = ResendRequest::Exists { watch: false };
+        self.read(path, request, |reply, _, _| exists(reply))
     }
 
     /// Returns a node's record, or `None`, and a watch for its next change, deletion or creation.
@@ -198,22 +174,11 @@ impl Session {
     /// # Errors
     /// As [`Session::exists`].
     pub fn exists_watch(&self, path: &str) -> Pending<(Option<Stat>, Watch)> {
-        let full = self.server_path(path);
-        let call = self.watching(
-            path,
-            &full,
-            Class::Data,
-            WatchArming::Exists,
-            ResendRequest::Exists { watch: true },
-        );
-        self.submit(
-            call,
-            &Request::Exists {
-                path: &full,
-                watch: true,
-            },
-            |reply, luggage, _| Ok((exists(reply)?, watch(luggage)?)),
-        )
+        let request = ResendRequest::Exists { watch: true };
+        let arm = (Class::Data, WatchArming::Exists as Arm);
+        self.read_watching(path, arm, request, |reply, luggage, _| {
+            Ok((exists(reply)?, watch(luggage)?))
+        })
     }
 
     /// Returns the names of a node's children, in no particular order.
@@ -221,16 +186,8 @@ impl Session {
     /// # Errors
     /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn children(&self, path: &str) -> Pending<Children> {
-        let full = self.server_path(path);
-        let call = Call::read(path, ResendRequest::GetChildren2 { watch: false });
-        self.submit(
-            call,
-            &Request::GetChildren2 {
-                path: &full,
-                watch: false,
-            },
-            |reply, _, _| children(reply),
-        )
+        let request = ResendRequest::GetChildren2 { watch: false };
+        self.read(path, request, |reply, _, _| children(reply))
     }
 
     /// Returns a node's children, and a watch for the next created or deleted child, or the node's
@@ -239,22 +196,11 @@ impl Session {
     /// # Errors
     /// As [`Session::children`]; no watch is left behind then.
     pub fn children_watch(&self, path: &str) -> Pending<(Children, Watch)> {
-        let full = self.server_path(path);
-        let call = self.watching(
-            path,
-            &full,
-            Class::Child,
-            WatchArming::Child,
-            ResendRequest::GetChildren2 { watch: true },
-        );
-        self.submit(
-            call,
-            &Request::GetChildren2 {
-                path: &full,
-                watch: true,
-            },
-            |reply, luggage, _| Ok((children(reply)?, watch(luggage)?)),
-        )
+        let request = ResendRequest::GetChildren2 { watch: true };
+        let arm = (Class::Child, WatchArming::Child as Arm);
+        self.read_watching(path, arm, request, |reply, luggage, _| {
+            Ok((children(reply)?, watch(luggage)?))
+        })
     }
 
     /// Sets a persistent watch: on one node and its list of children, or (recursive) on the whole
@@ -278,17 +224,15 @@ impl Session {
             stream: Some(PersistentWatch { queue, interest }),
             ..DecodeContext::default()
         };
+        let request = ResendRequest::AddWatch(mode);
         let call = Call {
             ticket: Some(ticket),
             luggage,
-            ..Call::read(path, ResendRequest::AddWatch(mode))
+            ..Call::read(path, request)
         };
         self.submit(
             call,
-            &Request::AddWatch {
-                path: &full,
-                mode: mode.code(),
-            },
+            &request.request(&full),
             |reply, luggage, _| match reply.err {
                 ErrorCode::Ok => luggage
                     .stream
@@ -304,16 +248,12 @@ impl Session {
     /// # Errors
     /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
     pub fn get_acl(&self, path: &str) -> Pending<(Vec<Acl<'static>>, Stat)> {
-        let full = self.server_path(path);
-        let call = Call::read(path, ResendRequest::GetAcl);
-        self.submit(
-            call,
-            &Request::GetAcl { path: &full },
-            |reply, _, _| match body(reply, OpCode::GetAcl)? {
+        self.read(path, ResendRequest::GetAcl, |reply, _, _| {
+            match body(reply, OpCode::GetAcl)? {
                 Response::Acl { acl, stat } => Ok((acl, stat)),
                 _ => unexpected(OpCode::GetAcl),
-            },
-        )
+            }
+        })
     }
 
     /// Replaces a node's ACL; for `Some(version)` only if its ACL has that version. Returns its new
@@ -340,9 +280,7 @@ impl Session {
     /// # Errors
     /// Those of the connection only.
     pub fn sync(&self, path: &str) -> Pending<()> {
-        let full = self.server_path(path);
-        let call = Call::read(path, ResendRequest::Sync);
-        self.submit(call, &Request::Sync { path: &full }, |reply, _, _| {
+        self.read(path, ResendRequest::Sync, |reply, _, _| {
             body(reply, OpCode::Sync).map(drop)
         })
     }
@@ -420,13 +358,10 @@ impl Session {
     /// # Errors
     /// As [`Session::get_data`].
     pub fn ensemble_config(&self) -> Pending<EnsembleConfig> {
-        let call = Call::read(CONFIG_PATH, ResendRequest::GetData { watch: false });
+        let request = ResendRequest::GetData { watch: false };
         self.submit(
-            call,
-            &Request::GetData {
-                path: CONFIG_PATH,
-                watch: false,
-            },
+            Call::read(CONFIG_PATH, request),
+            &request.request(CONFIG_PATH),
             |reply, _, _| ensemble_config(reply, OpCode::GetData),
         )
     }
@@ -596,25 +531,33 @@ impl Session {
         )
     }
 
-    fn watching<'a>(
+    /// Submits a read, which may be sent again.
+    fn read<T>(&self, path: &str, request: ResendRequest, decode: Decode<T>) -> Pending<T> {
+        let full = self.server_path(path);
+        self.submit(Call::read(path, request), &request.request(&full), decode)
+    }
+
+    /// Submits a read that sets a watch.
+    fn read_watching<T>(
         &self,
-        path: &'a str,
-        full: &str,
-        class: Class,
-        arm: fn(OneShotSender) -> WatchArming,
-        resend: ResendRequest,
-    ) -> Call<'a> {
+        path: &str,
+        (class, arm): (Class, Arm),
+        request: ResendRequest,
+        decode: Decode<T>,
+    ) -> Pending<T> {
+        let full = self.server_path(path);
         let (to, events) = oneshot::channel();
-        let (ticket, interest) = self.ticket(full, class, arm(to));
+        let (ticket, interest) = self.ticket(&full, class, arm(to));
         let luggage = DecodeContext {
             watch: Some(Watch { events, interest }),
             ..DecodeContext::default()
         };
-        Call {
+        let call = Call {
             ticket: Some(ticket),
             luggage,
-            ..Call::read(path, resend)
-        }
+            ..Call::read(path, request)
+        };
+        self.submit(call, &request.request(&full), decode)
     }
 
     fn submit<T>(&self, call: Call<'_>, request: &Request<'_>, decode: Decode<T>) -> Pending<T> {
@@ -628,7 +571,7 @@ impl Session {
         let (to, answer) = oneshot::channel();
         let server_path = match &ticket {
             Some(ticket) => Arc::clone(&ticket.path),
-            None if resend != ResendRequest::Never => Arc::from(request.path().unwrap_or("/")),
+            None if resend.is_some() => Arc::from(request.path().unwrap_or("/")),
             None => Arc::default(),
         };
         let submitted = match bad {

@@ -402,7 +402,8 @@ impl SessionState {
         let frame = if unwanted || entry.fail_fast {
             None
         } else if left {
-            entry.resend.request(&entry.path).map(|request| {
+            entry.resend.map(|resend| {
+                let request = resend.request(&entry.path);
                 let mut frame = Vec::with_capacity(entry.len);
                 baton_proto::frame::write_request(&mut frame, 0, &request);
                 frame
