@@ -43,102 +43,49 @@ impl Tab {
         Self::ALL.iter().position(|tab| *tab == self).unwrap_or(0)
     }
 
-    pub(super) fn title(self) -> &'static str {
+    /// The title, the columns (those of numbers behind a `#`), the column by which the table is
+    /// ordered at first, and the words where it is empty.
+    const fn layout(self) -> (&'static str, &'static str, usize, &'static str) {
+        const LOCKS: &str = "PATH,HOLDER,#HELD,#WAITING,#FIRST WAITS,#TURNS/S,#TOKEN";
+        const ELECTIONS: &str = "PATH,LEADER,#LEADS,#WAITING,#TERM,#CHANGES,#TOKEN";
+        const QUEUES: &str = "PATH,#ITEMS,#OLDEST,#PUT/S,#TAKEN/S,#CLAIMED,#RETRIED,#DEAD,LAYOUT";
+        const OTHERS: &str = "PATH,KIND,STATE,#WAITING,#FIRST WAITS,PRESENT";
+        const SESSIONS: &str = "SESSION,PROCESS,#HOLDS,#WAITS FOR,#NODES,#SILENT,CLIENT";
+        const SERVERS: &str =
+            "SERVER,ROLE,ZXID,#CONN,#REQ/S,#READ/S,#WRITE/S,#READ MS,#WRITE MS,#SYNC MS";
+        const DEADLOCKS: &str = "#SESSIONS,LOCKS,WAY OUT";
         match self {
-            Self::Locks => "Locks",
-            Self::Elections => "Elections",
-            Self::Queues => "Queues",
-            Self::Others => "Others",
-            Self::Sessions => "Sessions",
-            Self::Servers => "Servers",
-            Self::Deadlocks => "Deadlocks",
+            Self::Locks => ("Locks", LOCKS, 3, "no locks"),
+            Self::Elections => ("Elections", ELECTIONS, 0, "no elections"),
+            Self::Queues => ("Queues", QUEUES, 1, "no queues"),
+            Self::Others => ("Others", OTHERS, 0, "no semaphores, barriers or members"),
+            Self::Sessions => ("Sessions", SESSIONS, 3, "no session owns a node"),
+            Self::Servers => ("Servers", SERVERS, 0, "no server has answered yet"),
+            Self::Deadlocks => ("Deadlocks", DEADLOCKS, 0, "no deadlock"),
         }
     }
 
-    pub(super) fn columns(self) -> &'static [Column] {
-        match self {
-            Self::Locks => &[
-                ("PATH", false),
-                ("HOLDER", false),
-                ("HELD", true),
-                ("WAITING", true),
-                ("FIRST WAITS", true),
-                ("TURNS/S", true),
-                ("TOKEN", true),
-            ],
-            Self::Elections => &[
-                ("PATH", false),
-                ("LEADER", false),
-                ("LEADS", true),
-                ("WAITING", true),
-                ("TERM", true),
-                ("CHANGES", true),
-                ("TOKEN", true),
-            ],
-            Self::Queues => &[
-                ("PATH", false),
-                ("ITEMS", true),
-                ("OLDEST", true),
-                ("PUT/S", true),
-                ("TAKEN/S", true),
-                ("CLAIMED", true),
-                ("RETRIED", true),
-                ("DEAD", true),
-                ("LAYOUT", false),
-            ],
-            Self::Others => &[
-                ("PATH", false),
-                ("KIND", false),
-                ("STATE", false),
-                ("WAITING", true),
-                ("FIRST WAITS", true),
-                ("PRESENT", false),
-            ],
-            Self::Sessions => &[
-                ("SESSION", false),
-                ("PROCESS", false),
-                ("HOLDS", true),
-                ("WAITS FOR", true),
-                ("NODES", true),
-                ("SILENT", true),
-                ("CLIENT", false),
-            ],
-            Self::Servers => &[
-                ("SERVER", false),
-                ("ROLE", false),
-                ("ZXID", false),
-                ("CONN", true),
-                ("REQ/S", true),
-                ("READ/S", true),
-                ("WRITE/S", true),
-                ("READ MS", true),
-                ("WRITE MS", true),
-                ("SYNC MS", true),
-            ],
-            Self::Deadlocks => &[("SESSIONS", true), ("LOCKS", false), ("WAY OUT", false)],
-        }
+    pub(super) fn title(self) -> &'static str {
+        self.layout().0
+    }
+
+    pub(super) fn columns(self) -> Vec<Column> {
+        let columns = self.layout().1.split(',');
+        let is_number = |column: &'static str| match column.strip_prefix('#') {
+            Some(title) => (title, true),
+            None => (column, false),
+        };
+        columns.map(is_number).collect()
     }
 
     /// The column by which the table is ordered at first.
     pub(super) fn first_order(self) -> usize {
-        match self {
-            Self::Locks | Self::Sessions => 3,
-            Self::Queues => 1,
-            Self::Elections | Self::Others | Self::Servers | Self::Deadlocks => 0,
-        }
+        self.layout().2
     }
 
     /// The words where the table is empty.
     pub(super) fn none(self) -> &'static str {
-        match self {
-            Self::Locks => "no locks",
-            Self::Elections => "no elections",
-            Self::Queues => "no queues",
-            Self::Others => "no semaphores, barriers or members",
-            Self::Sessions => "no session owns a node",
-            Self::Servers => "no server has answered yet",
-            Self::Deadlocks => "no deadlock",
-        }
+        self.layout().3
     }
 }
 
