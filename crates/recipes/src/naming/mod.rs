@@ -114,23 +114,13 @@ impl std::fmt::Display for Refusal {
 /// The families of names, after parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
-    Lock(i64),
-    Latch(i64),
-    Kazoo(i64),
-    WriteLock(i64),
-    Support(i64),
+    /// A waiter node of this dialect, with its number.
+    Waiter(Dialect, i64),
     /// A known family that ours never shares a wait queue with.
     Foreign(&'static str),
-    Unreadable(Token),
+    Unreadable,
     UnknownSequential,
     Plain,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Lock,
-    Latch,
-    Kazoo,
 }
 
 impl Dialect {
@@ -170,13 +160,12 @@ impl Dialect {
     /// Returns the meaning of `child`, a name without its directory, to a participant of this
     /// naming scheme.
     pub(crate) fn classify(self, child: &str) -> Child {
-        let family = Family::of(child);
-        match family.waiter() {
-            Some((dialect, number)) if dialect == self => Child::Waiter {
+        match Family::of(child) {
+            Family::Waiter(dialect, number) if dialect == self => Child::Waiter {
                 number,
                 mode: LockMode::Exclusive,
             },
-            _ => family.among_others(),
+            family => family.among_others(),
         }
     }
 }
@@ -226,14 +215,14 @@ impl Family {
         let Some(tail) = NumericTail::of(child) else {
             return Self::without_number(child);
         };
-        if let Some(number) = tail.after("lock-") {
-            return number.map_or(Self::Unreadable(Token::Lock), Self::Lock);
-        }
-        if let Some(number) = tail.after("latch-") {
-            return number.map_or(Self::Unreadable(Token::Latch), Self::Latch);
-        }
-        if let Some(number) = tail.after("__lock__") {
-            return number.map_or(Self::Unreadable(Token::Kazoo), Self::Kazoo);
+        for (token, dialect) in [
+            ("lock-", Dialect::Curator),
+            ("latch-", Dialect::CuratorLatch),
+            ("__lock__", Dialect::Kazoo),
+        ] {
+            if let Some(number) = tail.after(token) {
+                return number.map_or(Self::Unreadable, |number| Self::Waiter(dialect, number));
+            }
         }
         for (token, whose) in [
             ("__READ__", "a Curator read lock"),
@@ -247,35 +236,21 @@ impl Family {
                 return Self::Foreign(whose);
             }
         }
+        let numbered = |dialect, negative| match tail.number(negative) {
+            Some(number) => Self::Waiter(dialect, number),
+            None => Self::UnknownSequential,
+        };
         if let Some(rest) = tail.prefix.strip_prefix("n_") {
             let negative = rest.ends_with('-');
             let marker = rest.strip_suffix('-').unwrap_or(rest);
             if marker.chars().all(|c| ZEROS.contains(&c)) {
-                return tail
-                    .number(negative)
-                    .map_or(Self::UnknownSequential, Self::Support);
+                return numbered(Dialect::ElectionSupport, negative);
             }
         }
-        if let Some(negative) = write_lock_sign(tail.prefix) {
-            return tail
-                .number(negative)
-                .map_or(Self::UnknownSequential, Self::WriteLock);
+        match write_lock_sign(tail.prefix) {
+            Some(negative) => numbered(Dialect::WriteLock, negative),
+            None => Self::UnknownSequential,
         }
-        Self::UnknownSequential
-    }
-
-    /// The dialect in which a child of this family is a waiter node, and its number.
-    fn waiter(self) -> Option<(Dialect, i64)> {
-        Some(match self {
-            Self::Lock(number) => (Dialect::Curator, number),
-            Self::Latch(number) => (Dialect::CuratorLatch, number),
-            Self::Kazoo(number) => (Dialect::Kazoo, number),
-            Self::WriteLock(number) => (Dialect::WriteLock, number),
-            Self::Support(number) => (Dialect::ElectionSupport, number),
-            Self::Foreign(_) | Self::Unreadable(_) | Self::UnknownSequential | Self::Plain => {
-                return None;
-            }
-        })
     }
 
     /// Returns the meaning of a child of this family to participants of every other.
@@ -283,13 +258,13 @@ impl Family {
         let whose = match self {
             Self::Plain => return Child::Bystander,
             Self::UnknownSequential => return Child::Refused(Refusal::UnknownSequential),
-            Self::Unreadable(_) => return Child::Refused(Refusal::UnreadableNumber),
+            Self::Unreadable => return Child::Refused(Refusal::UnreadableNumber),
             Self::Foreign(whose) => whose,
-            Self::Lock(_) => "a Curator or go-zk lock",
-            Self::Latch(_) => "a Curator LeaderLatch",
-            Self::Kazoo(_) => "a kazoo lock",
-            Self::WriteLock(_) => "a zookeeper-recipes WriteLock",
-            Self::Support(_) => "a LeaderElectionSupport offer",
+            Self::Waiter(Dialect::Curator, _) => "a Curator or go-zk lock",
+            Self::Waiter(Dialect::CuratorLatch, _) => "a Curator LeaderLatch",
+            Self::Waiter(Dialect::Kazoo, _) => "a kazoo lock",
+            Self::Waiter(Dialect::WriteLock, _) => "a zookeeper-recipes WriteLock",
+            Self::Waiter(Dialect::ElectionSupport, _) => "a LeaderElectionSupport offer",
         };
         Child::Refused(Refusal::OtherDialect(whose))
     }
@@ -299,12 +274,9 @@ impl Family {
     fn without_number(child: &str) -> Self {
         if child == "lock" {
             Self::Foreign("a simple lock")
-        } else if child.contains("__lock__") {
-            Self::Unreadable(Token::Kazoo)
-        } else if child.contains("latch-") {
-            Self::Unreadable(Token::Latch)
-        } else if child.contains("lock-") {
-            Self::Unreadable(Token::Lock)
+        } else if child.contains("__lock__") || child.contains("latch-") || child.contains("lock-")
+        {
+            Self::Unreadable
         } else {
             Self::Plain
         }

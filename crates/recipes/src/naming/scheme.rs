@@ -45,7 +45,7 @@ impl NamingScheme {
     /// mutex, and is read as such.
     pub(crate) fn classify_any(child: &str) -> (Option<Self>, Child) {
         let family = Family::of(child);
-        if let Some((dialect, number)) = family.waiter() {
+        if let Family::Waiter(dialect, number) = family {
             let mode = LockMode::Exclusive;
             return (
                 Some(Self::Exclusive(dialect)),
