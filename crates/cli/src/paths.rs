@@ -34,6 +34,14 @@ pub(crate) fn recipe(text: &str) -> Result<String, String> {
     legal(text)
 }
 
+/// The path below which a verb lists.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Prefix {
+    /// Only below this path.
+    #[arg(value_name = "PREFIX", default_value = "/", value_parser = legal)]
+    pub(crate) prefix: String,
+}
+
 /// Reads the path of a sequential znode, to which the server appends a number.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output::record::record;
-use crate::paths;
+use crate::paths::{self, Prefix};
 use crate::run::options::RunOptions;
 use crate::run::supervise::{Command, SessionTicket};
 use crate::run::tenure::{self, Tenure};
@@ -76,11 +76,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List the barriers: closed gates, double barriers, latches.
-    Ls {
-        /// Only below this path.
-        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
-        prefix: String,
-    },
+    Ls(Prefix),
     /// Show the state of a barrier, and which processes have joined.
     Show {
         /// The barrier's path.
@@ -120,7 +116,7 @@ enum Gate {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match (&args.verb, &args.path, args.count) {
-            (Some(Verb::Ls { prefix }), _, _) => listing::barriers(context, prefix).await,
+            (Some(Verb::Ls(Prefix { prefix })), _, _) => listing::barriers(context, prefix).await,
             (Some(Verb::Show { path }), _, _) => listing::barrier(context, path).await,
             (Some(Verb::Gate(gate)), _, _) => at_gate(gate, context).await,
             (None, Some(path), Some(count)) => meet(args, path, count, context).await,

@@ -49,38 +49,35 @@ enum Layout {
     Int64,
 }
 
+#[derive(Debug, clap::Args)]
+struct CounterPath {
+    /// The counter's path.
+    #[arg(value_parser = paths::recipe)]
+    path: String,
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum Act {
     /// Print the number.
-    Get {
-        /// The counter's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
-    },
+    Get(CounterPath),
     /// Add to the number and print the sum.
     Add {
-        /// The counter's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
+        #[command(flatten)]
+        counter: CounterPath,
         /// Number to add; a negative number counts down.
         #[arg(value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
         delta: i64,
     },
     /// Set the counter to a number, whatever its value.
     Set {
-        /// The counter's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
+        #[command(flatten)]
+        counter: CounterPath,
         /// The number.
         #[arg(value_name = "N", allow_negative_numbers = true)]
         value: i64,
     },
     /// Print the number, and again at each change, until a signal comes.
-    Watch {
-        /// The counter's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
-    },
+    Watch(CounterPath),
 }
 
 /// Runs the verb.
@@ -93,8 +90,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 async fn act(args: &Args, context: &Context, connection: &Connection) -> Result<u8, Failure> {
-    let (Act::Get { path } | Act::Add { path, .. } | Act::Set { path, .. } | Act::Watch { path }) =
-        &args.act;
+    let (Act::Get(counter)
+    | Act::Watch(counter)
+    | Act::Add { counter, .. }
+    | Act::Set { counter, .. }) = &args.act;
+    let path = &counter.path;
     let layout = match args.layout {
         Layout::Decimal => CounterLayout::Decimal,
         Layout::Int32 => CounterLayout::Int32,
@@ -104,10 +104,10 @@ async fn act(args: &Args, context: &Context, connection: &Connection) -> Result<
         .map_err(|error| failure(&error))?
         .layout(layout);
     let value = match &args.act {
-        Act::Get { .. } => counter.get().await,
+        Act::Get(_) => counter.get().await,
         Act::Add { delta, .. } => counter.add(*delta).await,
         Act::Set { value, .. } => counter.set(*value).await.map(|()| *value),
-        Act::Watch { .. } => return watch(&counter, context, connection).await,
+        Act::Watch(_) => return watch(&counter, context, connection).await,
     };
     print_value(context, path, value.map_err(|error| failure(&error))?);
     Ok(exit::OK)

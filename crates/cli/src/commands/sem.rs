@@ -8,7 +8,7 @@ use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::record::record;
-use crate::paths;
+use crate::paths::{self, Prefix};
 use crate::run::guard::{self, WaitOptions};
 use crate::run::options::RunOptions;
 
@@ -54,11 +54,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Admin {
     /// List the semaphores.
-    Ls {
-        /// Only below this path.
-        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
-        prefix: String,
-    },
+    Ls(Prefix),
     /// Show who holds permits and who waits.
     Show {
         /// The semaphore's path.
@@ -80,7 +76,7 @@ enum Admin {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match (&args.admin, &args.path) {
-            (Some(Admin::Ls { prefix }), _) => listing::semaphores(context, prefix).await,
+            (Some(Admin::Ls(Prefix { prefix })), _) => listing::semaphores(context, prefix).await,
             (Some(Admin::Show { path }), _) => lock::admin::show(context, path).await,
             (Some(Admin::Resize { path, slots }), _) => resize(context, path, *slots).await,
             (None, Some(path)) => {

@@ -25,7 +25,7 @@ use crate::connection::Connection;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::output::record::record;
-use crate::paths;
+use crate::paths::{self, Prefix};
 use crate::run::guard;
 use crate::run::nested::{self, LockRequest};
 use crate::run::options::RunOptions;
@@ -108,11 +108,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Admin {
     /// List the elections.
-    Ls {
-        /// Only below this path.
-        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
-        prefix: String,
-    },
+    Ls(Prefix),
     /// Print who leads, and each change, until a signal comes.
     Watch {
         #[command(flatten)]
@@ -142,7 +138,7 @@ enum Admin {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match (&args.admin, &args.path) {
-            (Some(Admin::Ls { prefix }), _) => listing::elections(context, prefix).await,
+            (Some(Admin::Ls(Prefix { prefix })), _) => listing::elections(context, prefix).await,
             (Some(Admin::Watch { which }), _) => leaders::watch(which, context).await,
             (Some(Admin::Show { which }), _) => leaders::show(which, context).await,
             (

@@ -9,7 +9,7 @@ use baton::{Client, Mutex, RwLock};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::Failure;
-use crate::paths;
+use crate::paths::{self, Prefix};
 use crate::run::guard::{self, LockTarget, WaitOptions};
 use crate::run::options::RunOptions;
 
@@ -74,11 +74,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Admin {
     /// List the locks that are held.
-    Ls {
-        /// Only below this path.
-        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
-        prefix: String,
-    },
+    Ls(Prefix),
     /// Show who holds a lock and who waits.
     Show {
         /// The lock's path.
@@ -110,7 +106,7 @@ enum Admin {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match (&args.admin, &args.path) {
-            (Some(Admin::Ls { prefix }), _) => admin::list(context, prefix).await,
+            (Some(Admin::Ls(Prefix { prefix })), _) => admin::list(context, prefix).await,
             (Some(Admin::Show { path }), _) => admin::show(context, path).await,
             (Some(Admin::Revoke { path, token }), _) => admin::revoke(context, path, *token).await,
             (Some(Admin::Break { path, token }), _) => {

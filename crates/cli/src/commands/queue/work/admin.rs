@@ -4,7 +4,7 @@
 use baton::WorkQueue;
 use serde::Serialize;
 
-use super::handle::{failure, open};
+use super::handle::{QueuePath, failure};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
@@ -13,7 +13,6 @@ use crate::output::bytes;
 use crate::output::confirm::{self, Answer};
 use crate::output::record::record;
 use crate::output::table::known;
-use crate::paths;
 
 /// Dead letters that one call shows or replays.
 const MANY: usize = 1000;
@@ -21,28 +20,15 @@ const MANY: usize = 1000;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum AdminVerb {
     /// Show the number of items, by state.
-    Depth {
-        /// The queue's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
-    },
+    Depth(QueuePath),
     /// List the claimed items and their workers.
-    Claims {
-        /// The queue's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
-    },
+    Claims(QueuePath),
     /// List the dead letters, which failed too often.
-    Dead {
-        /// The queue's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
-    },
+    Dead(QueuePath),
     /// Put dead letters back into the queue.
     Replay {
-        /// The queue's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
+        #[command(flatten)]
+        queue: QueuePath,
         /// Their names, as `dead` lists them.
         #[arg(value_name = "NAME", required_unless_present = "all")]
         names: Vec<String>,
@@ -52,9 +38,8 @@ pub(crate) enum AdminVerb {
     },
     /// Remove dead letters for good.
     Discard {
-        /// The queue's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
+        #[command(flatten)]
+        queue: QueuePath,
         /// Their names, as `dead` lists them.
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
@@ -65,9 +50,8 @@ pub(crate) enum AdminVerb {
     /// many were removed, and how many were left because somebody works on them. Exits with 1 where
     /// there is no queue, and where the answer is no.
     Purge {
-        /// The queue's path.
-        #[arg(value_parser = paths::legal)]
-        path: String,
+        #[command(flatten)]
+        queue: QueuePath,
         /// The dead letters, too.
         #[arg(long)]
         dead: bool,
@@ -80,11 +64,7 @@ pub(crate) enum AdminVerb {
     /// Their paths are printed. put and take do this by themselves, except for the node of the ids
     /// while the queue has items: after a repair, a second item with the id of one in the queue can
     /// be put.
-    Repair {
-        /// The queue's path.
-        #[arg(value_parser = paths::legal)]
-        path: String,
-    },
+    Repair(QueuePath),
 }
 
 /// Does what was asked.
@@ -94,11 +74,11 @@ pub(super) async fn run(
     connection: &Connection,
 ) -> Result<u8, Failure> {
     match verb {
-        AdminVerb::Depth { path } => depth(&open(connection, path)?, context).await,
-        AdminVerb::Claims { path } => claims(&open(connection, path)?, context).await,
-        AdminVerb::Dead { path } => dead(&open(connection, path)?, context).await,
-        AdminVerb::Replay { path, names, all } => {
-            let queue = open(connection, path)?;
+        AdminVerb::Depth(queue) => depth(&queue.open(connection)?, context).await,
+        AdminVerb::Claims(queue) => claims(&queue.open(connection)?, context).await,
+        AdminVerb::Dead(queue) => dead(&queue.open(connection)?, context).await,
+        AdminVerb::Replay { queue, names, all } => {
+            let queue = queue.open(connection)?;
             let mut names = names.clone();
             loop {
                 if *all {
@@ -113,17 +93,17 @@ pub(super) async fn run(
                 }
             }
         }
-        AdminVerb::Discard { path, names } => {
-            let queue = open(connection, path)?;
+        AdminVerb::Discard { queue, names } => {
+            let queue = queue.open(connection)?;
             for name in names {
                 queue.discard(name).await.map_err(failure)?;
             }
             Ok(exit::OK)
         }
-        AdminVerb::Purge { path, dead, yes } => {
-            purge(&open(connection, path)?, *dead, *yes, context).await
+        AdminVerb::Purge { queue, dead, yes } => {
+            purge(&queue.open(connection)?, *dead, *yes, context).await
         }
-        AdminVerb::Repair { path } => repair(&open(connection, path)?, context).await,
+        AdminVerb::Repair(queue) => repair(&queue.open(connection)?, context).await,
     }
 }
 

@@ -5,6 +5,22 @@ use baton::work_queue::WorkError;
 
 use crate::connection::Connection;
 use crate::exit::{self, Failure};
+use crate::paths;
+
+/// The path of a work queue.
+#[derive(Debug, clap::Args)]
+pub(super) struct QueuePath {
+    /// The queue's path.
+    #[arg(value_parser = paths::recipe)]
+    pub(super) path: String,
+}
+
+impl QueuePath {
+    /// The queue's handle.
+    pub(super) fn open(&self, connection: &Connection) -> Result<WorkQueue, Failure> {
+        open(connection, &self.path)
+    }
+}
 
 /// The handle of the queue at `path`.
 pub(super) fn open(connection: &Connection, path: &str) -> Result<WorkQueue, Failure> {

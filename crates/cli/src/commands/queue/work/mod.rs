@@ -20,7 +20,7 @@ use baton::work_queue::WorkItem;
 use clap::Subcommand;
 
 use self::admin::AdminVerb;
-use self::handle::{failure, open};
+use self::handle::{QueuePath, failure};
 use self::take::{Ack, Nack, Take};
 use self::worker::WorkerOptions;
 use super::input::Input;
@@ -70,35 +70,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Admin {
     /// Put items: arguments, or else standard input.
-    Put {
-        /// The queue's path.
-        #[arg(value_parser = paths::recipe)]
-        path: String,
-        /// The items, each one an argument.
-        #[arg(value_name = "ITEM")]
-        items: Vec<String>,
-        #[command(flatten)]
-        input: Input,
-        /// From 0, the most urgent, to 999.
-        #[arg(long, value_name = "N", default_value_t = WorkItem::USUAL_PRIORITY)]
-        priority: u16,
-        /// Delay before the item becomes available.
-        #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-        delay: Option<Duration>,
-        /// The item's id: refused with exit code 1 while another item has it.
-        #[arg(long, value_name = "TEXT")]
-        id: Option<String>,
-        /// Number of attempts that these items get, whatever the workers' setting.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        max_attempts: Option<u32>,
-        /// The most items that the queue takes, set when it is created; exits with 1 when it is
-        /// full.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-        capacity: Option<u64>,
-        /// The number of items that are put in one change, all or none.
-        #[arg(long, value_name = "N", default_value = "1")]
-        batch: NonZeroUsize,
-    },
+    Put(Put),
     /// Claim the first item, and print it.
     Take(Take),
     /// Acknowledge a claimed item, which removes it.
@@ -107,6 +79,36 @@ enum Admin {
     Nack(Nack),
     #[command(flatten)]
     Other(AdminVerb),
+}
+
+#[derive(Debug, clap::Args)]
+struct Put {
+    #[command(flatten)]
+    queue: QueuePath,
+    /// The items, each one an argument.
+    #[arg(value_name = "ITEM")]
+    items: Vec<String>,
+    #[command(flatten)]
+    input: Input,
+    /// From 0, the most urgent, to 999.
+    #[arg(long, value_name = "N", default_value_t = WorkItem::USUAL_PRIORITY)]
+    priority: u16,
+    /// Delay before the item becomes available.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    delay: Option<Duration>,
+    /// The item's id: refused with exit code 1 while another item has it.
+    #[arg(long, value_name = "TEXT")]
+    id: Option<String>,
+    /// Number of attempts that these items get, whatever the workers' setting.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_attempts: Option<u32>,
+    /// The most items that the queue takes, set when it is created; exits with 1 when it is
+    /// full.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    capacity: Option<u64>,
+    /// The number of items that are put in one change, all or none.
+    #[arg(long, value_name = "N", default_value = "1")]
+    batch: NonZeroUsize,
 }
 
 /// Runs the verb.
@@ -125,36 +127,22 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             })
             .await
         }
-        (Some(admin @ Admin::Put { .. }), _) => {
+        (Some(Admin::Put(args)), _) => {
             Connection::during(context, BRIEF, async |connection: &Connection| {
-                put(admin, context, connection).await
+                put(args, context, connection).await
             })
             .await
         }
     }
 }
 
-async fn put(admin: &Admin, context: &Context, connection: &Connection) -> Result<u8, Failure> {
-    let Admin::Put {
-        path,
-        items,
-        input,
-        priority,
-        delay,
-        id,
-        max_attempts,
-        capacity,
-        batch,
-    } = admin
-    else {
-        return Ok(exit::OK);
-    };
-    let mut queue = open(connection, path)?;
-    if let Some(capacity) = capacity {
-        queue = queue.capacity(*capacity);
+async fn put(args: &Put, context: &Context, connection: &Connection) -> Result<u8, Failure> {
+    let mut queue = args.queue.open(connection)?;
+    if let Some(capacity) = args.capacity {
+        queue = queue.capacity(capacity);
     }
-    let given = input.items(items, context)?;
-    if id.is_some() && given.len() != 1 {
+    let given = args.input.items(&args.items, context)?;
+    if args.id.is_some() && given.len() != 1 {
         return Err(Failure::usage(format!(
             "--id is for one item, and there are {}; put them one by one",
             given.len()
@@ -162,17 +150,17 @@ async fn put(admin: &Admin, context: &Context, connection: &Connection) -> Resul
     }
     let of = |payload: &Vec<u8>| {
         let mut item = WorkItem::new(payload.clone())
-            .priority(*priority)
-            .delay(delay.unwrap_or_default());
-        if let Some(id) = id {
+            .priority(args.priority)
+            .delay(args.delay.unwrap_or_default());
+        if let Some(id) = &args.id {
             item = item.id(id);
         }
-        if let Some(attempts) = max_attempts {
-            item = item.max_attempts(*attempts);
+        if let Some(attempts) = args.max_attempts {
+            item = item.max_attempts(attempts);
         }
         item
     };
-    for some in given.chunks(batch.get()) {
+    for some in given.chunks(args.batch.get()) {
         queue
             .offer_all(some.iter().map(of))
             .await
