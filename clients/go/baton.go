@@ -19,6 +19,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -88,7 +89,11 @@ func OnWait(f func(place int, heldBy string)) Option { return func(c *call) { c.
 
 func (a *Agent) acquire(ctx context.Context, kind, path, rest string, options []Option,
 ) (*held, *message, error) {
-	c := newCall("POST", kind, path, rest, append([]Option{unlimited}, options...)...)
+	method := "PUT"
+	if rest != "" {
+		method = "POST" // An item is held as long as the answer is open.
+	}
+	c := newCall(method, kind, path, rest, append([]Option{unlimited}, options...)...)
 	sent := readClocks()
 	l, err := a.open(ctx, c)
 	if err != nil {
@@ -108,9 +113,12 @@ func (a *Agent) acquire(ctx context.Context, kind, path, rest string, options []
 		err = h.start(ctx, sent, event)
 	}
 	if !stop() {
-		err = ctx.Err()
-	}
-	if err != nil {
+		l.close()
+		return nil, nil, ctx.Err()
+	} else if l.status >= http.StatusBadRequest {
+		l.giveBack()
+		return nil, nil, err
+	} else if err != nil {
 		l.close()
 		return nil, nil, err
 	}

@@ -27,6 +27,9 @@ type held struct {
 	end    atomic.Pointer[instant]
 	anchor anchor
 
+	// last is the event that has ended it, for those who have waited for done.
+	last *message
+
 	releaseRequested atomic.Bool
 
 	mu sync.Mutex
@@ -78,7 +81,9 @@ func (h *held) Context() context.Context { return h.ctx }
 
 func (h *held) left() time.Duration {
 	end := h.end.Load()
-	if end == nil || end.mono == math.MaxInt64 {
+	if end == nil {
+		return callLimit // It is being released.
+	} else if end.mono == math.MaxInt64 {
 		return forever
 	}
 	mono, _ := clocks.now()
@@ -118,6 +123,7 @@ func (h *held) handle(event *message) {
 	case "release_requested":
 		h.releaseRequested.Store(true)
 	case "lost", "released", "settled", "unknown":
+		h.last = event
 		if event.Reason == "" {
 			event.Reason = "another request ended it"
 		}
@@ -130,7 +136,6 @@ func (h *held) handle(event *message) {
 // read handles the agent's events until the end.
 func (h *held) read() {
 	defer close(h.done)
-	defer h.link.close()
 	for {
 		event, err := h.link.receive(h.left())
 		if err == nil {
@@ -142,15 +147,19 @@ func (h *held) read() {
 			h.endLocked(err.(*Error).Cause)
 		}
 		// While it is being released the response stays open: its end would count as a death.
-		isOver := h.reason != "" && (h.reason != released || err != nil)
+		isReleased := h.reason == released
+		isOver := h.reason != "" && (!isReleased || err != nil || h.last != nil)
 		h.mu.Unlock()
+		if isOver && !isReleased {
+			h.link.close()
+		}
 		if isOver {
 			return
 		}
 	}
 }
 
-// finish ends it with a request, if there is one. A second call does nothing.
+// finish ends it with a request, or with the end of its own. A second call does nothing.
 func (h *held) finish(ctx context.Context, c *call) (*message, error) {
 	h.mu.Lock()
 	err := h.checkLocked()
@@ -159,14 +168,32 @@ func (h *held) finish(ctx context.Context, c *call) (*message, error) {
 	h.endLocked(released)
 	h.mu.Unlock()
 	if isReleased {
-		err = nil
-	} else if err == nil {
-		defer func() { h.link.close(); <-h.done }()
-		if c != nil {
-			return h.agent.ask(ctx, c)
-		}
+		return new(message), nil
+	} else if err != nil {
+		return new(message), err
 	}
-	return new(message), err
+	if err := ctx.Err(); c != nil || err != nil {
+		defer func() { h.link.close(); <-h.done }()
+		if err != nil {
+			return new(message), err
+		}
+		return h.agent.ask(ctx, c)
+	}
+	stop := context.AfterFunc(ctx, h.link.close)
+	_ = h.link.endBody() // Where it fails, so does the read.
+	_ = h.link.conn.SetReadDeadline(time.Now().Add(callLimit))
+	<-h.done
+	if isKept := stop(); isKept && h.last != nil {
+		h.link.giveBack()
+	} else {
+		h.link.close()
+	}
+	if h.last == nil {
+		cause, next := "the agent has not answered", "read before you repeat it"
+		return new(message), &Error{Kind: ErrUnknown, Thing: "release of " + h.path, Cause: cause,
+			NextStep: next}
+	}
+	return h.last, nil
 }
 
 // Guard is a lock or a term of an election that is held.
@@ -185,7 +212,7 @@ func (g *Guard) ReleaseRequested() bool { return g.releaseRequested.Load() }
 
 // Release releases, and waits until a server has confirmed it. A second call does nothing.
 func (g *Guard) Release(ctx context.Context) error {
-	answer, err := g.finish(ctx, g.call("release"))
+	answer, err := g.finish(ctx, nil)
 	switch answer.Event {
 	case "lost":
 		return &Error{Kind: ErrLost, Thing: g.path, Cause: answer.Reason, NextStep: nextStep}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,6 +21,10 @@ const (
 	// callLimit is the longest wait for an answer, beyond what the caller wants to wait.
 	callLimit = time.Minute
 	forever   = 100 * 365 * 24 * time.Hour
+	// idleLimit is the longest that a connection is kept; the agent ends it after a minute.
+	idleLimit = 30 * time.Second
+	// maxIdle is the most connections to one agent that are kept.
+	maxIdle = 8
 	// maxMessage is the most bytes of one object of an answer.
 	maxMessage = 16 << 20
 )
@@ -77,11 +82,16 @@ func healthCall() *call { return &call{method: "GET", url: "/v1/health", limit: 
 // user's, which ends when nobody uses it.
 func (a *Agent) dial(ctx context.Context) (*link, error) {
 	connect := func(path string) (*link, error) {
+		if l := takeIdle(path); l != nil {
+			return l, nil
+		}
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if err != nil {
 			return nil, silent(path, err)
 		}
-		return &link{path, conn.(*net.UnixConn), io.LimitedReader{R: conn}, nil, 0}, nil
+		l := &link{agent: path, conn: conn.(*net.UnixConn), input: io.LimitedReader{R: conn}}
+		l.reader = bufio.NewReader(&l.input)
+		return l, nil
 	}
 	if a.path != "" {
 		return connect(a.path)
@@ -101,13 +111,60 @@ func (a *Agent) dial(ctx context.Context) (*link, error) {
 	return connect(own)
 }
 
-// link is a connection with one request. It must be closed.
+// link is a connection with one request at a time. It must be closed or given back.
 type link struct {
 	agent   string
 	conn    *net.UnixConn
 	input   io.LimitedReader
+	reader  *bufio.Reader
+	body    io.Reader
 	answers *json.Decoder
 	status  int
+	// isOpen: the body of the request lasts on. isLast: no other request may follow.
+	isOpen, isLast bool
+	idleSince      time.Time
+}
+
+var idle = struct {
+	sync.Mutex
+	links map[string][]*link
+}{links: map[string][]*link{}}
+
+func takeIdle(agent string) *link {
+	idle.Lock()
+	defer idle.Unlock()
+	for links := idle.links[agent]; len(links) > 0; {
+		l := links[len(links)-1]
+		links = links[:len(links)-1]
+		idle.links[agent] = links
+		if time.Since(l.idleSince) < idleLimit && isQuiet(l.conn) {
+			return l
+		}
+		l.close()
+	}
+	return nil
+}
+
+// giveBack keeps the connection for another request, if the answer to this one ends.
+func (l *link) giveBack() {
+	if l.answers == nil || l.isLast || l.endBody() != nil {
+		l.close()
+		return
+	}
+	_ = l.conn.SetReadDeadline(time.Now().Add(time.Second)) // Where it fails, so does the read.
+	if _, err := io.Copy(io.Discard, l.body); err != nil || l.reader.Buffered() > 0 {
+		l.close()
+		return
+	}
+	_ = l.conn.SetReadDeadline(time.Time{})
+	l.answers, l.status, l.idleSince = nil, 0, time.Now()
+	idle.Lock()
+	defer idle.Unlock()
+	if links := idle.links[l.agent]; len(links) < maxIdle {
+		idle.links[l.agent] = append(links, l)
+	} else {
+		l.close()
+	}
 }
 
 func (a *Agent) open(ctx context.Context, c *call) (*link, error) {
@@ -121,10 +178,22 @@ func (a *Agent) open(ctx context.Context, c *call) (*link, error) {
 		return nil, err
 	}
 	body, _ := json.Marshal(c.fields) // No option gives a value that JSON does not have.
+	framing := fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body)
+	if l.isOpen = c.method == "PUT"; l.isOpen {
+		framing = fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\n\r\n", len(body)+1, body)
+	}
 	// An error of the write is no end: the agent may have answered before it has read all.
-	_, _ = fmt.Fprintf(l.conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
-		c.method, c.url, len(body), body)
+	_, _ = fmt.Fprintf(l.conn, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s", c.method, c.url, framing)
 	return l, nil
+}
+
+// endBody ends the body of the request, and so what it holds.
+func (l *link) endBody() (err error) {
+	if l.isOpen {
+		_, err = io.WriteString(l.conn, "0\r\n\r\n")
+	}
+	l.isOpen = false
+	return err
 }
 
 func (l *link) close() { _ = l.conn.Close() }
@@ -150,6 +219,9 @@ func (l *link) receive(limit time.Duration) (*message, error) {
 	} else if kind == nil {
 		kind = ErrRefused
 	}
+	if l.status == http.StatusMethodNotAllowed {
+		found.NextStep = "upgrade the agent, which is older than this client"
+	}
 	e := &Error{kind, found.Thing, found.Cause, found.NextStep, found.HeldBy, time.Time{}}
 	if found.UnavailableForMS != nil {
 		e.Since = time.Now().Add(-time.Duration(*found.UnavailableForMS) * time.Millisecond)
@@ -161,11 +233,12 @@ func (l *link) decode(found *message, limit time.Duration) error {
 	_ = l.conn.SetReadDeadline(time.Now().Add(limit)) // Where it fails, so does the read.
 	l.input.N = maxMessage
 	if l.answers == nil {
-		response, err := http.ReadResponse(bufio.NewReader(&l.input), nil)
+		response, err := http.ReadResponse(l.reader, nil)
 		if err != nil {
 			return err
 		}
-		l.status, l.answers = response.StatusCode, json.NewDecoder(response.Body)
+		l.status, l.body, l.isLast = response.StatusCode, response.Body, response.Close
+		l.answers = json.NewDecoder(l.body)
 	}
 	if err := l.answers.Decode(&found.raw); err != nil {
 		return err
@@ -179,9 +252,11 @@ func (a *Agent) ask(ctx context.Context, c *call) (*message, error) {
 	if err != nil {
 		return new(message), err
 	}
-	defer l.close()
-	defer context.AfterFunc(ctx, l.close)()
+	stop := context.AfterFunc(ctx, l.close)
 	answer, err := l.receive(c.limit)
+	if stop() {
+		defer l.giveBack()
+	}
 	if err == nil {
 		return answer, nil
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -260,16 +262,104 @@ func TestAStreamThatFailsWithoutACauseEndsTheGuard(t *testing.T) {
 }
 
 func TestAReleaseEndsTheLeaseBeforeItIsSent(t *testing.T) {
-	l := newLab(t)
-	guard := l.lock()
-	seen := make(chan string, 2)
-	guard.agent = scripted(t, func(url string, send func(string)) {
-		seen <- fmt.Sprint(url, " ", guard.Check() != nil)
-		send(whole(map[string]any{"event": "unknown", "next_step": "ask again"}, "200 OK"))
+	guards, seen := make(chan *Guard, 1), make(chan bool, 1)
+	agent, _ := keeping(t, func(request *http.Request, send func(string)) bool {
+		holding(request, send, func() { seen <- (<-guards).Check() != nil }, "unknown")
+		return true
 	})
+	guard, err := agent.Lock(context.Background(), "/a")
+	must(t, err)
+	guards <- guard
 	expect(t, guard.Release(context.Background()), ErrUnknown)
-	equal(t, <-seen, "/v1/guard/g/release true")
+	equal(t, <-seen, true)
 	equal(t, context.Cause(guard.Context()), context.Canceled)
+}
+
+func TestLocksAndOtherRequestsTakeTurnsOnOneConnection(t *testing.T) {
+	ctx, nothing := context.Background(), func() {}
+	agent, count := keeping(t, func(request *http.Request, send func(string)) bool {
+		switch request.URL.Path {
+		case "/v1/lock/a":
+			holding(request, send, nothing, "released")
+		case "/v1/lock/busy":
+			send(whole(map[string]any{"thing": "/busy", "code": "not_acquired"}, "409 Conflict"))
+			_, _ = io.Copy(io.Discard, request.Body)
+		default:
+			_, _ = io.Copy(io.Discard, request.Body)
+			send(whole(map[string]any{"value": 7}, "200 OK"))
+		}
+		return true
+	})
+	for turn := 0; turn < 3; turn++ {
+		guard, err := agent.Lock(ctx, "/a")
+		must(t, err)
+		must(t, guard.Release(ctx))
+		_, err = agent.Lock(ctx, "/busy")
+		expect(t, err, ErrNotAcquired)
+		_, err = agent.Counter("/hits").Get(ctx)
+		must(t, err)
+	}
+	equal(t, count.Load(), 1)
+}
+
+func TestAConnectionThatIsNotQuietIsNotUsedAgain(t *testing.T) {
+	ctx, nothing := context.Background(), func() {}
+	for _, last := range []string{"", "HTTP/1.1 200 OK\r\n\r\n"} {
+		handled := make(chan bool, 2)
+		agent, count := keeping(t, func(request *http.Request, send func(string)) bool {
+			holding(request, send, nothing, "released")
+			send(last)
+			handled <- true
+			// Ends it, where it has sent nothing more.
+			return last != ""
+		})
+		for turn := 0; turn < 2; turn++ {
+			guard, err := agent.Lock(ctx, "/a")
+			must(t, err)
+			must(t, guard.Release(ctx))
+			<-handled
+			awaitUnquiet(t, agent)
+		}
+		equal(t, count.Load(), 2)
+	}
+}
+
+// awaitUnquiet waits until what the agent has done last has come to the connections that are kept.
+func awaitUnquiet(t *testing.T, agent *Agent) {
+	t.Helper()
+	idle.Lock()
+	defer idle.Unlock()
+	for _, l := range idle.links[agent.path] {
+		for end := time.Now().Add(patience); isQuiet(l.conn); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("nothing has come")
+			}
+		}
+	}
+}
+
+func TestAnAgentOfTheVersionBeforeIsNamed(t *testing.T) {
+	agent := scripted(t, func(url string, send func(string)) {
+		refusal := map[string]any{"thing": "PUT " + url, "code": "refused"}
+		send(whole(refusal, "405 Method Not Allowed"))
+	})
+	_, err := agent.Lock(context.Background(), "/a")
+	next := expect(t, err, ErrRefused).NextStep
+	equal(t, next, "upgrade the agent, which is older than this client")
+}
+
+func TestAReleaseWithoutAnAnswerIsUnknown(t *testing.T) {
+	agent, _ := keeping(t, func(request *http.Request, send func(string)) bool {
+		holding(request, func(text string) {
+			if strings.HasPrefix(text, head) {
+				send(text)
+			}
+		}, func() {}, "released")
+		return false
+	})
+	guard, err := agent.Lock(context.Background(), "/a")
+	must(t, err)
+	expect(t, guard.Release(context.Background()), ErrUnknown)
 }
 
 func TestALostGuardSendsNoWrite(t *testing.T) {

@@ -4,6 +4,7 @@ package baton
 
 import (
 	"context"
+	"net"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -23,6 +24,8 @@ func (g *Guard) Run(cmd *exec.Cmd) error {
 		return err
 	}
 	defer file.Close()
+	// What is left of the command might keep what this process holds later.
+	g.link.isLast = true
 	cmd.ExtraFiles = append(cmd.ExtraFiles, file)
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -58,4 +61,17 @@ func waitForExit(pid int) {
 		_, _, errno = syscall.Syscall6(syscall.SYS_WAITID, 1, uintptr(pid), 0,
 			syscall.WEXITED|syscall.WNOWAIT, 0, 0)
 	}
+}
+
+// isQuiet returns whether a connection without a request is open, and nothing has come.
+func isQuiet(conn *net.UnixConn) (isQuiet bool) {
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = raw.Read(func(fd uintptr) bool {
+			_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+			isQuiet = err == syscall.EAGAIN
+			return true
+		})
+	}
+	return err == nil && isQuiet
 }

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -171,8 +174,19 @@ func endFromOutside(t *testing.T, ctx context.Context, guard *Guard) {
 	equal(t, answer.Event, "released")
 }
 
-// scripted is an agent that answers each request with what `answer` sends.
+// scripted is an agent that answers one request a connection with what `answer` sends.
 func scripted(t *testing.T, answer func(url string, send func(string))) *Agent {
+	t.Helper()
+	agent, _ := keeping(t, func(request *http.Request, send func(string)) bool {
+		answer(request.URL.Path, send)
+		return false
+	})
+	return agent
+}
+
+// keeping is an agent that keeps a connection as long as `answer` says, and counts connections.
+func keeping(t *testing.T, answer func(request *http.Request, send func(string)) bool,
+) (*Agent, *atomic.Int64) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "baton")
 	must(t, err)
@@ -183,20 +197,38 @@ func scripted(t *testing.T, answer func(url string, send func(string))) *Agent {
 		_ = listener.Close()
 		_ = os.RemoveAll(folder)
 	})
+	count := new(atomic.Int64)
 	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
+			count.Add(1)
 			go func() {
 				defer conn.Close()
-				request := make([]byte, 1<<16)
-				n, _ := conn.Read(request)
-				url := strings.Split(string(request[:n]), " ")[1]
-				answer(url, func(text string) { _, _ = conn.Write([]byte(text)) })
+				send := func(text string) { _, _ = conn.Write([]byte(text)) }
+				for input := bufio.NewReader(conn); ; {
+					request, err := http.ReadRequest(input)
+					if err != nil || !answer(request, send) {
+						return
+					}
+				}
 			}()
 		}
 	}()
-	return New(socket)
+	return New(socket), count
+}
+
+// holding answers a request to hold with its grant, waits for the end of its body, calls `ending`,
+// and ends the answer with an event.
+func holding(request *http.Request, send func(string), ending func(), last string) {
+	body := bufio.NewReader(request.Body)
+	_, _ = body.ReadString('\n')
+	now := readClocks().boot
+	send(head + chunk(map[string]any{"event": "held", "guard": "g", "token": 1, "now_ns": now,
+		"boot_id": clocks.bootID(), "lease_until_ns": now + int64(time.Hour)}))
+	_, _ = io.Copy(io.Discard, body)
+	ending()
+	send(chunk(map[string]any{"event": last, "next_step": "ask again"}) + "0\r\n\r\n")
 }
