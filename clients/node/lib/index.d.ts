@@ -136,6 +136,7 @@ export class Item extends Held implements AsyncDisposable {
 
 /** Membership. It has no lease: its loss may be noticed late. */
 export class Membership extends Held implements AsyncDisposable {
+  /** Leaves, and waits until the member is gone. */
   leave(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -146,7 +146,7 @@ final class Link {
             return found;
         } catch (IOException | IllegalArgumentException error) {
             close();
-            throw Unavailable.silent(agent, error, true);
+            throw Unavailable.silent(agent, isLate() ? "it took too long" : error, true);
         }
     }
 

@@ -4,7 +4,7 @@ package io.github.batonlocks;
 public final class Membership extends Held {
     Membership(Grant grant) { super(grant); }
 
-    /** Leaves, and waits until a server has confirmed it. */
+    /** Leaves, and waits until the member is gone. */
     @Override
     public void close() { finish(null); }
 }

@@ -181,7 +181,7 @@ public final class ConnectionTest {
             }
             return null;
         });
-        Check.result(ends);
+        Check.isTrue(Check.result(ends).reason().contains("it took too long"), "it names the limit");
         Check.isTrue(!waits.isDone(), "it has no limit");
     }
 
