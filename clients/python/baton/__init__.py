@@ -42,7 +42,7 @@ class Agent:
                   "wait_ms": milliseconds("wait", wait),
                   "session_timeout_ms": milliseconds("session_timeout", session_timeout),
                   "lock_delay_ms": milliseconds("lock_delay", lock_delay)}
-        call = "POST", route("lock", path), fields
+        call = "PUT", route("lock", path), fields
         return Acquisition(self.socket, path, call, Guard, AsyncGuard, on_wait)
 
     def elect(self, path: str, *, data: Data = "", wait: Optional[float] = None,
@@ -51,7 +51,7 @@ class Agent:
         """Leadership for `with` and `async with`. Watchers of the election see `data`."""
         fields = {"wait_ms": milliseconds("wait", wait), "name": name, **payload(data),
                   "session_timeout_ms": milliseconds("session_timeout", session_timeout)}
-        call = "POST", route("elect", path), fields
+        call = "PUT", route("elect", path), fields
         return Acquisition(self.socket, path, call, Guard, AsyncGuard, on_wait)
 
     def queue(self, path: str) -> "Queue":
@@ -67,7 +67,7 @@ class Agent:
         """Membership for `with` and `async with`."""
         timeout = milliseconds("session_timeout", session_timeout)
         fields = {"id": id, "session_timeout_ms": timeout, **payload(data)}
-        call = "POST", route("member", path), fields
+        call = "PUT", route("member", path), fields
         return Acquisition(self.socket, path, call, Membership, Membership)
 
     def members(self, path: str) -> "Members":

@@ -10,14 +10,15 @@ import collections
 import contextlib
 import logging
 import os
+import selectors
 import signal
 import subprocess
 import threading
 import time
-from typing import (Any, Callable, Coroutine, Deque, Generic, List, Mapping, Optional, Sequence,
+from typing import (Any, Callable, Coroutine, Deque, Dict, Generic, List, Mapping, Optional, Sequence,
                     Type, TypeVar)
 
-from ._http import (CALL_LIMIT, AsyncLink, Call, Json, Link, T, ask, complete, milliseconds,
+from ._http import (CALL_LIMIT, AgentSilent, AsyncLink, Call, Json, Link, T, ask, complete, milliseconds,
                     payload, route)
 from .errors import BatonError, Lost, Refused, Unknown
 
@@ -71,12 +72,15 @@ class Held:
 
     _anchor: Anchor
     _until_ns: Optional[int] = None
+    _last: Optional[Json] = None
+    _reader: Optional["asyncio.Task[None]"] = None
 
     def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
         self.path, self._is_over = path, False
         self._agent, self._link, self._kind, self._pid = agent, link, type(link), os.getpid()
         self._reason: Optional[str] = None
         self._callbacks: Deque[Callable[[], object]] = collections.deque()
+        self._turn = threading.Lock()
 
     @property
     def lost(self) -> Optional[Lost]:
@@ -130,14 +134,16 @@ class Held:
             if self._anchor.boot_id == event["boot_id"] and self.lost is None:
                 self._until_ns = max(self._until_ns or 0, until_ns)
         elif kind in ("lost", "released", "settled", "unknown"):
+            self._last = event
             self._reason = self._reason or str(event.get("reason") or "another request ended it")
 
     async def _read(self, events: List[Json]) -> None:
+        """Handles the events for asyncio, until the end."""
         try:
             for event in events:
                 await self._handle(event)
-            # While it is being released the response stays open: its end would count as a death.
-            while self.lost is None or self._reason == _RELEASED:
+            # While it is being released the response goes on: its end would count as a death.
+            while self._last is None and (self.lost is None or self._reason == _RELEASED):
                 for event in await self._link.receive(self._left()):
                     await self._handle(event)
         except BatonError as error:
@@ -145,33 +151,133 @@ class Held:
                 self._reason = error.cause
         finally:
             self._reason = self._reason or "the event loop has ended"
-            self._is_over = self._reason != _RELEASED
-            self._run_callbacks()
-            self._link.close()
+            self._finish()
+
+    def _read_ready(self) -> None:
+        """Handles the events that have come, for the thread of all that is held."""
+        # Where the turn is taken, another thread releases it and reads the answer.
+        if self._turn.acquire(blocking=False):
+            try:
+                for event in complete(self._link.receive(0)):
+                    complete(self._handle(event))
+            except BatonError as error:
+                self._reason = self._reason or error.cause
+            finally:
+                self._turn.release()
+        self._end_if_lost()
+
+    def _end_if_lost(self) -> float:
+        """Ends it once it is lost; returns for how long it is held at most, in seconds."""
+        if self.lost is not None and self._reason != _RELEASED:
+            _watcher.remove(self)
+            self._finish()
+        return self._left() or 1
+
+    def _finish(self) -> None:
+        self._is_over = self._reason != _RELEASED
+        self._link.close()
+        self._run_callbacks()
 
     def _start(self, events: List[Json]) -> None:
         if isinstance(self._link, AsyncLink):
             self._reader = asyncio.get_running_loop().create_task(self._read(events))
         else:
-            threading.Thread(target=complete, args=(self._read(events),), daemon=True).start()
+            for event in events:
+                complete(self._handle(event))
+            _watcher.add(self)
 
     async def _end(self, call: Optional[Call]) -> Json:
-        """Ends it with a request; in a forked child only the child's end of the connection."""
+        """Ends it with a request, or with the end of its own; in a forked child only the child's
+        end of the connection."""
         if self._reason == _RELEASED:
             return {}
         if self.lost is not None:
             raise self.lost
         # Before the request: no check() of another thread is true once it is on its way.
         self._reason = _RELEASED
+        if self._pid != os.getpid():
+            self._link.close()
+            return {}
+        if self._reader is None:
+            _watcher.remove(self)
         try:
-            is_sent = self._pid == os.getpid()
-            return await ask(self._kind, self._agent, call) if call and is_sent else {}
+            return await (ask(self._kind, self._agent, call) if call else self._conclude())
         finally:
-            self._link.end()
+            # An event that is being handled may still be read.
+            with self._turn if self._reader is None else contextlib.nullcontext():
+                self._link.give_back()
+
+    async def _conclude(self) -> Json:
+        """Ends the request, and returns the last event of its answer."""
+        with contextlib.suppress(AgentSilent, OSError):
+            if self._reader is not None:
+                self._link.end_body()
+                await asyncio.shield(self._reader)
+            else:
+                with self._turn:
+                    self._link.end_body()
+                    while self._last is None:
+                        for event in await self._link.receive(CALL_LIMIT):
+                            await self._handle(event)
+        if self._last is None:
+            cause, next_step = "the agent has not answered", "read before you repeat it"
+            raise Unknown(f"release of {self.path}", cause, next_step)
+        return self._last
 
     async def _leave(self, is_clean: bool) -> None:
         """Ends it at the end of its block."""
         await self._end(None)
+
+
+class _Watcher:
+    """Thread that reads the events of all that threads hold, and notices the ends of leases. No
+    release or acquisition wakes it: registering a socket needs no turn of it."""
+
+    def __init__(self) -> None:
+        self._held: Dict[int, Held] = {}
+        self._turn, self._selector = threading.Lock(), selectors.DefaultSelector()
+        self._is_running = False
+
+    def add(self, held: Held) -> None:
+        number = held._link.socket.fileno()
+        with self._turn:
+            self._held[number] = held
+            self._selector.register(number, selectors.EVENT_READ, held)
+            if not self._is_running:
+                threading.Thread(target=self._run, daemon=True).start()
+                self._is_running = True
+
+    def remove(self, held: Held) -> None:
+        number = held._link.socket.fileno()
+        with self._turn:
+            if self._held.get(number) is held:
+                del self._held[number]
+                self._selector.unregister(number)
+
+    def _run(self) -> None:
+        due = rests = 0.0
+        while rests < 30:
+            for key, _ in self._selector.select(max(due - time.monotonic(), 0)):
+                key.data._read_ready()
+            if time.monotonic() >= due:
+                left = [held._end_if_lost() for held in list(self._held.values())]
+                due = time.monotonic() + min([1.0, *left])
+                with self._turn:
+                    rests = 0 if self._held else rests + 1
+                    self._is_running = rests < 30
+
+
+_watcher = _Watcher()
+
+
+def _forget_held() -> None:
+    # The selector's own descriptor is shared with the parent: nothing in it is to be changed.
+    global _watcher
+    _watcher = _Watcher()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_held)
 
 
 class _GuardBase(Held):
@@ -194,7 +300,7 @@ class _GuardBase(Held):
         await ask(self._kind, self._agent, ("POST", f"/v1/guard/{self.id}/txn", {"writes": fields}))
 
     async def _leave(self, is_clean: bool) -> None:
-        answer = await self._end(("POST", f"/v1/guard/{self.id}/release", {}))
+        answer = await self._end(None)
         if answer.get("event") == "lost":
             raise Lost(self.path, str(answer["reason"]), _NEXT_STEP)
         if answer.get("event") == "unknown":
@@ -225,6 +331,8 @@ class Guard(_GuardBase):
         """
         options["pass_fds"] = (*options.get("pass_fds", ()), self._link.socket.fileno())
         self.check()
+        # What is left of the command might keep what this process holds later.
+        self._link.answer.is_last = True
         process = subprocess.Popen(argv, start_new_session=True, **options)
         turn = threading.Lock()
 
@@ -382,7 +490,7 @@ class Acquisition(Generic[S, A]):
                     held._start(events)
                     return held
         except BaseException:
-            link.close()
+            link.give_back()
             raise
 
     async def _enter(self, kind: Type[Link], held_type: Type[H]) -> H:

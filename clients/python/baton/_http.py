@@ -1,4 +1,4 @@
-"""HTTP with JSON on a unix socket, one request a connection.
+"""HTTP with JSON on a unix socket, one request at a time on a connection.
 
 Everything that waits is a coroutine. On a `Link`, which blocks its thread, a coroutine never
 suspends, so that `complete` can run it without an event loop; on an `AsyncLink` asyncio runs it.
@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -24,6 +25,10 @@ T = TypeVar("T")
 
 CALL_LIMIT = 60.0
 """Longest wait for an answer in seconds, beyond what the caller wants to wait."""
+_IDLE_LIMIT = 30.0
+"""Longest time for which a connection is kept; the agent ends it after a minute."""
+_MAX_IDLE = 8
+_idle: Dict[str, List[Tuple[float, socket.socket]]] = {}
 _KINDS = {"not_acquired": NotAcquired, "unavailable": Unavailable, "lost": Lost, "unknown": Unknown}
 
 
@@ -66,9 +71,10 @@ def _encode(call: Call) -> bytes:
         body = json.dumps({k: v for k, v in fields.items() if v is not None}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise Refused(url, str(error), "give values that JSON has") from None
-    # The answer to HTTP/1.0 ends with the connection, and has no chunks.
-    head = f"{method} {url} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
-    return (head + body).encode("ascii")
+    framing = f"Content-Length: {len(body)}\r\n\r\n{body}"
+    if method == "PUT":  # The body goes on, and its end releases.
+        framing = f"Transfer-Encoding: chunked\r\n\r\n{len(body) + 1:x}\r\n{body}\n\r\n"
+    return f"{method} {url} HTTP/1.1\r\nHost: localhost\r\n{framing}".encode("ascii")
 
 
 class AgentSilent(Unavailable):
@@ -80,39 +86,77 @@ class AgentSilent(Unavailable):
 
 
 class _Answer:
-    """Parser of one response of HTTP/1.0: a head, and an object a line until the end."""
+    """Parser of one response: a head, and an object a line until its end."""
 
     def __init__(self) -> None:
-        self._text, self._status = bytearray(), 0
+        self._raw, self._text, self._status = bytearray(), bytearray(), 0
+        self._is_chunked, self._size, self._left = False, 0, -1
+        self.is_over, self.is_last = False, True
 
     def feed(self, data: bytes) -> List[Json]:
         """Returns the objects that these bytes complete, no bytes for the end; raises the error
         that they name."""
-        self._text += data
-        if len(self._text) > 16 << 20:
+        self._raw += data
+        if len(self._raw) + len(self._text) > 16 << 20:
             raise ValueError("the answer is too large")
         if not self._status:
             self._head()
-        lines = self._text.split(b"\n") if self._status else [self._text]
-        self._text = lines.pop() if data else bytearray()
+        if self._status:
+            self._body()
+        is_end = self.is_over or not data
+        if not data and not self.is_over and (self._is_chunked or self._left > 0):
+            raise EOFError("the agent has ended the connection within an answer")
+        lines = self._text.split(b"\n")
+        self._text = bytearray() if is_end else lines.pop()
         found = [json.loads(line) for line in lines if line.strip()]
         if not all(isinstance(it, dict) for it in found):
             raise ValueError("the answer is not an object")
-        if self._status >= 400 and (found or not data):
-            raise _failure(found[0] if found else {"thing": f"HTTP status {self._status}"})
+        if self._status >= 400 and (found or is_end):
+            failed = found[0] if found else {"thing": f"HTTP status {self._status}"}
+            if self._status == 405:
+                failed["next_step"] = "upgrade the agent, which is older than this client"
+            raise _failure(failed)
         for it in found:
             if it.get("event") == "error":
                 raise _failure(it)
-        if not data and not found:
+        if is_end and not found:
             raise EOFError("the agent has ended the connection")
         return found
 
     def _head(self) -> None:
-        head, end, rest = self._text.partition(b"\r\n\r\n")
+        head, end, rest = self._raw.partition(b"\r\n\r\n")
         if end:
             if not head.startswith(b"HTTP/1."):
                 raise ValueError("the answer is not HTTP")
-            self._text, self._status = rest, int(head[9:12])
+            self._raw, self._status = rest, int(head[9:12])
+            fields = bytes(head).lower()
+            self.is_last = head[7:8] == b"0" or b"\r\nconnection: close" in fields
+            self._is_chunked = b"\r\ntransfer-encoding: chunked" in fields
+            length = re.search(rb"\r\ncontent-length: *(\d+)", fields)
+            # Without either the body lasts as long as the connection.
+            self._left = int(length[1]) if length else -1
+            self.is_over = self._left == 0
+
+    def _body(self) -> None:
+        """Takes the text out of its framing."""
+        while self._raw and not self.is_over:
+            if self._is_chunked and self._left <= 0:
+                size, end, rest = self._raw.partition(b"\r\n")
+                if not end:
+                    return
+                self._raw, self._size = rest, int(size.partition(b";")[0], 16)
+                self._left = self._size + 2  # With the end of its line.
+            count = len(self._raw) if self._left < 0 else min(self._left, len(self._raw))
+            text = max(self._left - 2, 0) if self._is_chunked else count
+            self._text += self._raw[:min(text, count)]
+            del self._raw[:count]
+            if self._left > 0:
+                self._left -= count
+                self.is_over = self._left == 0 and not (self._is_chunked and self._size)
+
+    def is_reusable(self) -> bool:
+        """Whether another request may follow on the connection."""
+        return self.is_over and not self.is_last and not self._raw
 
 
 def _failure(answer: Json) -> BatonError:
@@ -132,7 +176,7 @@ class Link:
     """Connection that blocks the thread that waits."""
 
     def __init__(self, agent: str) -> None:
-        self.agent, self._answer, self._pid = agent, _Answer(), os.getpid()
+        self.agent, self.answer, self._pid, self._is_open = agent, _Answer(), os.getpid(), False
 
     @classmethod
     async def open(cls, agent: Optional[str], call: Call, limit: Optional[float] = CALL_LIMIT
@@ -141,6 +185,7 @@ class Link:
         Starts this user's, which ends when nobody uses it, where neither listens."""
         data = _encode(call)
         link = await (cls._find(limit) if agent is None else cls._dial(agent, limit))
+        link._is_open = call[0] == "PUT"
         try:
             link._send(data)
         except OSError as error:
@@ -171,18 +216,23 @@ class Link:
         return link
 
     async def _connect(self, limit: Optional[float]) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        kept = _take_idle(self.agent)
+        self.socket = kept or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(limit)
-        self.socket.connect(self.agent)
+        if not kept:
+            self.socket.connect(self.agent)
 
     def _send(self, data: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # The agent answers before it has read all.
             self.socket.sendall(data)
 
     async def receive(self, limit: Optional[float]) -> List[Json]:
-        """Waits for objects. Raises the error that the agent names, or `AgentSilent`."""
+        """Waits for objects; with a limit of 0 returns those that are there. Raises the error that
+        the agent names, or `AgentSilent`."""
         try:
-            return self._answer.feed(await self._receive(limit))
+            return self.answer.feed(await self._receive(limit))
+        except BlockingIOError:
+            return []
         except (OSError, EOFError, ValueError) as error:
             raise AgentSilent(self.agent, error) from None
 
@@ -190,16 +240,52 @@ class Link:
         self.socket.settimeout(limit)
         return self.socket.recv(1 << 16)
 
-    def end(self) -> None:
-        """Ends the response from another thread. A forked child only closes its own descriptor."""
-        if self._pid != os.getpid():
-            return self.socket.close()
-        with contextlib.suppress(OSError):  # It has ended already.
-            self.socket.shutdown(socket.SHUT_RDWR)
+    def end_body(self) -> None:
+        """Ends the request, and so what it holds."""
+        if self._is_open:
+            self._is_open = False
+            self._send(b"0\r\n\r\n")
+
+    def give_back(self) -> None:
+        """Keeps the connection for another request, if the answer to this one has ended."""
+        kept = _idle.setdefault(self.agent, [])
+        with contextlib.suppress(OSError):
+            if self.answer.is_reusable() and self._pid == os.getpid() and len(kept) < _MAX_IDLE:
+                self.end_body()
+                self.socket.settimeout(0)
+                return kept.append((time.monotonic(), self.socket))
+        self.close()
 
     def close(self) -> None:
-        """Closes the connection, by the thread that reads it."""
+        """Closes the connection; in a forked child the child's end of it."""
         self.socket.close()
+
+
+def _take_idle(agent: str) -> Optional[socket.socket]:
+    """Returns a connection that was kept, and that the agent has not ended."""
+    with contextlib.suppress(KeyError, IndexError):  # Another thread may have taken the last one.
+        while True:
+            since, kept = _idle[agent].pop()
+            if time.monotonic() - since < _IDLE_LIMIT:
+                with contextlib.suppress(ConnectionError):
+                    try:
+                        kept.recv(1, socket.MSG_PEEK)
+                    except BlockingIOError:
+                        return kept
+            kept.close()
+    return None
+
+
+def _close_idle() -> None:
+    for links in _idle.values():
+        for _, kept in links:
+            kept.close()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child that had a connection of its parent's would keep what the parent holds by it later.
+    os.register_at_fork(after_in_child=_close_idle)
 
 
 class AsyncLink(Link):
@@ -224,7 +310,7 @@ class AsyncLink(Link):
         if hasattr(self, "_writer") and self._pid == os.getpid():
             self._writer.close()
 
-    end = close
+    give_back = close
 
 
 async def ask(kind: Type[Link], agent: Optional[str], call: Call,
@@ -241,4 +327,4 @@ async def ask(kind: Type[Link], agent: Optional[str], call: Call,
             raise
         raise Unknown(" ".join(call[:2]), error.cause, "read before you repeat it") from None
     finally:
-        link.close()
+        link.give_back()

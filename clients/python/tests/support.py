@@ -134,3 +134,29 @@ class ScriptedAgent:
                 self._answer(request.split(b" ")[1].decode(), connection.sendall)
             except OSError:
                 pass  # The client has gone.
+
+
+class KeepingAgent(ScriptedAgent):
+    """An agent that keeps connections as long as `answer(url, send, ended)` returns true, and
+    counts them. `ended` waits for the end of the request's body."""
+
+    count = 0
+
+    def _serve(self, connection):
+        self.count += 1
+        with connection, connection.makefile("rb") as file:
+            while self._exchange(file, connection.sendall):
+                pass
+
+    def _exchange(self, file, send):
+        request = file.readline().split(b" ")
+        fields = b"".join(iter(file.readline, b"\r\n")).lower() if len(request) > 1 else b""
+        if b"content-length: " in fields:
+            file.read(int(fields.split(b"content-length: ")[1].split(b"\r")[0]))
+        elif fields:
+            file.read(int(file.readline(), 16) + 2)
+        try:
+            ended = lambda: file.readline() == file.read(2) == b""  # noqa: E731
+            return bool(fields) and self._answer(request[1].decode(), send, ended)
+        except OSError:
+            return False  # The client has gone.

@@ -1,16 +1,22 @@
 """The lease on this process's clock, with a scripted agent and a clock that the tests set."""
 
+import asyncio
+import contextlib
 import json
+import os
+import socket
 import threading
+import time
 import unittest
 from unittest import mock
 
 import baton
 from baton import _held
 
-from .support import PATIENCE, Clock, ScriptedAgent
+from .support import PATIENCE, Clock, KeepingAgent, ScriptedAgent
 
 HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 SECOND = 10**9
 
 
@@ -18,9 +24,9 @@ def line(event):
     return json.dumps(event).encode() + b"\n"
 
 
-def whole(answer, status="200 OK"):
+def whole(answer, status="200 OK", version="1.0"):
     body = json.dumps(answer).encode()
-    return f"HTTP/1.0 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"HTTP/{version} {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class Lease(unittest.TestCase):
@@ -141,18 +147,6 @@ class Lease(unittest.TestCase):
         self.clock.advance(1)
         self.assertRaises(baton.LockLost, guard.check)
 
-    def test_a_release_ends_the_lease_before_it_is_sent(self):
-        guard = self.agent.lock("/a").acquire()
-        seen = []
-
-        def answer(url, send):
-            seen.append((url, guard.lost is not None))
-            send(whole({"event": "unknown", "next_step": "ask again"}))
-
-        guard._agent = ScriptedAgent(self, answer).socket
-        self.assertRaises(baton.Unknown, guard.release)
-        self.assertEqual(seen, [("/v1/guard/g/release", True)])
-
     def test_a_lost_guard_sends_no_write(self):
         guard = self.agent.lock("/a").acquire()
         seen = []
@@ -160,6 +154,129 @@ class Lease(unittest.TestCase):
         self.clock.advance(10)
         self.assertRaises(baton.LockLost, guard.txn, [])
         self.assertEqual(seen, [])
+
+
+def chunk(event):
+    return b"%x\r\n%s\r\n" % (len(line(event)), line(event))
+
+
+class Connections(unittest.TestCase):
+    """An agent that keeps connections; it sends `last` behind the end of its answers to a lock."""
+
+    def setUp(self):
+        self.last, self.is_kept, self.ending, self.event = b"", True, lambda: None, "released"
+        self.handled = threading.Semaphore(0)
+        self.scripted = KeepingAgent(self, self.answer)
+        self.agent = baton.Agent(self.scripted.socket)
+
+    def answer(self, url, send, ended):
+        if url == "/v1/lock/busy":
+            send(whole({"thing": "/busy", "code": "not_acquired"}, "409 Conflict", "1.1"))
+            ended()
+        elif url == "/v1/lock/old":
+            send(whole({"thing": "PUT", "code": "refused"}, "405 Method Not Allowed", "1.1"))
+        elif url.startswith("/v1/lock"):
+            now_ns = _held.now_ns()
+            held = {"event": "held", "guard": "g", "token": 1, "now_ns": now_ns,
+                    "boot_id": _held.boot_id(), "lease_until_ns": now_ns + 60 * SECOND}
+            send(CHUNKED + chunk(held))
+            ended()
+            self.ending()
+            if self.event:
+                send(chunk({"event": self.event, "next_step": "ask again"}) + b"0\r\n\r\n")
+            send(self.last)
+            self.handled.release()
+            return self.is_kept
+        else:
+            send(whole({"value": 7}, "200 OK", "1.1"))
+        return True
+
+    def turn(self):
+        self.agent.lock("/a").acquire().release()
+        self.assertTrue(self.handled.acquire(timeout=PATIENCE))
+
+    def test_locks_and_other_requests_take_turns_on_one_connection(self):
+        for _ in range(3):
+            self.turn()
+            self.assertRaises(baton.NotAcquired, self.agent.lock("/busy").acquire)
+            self.assertEqual(self.agent.counter("/hits").get(), 7)
+        self.assertEqual(self.scripted.count, 1)
+
+    def test_a_connection_that_is_not_quiet_is_not_used_again(self):
+        for self.is_kept, self.last in ((False, b""), (True, b"HTTP/1.1 200 OK\r\n\r\n")):
+            before = self.scripted.count
+            for _ in range(2):
+                self.turn()
+                self.await_unquiet()
+            self.assertEqual(self.scripted.count, before + 2)
+
+    def await_unquiet(self):
+        """Waits until what the agent has done last has come to the connections that are kept."""
+        end = time.monotonic() + PATIENCE
+        for _, kept in baton._http._idle[self.scripted.socket]:
+            while time.monotonic() < end:
+                try:
+                    kept.recv(1, socket.MSG_PEEK)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.001)
+
+    def test_a_connection_that_is_old_is_not_used_again(self):
+        self.turn()
+        with mock.patch.object(baton._http, "_IDLE_LIMIT", 0):
+            self.turn()
+        self.assertEqual(self.scripted.count, 2)
+
+    def test_a_forked_child_has_no_connection_that_its_parent_keeps(self):
+        self.turn()
+        number = baton._http._idle[self.scripted.socket][-1][1].fileno()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.fstat(number)
+            except OSError:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.turn()
+        self.assertEqual(self.scripted.count, 1)
+
+    def test_a_connection_that_a_command_has_got_is_not_used_again(self):
+        guard = self.agent.lock("/a").acquire()
+        self.assertEqual(guard.run(["true"]), 0)
+        guard.release()
+        self.turn()
+        self.assertEqual(self.scripted.count, 2)
+
+    def test_an_agent_of_the_version_before_is_named(self):
+        with self.assertRaises(baton.Refused) as refused:
+            self.agent.lock("/old").acquire()
+        self.assertIn("older than this client", refused.exception.next_step)
+
+    def test_a_release_ends_the_lease_before_it_is_sent(self):
+        seen = []
+        guard = self.agent.lock("/a").acquire()
+        self.ending, self.event = lambda: seen.append(guard.lost is not None), "unknown"
+        self.assertRaises(baton.Unknown, guard.release)
+        self.assertEqual(seen, [True])
+
+    def test_a_release_without_an_answer_is_unknown(self):
+        self.event, self.is_kept = "", False
+        self.assertRaises(baton.Unknown, self.agent.lock("/a").acquire().release)
+
+    def test_asyncio_releases_on_the_connection_that_holds(self):
+        async def turns():
+            for _ in range(3):
+                async with self.agent.lock("/a"):
+                    pass
+            self.event, self.is_kept = "", False
+            with self.assertRaises(baton.Unknown):
+                async with self.agent.lock("/a"):
+                    pass
+
+        asyncio.run(turns())
+        self.assertEqual(self.scripted.count, 4)
 
 
 class Answers(unittest.TestCase):
@@ -192,11 +309,14 @@ class Answers(unittest.TestCase):
     def test_an_answer_is_the_same_wherever_it_is_cut(self):
         events = [{"event": "waiting", "place": 1}, {"event": "held", "name": "ü\n"}]
         stream = HEAD + line(events[0]) + line(events[1])
-        for data, expected in ((stream, events), (whole(events[0]), events[:1])):
+        chunks = b"".join(b"1;a=b\r\n%c\r\n" % it for it in line(events[0])) + chunk(events[1])
+        for data, expected in ((stream, events), (whole(events[0]), events[:1]),
+                               (CHUNKED + chunks + b"0\r\n\r\n", events)):
             for size in range(1, len(data) + 1):
                 answer, found = baton._http._Answer(), []
                 for at in range(0, len(data), size):
-                    found += answer.feed(data[at : at + size])
+                    with contextlib.suppress(EOFError):  # An end may come by itself.
+                        found += answer.feed(data[at : at + size])
                 if found != expected:
                     found += answer.feed(b"")
                 self.assertEqual(found, expected, size)
@@ -211,6 +331,9 @@ class Answers(unittest.TestCase):
             HEAD + b"{",
             HEAD + b"[]\n",
             HEAD + b"1f\r\n{}\r\n",
+            CHUNKED + b"x\r\n{}\r\n",
+            CHUNKED + b"-9\r\n{}\r\n",
+            CHUNKED + b"3\r\n{}",
             b"x" * (17 << 20),
         ):
             agent = self.ask(lambda url, send: send(data))

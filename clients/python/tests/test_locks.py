@@ -121,14 +121,13 @@ class Locks(AgentCase):
         self.assertFalse(notified.acquire(blocking=False))
 
     def test_a_release_is_no_loss(self):
-        before = set(threading.enumerate())
         notified = []
         guard = self.agent.lock("/no-loss").acquire()
         guard.on_lost(lambda: notified.append(1))
-        (reader,) = set(threading.enumerate()) - before
+        self.assertIn(guard, _held._watcher._held.values())
         guard.release()
-        reader.join(PATIENCE)
-        self.assertFalse(reader.is_alive())
+        # Nobody reads its events any more.
+        self.assertNotIn(guard, _held._watcher._held.values())
         self.assertEqual(notified, [])
 
     def test_an_exception_of_the_block_is_not_hidden_by_the_loss(self):
