@@ -1,8 +1,10 @@
 //! The parameters of a request: the JSON of its body, the rest of its path, its query. Owns the
 //! limits on them, that each refusal is one of ours, and how a body says how long something lasts.
 
+use std::error::Error;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
+use std::{io, iter};
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -18,12 +20,28 @@ pub(crate) const MAX_BYTES: usize = 2 << 20;
 
 /// Reads a body. An empty one counts as `{}`, so that `curl -X POST` needs none.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
-    let bytes = to_bytes(body, MAX_BYTES).await.map_err(|_| too_large())?;
-    parse(&bytes)
+    let bytes = to_bytes(body, MAX_BYTES).await;
+    parse(&bytes.map_err(|error| unreadable(&error))?)
+}
+
+/// The refusal of a body that cannot be read to its end.
+fn unreadable(error: &axum::Error) -> ApiError {
+    let mut causes = iter::successors(Some(error as &dyn Error), |error| (*error).source());
+    match causes.find_map(|cause| cause.downcast_ref::<io::Error>()) {
+        Some(cause) if cause.kind() == io::ErrorKind::InvalidData => {
+            let next = "send chunks as HTTP/1.1 has them, or a content-length";
+            ApiError::refused("the body", cause.to_string(), next)
+        }
+        Some(_) => {
+            let next = "send all of it before you close the connection";
+            ApiError::refused("the body", "it is incomplete", next)
+        }
+        None => too_large(),
+    }
 }
 
 fn too_large() -> ApiError {
-    let cause = format!("it has more than {MAX_BYTES} bytes, or is incomplete");
+    let cause = format!("it has more than {MAX_BYTES} bytes");
     ApiError::refused("the body", cause, "send less")
         .with_status(axum::http::StatusCode::PAYLOAD_TOO_LARGE)
 }
@@ -115,7 +133,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for LastingRequest<T> {
         let path = Rest::from_request_parts(&mut parts, state).await?;
         let mut line = Vec::new();
         while let Some(piece) = next_piece(&mut body).await {
-            let piece = piece.map_err(|_| too_large())?;
+            let piece = piece.map_err(|error| unreadable(&error))?;
             let end = piece.iter().position(|byte| *byte == b'\n');
             // What follows the line means nothing.
             line.extend_from_slice(piece.get(..end.unwrap_or(piece.len())).unwrap_or_default());

@@ -135,7 +135,7 @@ async fn a_caller_is_told_to_go_on_where_it_asks_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a70_a_body_that_is_none_ends_its_connection_and_what_it_held() {
+async fn a70_a_malformed_body_ends_its_connection_and_what_it_held() {
     let stage = Stage::new().await;
     let mut health = stage.connect().await;
     for garbage in [
@@ -172,6 +172,22 @@ async fn a70_a_body_that_is_none_ends_its_connection_and_what_it_held() {
     assert_eq!(connection.whole().await["code"], "refused");
     connection.end_body().await;
     assert_eq!(guards(&mut connection).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a70_a_body_that_cannot_be_read_is_refused_with_its_cause() {
+    let stage = Stage::new().await;
+    let head = "PUT /v1/lock/deploy HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, cause) in [
+        ("x\r\n", "a chunk has no size"),
+        ("2\r\nabc\r\n", "a chunk is longer than its size"),
+    ] {
+        let mut connection = stage.connect().await;
+        connection.send(&format!("{head}{body}")).await;
+        connection.head().await;
+        assert_eq!(connection.status, 400, "{body}");
+        assert_eq!(connection.whole().await["cause"], cause, "{body}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
