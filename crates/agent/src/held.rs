@@ -347,8 +347,28 @@ pub(crate) async fn hold(
         }
     }
     stage.send_replace(Stage::Releasing);
-    let released = Box::pin(holding.release()).await;
-    let (now, event) = match released {
+    let mut releasing = Box::pin(holding.release());
+    let in_time = tokio::time::timeout(RELEASE_LIMIT, &mut releasing).await;
+    let (now, event) = match in_time {
+        Ok(released) => outcome(released),
+        Err(_) => {
+            let next_step = NEXT_AFTER_UNKNOWN;
+            // The caller may have gone.
+            let _ = events.send(&HeldEvent::Unknown { next_step });
+            // Its response ends; who asks for the guard again waits on.
+            drop(events);
+            stage.send_replace(outcome(releasing.await).0);
+            return;
+        }
+    };
+    stage.send_replace(now);
+    // The caller may have gone.
+    let _ = events.send(&event);
+}
+
+/// Returns how a release has ended.
+fn outcome(released: Result<(), ReleaseError>) -> (Stage, HeldEvent<'static>) {
+    match released {
         Ok(()) | Err(ReleaseError::SessionEnded { .. }) => {
             (Stage::Released, HeldEvent::Released {})
         }
@@ -365,10 +385,7 @@ pub(crate) async fn hold(
                 next_step: NEXT_AFTER_UNKNOWN,
             },
         ),
-    };
-    stage.send_replace(now);
-    // The caller may have gone.
-    let _ = events.send(&event);
+    }
 }
 
 /// Takes an entry out of the table at its end.

@@ -68,6 +68,20 @@ async fn the_end_of_a_body_is_a_release_and_the_end_of_its_connection_a_death() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_no_server_confirms_ends_as_unknown_and_keeps_its_connection() {
+    let mut stage = Stage::new().await;
+    let mut connection = stage.connect().await;
+    let body = r#"{"session_timeout_ms": 60000}"#;
+    connection.hold("/v1/lock/deploy", body).await;
+    connection.until("held").await;
+    drop(stage.server.take());
+    connection.end_body().await;
+    connection.until("unknown").await;
+    assert!(connection.next().await.is_none(), "the response is over");
+    assert_eq!(guards(&mut connection).await, 1, "it is released on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_body_ends_gives_up_its_place_and_keeps_its_connection() {
     let stage = Stage::new().await;
     let (holder, _) = stage.lock("/deploy", "").await;
