@@ -120,11 +120,16 @@ pub(crate) struct LastingRequest<T> {
     pub(crate) hold: OpenBody,
 }
 
+/// Whether a request for something that lasts does so by its own body.
+pub(crate) fn lasts_by_body(method: &Method) -> bool {
+    *method == Method::PUT
+}
+
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for LastingRequest<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        if request.method() != Method::PUT {
+        if !lasts_by_body(request.method()) {
             let ZnodeRequest { path, params } = ZnodeRequest::from_request(request, state).await?;
             let hold = OpenBody(None);
             return Ok(Self { path, params, hold });

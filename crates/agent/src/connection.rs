@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tower_service::Service;
 
-use crate::body::MAX_BYTES;
+use crate::body::{MAX_BYTES, lasts_by_body};
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::events::JSON_LINES;
@@ -93,7 +93,7 @@ impl Connection {
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
         let wants_body = head.method != Method::HEAD;
-        let ends_with_body = head.method == Method::PUT;
+        let ends_with_body = lasts_by_body(&head.method);
         let mut request = Request::new(RequestBody::of(&self.input));
         *request.method_mut() = head.method;
         *request.uri_mut() = head.uri;
@@ -193,23 +193,15 @@ impl Connection {
                 () = self.gone(Input::poll_gone_unread), if is_last => return Ok(true),
             };
             // All lines that are there, and the end, in one write.
-            let is_over = loop {
-                let Some(bytes_of_line) = line else {
-                    break true;
-                };
-                if is_chunked {
-                    bytes.extend_from_slice(format!("{:x}\r\n", bytes_of_line.len()).as_bytes());
-                }
-                bytes.extend_from_slice(&bytes_of_line);
-                if is_chunked {
-                    bytes.extend_from_slice(b"\r\n");
-                }
+            while let Some(text) = &line {
+                push(&mut bytes, text, is_chunked);
                 line = tokio::select! {
                     biased;
                     line = next(&mut body) => line,
-                    () = std::future::ready(()) => break false,
+                    () = std::future::ready(()) => break,
                 };
-            };
+            }
+            let is_over = line.is_none();
             if is_over && is_chunked {
                 bytes.extend_from_slice(b"0\r\n\r\n");
             }
@@ -255,6 +247,16 @@ fn head_of(response: &Response, is_last: bool) -> Vec<u8> {
         head.extend_from_slice(b"connection: close\r\n");
     }
     head
+}
+
+/// Adds a line to what is to be written.
+fn push(bytes: &mut Vec<u8>, line: &[u8], is_chunked: bool) {
+    if !is_chunked {
+        return bytes.extend_from_slice(line);
+    }
+    bytes.extend_from_slice(format!("{:x}\r\n", line.len()).as_bytes());
+    bytes.extend_from_slice(line);
+    bytes.extend_from_slice(b"\r\n");
 }
 
 async fn next(lines: &mut Body) -> Option<Bytes> {

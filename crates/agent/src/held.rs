@@ -349,18 +349,16 @@ pub(crate) async fn hold(
     stage.send_replace(Stage::Releasing);
     let mut releasing = Box::pin(holding.release());
     let in_time = tokio::time::timeout(RELEASE_LIMIT, &mut releasing).await;
-    let (now, event) = match in_time {
-        Ok(released) => outcome(released),
-        Err(_) => {
-            let next_step = NEXT_AFTER_UNKNOWN;
-            // The caller may have gone.
-            let _ = events.send(&HeldEvent::Unknown { next_step });
-            // Its response ends; who asks for the guard again waits on.
-            drop(events);
-            stage.send_replace(outcome(releasing.await).0);
-            return;
-        }
+    let Ok(released) = in_time else {
+        let next_step = NEXT_AFTER_UNKNOWN;
+        // The caller may have gone.
+        let _ = events.send(&HeldEvent::Unknown { next_step });
+        // Its response ends; who asks for the guard again waits on.
+        drop(events);
+        stage.send_replace(outcome(releasing.await).0);
+        return;
     };
+    let (now, event) = outcome(released);
     stage.send_replace(now);
     // The caller may have gone.
     let _ = events.send(&event);

@@ -8,6 +8,8 @@ use serde_json::json;
 use crate::support::{Answer, Stage};
 
 const NO_WAIT: &str = r#"{"wait_ms": 0}"#;
+/// The head of a request for a lock, whose body is open.
+const LOCK: &str = "PUT /v1/lock/deploy HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
 const HEALTH: &str = "GET /v1/health HTTP/1.1\r\n\r\n";
 
 /// Asks on a connection, which is kept, for the number of guards.
@@ -177,9 +179,8 @@ async fn a70_a_malformed_body_ends_its_connection_and_what_it_held() {
     }
     let mut connection = stage.connect().await;
     let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
-    let head = "PUT /v1/lock/deploy HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
     connection
-        .send(&format!("{head}{chunk}{chunk}{chunk}"))
+        .send(&format!("{LOCK}{chunk}{chunk}{chunk}"))
         .await;
     connection.head().await;
     assert_eq!(connection.status, 413);
@@ -191,13 +192,12 @@ async fn a70_a_malformed_body_ends_its_connection_and_what_it_held() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a70_a_body_that_cannot_be_read_is_refused_with_its_cause() {
     let stage = Stage::new().await;
-    let head = "PUT /v1/lock/deploy HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (body, cause) in [
         ("x\r\n", "a chunk has no size"),
         ("2\r\nabc\r\n", "a chunk is longer than its size"),
     ] {
         let mut connection = stage.connect().await;
-        connection.send(&format!("{head}{body}")).await;
+        connection.send(&format!("{LOCK}{body}")).await;
         connection.head().await;
         assert_eq!(connection.status, 400, "{body}");
         assert_eq!(connection.whole().await["cause"], cause, "{body}");
