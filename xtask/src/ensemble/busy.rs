@@ -4,20 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Instant;
 
-use baton_client::{CreateMode, Session};
-use baton_testkit::inspect;
+use baton_client::CreateMode;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use super::load::{Client, PATIENCE};
+use super::load::{Client, PATIENCE, timed_until};
 use super::stage::{Report, Settings, Stage};
 use crate::{Result, table};
 
-/// Default length of a run.
-pub(super) const LENGTH: Duration = Duration::from_secs(600);
-const POLL: Duration = Duration::from_millis(200);
 /// A value that a request of the largest size has room for.
 const LARGE_BYTES: usize = 1_000_000;
 /// Requests of the client with large values that wait for their answers.
@@ -65,12 +61,12 @@ pub(super) async fn busy_machine(settings: &Settings) -> Result<Report> {
 async fn stay(stage: &mut Stage) -> Result<()> {
     while stage.has_next_run() {
         stage.ensemble.wait_leader().await?;
-        let before = term(stage).await?;
+        let before = stage.term().await?;
         let load = Load::start(stage.settings.busy_threads);
-        sleep(stage.settings.limit.unwrap_or(LENGTH)).await;
+        sleep(stage.settings.length()).await;
         drop(load);
         stage.ensemble.wait_leader().await?;
-        stage.report.elections += term(stage).await? - before;
+        stage.report.elections += stage.term().await? - before;
     }
     Ok(())
 }
@@ -86,7 +82,7 @@ pub(super) async fn large_writes(settings: &Settings) -> Result<Report> {
 async fn write_large(stage: &mut Stage) -> Result<()> {
     while stage.has_next_run() {
         let leader = stage.ensemble.wait_leader().await?;
-        let before = term(stage).await?;
+        let before = stage.term().await?;
         let server = &stage.ensemble.servers()[leader];
         let bulk = Client::connect(0, &server.connect_string()).await?.session;
         let bystander = Client::connect(1, &server.connect_string()).await?.session;
@@ -94,17 +90,16 @@ async fn write_large(stage: &mut Stage) -> Result<()> {
             // Left by the run before.
             let _ = bulk.create(path, b"", CreateMode::Persistent).await;
         }
-        let end = Instant::now() + stage.settings.limit.unwrap_or(LENGTH);
+        let end = Instant::now() + stage.settings.length();
         let mut writers = JoinSet::new();
         for _ in 0..LARGE_IN_FLIGHT {
-            writers.spawn(write_until(
-                bulk.clone(),
-                "/large",
-                vec![b'x'; LARGE_BYTES],
-                end,
-            ));
+            let session = bulk.clone();
+            writers.spawn(async move {
+                let value = vec![b'x'; LARGE_BYTES];
+                timed_until(end, None, || session.set_data("/large", &value, None)).await
+            });
         }
-        let small = write_until(bystander.clone(), "/small", b"x".to_vec(), end).await?;
+        let small = timed_until(end, None, || bystander.set_data("/small", b"x", None)).await?;
         let mut large = Vec::new();
         while let Some(written) = writers.join_next().await {
             large.extend(written??);
@@ -115,44 +110,7 @@ async fn write_large(stage: &mut Stage) -> Result<()> {
         for session in [bulk, bystander] {
             timeout(PATIENCE, session.close_timeout(PATIENCE)).await??;
         }
-        stage.report.elections += term(stage).await? - before;
+        stage.report.elections += stage.term().await? - before;
     }
     Ok(())
-}
-
-/// Writes one after the other; returns how long each took.
-pub(super) async fn write_until(
-    session: Session,
-    path: &str,
-    value: Vec<u8>,
-    end: Instant,
-) -> std::result::Result<Vec<Duration>, baton_client::Error> {
-    let mut took = Vec::new();
-    while Instant::now() < end {
-        let begin = Instant::now();
-        session.set_data(path, &value, None).await?;
-        took.push(begin.elapsed());
-    }
-    Ok(took)
-}
-
-/// The highest term of any server.
-pub(super) async fn term(stage: &Stage) -> Result<u64> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let mut terms = Vec::new();
-        for server in stage.ensemble.servers() {
-            let shown = inspect::four_letter_word(server.addr(), "mntr").await;
-            let shown = shown.unwrap_or_default();
-            let line = shown.lines().find(|line| line.contains("baton_term"));
-            terms.extend(line.and_then(|line| line.split('\t').nth(1)?.parse::<u64>().ok()));
-        }
-        if terms.len() == stage.ensemble.servers().len() {
-            return Ok(terms.into_iter().max().unwrap_or_default());
-        }
-        if Instant::now() > deadline {
-            return Err("a server does not say its term".into());
-        }
-        sleep(POLL).await;
-    }
 }

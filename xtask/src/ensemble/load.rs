@@ -11,7 +11,7 @@ use baton_testkit::TestServer;
 use baton_testkit::history::{Act, CreatedZnode, EndState, Operation, Outcome, Version};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::Result;
 
@@ -35,6 +35,28 @@ impl RunClock {
     pub(super) fn now(self) -> Duration {
         self.0.elapsed()
     }
+}
+
+/// Does an operation again and again until `end`, with this pause between two; returns how long
+/// each took.
+pub(super) async fn timed_until<T, F>(
+    end: Instant,
+    pause: Option<Duration>,
+    mut operation: impl FnMut() -> F,
+) -> std::result::Result<Vec<Duration>, Error>
+where
+    F: Future<Output = std::result::Result<T, Error>>,
+{
+    let mut took = Vec::new();
+    while Instant::now() < end {
+        let begin = Instant::now();
+        operation().await?;
+        took.push(begin.elapsed());
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        }
+    }
+    Ok(took)
 }
 
 /// A client's session, and what tables call it.

@@ -1,15 +1,13 @@
 //! Servers that are far from each other: how long reads and writes at each of them take, beside the
 //! round trip between two, and whether a leader is given up though nothing has failed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use baton_client::{CreateMode, Session};
+use baton_client::CreateMode;
 use baton_testkit::Target;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
 
-use super::busy::{LENGTH, term, write_until};
-use super::load::{Client, PATIENCE};
+use super::load::{Client, PATIENCE, timed_until};
 use super::stage::{Report, Settings, Stage};
 use crate::process::server_name;
 use crate::table::{markdown, quantile};
@@ -37,7 +35,7 @@ async fn measure(stage: &mut Stage, apart: Duration) -> Result<()> {
     let leader = stage.ensemble.wait_leader().await?;
     let before = elections(stage).await?;
     stage.report.runs = 1;
-    let end = Instant::now() + stage.settings.limit.unwrap_or(LENGTH);
+    let end = Instant::now() + stage.settings.length();
     // A read waits for the writes of its own session that were sent before it.
     let readers = Client::one_each(stage.ensemble.servers()).await?;
     let mut clients = JoinSet::new();
@@ -47,8 +45,10 @@ async fn measure(stage: &mut Stage, apart: Duration) -> Result<()> {
         clients.spawn(async move {
             let path = format!("/region-{index}");
             writer.create(&path, b"", CreateMode::Persistent).await?;
-            let writes = write_until(writer, &path, b"x".to_vec(), end);
-            let (sets, gets) = tokio::try_join!(writes, read_until(&reader, end))?;
+            let (sets, gets) = tokio::try_join!(
+                timed_until(end, None, || writer.set_data(&path, b"x", None)),
+                timed_until(end, Some(READ_PAUSE), || reader.get_data("/")),
+            )?;
             Ok::<_, baton_client::Error>([(index, "set", sets), (index, "get", gets)])
         });
     }
@@ -94,25 +94,10 @@ async fn measure(stage: &mut Stage, apart: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Reads one after the other; returns how long each took.
-async fn read_until(
-    session: &Session,
-    end: Instant,
-) -> std::result::Result<Vec<Duration>, baton_client::Error> {
-    let mut took = Vec::new();
-    while Instant::now() < end {
-        let begin = Instant::now();
-        session.get_data("/").await?;
-        took.push(begin.elapsed());
-        sleep(READ_PAUSE).await;
-    }
-    Ok(took)
-}
-
 /// Elections so far; 0 of ZooKeeper, which does not say it.
 async fn elections(stage: &Stage) -> Result<u64> {
     match stage.settings.target {
-        Target::Baton => term(stage).await,
+        Target::Baton => stage.term().await,
         Target::ZooKeeper => Ok(0),
     }
 }

@@ -7,15 +7,19 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use baton_testkit::history::{self, Operation};
-use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, baton_binary};
+use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, baton_binary, inspect};
 use fastrand::Rng;
 use tokio::time::sleep;
 
 use super::gaps::{self, Fault, Spread};
-use super::load::{self, Client, Load, Round, RunClock};
+use super::load::{self, Client, Load, PATIENCE, Round, RunClock};
 use crate::{Result, command};
 
 pub(super) const SERVERS: usize = 3;
+/// Pause between two questions for something that comes soon.
+const POLL: Duration = Duration::from_millis(200);
+/// Default length of a run that nothing but the time ends.
+const LENGTH: Duration = Duration::from_secs(600);
 /// Number of lines of a server's log that are shown when a trial has failed.
 const LOG_LINES: usize = 25;
 
@@ -47,6 +51,11 @@ impl Settings {
             Some(program) => Ok(program.clone()),
             None => Ok(baton_binary()?),
         }
+    }
+
+    /// Length of a run that nothing but the time ends.
+    pub(super) fn length(&self) -> Duration {
+        self.limit.unwrap_or(LENGTH)
     }
 
     fn options(&self, has_wires: bool) -> ServerOptions {
@@ -242,6 +251,28 @@ impl Stage {
         };
         self.ensemble.wait_leader().await?;
         Ok(fault)
+    }
+
+    /// The highest term of any Baton.
+    pub(super) async fn term(&self) -> Result<u64> {
+        let servers = self.ensemble.servers();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut terms = Vec::new();
+            for server in servers {
+                let shown = inspect::four_letter_word(server.addr(), "mntr").await;
+                let shown = shown.unwrap_or_default();
+                let line = shown.lines().find(|line| line.contains("baton_term"));
+                terms.extend(line.and_then(|line| line.split('\t').nth(1)?.parse::<u64>().ok()));
+            }
+            if terms.len() == servers.len() {
+                return Ok(terms.into_iter().max().unwrap_or_default());
+            }
+            if Instant::now() > deadline {
+                return Err("a server does not say its term".into());
+            }
+            sleep(POLL).await;
+        }
     }
 
     /// For how long the next server is paused or cut off.
