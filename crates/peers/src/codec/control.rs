@@ -20,7 +20,7 @@ reasons! {
     CloseReason {
         /// The sender's process stops.
         Stopping = 1: "the server stops",
-        /// A newer connection of the same server and lane has taken the place of this one.
+        /// A newer connection of the same server and lane has replaced this one.
         Superseded = 2: "a newer connection has taken its place",
         /// The sender has received nothing for too long.
         Silent = 3: "nothing arrived for too long",
