@@ -28,8 +28,8 @@ async fn it_shows_locks_takes_keys_follows_the_size_and_restores_the_terminal() 
     until("it is unfolded", || top.text().contains("held by"));
     top.resize(30, 5);
     until("it is too small", || top.text().contains("too small: 30x5"));
-    top.resize(80, 24);
     let drawn = top.text().len();
+    top.resize(80, 24);
     until("it is drawn again", || {
         top.text()[drawn..].contains("/deploy")
     });
