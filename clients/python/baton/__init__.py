@@ -9,11 +9,12 @@ Times are seconds. `wait` is how long to wait: `None` for ever, 0 not at all. Th
 module use this user's agent; an `Agent` uses the one of a given socket.
 """
 
-from typing import AsyncIterator, Callable, Iterator, List, Optional
+import contextlib
+from typing import AsyncIterator, Iterator, List, Optional
 
-from ._held import Acquisition, AsyncGuard, AsyncItem, Guard, Item, Membership
-from ._http import (CALL_LIMIT, AsyncLink, Call, Data, Json, Link, ask, complete,
-                    milliseconds, payload, route)
+from ._held import Acquisition, AsyncGuard, AsyncItem, Guard, Item, Membership, OnWait
+from ._http import (CALL_LIMIT, AsyncLink, Call, Data, Json, Link, Seconds, ask, complete, payload,
+                    route, times)
 from .errors import BatonError, LockLost, Lost, NotAcquired, Refused, Unavailable, Unknown
 
 __all__ = [
@@ -33,24 +34,21 @@ class Agent:
         self.socket = socket
 
     def lock(self, path: str, *, mode: Optional[str] = None, slots: Optional[int] = None,
-             wait: Optional[float] = None, session_timeout: Optional[float] = None,
-             name: Optional[str] = None, lock_delay: Optional[float] = None,
-             on_wait: Optional[Callable[[Json], object]] = None) -> Lock:
+             wait: Seconds = None, session_timeout: Seconds = None, name: Optional[str] = None,
+             lock_delay: Seconds = None, on_wait: OnWait = None) -> Lock:
         """A lock for `with` and `async with`: exclusive, or of `mode` `read` or `write`, or one of
         several `slots`. `on_wait` receives each `waiting` event: `place` and `held_by`."""
         fields = {"mode": mode or (None if slots is None else "slot"), "slots": slots, "name": name,
-                  "wait_ms": milliseconds("wait", wait),
-                  "session_timeout_ms": milliseconds("session_timeout", session_timeout),
-                  "lock_delay_ms": milliseconds("lock_delay", lock_delay)}
+                  **times(wait=wait, session_timeout=session_timeout, lock_delay=lock_delay)}
         call = "PUT", route("lock", path), fields
         return Acquisition(self.socket, path, call, Guard, AsyncGuard, on_wait)
 
-    def elect(self, path: str, *, data: Data = "", wait: Optional[float] = None,
-              session_timeout: Optional[float] = None, name: Optional[str] = None,
-              on_wait: Optional[Callable[[Json], object]] = None) -> Lock:
+    def elect(self, path: str, *, data: Data = "", wait: Seconds = None,
+              session_timeout: Seconds = None, name: Optional[str] = None,
+              on_wait: OnWait = None) -> Lock:
         """Leadership for `with` and `async with`. Watchers of the election see `data`."""
-        fields = {"wait_ms": milliseconds("wait", wait), "name": name, **payload(data),
-                  "session_timeout_ms": milliseconds("session_timeout", session_timeout)}
+        fields = {"name": name, **payload(data),
+                  **times(wait=wait, session_timeout=session_timeout)}
         call = "PUT", route("elect", path), fields
         return Acquisition(self.socket, path, call, Guard, AsyncGuard, on_wait)
 
@@ -62,11 +60,10 @@ class Agent:
         """The counter at a path."""
         return Counter(self, path)
 
-    def join(self, path: str, id: str, data: Data = "", *, session_timeout: Optional[float] = None
+    def join(self, path: str, id: str, data: Data = "", *, session_timeout: Seconds = None
              ) -> "Acquisition[Membership, Membership]":
         """Membership for `with` and `async with`."""
-        timeout = milliseconds("session_timeout", session_timeout)
-        fields = {"id": id, "session_timeout_ms": timeout, **payload(data)}
+        fields = {"id": id, **payload(data), **times(session_timeout=session_timeout)}
         call = "PUT", route("member", path), fields
         return Acquisition(self.socket, path, call, Membership, Membership)
 
@@ -74,13 +71,11 @@ class Agent:
         """The members at a path, for `for` and `async for`: a list at each change."""
         return Members(self.socket, ("GET", route("member", path), {}))
 
-    def hold(self, path: str, ttl: float, *, token: Optional[int] = None,
-             wait: Optional[float] = None, name: Optional[str] = None) -> int:
+    def hold(self, path: str, ttl: float, *, token: Optional[int] = None, wait: Seconds = None,
+             name: Optional[str] = None) -> int:
         """Holds an exclusive lock for `ttl` seconds, beyond the end of this process, and returns
         its token. With the token of such a lock it goes on being held."""
-        lock = {"wait_ms": milliseconds("wait", wait), "name": name}
-        fields = {"ttl_ms": milliseconds("ttl", ttl), "token": token,
-                  "lock": {field: value for field, value in lock.items() if value is not None}}
+        fields = {"token": token, "lock": {"name": name, **times(wait=wait)}, **times(ttl=ttl)}
         limit = None if wait is None else wait + CALL_LIMIT
         return int(self._ask("POST", route("hold", path), fields, limit)["token"])
 
@@ -97,7 +92,7 @@ class Agent:
         return self._ask("GET", "/v1/health")
 
     def _ask(self, method: str, url: str, fields: Optional[Json] = None,
-             limit: Optional[float] = CALL_LIMIT) -> Json:
+             limit: Seconds = CALL_LIMIT) -> Json:
         return complete(ask(Link, self.socket, (method, url, fields or {}), limit))
 
 
@@ -109,19 +104,18 @@ class _AtPath:
 class Queue(_AtPath):
     """Work queue."""
 
-    def put(self, data: Data, *, priority: Optional[int] = None, delay: Optional[float] = None,
+    def put(self, data: Data, *, priority: Optional[int] = None, delay: Seconds = None,
             id: Optional[str] = None, max_attempts: Optional[int] = None) -> Json:
         """Puts an item, and returns the agent's answer."""
-        fields = {"priority": priority, "delay_ms": milliseconds("delay", delay), "id": id,
-                  "max_attempts": max_attempts, **payload(data)}
+        fields = {"priority": priority, "id": id, "max_attempts": max_attempts, **payload(data),
+                  **times(delay=delay)}
         return self._agent._ask("POST", route("queue", self._path, "/put"), fields)
 
-    def take(self, *, wait: Optional[float] = None, visibility: Optional[float] = None,
-             name: Optional[str] = None) -> "Acquisition[Item, AsyncItem]":
+    def take(self, *, wait: Seconds = None, visibility: Seconds = None, name: Optional[str] = None
+             ) -> "Acquisition[Item, AsyncItem]":
         """An item for `with` and `async with`. The end of the block acknowledges it, and gives it
         back after an exception, unless it was settled before."""
-        fields = {"wait_ms": milliseconds("wait", wait), "name": name,
-                  "visibility_ms": milliseconds("visibility", visibility)}
+        fields = {"name": name, **times(wait=wait, visibility=visibility)}
         call = "POST", route("queue", self._path, "/take"), fields
         return Acquisition(self._agent.socket, self._path, call, Item, AsyncItem)
 
@@ -146,22 +140,14 @@ class Members:
         self._agent, self._call = agent, call
 
     def __iter__(self) -> Iterator[List[Json]]:
-        link = complete(Link.open(self._agent, self._call))
-        try:
+        with contextlib.closing(complete(Link.open(self._agent, self._call))) as link:
             while True:
-                for event in complete(link.receive(None)):
-                    yield event["members"]
-        finally:
-            link.close()
+                yield complete(link.receive(None))["members"]
 
     async def __aiter__(self) -> AsyncIterator[List[Json]]:
-        link = await AsyncLink.open(self._agent, self._call)
-        try:
+        with contextlib.closing(await AsyncLink.open(self._agent, self._call)) as link:
             while True:
-                for event in await link.receive(None):
-                    yield event["members"]
-        finally:
-            link.close()
+                yield (await link.receive(None))["members"]
 
 
 _agent = Agent()

@@ -15,11 +15,11 @@ import signal
 import subprocess
 import threading
 import time
-from typing import (Any, Callable, Coroutine, Deque, Dict, Generic, List, Mapping, Optional, Sequence,
+from typing import (Any, Callable, Coroutine, Deque, Dict, Generic, Mapping, Optional, Sequence,
                     Type, TypeVar)
 
-from ._http import (CALL_LIMIT, AgentSilent, AsyncLink, Call, Json, Link, T, ask, complete, milliseconds,
-                    payload, route)
+from ._http import (CALL_LIMIT, AgentSilent, AsyncLink, Call, Json, Link, Seconds, T, ask, complete,
+                    payload, route, times)
 from .errors import BatonError, Lost, Refused, Unknown
 
 # Runs on while the machine sleeps, so that a sleep never extends a lease.
@@ -27,6 +27,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NEXT_STEP = "stop what it protects, then acquire it again"
 _RELEASED = "it was released"
 _LEASE_ENDED = "the lease ended: no server answered in time, or this process was paused"
+OnWait = Optional[Callable[[Json], object]]
 
 
 def now_ns() -> int:
@@ -56,7 +57,7 @@ class Anchor:
         self.is_same_clock = is_same_boot and sent_ns <= self.agent_ns <= received_ns
 
     @classmethod
-    async def read(cls, kind: Type[Link], agent: str, limit: Optional[float]) -> "Anchor":
+    async def read(cls, kind: Type[Link], agent: str, limit: Seconds) -> "Anchor":
         """Asks the agent for a reading."""
         sent_ns = now_ns()
         return cls(sent_ns, await ask(kind, agent, ("GET", "/v1/health", {}), limit))
@@ -73,12 +74,12 @@ class Held:
     _anchor: Anchor
     _until_ns: Optional[int] = None
     _last: Optional[Json] = None
+    _reason: Optional[str] = None
     _reader: Optional["asyncio.Task[None]"] = None
 
-    def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
+    def __init__(self, path: str, link: Link, event: Json) -> None:
         self.path, self._is_over = path, False
-        self._agent, self._link, self._kind, self._pid = agent, link, type(link), os.getpid()
-        self._reason: Optional[str] = None
+        self._link, self._agent, self._kind, self._pid = link, link.agent, type(link), os.getpid()
         self._callbacks: Deque[Callable[[], object]] = collections.deque()
         self._turn = threading.Lock()
 
@@ -110,18 +111,24 @@ class Held:
                 except Exception:
                     logging.getLogger("baton").exception("%s: a loss's callback failed", self.path)
 
-    def _left(self) -> Optional[float]:
+    def _left(self) -> Seconds:
         return None if self._until_ns is None else max((self._until_ns - now_ns()) / 1e9, 0.001)
 
-    async def _start_lease(self, sent_ns: int, event: Json) -> None:
-        if "lease_until_ns" not in event:
-            return
-        self._anchor = Anchor(sent_ns, event)
-        if self._anchor.is_wide:
-            # It has waited: this reading would cost the lease as much.
-            self._anchor = await Anchor.read(self._kind, self._agent, CALL_LIMIT)
-        self._until_ns = self._anchor.deadline(int(event["lease_until_ns"]))
-        self.check()
+    async def _start(self, sent_ns: int, event: Json) -> None:
+        """Starts the lease, and reads the events from now on."""
+        if "lease_until_ns" in event:
+            self._anchor = Anchor(sent_ns, event)
+            if self._anchor.is_wide:
+                # It has waited: this reading would cost the lease as much.
+                self._anchor = await Anchor.read(self._kind, self._agent, CALL_LIMIT)
+            self._until_ns = self._anchor.deadline(int(event["lease_until_ns"]))
+            self.check()
+        if isinstance(self._link, AsyncLink):
+            self._reader = asyncio.get_running_loop().create_task(self._read())
+        else:
+            _watcher.add(self)
+            if self._link.found:  # They came with this event: nothing may wake the watcher.
+                self._read_ready()
 
     async def _handle(self, event: Json) -> None:
         kind = event.get("event")
@@ -137,28 +144,25 @@ class Held:
             self._last = event
             self._reason = self._reason or str(event.get("reason") or "another request ended it")
 
-    async def _read(self, events: List[Json]) -> None:
-        """Handles the events for asyncio, until the end."""
+    async def _read(self) -> None:
+        """Handles the events for asyncio until it is lost; a release cancels this."""
         try:
-            for event in events:
-                await self._handle(event)
-            # While it is being released the response goes on: its end would count as a death.
-            while self._last is None and (self.lost is None or self._reason == _RELEASED):
-                for event in await self._link.receive(self._left()):
-                    await self._handle(event)
+            while self.lost is None:
+                await self._handle(await self._link.receive(self._left()))
         except BatonError as error:
             if self.lost is None:
                 self._reason = error.cause
         finally:
             self._reason = self._reason or "the event loop has ended"
-            self._finish()
+            self._end_if_lost()
 
     def _read_ready(self) -> None:
         """Handles the events that have come, for the thread of all that is held."""
-        # Where the turn is taken, another thread releases it and reads the answer.
+        # Where the turn is taken, another thread releases it and reads the answer; where it has
+        # been released, the connection may be another's.
         if self._turn.acquire(blocking=False):
             try:
-                for event in complete(self._link.receive(0)):
+                while self._reason != _RELEASED and (event := complete(self._link.receive(0))):
                     complete(self._handle(event))
             except BatonError as error:
                 self._reason = self._reason or error.cause
@@ -170,63 +174,49 @@ class Held:
         """Ends it once it is lost; returns for how long it is held at most, in seconds."""
         if self.lost is not None and self._reason != _RELEASED:
             _watcher.remove(self)
-            self._finish()
+            self._is_over = True
+            self._link.close()
+            self._run_callbacks()
         return self._left() or 1
 
-    def _finish(self) -> None:
-        self._is_over = self._reason != _RELEASED
-        self._link.close()
-        self._run_callbacks()
-
-    def _start(self, events: List[Json]) -> None:
-        if isinstance(self._link, AsyncLink):
-            self._reader = asyncio.get_running_loop().create_task(self._read(events))
-        else:
-            for event in events:
-                complete(self._handle(event))
-            _watcher.add(self)
-
-    async def _end(self, call: Optional[Call]) -> Json:
+    async def _end(self, call: Optional[Call] = None) -> None:
         """Ends it with a request, or with the end of its own; in a forked child only the child's
         end of the connection."""
         if self._reason == _RELEASED:
-            return {}
+            return
         if self.lost is not None:
             raise self.lost
         # Before the request: no check() of another thread is true once it is on its way.
         self._reason = _RELEASED
         if self._pid != os.getpid():
-            self._link.close()
-            return {}
-        if self._reader is None:
-            _watcher.remove(self)
-        try:
-            return await (ask(self._kind, self._agent, call) if call else self._conclude())
-        finally:
-            # An event that is being handled may still be read.
-            with self._turn if self._reader is None else contextlib.nullcontext():
+            return self._link.close()
+        _watcher.remove(self)
+        with self._turn:  # An event that is being handled may still be read.
+            try:
+                await (ask(self._kind, self._agent, call) if call else self._conclude())
+            finally:
                 self._link.give_back()
 
-    async def _conclude(self) -> Json:
-        """Ends the request, and returns the last event of its answer."""
+    async def _conclude(self) -> None:
+        """Ends the request, and reads the rest of its answer."""
         with contextlib.suppress(AgentSilent, OSError):
+            self._link.end_body()
             if self._reader is not None:
-                self._link.end_body()
-                await asyncio.shield(self._reader)
-            else:
-                with self._turn:
-                    self._link.end_body()
-                    while self._last is None:
-                        for event in await self._link.receive(CALL_LIMIT):
-                            await self._handle(event)
-        if self._last is None:
-            cause, next_step = "the agent has not answered", "read before you repeat it"
+                self._reader.cancel()
+                await asyncio.wait({self._reader})
+            while self._last is None:
+                await self._handle(await self._link.receive(CALL_LIMIT))
+        last = self._last or {"event": "unknown", "reason": "the agent has not answered"}
+        cause = str(last.get("reason") or "no server confirms it")
+        if last["event"] == "lost":
+            raise Lost(self.path, cause, _NEXT_STEP)
+        if last["event"] == "unknown":
+            next_step = str(last.get("next_step", "read before you repeat it"))
             raise Unknown(f"release of {self.path}", cause, next_step)
-        return self._last
 
     async def _leave(self, is_clean: bool) -> None:
         """Ends it at the end of its block."""
-        await self._end(None)
+        await self._end()
 
 
 class _Watcher:
@@ -235,24 +225,21 @@ class _Watcher:
 
     def __init__(self) -> None:
         self._held: Dict[int, Held] = {}
-        self._turn, self._selector = threading.Lock(), selectors.DefaultSelector()
-        self._is_running = False
+        self._turn, self._is_running = threading.Lock(), False
 
     def add(self, held: Held) -> None:
-        number = held._link.socket.fileno()
         with self._turn:
-            self._held[number] = held
-            self._selector.register(number, selectors.EVENT_READ, held)
             if not self._is_running:
+                self._selector = selectors.DefaultSelector()
                 threading.Thread(target=self._run, daemon=True).start()
                 self._is_running = True
+            self._held[id(held)] = held
+            self._selector.register(held._link.socket, selectors.EVENT_READ, held)
 
     def remove(self, held: Held) -> None:
-        number = held._link.socket.fileno()
         with self._turn:
-            if self._held.get(number) is held:
-                del self._held[number]
-                self._selector.unregister(number)
+            if self._held.pop(id(held), None):
+                self._selector.unregister(held._link.socket)
 
     def _run(self) -> None:
         due = rests = 0.0
@@ -276,13 +263,12 @@ def _forget_held() -> None:
     _watcher = _Watcher()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_held)
+os.register_at_fork(after_in_child=_forget_held)
 
 
 class _GuardBase(Held):
-    def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
-        super().__init__(agent, path, link, event)
+    def __init__(self, path: str, link: Link, event: Json) -> None:
+        super().__init__(path, link, event)
         self.id: str = event["guard"]
         self.token: int = event["token"]
         self.term: Optional[int] = event.get("term")
@@ -293,18 +279,12 @@ class _GuardBase(Held):
         await super()._handle(event)
 
     async def _txn(self, writes: Sequence[Mapping[str, Any]]) -> None:
+        """Applies writes together, as `Guard.txn` does."""
         self.check()
         fields = [dict(write) for write in writes]
         for write in fields:
             write.update(payload(write.pop("data")) if "data" in write else {})
         await ask(self._kind, self._agent, ("POST", f"/v1/guard/{self.id}/txn", {"writes": fields}))
-
-    async def _leave(self, is_clean: bool) -> None:
-        answer = await self._end(None)
-        if answer.get("event") == "lost":
-            raise Lost(self.path, str(answer["reason"]), _NEXT_STEP)
-        if answer.get("event") == "unknown":
-            raise Unknown(f"release of {self.path}", "no server confirms it", answer["next_step"])
 
 
 class Guard(_GuardBase):
@@ -320,7 +300,7 @@ class Guard(_GuardBase):
     def release(self) -> None:
         """Releases, and waits until a server has confirmed it. In a forked child it does nothing
         but close the child's end of the connection."""
-        complete(self._leave(True))
+        complete(self._end())
 
     def run(self, argv: Sequence[str], **options: Any) -> int:
         """Runs a command in a process group of its own, and returns its exit code.
@@ -359,57 +339,55 @@ class Guard(_GuardBase):
 class AsyncGuard(_GuardBase):
     """Guard of a lock or of a term of an election, for asyncio."""
 
-    async def txn(self, writes: Sequence[Mapping[str, Any]]) -> None:
-        """Applies writes together, as `Guard.txn` does."""
-        await self._txn(writes)
+    txn = _GuardBase._txn
 
     async def release(self) -> None:
         """Releases, and waits until a server has confirmed it."""
-        await self._leave(True)
+        await self._end()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine, and returns its result. Cancels it when the lock is lost, waits for its
         end, and raises `Lost` then."""
         task = asyncio.ensure_future(work)
-        loss = asyncio.get_running_loop().create_future()
-        self.on_lost(loss.cancel)
+        self.on_lost(task.cancel)
+        if self.lost is not None:
+            task.cancel()
         try:
-            self.check()
-            await asyncio.wait({task, loss}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self.check()
-            return task.result()
+            return await task
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+            with contextlib.suppress(ValueError):
+                self._callbacks.remove(task.cancel)
+            if self._is_over or task.cancelled():
+                self.check()
 
 
 class _ItemBase(Held):
-    def __init__(self, agent: str, path: str, link: Link, event: Json) -> None:
-        super().__init__(agent, path, link, event)
+    def __init__(self, path: str, link: Link, event: Json) -> None:
+        super().__init__(path, link, event)
         self.id: str = event["item"]
         self.token: int = event["token"]
         self.attempt: int = event["attempt"]
         self.data: bytes = base64.b64decode(event["data_base64"])
         self._claim: str = event["claim"]
 
-    def _call(self, action: str, fields: Json) -> Call:
+    def _call(self, action: str, **fields: Any) -> Call:
         return "POST", route("queue", self.path, f"/{action}"), {"claim": self._claim, **fields}
 
     async def _ack(self) -> None:
-        await self._end(self._call("ack", {}))
+        """Removes the item: it is done."""
+        await self._end(self._call("ack"))
 
-    async def _nack(self, reason: str, delay: Optional[float]) -> None:
-        fields = {"reason": reason, "delay_ms": milliseconds("delay", delay)}
-        await self._end(self._call("nack", fields))
+    async def _nack(self, reason: str = "", delay: Seconds = None) -> None:
+        """Gives the item back, as `Item.nack` does."""
+        await self._end(self._call("nack", reason=reason, **times(delay=delay)))
 
     async def _extend(self) -> None:
+        """Extends the claim by the time that it had at first."""
         self.check()
-        await ask(self._kind, self._agent, self._call("extend", {}))
+        await ask(self._kind, self._agent, self._call("extend"))
 
     async def _leave(self, is_clean: bool) -> None:
-        await (self._ack() if is_clean else self._nack("the consumer has failed", None))
+        await (self._ack() if is_clean else self._nack("the consumer has failed"))
 
 
 class Item(_ItemBase):
@@ -419,7 +397,7 @@ class Item(_ItemBase):
         """Removes the item: it is done."""
         complete(self._ack())
 
-    def nack(self, reason: str = "", delay: Optional[float] = None) -> None:
+    def nack(self, reason: str = "", delay: Seconds = None) -> None:
         """Gives the item back for after `delay`, or to the dead letters after its last attempt."""
         complete(self._nack(reason, delay))
 
@@ -431,17 +409,9 @@ class Item(_ItemBase):
 class AsyncItem(_ItemBase):
     """Claim on an item of a work queue, for asyncio."""
 
-    async def ack(self) -> None:
-        """Removes the item: it is done."""
-        await self._ack()
-
-    async def nack(self, reason: str = "", delay: Optional[float] = None) -> None:
-        """Gives the item back, as `Item.nack` does."""
-        await self._nack(reason, delay)
-
-    async def extend(self) -> None:
-        """Extends the claim by the time that it had at first."""
-        await self._extend()
+    ack = _ItemBase._ack
+    nack = _ItemBase._nack
+    extend = _ItemBase._extend
 
 
 class Membership(Held):
@@ -457,7 +427,7 @@ class Acquisition(Generic[S, A]):
     """Request for what `with` and `async with` acquire, and end with the block."""
 
     def __init__(self, agent: Optional[str], path: str, call: Call, blocking: Type[S],
-                 suspending: Type[A], on_wait: Optional[Callable[[Json], object]] = None) -> None:
+                 suspending: Type[A], on_wait: OnWait = None) -> None:
         self._agent, self._path, self._call, self._on_wait = agent, path, call, on_wait
         self._blocking, self._suspending, self._is_used = blocking, suspending, False
         self._held: Any = None
@@ -476,19 +446,14 @@ class Acquisition(Generic[S, A]):
         sent_ns = now_ns()
         link = await kind.open(self._agent, self._call)
         try:
-            events: List[Json] = []
-            while True:
-                while not events:
-                    events = await link.receive(limit)
-                event = events.pop(0)
+            event = await link.receive(limit)
+            while event.get("event") not in ("held", "item", "joined"):
                 if event.get("event") == "waiting" and self._on_wait is not None:
                     self._on_wait(event)
-                elif event.get("event") in ("held", "item", "joined"):
-                    # What is held stays with the agent that has given it.
-                    held = held_type(link.agent, self._path, link, event)
-                    await held._start_lease(sent_ns, event)
-                    held._start(events)
-                    return held
+                event = await link.receive(limit)
+            held = held_type(self._path, link, event)
+            await held._start(sent_ns, event)
+            return held
         except BaseException:
             link.give_back()
             raise

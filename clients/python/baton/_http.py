@@ -20,6 +20,7 @@ from .errors import BatonError, Lost, NotAcquired, Refused, Unavailable, Unknown
 
 Data = Union[str, bytes]
 Json = Dict[str, Any]
+Seconds = Optional[float]
 Call = Tuple[str, str, Json]
 T = TypeVar("T")
 
@@ -49,13 +50,18 @@ def route(kind: str, path: str, rest: str = "") -> str:
     return f"/v1/{kind}{quote(path, errors='surrogatepass')}{rest}"
 
 
-def milliseconds(name: str, seconds: Optional[float]) -> Optional[int]:
+def milliseconds(name: str, seconds: Seconds) -> Optional[int]:
     """Returns a time in whole milliseconds, 0 only for 0."""
     if seconds is None:
         return None
     if not 0 <= seconds < 1e12:
         raise Refused(name, f"{seconds!r} is not a time in seconds", "give 0 or more")
     return max(int(seconds * 1000), 1 if seconds else 0)
+
+
+def times(**seconds: Seconds) -> Json:
+    """Returns the fields of times: that of `wait` is `wait_ms`."""
+    return {f"{name}_ms": milliseconds(name, value) for name, value in seconds.items()}
 
 
 def payload(data: Data) -> Json:
@@ -90,7 +96,7 @@ class _Answer:
 
     def __init__(self) -> None:
         self._raw, self._text, self._status = bytearray(), bytearray(), 0
-        self._is_chunked, self._size, self._left = False, 0, -1
+        self._is_chunked, self._length = False, -1
         self.is_over, self.is_last = False, True
 
     def feed(self, data: bytes) -> List[Json]:
@@ -101,26 +107,21 @@ class _Answer:
             raise ValueError("the answer is too large")
         if not self._status:
             self._head()
-        if self._status:
+        if self._status and not self.is_over:
             self._body()
         is_end = self.is_over or not data
-        if not data and not self.is_over and (self._is_chunked or self._left > 0):
-            raise EOFError("the agent has ended the connection within an answer")
         lines = self._text.split(b"\n")
         self._text = bytearray() if is_end else lines.pop()
         found = [json.loads(line) for line in lines if line.strip()]
         if not all(isinstance(it, dict) for it in found):
             raise ValueError("the answer is not an object")
-        if self._status >= 400 and (found or is_end):
-            failed = found[0] if found else {"thing": f"HTTP status {self._status}"}
-            if self._status == 405:
-                failed["next_step"] = "upgrade the agent, which is older than this client"
-            raise _failure(failed)
-        for it in found:
-            if it.get("event") == "error":
-                raise _failure(it)
         if is_end and not found:
-            raise EOFError("the agent has ended the connection")
+            if self._status < 400:
+                raise EOFError("the agent has ended the connection")
+            found = [{"thing": f"HTTP status {self._status}"}]
+        for it in found:
+            if it.get("event") == "error" or self._status >= 400:
+                raise _failure(it, self._status)
         return found
 
     def _head(self) -> None:
@@ -134,34 +135,34 @@ class _Answer:
             self._is_chunked = b"\r\ntransfer-encoding: chunked" in fields
             length = re.search(rb"\r\ncontent-length: *(\d+)", fields)
             # Without either the body lasts as long as the connection.
-            self._left = int(length[1]) if length else -1
-            self.is_over = self._left == 0
+            self._length = int(length[1]) if length else -1
 
     def _body(self) -> None:
-        """Takes the text out of its framing."""
-        while self._raw and not self.is_over:
-            if self._is_chunked and self._left <= 0:
-                size, end, rest = self._raw.partition(b"\r\n")
-                if not end:
-                    return
-                self._raw, self._size = rest, int(size.partition(b";")[0], 16)
-                self._left = self._size + 2  # With the end of its line.
-            count = len(self._raw) if self._left < 0 else min(self._left, len(self._raw))
-            text = max(self._left - 2, 0) if self._is_chunked else count
-            self._text += self._raw[:min(text, count)]
+        """Takes the text out of its framing; a chunk, or a body of known length, once it is whole.
+        """
+        while self._is_chunked and not self.is_over and b"\r\n" in self._raw:
+            size, _, rest = self._raw.partition(b"\r\n")
+            count = int(size.partition(b";")[0], 16)
+            if len(rest) < count + 2:  # With the end of its line.
+                return
+            self._text += rest[:count]
+            self._raw, self.is_over = rest[count + 2:], count == 0
+        if not self._is_chunked and len(self._raw) >= self._length:
+            self.is_over = self._length >= 0
+            count = self._length if self.is_over else len(self._raw)
+            self._text += self._raw[:count]
             del self._raw[:count]
-            if self._left > 0:
-                self._left -= count
-                self.is_over = self._left == 0 and not (self._is_chunked and self._size)
 
     def is_reusable(self) -> bool:
         """Whether another request may follow on the connection."""
         return self.is_over and not self.is_last and not self._raw
 
 
-def _failure(answer: Json) -> BatonError:
+def _failure(answer: Json, status: int) -> BatonError:
     kind = _KINDS.get(str(answer.get("code")), Refused)
     thing, cause, next_step = (str(answer.get(it, "")) for it in ("thing", "cause", "next_step"))
+    if status == 405:
+        next_step = "upgrade the agent, which is older than this client"
     # An agent does not remember what has ended: a guard that it does not know is a lost one.
     error = (Lost if thing.startswith("guard ") else kind)(thing, cause, next_step)
     silence = answer.get("unavailable_for_ms")
@@ -175,47 +176,38 @@ def _failure(answer: Json) -> BatonError:
 class Link:
     """Connection that blocks the thread that waits."""
 
-    def __init__(self, agent: str) -> None:
-        self.agent, self.answer, self._pid, self._is_open = agent, _Answer(), os.getpid(), False
+    def __init__(self, agent: str, is_open: bool) -> None:
+        self.agent, self.answer, self._pid, self._is_open = agent, _Answer(), os.getpid(), is_open
+        self.found: List[Json] = []  # Objects that have come and that nobody has received.
 
     @classmethod
-    async def open(cls, agent: Optional[str], call: Call, limit: Optional[float] = CALL_LIMIT
-                   ) -> "Link":
+    async def open(cls, agent: Optional[str], call: Call, limit: Seconds = CALL_LIMIT) -> "Link":
         """Sends a request, to the agent of a socket, or else to this user's or the machine's.
         Starts this user's, which ends when nobody uses it, where neither listens."""
-        data = _encode(call)
-        link = await (cls._find(limit) if agent is None else cls._dial(agent, limit))
-        link._is_open = call[0] == "PUT"
-        try:
-            link._send(data)
-        except OSError as error:
-            link.close()
-            raise AgentSilent(link.agent, error) from None
-        return link
-
-    @classmethod
-    async def _find(cls, limit: Optional[float]) -> "Link":
+        if agent is not None:
+            return await cls._dial(agent, call, limit)
         folder = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() != 0 else None
         agents = [os.path.join(it, "baton", "agent.sock") for it in (folder, "/run") if it]
         for agent in agents:
             # A dead agent's is still there, and one may be another's.
             with contextlib.suppress(AgentSilent):
-                return await cls._dial(agent, limit)
+                return await cls._dial(agent, call, limit)
         # Where this fails, the error of the request names the socket.
         os.system("exec baton agent --background </dev/null >/dev/null 2>&1")
-        return await cls._dial(agents[0], limit)
+        return await cls._dial(agents[0], call, limit)
 
     @classmethod
-    async def _dial(cls, agent: str, limit: Optional[float]) -> "Link":
-        link = cls(agent)
+    async def _dial(cls, agent: str, call: Call, limit: Seconds) -> "Link":
+        data, link = _encode(call), cls(agent, call[0] == "PUT")
         try:
             await link._connect(limit)
+            link._send(data)
+            return link
         except OSError as error:
             link.close()
             raise AgentSilent(agent, error) from None
-        return link
 
-    async def _connect(self, limit: Optional[float]) -> None:
+    async def _connect(self, limit: Seconds) -> None:
         kept = _take_idle(self.agent)
         self.socket = kept or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(limit)
@@ -226,17 +218,19 @@ class Link:
         with contextlib.suppress(BrokenPipeError):  # The agent answers before it has read all.
             self.socket.sendall(data)
 
-    async def receive(self, limit: Optional[float]) -> List[Json]:
-        """Waits for objects; with a limit of 0 returns those that are there. Raises the error that
-        the agent names, or `AgentSilent`."""
+    async def receive(self, limit: Seconds) -> Json:
+        """Waits for an object; with a limit of 0 returns an empty one if none is there. Raises the
+        error that the agent names, or `AgentSilent`."""
         try:
-            return self.answer.feed(await self._receive(limit))
+            while not self.found:
+                self.found = self.answer.feed(await self._receive(limit))
+            return self.found.pop(0)
         except BlockingIOError:
-            return []
+            return {}
         except (OSError, EOFError, ValueError) as error:
             raise AgentSilent(self.agent, error) from None
 
-    async def _receive(self, limit: Optional[float]) -> bytes:
+    async def _receive(self, limit: Seconds) -> bytes:
         self.socket.settimeout(limit)
         return self.socket.recv(1 << 16)
 
@@ -283,21 +277,20 @@ def _close_idle() -> None:
     _idle.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    # A child that had a connection of its parent's would keep what the parent holds by it later.
-    os.register_at_fork(after_in_child=_close_idle)
+# A child that had a connection of its parent's would keep what the parent holds by it later.
+os.register_at_fork(after_in_child=_close_idle)
 
 
 class AsyncLink(Link):
     """Connection that suspends the task that waits."""
 
-    async def _connect(self, limit: Optional[float]) -> None:
+    async def _connect(self, limit: Seconds) -> None:
         self._reader, self._writer = await asyncio.open_unix_connection(self.agent)
 
     def _send(self, data: bytes) -> None:
         self._writer.write(data)
 
-    async def _receive(self, limit: Optional[float]) -> bytes:
+    async def _receive(self, limit: Seconds) -> bytes:
         # Not asyncio.wait_for, which may swallow a cancellation before Python 3.12.
         loop, abort = asyncio.get_running_loop(), self._writer.transport.abort
         timer = loop.call_later(threading.TIMEOUT_MAX if limit is None else limit, abort)
@@ -314,14 +307,11 @@ class AsyncLink(Link):
 
 
 async def ask(kind: Type[Link], agent: Optional[str], call: Call,
-              limit: Optional[float] = CALL_LIMIT) -> Json:
+              limit: Seconds = CALL_LIMIT) -> Json:
     """Sends a request and returns its answer."""
     link = await kind.open(agent, call, limit)
     try:
-        found: List[Json] = []
-        while not found:
-            found = await link.receive(limit)
-        return found[0]
+        return await link.receive(limit)
     except AgentSilent as error:
         if call[0] == "GET":
             raise

@@ -147,6 +147,22 @@ class Lease(unittest.TestCase):
         self.clock.advance(1)
         self.assertRaises(baton.LockLost, guard.check)
 
+    def test_a_loss_that_comes_with_the_lock_itself_is_noticed(self):
+        def answer(url, send):
+            held = {"event": "held", "guard": "g", "token": 1, **self.reading()}
+            send(HEAD + line(held) + line({"event": "lost", "reason": "the session ended"}))
+            self.stopped.wait(PATIENCE)
+
+        async def loss():
+            guard, notified = await agent.lock("/a").acquire_async(), asyncio.Event()
+            guard.on_lost(notified.set)
+            await asyncio.wait_for(notified.wait(), PATIENCE)
+            return guard.lost
+
+        agent = baton.Agent(ScriptedAgent(self, answer).socket)
+        for lost in (agent.lock("/a").acquire().lost, asyncio.run(loss())):
+            self.assertEqual(lost.reason, "the session ended")
+
     def test_a_lost_guard_sends_no_write(self):
         guard = self.agent.lock("/a").acquire()
         seen = []
