@@ -310,6 +310,25 @@ class Answers(unittest.TestCase):
         self.assertIn("/v1/counter/hits/add", error.exception.what)
         self.assertRaises(baton.Unavailable, hits.get)
 
+    def test_a_member_that_leaves_a_silent_agent_does_not_wait_for_ever(self):
+        def answer(url, send):
+            send(HEAD + line({"event": "joined"}))
+            stopped.wait(PATIENCE)
+
+        async def leave():
+            async with agent.join("/a", "x"):
+                pass
+
+        stopped = threading.Event()
+        self.addCleanup(stopped.set)
+        agent = self.ask(answer)
+        with mock.patch.object(_held, "CALL_LIMIT", 0.01):
+            with self.assertRaises(baton.Unknown):
+                with agent.join("/a", "x"):
+                    pass
+            with self.assertRaises(baton.Unknown):
+                asyncio.run(asyncio.wait_for(leave(), PATIENCE))
+
     def test_servers_that_do_not_answer_are_unavailable_since_when_the_agent_says(self):
         def answer(url, send):
             refusal = {"thing": "/a", "code": "unavailable", "unavailable_for_ms": 5000}
