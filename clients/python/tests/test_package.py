@@ -37,9 +37,10 @@ def imports(name):
 class Package(unittest.TestCase):
     files = glob.glob(os.path.join(ROOT, "baton", "*.py"))
 
-    def test_it_has_at_most_750_lines_of_code(self):
+    # Asyncio beside threads takes about 75 of them.
+    def test_it_has_at_most_675_lines_of_code(self):
         self.assertEqual(len(self.files), 4)
-        self.assertLessEqual(sum(map(lines_of_code, self.files)), 750)
+        self.assertLessEqual(sum(map(lines_of_code, self.files)), 675)
 
     @unittest.skipUnless(hasattr(sys, "stdlib_module_names"), "Python has its list from 3.10 on")
     def test_it_imports_the_standard_library_alone(self):
