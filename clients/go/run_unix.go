@@ -3,10 +3,8 @@
 package baton
 
 import (
-	"context"
 	"net"
 	"os/exec"
-	"sync"
 	"syscall"
 )
 
@@ -34,33 +32,26 @@ func (g *Guard) Run(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	var turn sync.Mutex
-	kill := func() {
-		turn.Lock()
-		defer turn.Unlock()
-		if cmd.ProcessState == nil {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	exited := make(chan struct{})
+	go func() {
+		for errno := syscall.EINTR; errno == syscall.EINTR; {
+			// The first argument is P_PID. The command stays a zombie, which keeps its number.
+			_, _, errno = syscall.Syscall6(syscall.SYS_WAITID, 1, uintptr(cmd.Process.Pid), 0,
+				syscall.WEXITED|syscall.WNOWAIT, 0, 0)
 		}
+		close(exited)
+	}()
+	select {
+	case <-exited:
+	case <-g.ctx.Done():
 	}
-	defer context.AfterFunc(g.ctx, kill)()
-	// It stays a zombie, so that nobody else gets its number while it may be killed.
-	waitForExit(cmd.Process.Pid)
-	kill()
-	turn.Lock()
+	// Before Wait: nobody else has the number of the group yet.
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	err = cmd.Wait()
-	turn.Unlock()
 	if lost := g.Check(); lost != nil {
 		return lost
 	}
 	return err
-}
-
-func waitForExit(pid int) {
-	for errno := syscall.EINTR; errno == syscall.EINTR; {
-		// The first argument is P_PID.
-		_, _, errno = syscall.Syscall6(syscall.SYS_WAITID, 1, uintptr(pid), 0,
-			syscall.WEXITED|syscall.WNOWAIT, 0, 0)
-	}
 }
 
 // isQuiet returns whether a connection without a request is open, and nothing has come.
