@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,10 +26,11 @@ var clocks = clock{
 		return int64(now.Sub(started)), now.UnixNano()
 	},
 	boot: bootClock,
-	bootID: func() string {
+	// Read once: a process does not outlive the boot of its machine.
+	bootID: sync.OnceValue(func() string {
 		text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		return strings.TrimSpace(string(text))
-	},
+	}),
 }
 
 // instant is a reading of all clocks.
