@@ -19,7 +19,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"time"
 )
 
@@ -33,14 +32,12 @@ func New(socket string) *Agent { return &Agent{socket} }
 // Option is a parameter of a request. The agent refuses one that the request does not have.
 type Option func(*call)
 
-func field(name string, value any) Option {
-	return func(c *call) { c.fields[name] = value }
-}
+func field(name string, value any) Option { return func(c *call) { c.fields[name] = value } }
 
 func duration(field string, d time.Duration) Option {
 	return func(c *call) {
 		if d < 0 {
-			c.err = refused(field, fmt.Sprintf("%v is less than 0", d), "give 0 or more")
+			c.err = newError(ErrRefused, field, fmt.Sprintf("%v is less than 0", d), "give 0 or more")
 		}
 		// 0 only for 0: it means not to wait.
 		c.fields[field] = (d + time.Millisecond - 1) / time.Millisecond
@@ -87,73 +84,42 @@ func Data(data []byte) Option { return field("data_base64", data) }
 // It receives the number of those before, and the holder's node.
 func OnWait(f func(place int, heldBy string)) Option { return func(c *call) { c.onWait = f } }
 
-func (a *Agent) acquire(ctx context.Context, kind, path, rest string, options []Option,
-) (*held, *message, error) {
-	method := "PUT"
-	if rest != "" {
-		method = "POST" // An item is held as long as the answer is open.
-	}
-	c := newCall(method, kind, path, rest, append([]Option{unlimited}, options...)...)
+// acquire sends a request, waits until something is held, and returns what `wrap` makes of it.
+func acquire[T any](ctx context.Context, a *Agent, c *call, wrap func(*held, *message) *T,
+) (*T, error) {
 	sent := readClocks()
-	l, err := a.open(ctx, c)
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, l.close)
-	// What is held stays with the agent that has given it.
-	h := &held{agent: New(l.agent), path: path, link: l, done: make(chan struct{})}
-	event, err := l.receive(c.limit)
-	for err == nil && event.Event == "waiting" {
-		if c.onWait != nil {
-			c.onWait(event.Place, event.HeldBy)
-		}
-		event, err = l.receive(c.limit)
-	}
-	if err == nil {
-		err = h.start(ctx, sent, event)
-	}
-	if !stop() {
-		l.close()
-		return nil, nil, ctx.Err()
-	} else if l.status >= http.StatusBadRequest {
-		l.giveBack()
-		return nil, nil, err
-	} else if err != nil {
-		l.close()
-		return nil, nil, err
-	}
-	go h.read()
-	return h, event, nil
-}
-
-func unlimited(c *call) { c.limit = forever }
-
-func (a *Agent) acquireGuard(ctx context.Context, kind, path string, options []Option,
-) (*Guard, error) {
-	h, event, err := a.acquire(ctx, kind, path, "", options)
+	l, event, err := a.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{h, event.Guard, event.Token, event.Term}, nil
+	// What is held stays with the agent that has given it.
+	h := &held{agent: New(l.agent), path: c.path, link: l, done: make(chan struct{})}
+	if err := h.start(ctx, sent, event); err != nil {
+		_ = h.endFor(err.Error())
+		return nil, err
+	}
+	go h.read()
+	return wrap(h, event), nil
+}
+
+func newGuard(h *held, event *message) *Guard {
+	return &Guard{h, event.Guard, event.Token, event.Term}
 }
 
 // Lock acquires a lock: exclusive, or with [Mode] or [Slots].
 func (a *Agent) Lock(ctx context.Context, path string, options ...Option) (*Guard, error) {
-	return a.acquireGuard(ctx, "lock", path, options)
+	return acquire(ctx, a, newWait("PUT", "lock", path, "", options), newGuard)
 }
 
 // Elect acquires leadership. Those who watch the election see [Data].
 func (a *Agent) Elect(ctx context.Context, path string, options ...Option) (*Guard, error) {
-	return a.acquireGuard(ctx, "elect", path, options)
+	return acquire(ctx, a, newWait("PUT", "elect", path, "", options), newGuard)
 }
 
 // Join makes this process a member, with [Data].
 func (a *Agent) Join(ctx context.Context, path, id string, options ...Option) (*Membership, error) {
-	h, _, err := a.acquire(ctx, "member", path, "", append(options, field("id", id)))
-	if err != nil {
-		return nil, err
-	}
-	return &Membership{h}, nil
+	c := newWait("PUT", "member", path, "", append(options, field("id", id)))
+	return acquire(ctx, a, c, func(h *held, _ *message) *Membership { return &Membership{h} })
 }
 
 // Member is one of the members at a path.
@@ -163,31 +129,27 @@ type Member struct{ ID, Data, Session string }
 // returns false.
 func (a *Agent) Members(ctx context.Context, path string) func(yield func([]Member, error) bool) {
 	return func(yield func([]Member, error) bool) {
-		l, err := a.open(ctx, newCall("GET", "member", path, ""))
-		if err != nil {
-			yield(nil, err)
-			return
+		l, event, err := a.begin(ctx, newWait("GET", "member", path, "", nil))
+		if err == nil {
+			defer l.close()
 		}
-		defer l.close()
-		defer context.AfterFunc(ctx, l.close)()
-		for isWanted := true; isWanted && err == nil; {
-			var event *message
-			if event, err = l.receive(forever); err != nil && ctx.Err() != nil {
-				err = ctx.Err()
-			}
-			isWanted = yield(event.Members, err)
+		for yield(event.Members, err) && err == nil {
+			event, err = l.receive(ctx, forever)
 		}
 	}
 }
 
-// Queue is a work queue.
-type Queue struct {
+// target is a path at an agent.
+type target struct {
 	agent *Agent
 	path  string
 }
 
+// Queue is a work queue.
+type Queue struct{ target }
+
 // Queue returns the work queue at a path.
-func (a *Agent) Queue(path string) Queue { return Queue{a, path} }
+func (a *Agent) Queue(path string) Queue { return Queue{target{a, path}} }
 
 // Priority orders items: lower ones are taken first.
 func Priority(n int) Option { return field("priority", n) }
@@ -213,21 +175,18 @@ func (q Queue) Put(ctx context.Context, data []byte, options ...Option) (string,
 
 // Take claims the next item. Its end without an [Item.Ack] gives it to the next consumer.
 func (q Queue) Take(ctx context.Context, options ...Option) (*Item, error) {
-	h, event, err := q.agent.acquire(ctx, "queue", q.path, "/take", options)
-	if err != nil {
-		return nil, err
-	}
-	return &Item{h, event.Item, event.Token, event.Attempt, event.Data, event.Claim}, nil
+	// Not PUT: an item is held as long as the answer is open.
+	c := newWait("POST", "queue", q.path, "/take", options)
+	return acquire(ctx, q.agent, c, func(h *held, event *message) *Item {
+		return &Item{h, event.Item, event.Token, event.Attempt, event.Data, event.Claim}
+	})
 }
 
 // Counter is a counter.
-type Counter struct {
-	agent *Agent
-	path  string
-}
+type Counter struct{ target }
 
 // Counter returns the counter at a path.
-func (a *Agent) Counter(path string) Counter { return Counter{a, path} }
+func (a *Agent) Counter(path string) Counter { return Counter{target{a, path}} }
 
 // Add adds, and returns the value.
 func (c Counter) Add(ctx context.Context, delta int64) (int64, error) {
@@ -247,7 +206,7 @@ func Token(token uint64) Option { return field("token", token) }
 // Hold holds an exclusive lock for a time, beyond the end of this process, and returns its token.
 func (a *Agent) Hold(ctx context.Context, path string, ttl time.Duration, options ...Option,
 ) (uint64, error) {
-	c := newCall("POST", "hold", path, "", append([]Option{unlimited}, options...)...)
+	c := newWait("POST", "hold", path, "", options)
 	lock := c.fields
 	c.fields = map[string]any{"lock": lock, "token": lock["token"]}
 	delete(lock, "token")
@@ -287,7 +246,7 @@ func (a *Agent) Locks(ctx context.Context, path string) (LockState, error) {
 
 // Health returns the state of the agent and of its sessions.
 func (a *Agent) Health(ctx context.Context) (map[string]any, error) {
-	answer, err := a.ask(ctx, healthCall())
+	answer, err := a.ask(ctx, healthCall(callLimit))
 	state := map[string]any{}
 	if err == nil {
 		err = json.Unmarshal(answer.raw, &state)

@@ -2,7 +2,6 @@ package baton
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -30,16 +29,14 @@ type Error struct {
 	Since time.Time
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %s; %s", e.Thing, e.Cause, e.NextStep) }
+func (e *Error) Error() string { return e.Thing + ": " + e.Cause + "; " + e.NextStep }
 
 // Unwrap returns the kind of the error.
 func (e *Error) Unwrap() error { return e.Kind }
 
-func refused(thing, cause, nextStep string) *Error {
-	return &Error{Kind: ErrRefused, Thing: thing, Cause: cause, NextStep: nextStep}
-}
+// readFirst is the next step after an [ErrUnknown].
+const readFirst = "read before you repeat it"
 
-func silent(agent string, cause error) *Error {
-	text, next := fmt.Sprintf("no answer of the agent: %v", cause), "start it: baton agent"
-	return &Error{Kind: ErrUnavailable, Thing: agent, Cause: text, NextStep: next, Since: time.Now()}
+func newError(kind error, thing, cause, nextStep string) *Error {
+	return &Error{Kind: kind, Thing: thing, Cause: cause, NextStep: nextStep}
 }

@@ -1,7 +1,6 @@
 package baton
 
 import (
-	"context"
 	"os"
 	"strings"
 	"sync"
@@ -54,11 +53,8 @@ func (i instant) plus(left int64) *instant {
 
 // isAhead needs no system call: a machine that has slept has moved its wall clock on.
 func (i *instant) isAhead() bool {
-	if i == nil {
-		return false
-	}
 	mono, wall := clocks.now()
-	return mono < i.mono && wall < i.wall
+	return i != nil && mono < i.mono && wall < i.wall
 }
 
 // renewed returns the same end by the clocks of now: the wall clock may have been set, and the
@@ -84,23 +80,12 @@ type anchor struct {
 
 func newAnchor(sent instant, answer *message) anchor {
 	received := readClocks()
-	ownID := clocks.bootID()
 	return anchor{
 		sent: sent, agentNS: answer.NowNS, bootID: answer.BootID,
 		isWide: received.mono-sent.mono > int64(100*time.Millisecond),
-		isSameClock: ownID != "" && ownID == answer.BootID && sent.hasBoot &&
+		isSameClock: answer.BootID != "" && answer.BootID == clocks.bootID() && sent.hasBoot &&
 			sent.boot <= answer.NowNS && answer.NowNS <= received.boot,
 	}
-}
-
-func (h *held) readAnchor(ctx context.Context, limit time.Duration) error {
-	sent, c := readClocks(), healthCall()
-	c.limit = limit
-	answer, err := h.agent.ask(ctx, c)
-	if err == nil {
-		h.anchor = newAnchor(sent, answer)
-	}
-	return err
 }
 
 // end returns the end of a lease on this process's clocks, never too late; nil if it has come.

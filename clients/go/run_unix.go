@@ -23,7 +23,7 @@ func (g *Guard) Run(cmd *exec.Cmd) error {
 	}
 	defer file.Close()
 	// What is left of the command might keep what this process holds later.
-	g.link.isLast = true
+	g.link.response.Close = true
 	cmd.ExtraFiles = append(cmd.ExtraFiles, file)
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -56,13 +56,10 @@ func (g *Guard) Run(cmd *exec.Cmd) error {
 
 // isQuiet returns whether a connection without a request is open, and nothing has come.
 func isQuiet(conn *net.UnixConn) (isQuiet bool) {
-	raw, err := conn.SyscallConn()
-	if err == nil {
-		err = raw.Read(func(fd uintptr) bool {
-			_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
-			isQuiet = err == syscall.EAGAIN
-			return true
-		})
-	}
-	return err == nil && isQuiet
+	raw, _ := conn.SyscallConn() // It does not fail for a connection.
+	_ = raw.Control(func(fd uintptr) {
+		_, _, errno := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+		isQuiet = errno == syscall.EAGAIN
+	})
+	return isQuiet // False for one that is closed.
 }
