@@ -118,7 +118,7 @@ func (a *Agent) Elect(ctx context.Context, path string, options ...Option) (*Gua
 
 // Join makes this process a member, with [Data].
 func (a *Agent) Join(ctx context.Context, path, id string, options ...Option) (*Membership, error) {
-	c := newWait("PUT", "member", path, "", append(options, field("id", id)))
+	c := newWait("PUT", "member", path, "", append([]Option{field("id", id)}, options...))
 	return acquire(ctx, a, c, func(h *held, _ *message) *Membership { return &Membership{h} })
 }
 
@@ -168,7 +168,7 @@ func Visibility(d time.Duration) Option { return duration("visibility_ms", d) }
 
 // Put puts an item, and returns its id.
 func (q Queue) Put(ctx context.Context, data []byte, options ...Option) (string, error) {
-	options = append(options, Data(data))
+	options = append([]Option{Data(data)}, options...)
 	answer, err := q.agent.ask(ctx, newCall("POST", "queue", q.path, "/put", options...))
 	return answer.Item, err
 }

@@ -305,6 +305,7 @@ func TestLocksAndOtherRequestsTakeTurnsOnOneConnection(t *testing.T) {
 func TestAConnectionThatIsNotQuietIsNotUsedAgain(t *testing.T) {
 	ctx, nothing := context.Background(), func() {}
 	for _, last := range []string{"", "HTTP/1.1 200 OK\r\n\r\n"} {
+		last := last
 		handled := make(chan bool, 2)
 		agent, count := keeping(t, func(request *http.Request, send func(string)) bool {
 			holding(request, send, nothing, "released")
@@ -322,6 +323,15 @@ func TestAConnectionThatIsNotQuietIsNotUsedAgain(t *testing.T) {
 		}
 		equal(t, count.Load(), 2)
 	}
+}
+
+func TestTheOptionsOfACallerStayItsOwn(t *testing.T) {
+	// Two requests of one slice would otherwise write to the place behind its end at a time.
+	options := make([]Option, 0, 1)
+	agent := New("/no/agent")
+	_, _ = agent.Join(context.Background(), "/a", "id", options...)
+	_, _ = agent.Queue("/a").Put(context.Background(), nil, options...)
+	equal(t, options[:1][0] == nil, true)
 }
 
 // awaitUnquiet waits until what the agent has done last has come to the connections that are kept.
