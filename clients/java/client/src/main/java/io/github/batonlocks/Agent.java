@@ -223,12 +223,9 @@ public final class Agent {
         Link link = open(call);
         try {
             return link.receive(call.limit());
-        } catch (BatonException error) {
-            if (error instanceof Unavailable it && it.wasSent && !call.method().equals("GET")) {
-                String thing = call.method() + " " + call.url();
-                throw new Unknown(thing, error.reason(), "read before you repeat it");
-            }
-            throw error;
+        } catch (Unavailable error) {
+            boolean isChange = error.isSilence && !call.method().equals("GET");
+            throw isChange ? new Unknown(call.method() + " " + call.url(), error) : error;
         } finally {
             link.giveBack();
         }

@@ -1,6 +1,7 @@
 package io.github.batonlocks;
 
 import java.time.Instant;
+import java.util.Map;
 import java.util.Optional;
 
 /** Error of the client. Names the thing, the cause and the next step, in that order. */
@@ -15,6 +16,30 @@ public abstract sealed class BatonException extends RuntimeException {
         this.thing = thing;
         this.reason = reason;
         this.nextStep = nextStep;
+    }
+
+    /** Returns the error of an answer; null where the agent has sent nothing but the status. */
+    static BatonException of(int status, Map<String, Object> answer) {
+        if (status == 405) {
+            // An agent of the version before has no such requests.
+            return new Refused("the agent", "it is older than this client", "restart it");
+        } else if (answer == null) {
+            return new Refused("HTTP status " + status, "", "");
+        }
+        String thing = Json.text(answer, "thing");
+        String cause = Json.text(answer, "cause");
+        String next = Json.text(answer, "next_step");
+        // An agent does not remember what has ended: a guard that it does not know is a lost one.
+        return switch (thing.startsWith("guard ") ? "lost" : Json.text(answer, "code")) {
+            case "not_acquired" ->
+                    new NotAcquired(thing, cause, next, Json.text(answer, "held_by"));
+            case "unavailable" -> new Unavailable(thing, cause, next,
+                    answer.get("unavailable_for_ms") instanceof Long time
+                            ? Instant.now().minusMillis(time) : null);
+            case "lost" -> new Lost(thing, cause, next);
+            case "unknown" -> new Unknown(thing, cause, next);
+            default -> new Refused(thing, cause, next);
+        };
     }
 
     /** The thing that the error is about. */
@@ -42,20 +67,18 @@ public abstract sealed class BatonException extends RuntimeException {
     /** The agent or its servers do not answer. */
     public static final class Unavailable extends BatonException {
         private final Instant since;
-        /** Whether the agent was sent all, and then was silent. */
-        boolean wasSent;
+        /** Whether it is the agent that does not answer. */
+        boolean isSilence;
 
         Unavailable(String thing, String reason, String next, Instant since) {
             super(thing, reason, next);
             this.since = since;
         }
 
-        static Unavailable silent(Object agent, Object cause, boolean wasSent) {
-            String reason = "no answer of the agent: " + cause;
-            var error = new Unavailable(agent.toString(), reason, "start it: baton agent",
+        Unavailable(Object agent, Object cause) {
+            this(agent.toString(), "no answer of the agent: " + cause, "start it: baton agent",
                     Instant.now());
-            error.wasSent = wasSent;
-            return error;
+            isSilence = true;
         }
 
         /** The time since when they do not, where it is known. */
@@ -70,6 +93,11 @@ public abstract sealed class BatonException extends RuntimeException {
     /** A change may or may not have been applied: read before you repeat it. */
     public static final class Unknown extends BatonException {
         Unknown(String thing, String reason, String next) { super(thing, reason, next); }
+
+        /** The answer to a change has not come. */
+        Unknown(String thing, Unavailable error) {
+            this(thing, error.reason(), "read before you repeat it");
+        }
     }
 
     /** The request cannot be carried out as it is. */

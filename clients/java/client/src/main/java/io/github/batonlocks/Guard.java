@@ -89,9 +89,5 @@ public final class Guard extends Held {
     }
 
     /** Releases, and waits until a server has confirmed it. A second call does nothing. */
-    public void release() { finish(null); }
-
-    /** Releases. */
-    @Override
-    public void close() { release(); }
+    public void release() { close(); }
 }

@@ -60,7 +60,7 @@ public abstract class Held implements AutoCloseable {
             // A lease that has ended stays ended, also if an older message brings a later end.
             end = end.renewed(grant.clocks());
             if (end == Lease.OVER) {
-                endFor("the lease ended: no server answered in time, or this process was paused");
+                lose("the lease ended: no server answered in time, or this process was paused");
             }
         }
         return reason == null;
@@ -69,13 +69,10 @@ public abstract class Held implements AutoCloseable {
     /** Completes when it is lost, not when it is released, in a thread of the client. */
     public CompletableFuture<Lost> lost() { return lost; }
 
-    private synchronized void endFor(String cause) {
-        if (reason != null) {
-            return;
-        }
-        reason = cause;
-        end = Lease.OVER;
-        if (!cause.equals(RELEASED)) {
+    private synchronized void lose(String cause) {
+        if (reason == null) {
+            reason = cause;
+            end = Lease.OVER;
             grant.link().close();
             lost.completeAsync(() -> new Lost(path(), cause, NEXT_STEP), THREADS);
         }
@@ -105,20 +102,13 @@ public abstract class Held implements AutoCloseable {
         anchor = Lease.Anchor.of(grant.clocks(), sent, grant.agent().ask(Agent.HEALTH));
     }
 
-    /** Gives the connection to the watcher, unless it is released. Only that thread calls it. */
-    void watch() {
-        synchronized (grant.link()) {
-            if (reason == null) {
-                grant.link().watch(this);
-                read();
-            }
-        }
-    }
-
     /** Handles the events that have come. Only the watcher calls it. */
     void read() {
         synchronized (grant.link()) {
             try {
+                if (reason == null) {
+                    grant.link().watch(this);
+                }
                 while (last == null && grant.link().isWatched()) {
                     var event = grant.link().receive(Link.NO_LIMIT);
                     if (event == null) {
@@ -126,10 +116,8 @@ public abstract class Held implements AutoCloseable {
                     }
                     handle(event);
                 }
-            } catch (RuntimeException error) {
-                if (isHeld()) {
-                    endFor(error instanceof BatonException it ? it.reason() : error.toString());
-                }
+            } catch (IOException | RuntimeException error) {
+                lose(error instanceof BatonException it ? it.reason() : error.toString());
             }
         }
     }
@@ -138,7 +126,7 @@ public abstract class Held implements AutoCloseable {
         if (ENDS.contains(Json.text(event, "event"))) {
             last = event;
             String cause = Json.text(event, "reason");
-            endFor(cause.isEmpty() ? "another request ended it" : cause);
+            lose(cause.isEmpty() ? "another request ended it" : cause);
         } else if ("lease".equals(event.get("event")) && anchor.isSameClock()) {
             extend(event);
         } else if ("lease".equals(event.get("event"))) {
@@ -172,13 +160,14 @@ public abstract class Held implements AutoCloseable {
             }
             check();
             // Before the end: no check of another thread is true once that is on its way.
-            endFor(RELEASED);
+            reason = RELEASED;
+            end = Lease.OVER;
         }
         // An interrupted thread releases too.
         boolean wasInterrupted = Thread.interrupted();
         try {
             if (call == null) {
-                release(grant.link());
+                endRequest();
             } else {
                 grant.agent().ask(call);
             }
@@ -190,29 +179,24 @@ public abstract class Held implements AutoCloseable {
         }
     }
 
-    private void release(Link link) {
+    private void endRequest() {
         String thing = "release of " + path();
         try {
-            synchronized (link) {
-                link.unwatch();
-            }
-            link.end();
+            grant.link().end();
             while (last == null) {
-                handle(link.receive(Link.CALL_LIMIT));
+                handle(grant.link().receive(Link.CALL_LIMIT));
             }
-        } catch (IOException | Unavailable error) {
-            String cause = error instanceof Unavailable it ? it.reason() : error.toString();
-            throw new Unknown(thing, cause, "read before you repeat it");
+        } catch (Unavailable error) {
+            throw new Unknown(thing, error);
         }
         if ("lost".equals(last.get("event"))) {
             throw new Lost(path(), Json.text(last, "reason"), NEXT_STEP);
         } else if ("unknown".equals(last.get("event"))) {
-            String next = Json.text(last, "next_step");
-            throw new Unknown(thing, "no server confirms it", next);
+            throw new Unknown(thing, "no server confirms it", Json.text(last, "next_step"));
         }
     }
 
-    /** Ends it. */
+    /** Ends it, and waits until a server has confirmed that. A second call does nothing. */
     @Override
-    public abstract void close();
+    public void close() { finish(null); }
 }

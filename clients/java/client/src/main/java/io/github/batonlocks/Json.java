@@ -83,9 +83,11 @@ final class Json {
         return found;
     }
 
-    private static void need(boolean isRight) {
+    private static void need(boolean isRight) { need(isRight, "is not one JSON object"); }
+
+    static void need(boolean isRight, String otherwise) {
         if (!isRight) {
-            throw new IllegalArgumentException("the answer is not one JSON object");
+            throw new IllegalArgumentException("the answer " + otherwise);
         }
     }
 
@@ -132,13 +134,10 @@ final class Json {
     }
 
     private static String string(String token) {
-        var escapes = ESCAPE.matcher(token.substring(1, token.length() - 1));
-        return escapes.replaceAll(it -> {
-            boolean isUnicode = it.group(1) != null;
-            String text = isUnicode ? Character.toString(Integer.parseInt(it.group(1), 16))
-                    // Java has all others of JSON but this one.
-                    : it.group().equals("\\/") ? "/" : it.group().translateEscapes();
-            return Matcher.quoteReplacement(text);
-        });
+        String text = token.substring(1, token.length() - 1);
+        return ESCAPE.matcher(text).replaceAll(it -> Matcher.quoteReplacement(
+                it.group(1) != null ? Character.toString(Integer.parseInt(it.group(1), 16))
+                        // Java has all others of JSON but this one.
+                        : it.group().equals("\\/") ? "/" : it.group().translateEscapes()));
     }
 }

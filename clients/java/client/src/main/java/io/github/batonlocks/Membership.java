@@ -1,10 +1,6 @@
 package io.github.batonlocks;
 
-/** Membership. It has no lease: its loss may be noticed late. */
+/** Membership. It has no lease: its loss may be noticed late. {@link #close} leaves. */
 public final class Membership extends Held {
     Membership(Grant grant) { super(grant); }
-
-    /** Leaves, and waits until the member is gone. */
-    @Override
-    public void close() { finish(null); }
 }

@@ -18,10 +18,12 @@ final class Watcher {
     /** Connections on which threads wait. */
     static final Set<Link> WAITING = ConcurrentHashMap.newKeySet();
     private static final Queue<Held> ADDED = new ConcurrentLinkedQueue<>();
-    private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
-    /** Pause in milliseconds until what was acquired meanwhile is watched. */
-    private static final long PAUSE = 20;
-    /** Whether nothing was acquired for a second, so that the pause is longer. */
+    private static final long MILLISECOND = TimeUnit.MILLISECONDS.toNanos(1);
+    /** Longest pause: waits are longer than their limits by as much at most. */
+    private static final long MAX_PAUSE = TimeUnit.SECONDS.toNanos(10);
+    /** Pause until what was acquired meanwhile is watched. */
+    private static final long PAUSE = 20 * MILLISECOND;
+    /** Whether the thread pauses for longer, so that the next one acquired wakes it. */
     private static volatile boolean isResting;
 
     static {
@@ -47,32 +49,28 @@ final class Watcher {
     static void closeLate() { WAITING.stream().filter(Link::isLate).forEach(Link::close); }
 
     private static void run() {
-        long rest = System.nanoTime() + SECOND;
-        long look = rest;
+        long look = System.nanoTime();
         while (SELECTOR.isOpen()) {
-            long now = System.nanoTime();
-            isResting = now - rest > 0;
-            long pause = isResting && ADDED.isEmpty() ? (look - now) / 1_000_000 : PAUSE;
-            int count;
+            // Before the count: what is acquired after it wakes this thread.
+            isResting = true;
+            // What was acquired before this pause is watched after it.
+            int count = ADDED.size();
+            isResting = count == 0;
+            long pause = count == 0 ? look - System.nanoTime() : PAUSE;
             try {
-                SELECTOR.select(key -> ((Held) key.attachment()).read(), Math.max(pause, 1));
-                count = ADDED.size();
-                // Forgets the earlier use of the connections of these.
-                SELECTOR.selectNow(key -> { });
+                SELECTOR.select(key -> ((Held) key.attachment()).read(),
+                        Math.max(pause / MILLISECOND, 1));
             } catch (IOException error) {
                 throw new UncheckedIOException(error);
             }
-            now = System.nanoTime();
             for (; count > 0; count--) {
-                ADDED.remove().watch();
-                look = now;
-                rest = now + SECOND;
+                ADDED.remove().read();
+                look = System.nanoTime();
             }
-            if (now - look >= 0) {
-                long left = SELECTOR.keys().stream().mapToLong(it -> ((Held) it.attachment()).left())
-                        .min().orElse(Long.MAX_VALUE);
-                // Waits are longer than their limits by ten seconds at most.
-                look = now + Math.min(Math.max(left, 1_000_000), 10 * SECOND);
+            if (System.nanoTime() - look >= 0) {
+                look = System.nanoTime() + SELECTOR.keys().stream()
+                        .mapToLong(key -> ((Held) key.attachment()).left())
+                        .reduce(MAX_PAUSE, Math::min);
                 closeLate();
             }
         }
