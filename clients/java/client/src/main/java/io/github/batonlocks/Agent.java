@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 
 /** The agent that listens on a socket. Its methods may be called by any thread. */
 public final class Agent {
@@ -60,24 +61,20 @@ public final class Agent {
         return Link.open(own, call);
     }
 
-    private static Link.Call held(String kind, String path) {
-        return new Link.Call("PUT", route(kind, path, ""));
-    }
-
     /** A lock: exclusive, unless it is shared by readers or slots. */
-    public Acquisition<Guard> lock(String path) {
-        return new Acquisition<>(this, path, held("lock", path), Guard::new);
-    }
+    public Acquisition<Guard> lock(String path) { return holding("lock", path, Guard::new); }
 
     /** Leadership. Those who watch the election see its data. */
-    public Acquisition<Guard> elect(String path) {
-        return new Acquisition<>(this, path, held("elect", path), Guard::new);
-    }
+    public Acquisition<Guard> elect(String path) { return holding("elect", path, Guard::new); }
 
     /** Membership, by an id. */
     public Acquisition<Membership> join(String path, String id) {
-        var call = held("member", path);
-        return new Acquisition<>(this, path, call, Membership::new).with("id", id);
+        return holding("member", path, Membership::new).with("id", id);
+    }
+
+    private <T extends Held> Acquisition<T> holding(String kind, String path,
+            Function<Held.Grant, T> type) {
+        return new Acquisition<>(this, path, new Link.Call("PUT", route(kind, path, "")), type);
     }
 
     /** One of the members at a path. */
@@ -111,11 +108,7 @@ public final class Agent {
     }
 
     /** Work queue. */
-    public final class Queue {
-        private final String path;
-
-        private Queue(String path) { this.path = path; }
-
+    public record Queue(Agent agent, String path) {
         /** Puts an item, and returns its id. */
         public String put(byte[] data) { return put(data, new PutOptions()); }
 
@@ -124,13 +117,14 @@ public final class Agent {
             var fields = Json.object("data_base64", data);
             fields.putAll(options.fields);
             String url = route("queue", path, "/put");
-            return Json.text(ask(new Link.Call("POST", url, Link.CALL_LIMIT, fields)), "item");
+            var call = new Link.Call("POST", url, Link.CALL_LIMIT, fields);
+            return Json.text(agent.ask(call), "item");
         }
 
         /** The next item. */
         public Acquisition<Item> take() {
             var call = new Link.Call("POST", route("queue", path, "/take"));
-            return new Acquisition<>(Agent.this, path, call, Item::new);
+            return new Acquisition<>(agent, path, call, Item::new);
         }
     }
 
@@ -157,26 +151,24 @@ public final class Agent {
     }
 
     /** The work queue at a path. */
-    public Queue queue(String path) { return new Queue(path); }
+    public Queue queue(String path) { return new Queue(this, path); }
 
     /** Counter. */
-    public final class Counter {
-        private final String path;
-
-        private Counter(String path) { this.path = path; }
-
+    public record Counter(Agent agent, String path) {
         /** Adds, and returns the value. */
         public long add(long delta) {
             String url = route("counter", path, "/add");
-            return Json.number(ask("POST", url, "delta", delta), "value");
+            return Json.number(agent.ask("POST", url, "delta", delta), "value");
         }
 
         /** Returns the value. */
-        public long get() { return Json.number(ask("GET", route("counter", path, "")), "value"); }
+        public long get() {
+            return Json.number(agent.ask("GET", route("counter", path, "")), "value");
+        }
     }
 
     /** The counter at a path. */
-    public Counter counter(String path) { return new Counter(path); }
+    public Counter counter(String path) { return new Counter(this, path); }
 
     /**
      * Holds an exclusive lock for a time, beyond the end of this process, and returns its token.
