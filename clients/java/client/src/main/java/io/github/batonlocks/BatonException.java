@@ -24,7 +24,7 @@ public abstract sealed class BatonException extends RuntimeException {
             // An agent of the version before has no such requests.
             return new Refused("the agent", "it is older than this client", "restart it");
         } else if (answer == null) {
-            return new Refused("HTTP status " + status, "", "");
+            return new Refused("the agent", "HTTP status " + status, "see its log");
         }
         String thing = Json.text(answer, "thing");
         String cause = Json.text(answer, "cause");
