@@ -18,14 +18,12 @@ use crate::body::OpenBody;
 use crate::caller::{Caller, Owner};
 use crate::error::{ApiError, Code};
 use crate::events::{CallerGone, Events};
-use crate::lease::Lease;
+use crate::lease::{self, Lease, SHORTEST_PAUSE};
 
 /// Guards of one user at a time.
 const MAX_OF_USER: usize = 10_000;
 /// The longest that a release is waited for.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
-/// The shortest pause between two events of a lease.
-const LEASE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Lock or term that is held for a caller.
 #[derive(Debug)]
@@ -302,12 +300,13 @@ pub(crate) async fn hold(
     // Not for a lock that is held for a moment only: each wait costs a timer.
     let on_revoke = holding.guard().on_revoke();
     let mut asked = std::pin::pin!(async {
-        tokio::time::sleep(LEASE_PAUSE).await;
+        tokio::time::sleep(SHORTEST_PAUSE).await;
         on_revoke.await
     });
     let mut is_asked = false;
+    // Not begun again by what happens meanwhile: the caller writes as often as it likes.
+    let mut pause = std::pin::pin!(lease::pause(holding.guard().remaining()));
     loop {
-        let pause = (holding.guard().remaining() / 3).max(LEASE_PAUSE);
         tokio::select! {
             biased;
             reason = &mut lost => {
@@ -338,11 +337,12 @@ pub(crate) async fn hold(
                     return holding.abandon();
                 }
             }
-            () = tokio::time::sleep(pause) => {
+            () = &mut pause => {
                 let lease = Lease::of(boot_id, || holding.guard().remaining());
                 if events.send(&HeldEvent::Lease(lease)).is_err() {
                     return holding.abandon();
                 }
+                pause.set(lease::pause(holding.guard().remaining()));
             }
         }
     }

@@ -20,13 +20,10 @@ use crate::claims::Settle;
 use crate::error::{ApiError, Code};
 use crate::events::{Events, respond};
 use crate::held::data_of;
-use crate::lease::Lease;
+use crate::lease::{self, Lease};
 use crate::openapi::{Answer, Field, Kind, Operation};
 use crate::state::Shared;
 use crate::waiting::within;
-
-/// The shortest pause between two events of a claim's lease.
-const LEASE_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -247,7 +244,6 @@ async fn own(shared: &Shared, caller: &Caller, claim: Claim, events: Events) {
     let mut is_gone = events.send(&event).is_err();
     let mut lost = std::pin::pin!(claim.lost());
     while !is_gone {
-        let pause = (claim.remaining() / 3).max(LEASE_PAUSE);
         tokio::select! {
             biased;
             reason = &mut lost => {
@@ -285,7 +281,7 @@ async fn own(shared: &Shared, caller: &Caller, claim: Claim, events: Events) {
                 let _ = answer.send(settled);
                 return;
             }
-            () = tokio::time::sleep(pause) => {
+            () = lease::pause(claim.remaining()) => {
                 let lease = Lease::of(boot_id, || claim.remaining());
                 is_gone = events.send(&ItemEvent::Lease(lease)).is_err();
             }

@@ -191,6 +191,25 @@ async fn a_guarded_write_applies_while_the_lock_is_held_and_not_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_writes_without_a_pause_receives_its_lease_too() {
+    let stage = Stage::new().await;
+    let (mut answer, held) = stage
+        .lock("/deploy", r#"{"session_timeout_ms": 4000}"#)
+        .await;
+    let txn = format!("/v1/guard/{}/txn", held["guard"].as_str().unwrap());
+    let check = r#"{"writes": [{"op": "check", "path": "/deploy"}]}"#;
+    let writing = async {
+        loop {
+            assert_eq!(stage.ask("POST", &txn, check).await.0, 200);
+        }
+    };
+    tokio::select! {
+        lease = answer.until("lease") => assert!(lease["lease_ms"].as_u64() > Some(0)),
+        () = writing => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_leads_at_a_time_and_a_stop_of_the_agent_ends_the_term() {
     let mut stage = Stage::new().await;
     let mut leader = stage
