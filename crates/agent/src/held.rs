@@ -3,6 +3,7 @@
 //! guard of another owner.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -18,7 +19,7 @@ use crate::body::OpenBody;
 use crate::caller::{Caller, Owner};
 use crate::error::{ApiError, Code};
 use crate::events::{CallerGone, Events};
-use crate::lease::{self, Lease, SHORTEST_PAUSE};
+use crate::lease::{self, Lease};
 
 /// Guards of one user at a time.
 const MAX_OF_USER: usize = 10_000;
@@ -120,6 +121,9 @@ struct Entry {
     commands: mpsc::Sender<Command>,
     stage: watch::Receiver<Stage>,
 }
+
+/// What happens to something held without its caller: a request to release it, or its end.
+type Change = Pin<Box<dyn Future<Output = Result<(), LostReason>> + Send>>;
 
 /// Everything that is held for callers, by owner and id.
 #[derive(Debug, Default)]
@@ -296,26 +300,29 @@ pub(crate) async fn hold(
     if events.send(&held).is_err() {
         return holding.abandon();
     }
-    let mut lost = std::pin::pin!(holding.guard().lost());
-    // Not for a lock that is held for a moment only: each wait costs a timer.
-    let on_revoke = holding.guard().on_revoke();
-    let mut asked = std::pin::pin!(async {
-        tokio::time::sleep(SHORTEST_PAUSE).await;
-        on_revoke.await
-    });
-    let mut is_asked = false;
+    // A request to release, or its end.
+    let mut change: Change = Box::pin(holding.guard().on_revoke());
     // Not begun again by what happens meanwhile: the caller writes as often as it likes.
     let mut pause = std::pin::pin!(lease::pause(holding.guard().remaining()));
     loop {
         tokio::select! {
             biased;
-            reason = &mut lost => {
-                stage.send_replace(Stage::Lost(reason));
-                let next_step = NEXT_AFTER_LOSS;
-                // The caller may have gone.
-                let _ = events.send(&HeldEvent::Lost { reason, next_step });
-                return;
-            }
+            changed = &mut change => match changed {
+                Ok(()) => {
+                    if events.send(&HeldEvent::ReleaseRequested {}).is_err() {
+                        return holding.abandon();
+                    }
+                    let lost = holding.guard().lost();
+                    change = Box::pin(async { Err(lost.await) });
+                }
+                Err(reason) => {
+                    stage.send_replace(Stage::Lost(reason));
+                    let next_step = NEXT_AFTER_LOSS;
+                    // The caller may have gone.
+                    let _ = events.send(&HeldEvent::Lost { reason, next_step });
+                    return;
+                }
+            },
             () = events.gone() => return holding.abandon(),
             ended = hold.ended() => match ended {
                 Ok(()) => break,
@@ -331,12 +338,6 @@ pub(crate) async fn hold(
                 }
                 Some(Command::Release) | None => break,
             },
-            _ = &mut asked, if !is_asked => {
-                is_asked = true;
-                if holding.guard().revoke_requested() && events.send(&HeldEvent::ReleaseRequested {}).is_err() {
-                    return holding.abandon();
-                }
-            }
             () = &mut pause => {
                 let lease = Lease::of(boot_id, || holding.guard().remaining());
                 if events.send(&HeldEvent::Lease(lease)).is_err() {

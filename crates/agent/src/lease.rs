@@ -12,7 +12,7 @@ use crate::boot_clock;
 mod model;
 
 /// The shortest pause between two events of a lease.
-pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// Longer pauses end at multiples of this, so that many guards wake the agent once.
 const PAUSE_STEP: Duration = Duration::from_millis(100);
 

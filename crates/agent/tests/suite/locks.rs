@@ -210,6 +210,22 @@ async fn a_caller_that_writes_without_a_pause_receives_its_lease_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_caller_hears_who_asks_for_its_lock_and_then_of_its_loss() {
+    let stage = Stage::new().await;
+    let (mut answer, _) = stage.lock("/deploy", "").await;
+    let (_, lock) = stage.ask("GET", "/v1/locks?path=/deploy", "").await;
+    let node = lock["holders"][0]["path"].as_str().unwrap();
+    let server = stage.server.as_ref().unwrap();
+    let config = baton::Config::new(&server.connect_string()).unwrap();
+    let client = baton::Client::connect(config).await.unwrap();
+    let session = client.session().await.unwrap();
+    session.set_data(node, b"__REVOKE__", None).await.unwrap();
+    answer.until("release_requested").await;
+    session.delete(node, None).await.unwrap();
+    assert_eq!(answer.until("lost").await["reason"], "node_gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_leads_at_a_time_and_a_stop_of_the_agent_ends_the_term() {
     let mut stage = Stage::new().await;
     let mut leader = stage
