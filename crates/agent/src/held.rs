@@ -122,7 +122,7 @@ struct Entry {
     stage: watch::Receiver<Stage>,
 }
 
-/// What happens to something held without its caller: a request to release it, or its end.
+/// Wait for what happens to a guard without its caller: a request to release it, or its end.
 type Change = Pin<Box<dyn Future<Output = Result<(), LostReason>> + Send>>;
 
 /// Everything that is held for callers, by owner and id.
