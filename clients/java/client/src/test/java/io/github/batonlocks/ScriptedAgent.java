@@ -11,7 +11,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 
 /**
  * Agent that answers each request with what a script sends. The script's URL is {@link #END} where
@@ -44,7 +46,7 @@ final class ScriptedAgent {
         Check.start(() -> {
             while (true) {
                 SocketChannel channel = listener.accept();
-                connections.add(Check.start(() -> {
+                var serving = new FutureTask<Void>(() -> {
                     var request = ByteBuffer.allocate(1 << 16);
                     do {
                         int size = channel.isOpen() ? channel.read(request.clear()) : -1;
@@ -63,7 +65,10 @@ final class ScriptedAgent {
                     } while (staysOpen);
                     channel.close();
                     return null;
-                }));
+                });
+                // Before it answers: a client that has an answer is one of the connections.
+                connections.add(serving);
+                Check.start(Executors.callable(serving, null));
             }
         });
     }
