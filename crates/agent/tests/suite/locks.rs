@@ -215,9 +215,7 @@ async fn a_caller_hears_who_asks_for_its_lock_and_then_of_its_loss() {
     let (mut answer, _) = stage.lock("/deploy", "").await;
     let (_, lock) = stage.ask("GET", "/v1/locks?path=/deploy", "").await;
     let node = lock["holders"][0]["path"].as_str().unwrap();
-    let server = stage.server.as_ref().unwrap();
-    let config = baton::Config::new(&server.connect_string()).unwrap();
-    let client = baton::Client::connect(config).await.unwrap();
+    let client = stage.client().await;
     let session = client.session().await.unwrap();
     session.set_data(node, b"__REVOKE__", None).await.unwrap();
     answer.until("release_requested").await;
@@ -238,9 +236,7 @@ async fn one_leads_at_a_time_and_a_stop_of_the_agent_ends_the_term() {
         .await;
     assert_eq!(other.0, 409);
     stage.stop().await;
-    let server = stage.server.take().unwrap();
-    let config = baton::Config::new(&server.connect_string()).unwrap();
-    let client = baton::Client::connect(config).await.unwrap();
+    let client = stage.client().await;
     let election = baton::LeaderElection::new(&client, "/main").unwrap();
     let next = crate::support::within(election.campaign()).await.unwrap();
     assert_eq!(next.term().epoch, 2);

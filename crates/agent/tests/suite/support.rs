@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use baton::Config;
 use baton::embedded::Embedded;
+use baton::{Client, Config};
 use baton_agent::{Agent, AgentOptions};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -56,6 +56,13 @@ impl Stage {
 
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("sock")
+    }
+
+    /// A client of the stage's server, beside the agent.
+    pub async fn client(&self) -> Client {
+        let server = self.server.as_ref().unwrap();
+        let config = Config::new(&server.connect_string()).unwrap();
+        Client::connect(config).await.unwrap()
     }
 
     pub async fn stop(&mut self) {
