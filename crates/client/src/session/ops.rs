@@ -549,7 +549,7 @@ impl Session {
         let (to, events) = oneshot::channel();
         let (ticket, interest) = self.ticket(&full, class, arm(to));
         let luggage = DecodeContext {
-            watch: Some(Watch { events, interest }),
+            watch: Some(Watch::new(events, interest)),
             ..DecodeContext::default()
         };
         let call = Call {

@@ -23,14 +23,30 @@ use crate::session::watches::Class;
 /// node, the server's watch is removed too.
 #[must_use = "a watch that is dropped is removed"]
 pub struct Watch {
-    pub(crate) events: oneshot::Receiver<Result<WatchEvent, SessionLost>>,
-    pub(crate) interest: LocalWatch,
+    events: oneshot::Receiver<Result<WatchEvent, SessionLost>>,
+    interest: LocalWatch,
+    /// The event, from when somebody has looked for it.
+    arrived: Option<Result<WatchEvent, SessionLost>>,
 }
 
 impl Watch {
-    /// Returns the event, if it has arrived. The watch must not be polled afterwards.
+    pub(super) fn new(
+        events: oneshot::Receiver<Result<WatchEvent, SessionLost>>,
+        interest: LocalWatch,
+    ) -> Self {
+        Self {
+            events,
+            interest,
+            arrived: None,
+        }
+    }
+
+    /// Returns the event, if it has arrived; it stays there.
     pub fn try_event(&mut self) -> Option<Result<WatchEvent, SessionLost>> {
-        self.events.try_recv().ok()
+        if self.arrived.is_none() {
+            self.arrived = self.events.try_recv().ok();
+        }
+        self.arrived.clone()
     }
 }
 
@@ -38,6 +54,9 @@ impl Future for Watch {
     type Output = Result<WatchEvent, SessionLost>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(arrived) = self.arrived.take() {
+            return Poll::Ready(arrived);
+        }
         match Pin::new(&mut self.events).poll(cx) {
             Poll::Ready(Ok(event)) => Poll::Ready(event),
             Poll::Ready(Err(_)) => Poll::Ready(Err(self.interest.lost())),

@@ -119,6 +119,12 @@ async fn h31_an_event_of_an_earlier_watch_does_not_reach_one_whose_read_is_not_a
     settle().await;
     assert_eq!(new.try_event(), None, "its read saw that change");
     peer.event(EventKind::NodeDeleted, "/n").await;
+    settle().await;
+    // A look takes nothing away.
+    for _ in 0..2 {
+        let event = new.try_event().unwrap().unwrap();
+        assert_eq!(event.kind, EventKind::NodeDeleted);
+    }
     assert_eq!(new.await.unwrap().kind, EventKind::NodeDeleted);
 }
 

@@ -285,6 +285,34 @@ async fn a_holder_that_was_asked_to_let_go_is_still_distinguished_from_one_that_
 }
 
 #[tokio::test]
+async fn a_release_is_seen_by_one_that_finds_it_and_an_earlier_request_to_release_together() {
+    let stage = Stage::new("together").await;
+    let client = stage.client().await;
+    let held = within(delaying(&client, &stage.path, ENDLESS).acquire()).await;
+    let held = held.unwrap();
+    let (other, proxy) = stage.proxied(LONG).await;
+    let read = Match::reply(OpCode::GetData).path_contains(held.node());
+    let read = proxy.on(read.every()).observe();
+    let marker = proxy.on(Match::event(EventKind::NodeCreated)).observe();
+    let lock = mutex(&other, &stage.path);
+    let mut next = std::pin::pin!(lock.acquire());
+    tokio::select! {
+        _ = within(read.fired_times(TWICE)) => {}
+        granted = &mut next => panic!("granted beside another: {granted:?}"),
+    }
+    // While it is not polled, as on a machine that is busy.
+    let asking = session(&client)
+        .await
+        .set_data(held.node(), b"__REVOKE__", None);
+    within(asking).await.unwrap();
+    within(held.release()).await.unwrap();
+    within(marker.fired()).await;
+    until_quiet(&other, &proxy).await;
+    let guard = within(next).await.unwrap();
+    within(guard.release()).await.unwrap();
+}
+
+#[tokio::test]
 async fn one_that_gives_up_before_its_turn_holds_nobody_off() {
     let stage = Stage::new("gives-up").await;
     let client = stage.client().await;
