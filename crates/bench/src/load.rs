@@ -60,9 +60,13 @@ async fn measure(
 ) -> Result<(Report, Vec<u64>)> {
     let window = Window::new(args);
     let mut tasks = Vec::new();
+    let shared = names.all_shared(match args.creates_own_nodes() {
+        true => 0,
+        false => args.nodes.max(1),
+    });
     for (n, addr) in addrs.iter().cycle().take(args.connections()).enumerate() {
         let connection = Connection::open(addr, tls).await?;
-        let script = Script::new(args.workload, names, n, args.nodes.max(1), args.value_bytes);
+        let script = Script::new(args, names, &shared, n)?;
         let (of_task, in_flight) = (Rc::clone(&window), args.in_flight.max(1));
         tasks.push(
             window.spawn(async move { drive(connection, script, in_flight, &of_task).await }),
@@ -82,7 +86,9 @@ async fn drive(
     let mut under_way: VecDeque<(Instant, bool)> = VecDeque::with_capacity(in_flight);
     let now = Instant::now();
     for _ in 0..in_flight {
-        let (request, delete_after) = script.next();
+        let Some((request, delete_after)) = script.next() else {
+            break;
+        };
         conn.outbox.push(&request);
         under_way.push_back((now, delete_after));
     }
@@ -133,8 +139,7 @@ fn take_replies(
             };
             conn.outbox.push(&Request::Delete { path, version: -1 });
             under_way.push_back((now, false));
-        } else if !stopping {
-            let (request, delete_after) = script.next();
+        } else if !stopping && let Some((request, delete_after)) = script.next() {
             conn.outbox.push(&request);
             under_way.push_back((now, delete_after));
         }
@@ -169,16 +174,23 @@ async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result
         )?;
     }
     let value = vec![b'v'; args.value_bytes];
-    let paths: Vec<String> = match args.workload {
-        Workload::Create | Workload::Churn => {
-            (0..args.connections()).map(|n| names.parent(n)).collect()
-        }
-        _ => (0..args.nodes.max(1)).map(|n| names.shared(n)).collect(),
-    };
-    let data: &[u8] = if matches!(args.workload, Workload::Create | Workload::Churn) {
-        &[]
+    let (paths, data): (Vec<String>, &[u8]) = if args.creates_own_nodes() {
+        let parents = (0..args.connections()).map(|n| names.parent(n));
+        (parents.collect(), &[])
     } else {
-        &value
+        // What another run has left is there to the last.
+        let last = names.shared(args.nodes.max(1) - 1);
+        let read = Request::GetData {
+            path: &last,
+            watch: false,
+        };
+        if args.workload == Workload::Load || control.call(&read).await?.is_ok() {
+            return Ok(());
+        }
+        (
+            (0..args.nodes.max(1)).map(|n| names.shared(n)).collect(),
+            &value,
+        )
     };
     for some in paths.chunks(BATCH) {
         pipeline(
@@ -195,11 +207,13 @@ async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result
 /// Removes all that [`prepare`] and the load made.
 async fn clean(control: &mut Connection, args: &Args, names: &Names, issued: &[u64]) -> Result<()> {
     let mut paths: Box<dyn Iterator<Item = String>> = match args.workload {
-        Workload::Create => Box::new(issued.iter().enumerate().flat_map(|(connection, &count)| {
-            (0..count)
-                .map(move |n| names.created(connection, n))
-                .chain([names.parent(connection)])
-        })),
+        Workload::Create | Workload::Latest => {
+            Box::new(issued.iter().enumerate().flat_map(|(connection, &count)| {
+                (0..Script::created(args.workload, count))
+                    .map(move |n| names.created(connection, n))
+                    .chain([names.parent(connection)])
+            }))
+        }
         Workload::Churn => Box::new((0..args.connections()).map(|n| names.parent(n))),
         _ => Box::new((0..args.nodes.max(1)).map(|n| names.shared(n))),
     };

@@ -60,9 +60,15 @@ struct Args {
     /// Bytes of each value.
     #[arg(long, value_name = "N", default_value_t = 100)]
     value_bytes: usize,
-    /// Nodes that `get`, `set` and `mixed` work on.
+    /// Nodes that `load` makes, and that `get`, `set` and `mixed` work on.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     nodes: usize,
+    /// Of a hundred operations of `mixed` this many read.
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u64).range(..=100))]
+    reads: u64,
+    /// Some nodes are used more than others, by Zipf's law with the exponent 0.99.
+    #[arg(long)]
+    zipf: bool,
     /// Measure this long.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, conflicts_with = "ops")]
     seconds: Duration,
@@ -78,6 +84,10 @@ struct Args {
     /// Node below which the run makes its nodes.
     #[arg(long, value_name = "PATH", default_value = "/baton-bench")]
     path: String,
+    /// Name of the run's own node below that, by which a run finds what another has left with
+    /// --keep [default: the process id].
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
     /// Items that `work` claims in one change.
     #[arg(long, value_name = "N", default_value_t = 1)]
     prefetch: usize,
@@ -100,10 +110,15 @@ enum Workload {
     Get,
     /// Create persistent nodes.
     Create,
+    /// Create the nodes that `get`, `set` and `mixed` work on, each once, for runs with the same
+    /// --run; needs --keep.
+    Load,
     /// Create and delete ephemeral sequential nodes; each of the two counts as an operation.
     Churn,
-    /// Four reads to one overwrite.
+    /// Four reads to one overwrite, or as --reads says.
     Mixed,
+    /// Nineteen reads to one new node; the newest of a connection are read most.
+    Latest,
     /// Acquire and release a lock without contention; one operation is the pair.
     Lock,
     /// Several clients contend for one lock; one operation is a hand-off.
@@ -142,7 +157,18 @@ impl Args {
 
     /// The node of this run: two runs at a time do not meet.
     fn run_path(&self) -> String {
-        format!("{}/{}", self.path, std::process::id())
+        match &self.run {
+            Some(run) => format!("{}/{run}", self.path),
+            None => format!("{}/{}", self.path, std::process::id()),
+        }
+    }
+
+    /// Whether each connection creates nodes of its own.
+    fn creates_own_nodes(&self) -> bool {
+        matches!(
+            self.workload,
+            Workload::Create | Workload::Churn | Workload::Latest
+        )
     }
 
     fn tls(&self) -> Result<Option<ClientTls>> {
@@ -151,7 +177,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    let report = measure(&Args::parse());
+    let report = args().and_then(|args| measure(&args));
     match report.and_then(|report| Ok(serde_json::to_string(&report)?)) {
         Ok(report) => {
             println!("{report}");
@@ -162,6 +188,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn args() -> Result<Args> {
+    let mut args = Args::parse();
+    if args.workload == Workload::Load {
+        if !args.keep {
+            return Err("`load` makes nodes for later runs: add --keep".into());
+        }
+        args.ops = Some(args.nodes as u64);
+        args.warm_up = Duration::ZERO;
+    }
+    Ok(args)
 }
 
 fn measure(args: &Args) -> Result<Report> {

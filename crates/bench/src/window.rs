@@ -40,8 +40,13 @@ impl Window {
         )]
         let histogram =
             Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("constant bounds");
+        // Of a number of operations that are there once each, none may end before it counts.
+        let first = match args.warm_up.is_zero() {
+            true => Phase::Measure,
+            false => Phase::WarmUp,
+        };
         Rc::new(Self {
-            phase: Cell::new(Phase::WarmUp),
+            phase: Cell::new(first),
             ops: Cell::new(0),
             ops_wanted: args.ops.unwrap_or(u64::MAX),
             latency_nanos: RefCell::new(histogram),

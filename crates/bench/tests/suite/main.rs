@@ -44,7 +44,7 @@ async fn every_workload_gives_measurements_and_leaves_nothing_behind() {
     let server = server().await;
     let servers = server.connect_string();
     for workload in [
-        "set", "get", "create", "churn", "mixed", "lock", "handoff", "replace", "queue",
+        "set", "get", "create", "churn", "mixed", "latest", "lock", "handoff", "replace", "queue",
     ] {
         let options = &["--ops", "200", "--connections", "2", "--nodes", "10"];
         let report = report(workload, &servers, options).await;
@@ -59,6 +59,26 @@ async fn every_workload_gives_measurements_and_leaves_nothing_behind() {
     let session = client.session().await.unwrap();
     assert_eq!(session.children("/").await.unwrap().names, ["zookeeper"]);
     server.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_works_on_what_an_earlier_one_has_loaded_once() {
+    let server = server().await;
+    let servers = server.connect_string();
+    let options = &["--run=r", "--nodes=1000", "--keep"];
+    let loaded = report("load", &servers, options).await;
+    assert_eq!(loaded["ops"], 1000, "{loaded}");
+    let options = &[
+        "--run=r",
+        "--nodes=1000",
+        "--ops=200",
+        "--zipf",
+        "--reads=50",
+    ];
+    report("mixed", &servers, options).await;
+    let refused = bench(&["load", "--servers", &servers]).assert().failure();
+    let text = String::from_utf8(refused.get_output().stderr.clone()).unwrap();
+    assert!(text.contains("--keep"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
