@@ -1,6 +1,7 @@
 // Measures a lock of etcd (its own concurrency recipe) or of Redis (SET NX, released by a script):
 // cycles of lock and unlock a second, over all clients. One client measures the uncontended lock;
-// several contend, and then every grant is a hand-off. Prints one JSON object.
+// several contend, and then every grant is a hand-off. Prints one JSON object. With `ycsb` for its
+// first argument it measures other loads of etcd: see ycsb.go.
 package main
 
 import (
@@ -81,6 +82,10 @@ func number(at int) int {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "ycsb" {
+		ycsb()
+		return
+	}
 	if len(os.Args) != 6 {
 		log.Fatal("usage: locks etcd|redis ADDRESS CLIENTS WARM_UP_SECONDS SECONDS")
 	}

@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Seconds that each workload is measured.
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u32,
+    /// Bytes of each value of the raw workloads.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    value_bytes: u32,
     /// Measure only these rows, for example set,get-1x1,handoff.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
@@ -109,9 +112,11 @@ const AWAITED: &str = "awaited";
 const PIPELINED: &str = "pipelined";
 const REQUEUED: &str = "requeued";
 
-const RAW: [Case; 7] = [
+const RAW: [Case; 9] = [
     case("set", "set, 16×32", "set", 16, 32),
     case("create", "create, 16×32", "create", 16, 32),
+    case("set-64x64", "set, 64×64", "set", 64, 64),
+    case("create-64x64", "create, 64×64", "create", 64, 64),
     case("get", "get, 16×32", "get", 16, 32),
     case(
         "churn",
@@ -284,6 +289,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             });
             servers.push((target, server));
         }
+        let raw = [format!("--value-bytes={}", args.value_bytes)];
         for round in 1..=args.rounds {
             for case in RAW.iter().chain(&RECIPES).filter(|case| wanted(case.name)) {
                 for (target, server) in &servers {
@@ -293,7 +299,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     );
                     let measurements = book.entry((case.name, Taker::Ours(*target))).or_default();
                     let reached = (&*server.addr(), server.pid()?);
-                    measure(case, reached, args.seconds, &[], measurements)?;
+                    measure(case, reached, args.seconds, &raw, measurements)?;
                 }
                 let Some(peer) = peer(case) else { continue };
                 for (target, server) in &servers {

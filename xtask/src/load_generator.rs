@@ -73,11 +73,15 @@ pub(crate) struct Measurements {
 impl Measurements {
     /// Loads the servers and adds what they did. `options` are further ones of `baton-bench`.
     pub(crate) fn take(&mut self, load: &Load<'_>, options: &[String]) -> Result<()> {
-        let report = load.run(options)?;
+        self.take_report(&load.run(options)?)
+    }
+
+    /// Adds what a report of `baton-bench`, or one of the same form, says.
+    pub(crate) fn take_report(&mut self, report: &Value) -> Result<()> {
         self.cpu_us_per_op
-            .push(number(&report, "/server/cpu_us_per_op")?);
+            .push(number(report, "/server/cpu_us_per_op")?);
         let names = ["/ops_per_second", "/latency_us/p50", "/latency_us/p99"];
-        self.push(&report, names)
+        self.push(report, names)
     }
 
     /// Adds what another library's program reports.

@@ -20,6 +20,7 @@
 //! | `load_generator` | loads for the benchmarks, and what they measure |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
+//! | `go_peers` | etcd, Redis and the program that measures them |
 //! | `figure` | measured series, kept and drawn |
 //! | `files`, `table`, `machine`, `executables`, `command` | what the tasks share |
 
@@ -35,6 +36,7 @@ mod figure;
 mod files;
 mod fixture;
 mod flakes;
+mod go_peers;
 mod hazards;
 mod holder_deaths;
 mod instructions;

@@ -92,19 +92,21 @@ fn receive(stream: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The server and the runtime of all clients.
+/// The servers and the runtime of all clients.
 pub(crate) struct Clients {
     runtime: Runtime,
-    to: SocketAddr,
+    to: Vec<SocketAddr>,
     connections: AtomicUsize,
 }
 
 impl Clients {
-    pub(crate) fn of(server: &Server) -> Result<Self> {
+    /// Clients of these servers in turn, as `host:port,…`.
+    pub(crate) fn of(servers: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let to = server.addr().parse()?;
+        let to = servers.split(',').map(str::parse);
+        let to = to.collect::<std::result::Result<_, _>>()?;
         let connections = AtomicUsize::new(0);
         Ok(Self {
             runtime,
@@ -118,10 +120,11 @@ impl Clients {
         let number = self.connections.fetch_add(1, Relaxed);
         let host = u8::try_from(number / PER_ADDRESS % ADDRESSES + 2)?;
         let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
+        let to = *self.to.get(number % self.to.len()).ok_or("no server")?;
         let stream = self.runtime.block_on(async {
             let socket = TcpSocket::new_v4()?;
             socket.bind(from)?;
-            socket.connect(self.to).await?.into_std()
+            socket.connect(to).await?.into_std()
         });
         let stream =
             stream.map_err(|error| format!("connection {number}: {error}; raise ulimit -n"))?;
@@ -282,8 +285,8 @@ fn fan_out(clients: &mut [Client], bystanders: &mut [Client]) -> Result<(Duratio
     })
 }
 
-/// Opens and closes sessions with an ephemeral each, on several threads; the times of each.
-fn churn(clients: &Clients, seconds: u64) -> Result<Vec<Duration>> {
+/// Opens and closes sessions with an ephemeral each, on several threads: their rate and p99.
+pub(crate) fn churn(clients: &Clients, seconds: u64) -> Result<String> {
     let until = Instant::now() + Duration::from_secs(seconds);
     let each = |thread: usize| -> Result<Vec<Duration>> {
         let mut times = Vec::new();
@@ -291,27 +294,28 @@ fn churn(clients: &Clients, seconds: u64) -> Result<Vec<Duration>> {
             let begun = Instant::now();
             let mut opened = clients.open(1, &[])?;
             let client = opened.first_mut().ok_or("no session")?;
-            let path = format!("{WATCHED}/{thread}-{}", times.len());
+            let path = format!("/churn-{thread}-{}", times.len());
             create(client, &path, CreateMode::Ephemeral)?;
-            client.call(&Request::CloseSession)?;
-            times.push(begun.elapsed());
+            match client.call(&Request::CloseSession)? {
+                0 => times.push(begun.elapsed()),
+                code => return Err(format!("close: error {code}").into()),
+            }
         }
         Ok(times)
     };
-    std::thread::scope(|scope| {
+    let mut all = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..CHURNING)
             .map(|thread| scope.spawn(move || each(thread).map_err(|error| error.to_string())))
             .collect();
         let mut all = Vec::new();
         for thread in threads {
-            all.extend(
-                thread
-                    .join()
-                    .map_err(|_| "a thread of the churn has panicked")??,
-            );
+            let times = thread.join();
+            all.extend(times.map_err(|_| "a thread of the churn has panicked")??);
         }
-        Ok(all)
-    })
+        Ok::<_, Box<dyn std::error::Error>>(all)
+    })?;
+    let rate = all.len() as f64 / seconds as f64;
+    Ok(format!("{}, {} ms", show(rate), ms(&mut all, 990)))
 }
 
 /// Pings of all sessions, three in their timeout; the share of a core that the server needs.
@@ -341,7 +345,7 @@ fn idle(server: &Server, clients: &mut [Client], seconds: u64) -> Result<f64> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(args.dir.as_deref())?;
     let mut server = Server::start(Target::Baton, &build_baton()?, dir.path())?;
-    let clients = Clients::of(&server)?;
+    let clients = Clients::of(&server.addr())?;
     let mut rows = Vec::new();
     let mut row = |what: &str, value: String| {
         eprintln!("{what}: {value}");
@@ -413,14 +417,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         show((memory(&server)? - before) / (paths * 100) as f64),
     );
 
-    let mut churned = churn(&clients, args.seconds)?;
+    // They have said nothing for a while, and have to outlive what follows.
+    ask_all(&mut sessions, xid::PING, &Request::Ping)?;
     row(
         "sessions opened, with an ephemeral, and closed in a second; p99",
-        format!(
-            "{}, {} ms",
-            show(churned.len() as f64 / args.seconds as f64),
-            ms(&mut churned, 990)
-        ),
+        churn(&clients, args.seconds)?,
     );
 
     let past: Vec<_> = sessions

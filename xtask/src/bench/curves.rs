@@ -160,7 +160,7 @@ impl MeasuredServer<'_> {
     }
 
     fn sessions(&mut self, most: usize) -> Result<Option<Points>> {
-        let clients = Clients::of(self.server)?;
+        let clients = Clients::of(&self.server.addr())?;
         let (mut open, mut costs) = (Vec::new(), Vec::new());
         let at_rest = memory(self.server)?;
         for size in sizes(10, most.min(MOST_SESSIONS)) {
@@ -172,7 +172,7 @@ impl MeasuredServer<'_> {
     }
 
     fn watches(&mut self, most: usize) -> Result<Option<Points>> {
-        let clients = Clients::of(self.server)?;
+        let clients = Clients::of(&self.server.addr())?;
         let mut watchers = clients.open(WATCHERS, &[])?;
         let (mut paths, mut costs) = (0, Vec::new());
         self.gets_and_sets(0)?;

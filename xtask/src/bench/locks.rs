@@ -1,26 +1,21 @@
 //! Figures of locks: Baton's beside those of Curator, kazoo, etcd and Redis, each with its own
 //! library on a server of its own that syncs every write, in turn on the same disk.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use baton_testkit::Target;
 
 use super::{Case, HANDOFF, LOCK, curator, measure};
-use crate::command::target_dir;
 use crate::load_generator::Measurements;
 use crate::peer::python;
-use crate::process::{OwnedChild, Server, server_name, succeed};
+use crate::process::{Server, server_name};
 use crate::table::{markdown, show};
-use crate::{Result, figure, java, root};
+use crate::{Result, figure, go_peers, java, root};
 
 /// Seconds before what is measured, and measured.
 const WARM_UP: u32 = 3;
 const SECONDS: u32 = 8;
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const BATON: &str = "ends by the client's own clock before the server can grant the next; token; \
 a queue";
@@ -135,46 +130,15 @@ fn on_zookeeper(
 
 /// The program of `xtask/go` on a server that it starts.
 fn in_go(server: &str, dir: &Path) -> Result<[f64; 2]> {
-    let program = target_dir()?.join("xtask-go-locks");
-    let mut go = Command::new("go");
-    go.args(["-C", "xtask/go", "build", "-o"]).arg(&program);
-    succeed(go.arg(".").current_dir(root()))?;
-    let [port, other] = [free_port()?, free_port()?];
-    let address = format!("127.0.0.1:{port}");
-    let folder = dir.join(server);
-    std::fs::create_dir_all(&folder)?;
-    let mut command = if server == "etcd" {
-        let [clients, peers] = [port, other].map(|port| format!("http://127.0.0.1:{port}"));
-        let mut etcd = Command::new("etcd");
-        etcd.arg("--data-dir").arg(&folder);
-        etcd.args(["--listen-client-urls", &clients]);
-        etcd.args(["--advertise-client-urls", &clients]);
-        etcd.args(["--listen-peer-urls", &peers]);
-        etcd
-    } else {
-        let mut redis = Command::new("redis-server");
-        redis.args(["--port", &port.to_string(), "--appendonly", "yes"]);
-        redis.args(["--appendfsync", "always", "--save", ""]);
-        redis.arg("--dir").arg(&folder);
-        redis
+    let program = go_peers::program()?;
+    let servers = match server {
+        "etcd" => go_peers::etcd(dir, 1)?,
+        _ => go_peers::redis(&dir.join(server))?,
     };
-    let _server = OwnedChild::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-    let begun = Instant::now();
-    while TcpStream::connect(&address).is_err() {
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("{command:?} does not serve within {PATIENCE:?}").into());
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
     rates(|case, measured| {
         let mut command = Command::new(&program);
-        command.args([server, &address]);
+        command.arg(server).args(&servers.addresses);
         command.args([case.connections, WARM_UP, SECONDS].map(|number| number.to_string()));
         measured.take_peer(command)
     })
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
 }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `bound` | one write at a time, beside a loop that does only what no server can do without |
 //! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
+//! | `ycsb` | the workloads of YCSB, beside Apache ZooKeeper and etcd |
 //! | `chaos` | faults of every kind in random order |
 //! | `lock` | `baton lock` held, and handed on, through every fault |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
@@ -43,6 +44,7 @@ mod stage;
 mod stale;
 mod throughput;
 pub(crate) mod upgrade;
+mod ycsb;
 
 #[cfg(test)]
 mod tests;
@@ -55,7 +57,7 @@ use tokio::runtime::Runtime;
 use self::faults::{CUT_BOTH, CUT_INCOMING, CUT_OUTGOING, FaultKind, strike_leader};
 use self::stage::{Report, Settings};
 use crate::process::{build_baton, work_dir};
-use crate::{Result, figure, machine, table};
+use crate::{Result, figure, machine, scale, table};
 
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
@@ -92,9 +94,12 @@ pub(crate) struct Args {
     /// Rounds of measurement, for throughput and bound.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Seconds for each workload, for throughput and bound.
+    /// Seconds for each workload, for throughput, ycsb and bound.
     #[arg(long, value_name = "S", default_value_t = 4)]
     window: u64,
+    /// Keys, for ycsb.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    keys: usize,
     /// Only the rows whose name contains this, for throughput.
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
@@ -146,6 +151,10 @@ enum Trial {
     Chaos,
     /// Operations a second and their cost beside Apache ZooKeeper.
     Throughput,
+    /// The workloads of YCSB, beside Apache ZooKeeper and etcd.
+    Ycsb,
+    /// Sessions opened, with an ephemeral, and closed, for ten seconds or --seconds.
+    Churn,
     /// One write at a time, beside the bound that the machine sets and Apache ZooKeeper.
     Bound,
     /// Old values read at one server right after a write at another, beside Apache ZooKeeper.
@@ -236,9 +245,12 @@ impl Trial {
             Self::LargeWrites => busy::large_writes(settings).await,
             Self::Chaos => chaos::faults_of_every_kind(settings).await,
             Self::Regions => regions::take(settings).await,
-            Self::Throughput | Self::Bound | Self::StaleReads | Self::Idle => {
-                Err("a measurement is no trial".into())
-            }
+            Self::Throughput
+            | Self::Ycsb
+            | Self::Churn
+            | Self::Bound
+            | Self::StaleReads
+            | Self::Idle => Err("a measurement is no trial".into()),
         }
     }
 }
@@ -250,12 +262,31 @@ async fn measure(trial: Trial, args: &Args, settings: &Settings) -> Result<bool>
         Trial::Throughput => {
             throughput::take(&baton, rounds, window, args.rows.as_deref()).await?;
         }
+        Trial::Ycsb => ycsb::take(&baton, args.keys, window).await?,
+        Trial::Churn => churn(settings).await?,
         Trial::Bound => bound::take(&baton, rounds, window).await?,
         Trial::StaleReads => stale::take(&baton, rounds, STALE_WRITES).await?,
         Trial::Idle => idle::take(settings, args.check).await?,
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Sessions that come and go, with an ephemeral each, on three servers.
+async fn churn(settings: &Settings) -> Result<()> {
+    let ensemble = throughput::start(settings.target, &settings.baton()?).await?;
+    ensemble.wait_leader().await?;
+    let seconds = settings.limit.map_or(10, |limit| limit.as_secs());
+    let servers = ensemble.connect_string();
+    let churned = tokio::task::spawn_blocking(move || {
+        let clients = scale::Clients::of(&servers).map_err(|error| error.to_string())?;
+        scale::churn(&clients, seconds).map_err(|error| error.to_string())
+    });
+    println!(
+        "sessions opened, with an ephemeral, and closed in a second; p99: {}",
+        churned.await??
+    );
+    Ok(())
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
