@@ -5,10 +5,10 @@
 //! |---|---|
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
 //! | `holder_deaths` | the time from a holder's death to the next grant |
-//! | `scale` | many sessions and watches on one server |
 //! | `instructions` | the processor's instructions that a request takes |
 //! | `agent_soak` | memory and processor time of many guards of one agent |
 //! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
+//! | `scale` | many sessions and watches on one server |
 //! | `mutants`, `flakes`, `hazards` | tasks that check the tests |
 //! | `console_check` | the console's page in a headless browser |
 //! | `book` | the pages as a book with a search |
@@ -18,9 +18,9 @@
 //! | `peer/` | processes of other libraries, and who of them held when |
 //! | `secure` | servers with TLS and identities, and credentials of their clients |
 //! | `load_generator` | loads for the benchmarks, and what they measure |
+//! | `go_peers` | etcd, Redis and the program that measures them |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
-//! | `go_peers` | etcd, Redis and the program that measures them |
 //! | `figure` | measured series, kept and drawn |
 //! | `files`, `table`, `machine`, `executables`, `command` | what the tasks share |
 

@@ -63,10 +63,10 @@ struct Args {
     /// Nodes that `load` makes, and that `get`, `set` and `mixed` work on.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     nodes: usize,
-    /// Of a hundred operations of `mixed` this many read.
+    /// Share of the operations of `mixed` that read.
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u64).range(..=100))]
     reads: u64,
-    /// Some nodes are used more than others, by Zipf's law with the exponent 0.99.
+    /// Use some nodes more than others, by Zipf's law with the exponent 0.99.
     #[arg(long)]
     zipf: bool,
     /// Measure this long.

@@ -5,7 +5,7 @@ use baton_consensus::{MessageKind, Role};
 use crate::cluster::Cluster;
 use crate::several_voters::{three, ticks_until_it_campaigns};
 
-/// The ticks, of so many, in which the leader sends node 2 a heartbeat.
+/// The ticks in which the leader sends node 2 a heartbeat.
 fn heartbeats(cluster: &mut Cluster, ticks: u32) -> Vec<u32> {
     let mut is_sent = || {
         let sent = cluster.tick();
@@ -35,7 +35,7 @@ fn a_leader_sends_a_third_of_the_heartbeats_while_all_have_the_whole_log() {
 
 /// Half of the time between two looks is left for answers, wherever the heartbeats lie.
 #[test]
-fn r09_a_leader_sends_a_heartbeat_within_8_ticks_of_each_look_for_a_majority() {
+fn r09_a_leader_sends_a_heartbeat_after_each_look_in_time_for_answers() {
     const LOOKS: u32 = 16;
     for begin in 0..12 {
         let mut cluster = three();
