@@ -15,7 +15,6 @@ use raft::eraftpb::{
 };
 use raft::{RawNode, SnapshotStatus, StateRole};
 
-use self::heartbeats::QUIET_HEARTBEATS;
 use self::proofs::Proofs;
 use self::rollback::RefusedLeader;
 use crate::entry::{Entry, EntryKind, engine_change, from_raft, to_raft};
@@ -908,11 +907,11 @@ fn check_config(config: &Config) -> Result<(), ConsensusError> {
     if config.max_uncommitted_bytes == 0 {
         return refuse("max_uncommitted_bytes", 0, "use 1 or more");
     }
-    if config.election_ticks <= QUIET_HEARTBEATS as u32 * config.heartbeat_ticks {
+    if config.election_ticks <= 2 * config.heartbeat_ticks {
         return refuse(
             "election_ticks",
             u64::from(config.election_ticks),
-            "use more than three times heartbeat_ticks, four times is usual",
+            "use more than twice heartbeat_ticks, four times is usual",
         );
     }
     let (low, high) = config.campaign_ticks;
@@ -932,11 +931,11 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
         id: config.node_id,
         election_tick,
         // The heartbeats of a leader that has nothing to say: see `heartbeats`.
-        heartbeat_tick: QUIET_HEARTBEATS * config.heartbeat_ticks as usize,
+        heartbeat_tick: 2 * config.heartbeat_ticks as usize,
         // The engine's own random source never decides anything: see `timeouts`.
         min_election_tick: config.campaign_ticks.0 as usize,
         max_election_tick: config.campaign_ticks.1 as usize * STRETCH
-            + (QUIET_HEARTBEATS - 1) * config.heartbeat_ticks as usize
+            + config.heartbeat_ticks as usize
             + 1,
         applied,
         max_inflight_msgs: 128,

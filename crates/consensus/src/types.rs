@@ -43,16 +43,16 @@ pub struct Config {
     /// This node's id; not 0.
     pub node_id: u64,
     /// Ticks within which a leader must have heard of a majority, and for which a node that hears
-    /// of a leader votes for no other; more than three times `heartbeat_ticks`.
+    /// of a leader votes for no other; more than twice `heartbeat_ticks`.
     pub election_ticks: u32,
     /// Ticks without a leader after which a node campaigns: from the first to the second, both
     /// included, drawn again for each attempt; the first is at least `election_ticks`. A node to
-    /// which the leader has nothing to say waits for twice `heartbeat_ticks` more.
+    /// which the leader has nothing to say waits for `heartbeat_ticks` more.
     pub campaign_ticks: (u32, u32),
     /// Decides what is drawn. The same calls on nodes with the same seed have the same effects.
     pub seed: u64,
-    /// Ticks between a leader's heartbeats, three times as many while all nodes have the whole log;
-    /// at least 1.
+    /// Ticks between a leader's heartbeats, twice as many while all nodes have the whole log; at
+    /// least 1.
     pub heartbeat_ticks: u32,
     /// Bytes of proposals that may wait to be committed before
     /// [`ProposeError::TooMuchUncommitted`].
@@ -87,7 +87,7 @@ impl Config {
     }
 
     /// The settings of a node of several, for ticks of 25 ms: a leader that ends in silence is
-    /// replaced after 450 to 700 ms, 200 ms later where it had nothing to say.
+    /// replaced after 450 to 700 ms, 100 ms later where it had nothing to say.
     pub fn member(node_id: u64, seed: u64) -> Config {
         Config {
             node_id,

@@ -1,4 +1,4 @@
-//! Heartbeats of a leader, which go a third as often while it has nothing to say, and ticks that
+//! Heartbeats of a leader, which go half as often while it has nothing to say, and ticks that
 //! nothing comes of: an idle node sleeps through them. The engine sends the heartbeats of an idle
 //! leader, and this module those between them.
 
@@ -6,37 +6,26 @@ use raft::{INVALID_ID, ProgressState, StateRole};
 
 use super::Consensus;
 
-/// Heartbeats of which a leader that has nothing to say sends one.
-pub(super) const QUIET_HEARTBEATS: usize = 3;
-
 impl Consensus {
-    /// Sends the heartbeat of this tick that the engine does not send: between its own ones unless
-    /// nothing is to be said, and after the look whether a majority has answered where the next one
-    /// would leave little time for answers before the next look.
+    /// Sends the heartbeat of this tick that the engine does not send: halfway to its next one
+    /// unless nothing is to be said, and after the look whether a majority has answered, or a
+    /// hand-over that failed would leave little time for answers before the next look.
     pub(super) fn send_extra_heartbeat(&mut self) {
         let raft = &self.node.raft;
         let elapsed = raft.heartbeat_elapsed();
-        if elapsed == 0 {
-            return;
-        }
-        let is_due = elapsed.is_multiple_of(self.heartbeat_ticks) && !self.is_quiet();
-        let left = raft.heartbeat_timeout() - elapsed;
-        if is_due || (raft.election_elapsed == 0 && left > 2 * self.heartbeat_ticks) {
+        let is_halfway = elapsed == self.heartbeat_ticks && !self.is_quiet();
+        if is_halfway || (raft.election_elapsed == 0 && elapsed > 0) {
             self.node.ping();
         }
     }
 
     /// Ticks without a leader after which this node campaigns. Where its log has nothing that is
-    /// not committed the leader may send a third of the heartbeats, so it waits for two more: a
-    /// leader or a link may stand still for as long as when all are sent.
+    /// not committed the leader may send half the heartbeats, so it waits for one more: a leader or
+    /// a link may stand still for as long as when all are sent.
     pub(super) fn campaign_ticks(&self) -> usize {
         let raft = &self.node.raft;
         let is_idle = raft.leader_id != INVALID_ID && self.all_is_committed();
-        let more = match is_idle {
-            true => (QUIET_HEARTBEATS - 1) * self.heartbeat_ticks,
-            false => 0,
-        };
-        self.timeouts.current() + more
+        self.timeouts.current() + if is_idle { self.heartbeat_ticks } else { 0 }
     }
 
     fn all_is_committed(&self) -> bool {
@@ -70,9 +59,9 @@ impl Consensus {
         let idle = match raft.state {
             StateRole::Leader => {
                 let elapsed = raft.heartbeat_elapsed();
-                let next = match self.is_quiet() {
-                    true => raft.heartbeat_timeout(),
-                    false => (elapsed + 1).next_multiple_of(self.heartbeat_ticks),
+                let next = match elapsed < self.heartbeat_ticks && !self.is_quiet() {
+                    true => self.heartbeat_ticks,
+                    false => raft.heartbeat_timeout(),
                 };
                 left(next, elapsed).min(left(raft.election_timeout(), raft.election_elapsed))
             }

@@ -303,7 +303,7 @@ impl Cluster {
     /// The ticks between two heartbeats of a leader that has nothing to say, and what comes of
     /// them.
     pub fn heartbeat(&mut self) {
-        for _ in 0..3 * Config::member(1, 1).heartbeat_ticks {
+        for _ in 0..2 * Config::member(1, 1).heartbeat_ticks {
             self.tick();
         }
     }
