@@ -81,6 +81,20 @@ func number(at int) int {
 	return value
 }
 
+// sorted returns the measured times in order; there is at least one.
+func sorted(took []time.Duration) []time.Duration {
+	if len(took) == 0 {
+		log.Fatal("nothing was done within the time")
+	}
+	slices.Sort(took)
+	return took
+}
+
+// micros is the quantile of sorted times in microseconds.
+func micros(took []time.Duration, percent int) float64 {
+	return float64(took[len(took)*percent/100].Nanoseconds()) / 1e3
+}
+
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "ycsb" {
 		ycsb()
@@ -119,14 +133,10 @@ func main() {
 		})
 	}
 	group.Wait()
-	if len(all) == 0 {
-		log.Fatal("no lock was held within the time")
-	}
-	slices.Sort(all)
-	at := func(percent int) float64 { return float64(all[len(all)*percent/100].Nanoseconds()) / 1e3 }
+	all = sorted(all)
 	json.NewEncoder(os.Stdout).Encode(map[string]float64{
 		"ops_per_second": float64(len(all)) / until.Sub(from).Seconds(),
-		"p50_us":         at(50),
-		"p99_us":         at(99),
+		"p50_us":         micros(all, 50),
+		"p99_us":         micros(all, 99),
 	})
 }

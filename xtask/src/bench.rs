@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Seconds that each workload is measured.
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u32,
-    /// Bytes of each value of the raw workloads.
+    /// Bytes of each value.
     #[arg(long, value_name = "N", default_value_t = 100)]
     value_bytes: u32,
     /// Measure only these rows, for example set,get-1x1,handoff.
@@ -289,7 +289,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             });
             servers.push((target, server));
         }
-        let raw = [format!("--value-bytes={}", args.value_bytes)];
+        let options = [format!("--value-bytes={}", args.value_bytes)];
         for round in 1..=args.rounds {
             for case in RAW.iter().chain(&RECIPES).filter(|case| wanted(case.name)) {
                 for (target, server) in &servers {
@@ -299,7 +299,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     );
                     let measurements = book.entry((case.name, Taker::Ours(*target))).or_default();
                     let reached = (&*server.addr(), server.pid()?);
-                    measure(case, reached, args.seconds, &raw, measurements)?;
+                    measure(case, reached, args.seconds, &options, measurements)?;
                 }
                 let Some(peer) = peer(case) else { continue };
                 for (target, server) in &servers {

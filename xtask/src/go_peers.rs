@@ -1,10 +1,12 @@
 //! Servers of others that a program in Go measures, and that program (`xtask/go`).
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use baton_testkit::free_addr;
 
 use crate::command::target_dir;
 use crate::process::{OwnedChild, succeed};
@@ -32,7 +34,7 @@ pub(crate) fn program() -> Result<PathBuf> {
 pub(crate) fn etcd(dir: &Path, count: usize) -> Result<Servers> {
     let mut members = Vec::new();
     for number in 0..count {
-        let [clients, peers] = [free_port()?, free_port()?].map(|port| format!("127.0.0.1:{port}"));
+        let [clients, peers] = [free_addr()?, free_addr()?].map(|address| address.to_string());
         members.push((format!("etcd-{number}"), clients, peers));
     }
     let cluster = members
@@ -59,12 +61,12 @@ pub(crate) fn etcd(dir: &Path, count: usize) -> Result<Servers> {
 /// Starts a server of Redis that syncs every write, with its data in `dir`.
 pub(crate) fn redis(dir: &Path) -> Result<Servers> {
     std::fs::create_dir_all(dir)?;
-    let port = free_port()?;
+    let address = free_addr()?;
     let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--appendonly", "yes"]);
+    command.args(["--port", &address.port().to_string(), "--appendonly", "yes"]);
     command.args(["--appendfsync", "always", "--save", ""]);
     command.arg("--dir").arg(dir);
-    start(vec![(command, format!("127.0.0.1:{port}"))])
+    start(vec![(command, address.to_string())])
 }
 
 /// Starts all and waits until each serves.
@@ -89,9 +91,4 @@ fn start(commands: Vec<(Command, String)>) -> Result<Servers> {
         children,
         addresses,
     })
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
 }

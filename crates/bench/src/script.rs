@@ -141,36 +141,24 @@ impl Script {
             return None;
         }
         self.issued += 1;
-        let mut delete_after = false;
+        let made = Self::created(self.workload, turn);
         let path = self.paths.get(place).map_or("", String::as_str);
         let get = |path| Request::GetData { path, watch: false };
+        let create = |path| self.names.create(path, &self.value, CreateMode::Persistent);
         let request = match self.workload {
             Workload::Get => get(path),
             Workload::Mixed if turn * self.reads % 100 < self.reads => get(path),
-            Workload::Create => {
-                self.scratch = self.names.created(self.connection, turn);
-                self.names
-                    .create(&self.scratch, &self.value, CreateMode::Persistent)
+            Workload::Latest if !turn.is_multiple_of(READS_TO_CREATE + 1) => {
+                let newest = made - 1 - place as u64 % made;
+                self.scratch = self.names.created(self.connection, newest);
+                get(&self.scratch)
             }
-            Workload::Load => self.names.create(path, &self.value, CreateMode::Persistent),
-            Workload::Latest => {
-                let newest = Self::created(self.workload, turn + 1) - 1;
-                let is_new = turn.is_multiple_of(READS_TO_CREATE + 1);
-                let back = if is_new {
-                    0
-                } else {
-                    place as u64 % (newest + 1)
-                };
-                self.scratch = self.names.created(self.connection, newest - back);
-                match is_new {
-                    true => self
-                        .names
-                        .create(&self.scratch, &self.value, CreateMode::Persistent),
-                    false => get(&self.scratch),
-                }
+            Workload::Create | Workload::Latest => {
+                self.scratch = self.names.created(self.connection, made);
+                create(&self.scratch)
             }
+            Workload::Load => create(path),
             Workload::Churn => {
-                delete_after = true;
                 self.names
                     .create(path, &self.value, CreateMode::EphemeralSequential)
             }
@@ -180,7 +168,7 @@ impl Script {
                 version: -1,
             },
         };
-        Some((request, delete_after))
+        Some((request, self.workload == Workload::Churn))
     }
 
     /// Place of the node of this turn among those that it may be. Connections start at different

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use baton_testkit::Target;
 
-use super::throughput::{Case, ClientTarget, measure, start};
+use super::throughput::{Case, ClientTarget, HEAP, measure, start};
 use crate::load_generator::Measurements;
 use crate::machine::{LogFile, MESSAGE_BYTES, connection, serve};
 use crate::table::{markdown, quantile, ratio, show};
@@ -58,8 +58,8 @@ fn bare_writes(folder: &Path, window: Duration, forwarded: bool) -> Result<Vec<D
 /// Measures `set`, 1×1, through the leader and a follower, beside Apache ZooKeeper and the bound,
 /// in turn, and prints the table.
 pub(super) async fn take(baton: &Path, rounds: usize, seconds: u64) -> Result<()> {
-    let zookeeper = start(Target::ZooKeeper, baton).await?;
-    let ours = start(Target::Baton, baton).await?;
+    let zookeeper = start(Target::ZooKeeper, baton, HEAP).await?;
+    let ours = start(Target::Baton, baton, HEAP).await?;
     let folder = tempfile::tempdir()?;
     let mut rows = Vec::new();
     for through in [ClientTarget::Leader, ClientTarget::Follower] {

@@ -9,8 +9,8 @@
 //! | module | owns |
 //! |---|---|
 //! | `bound` | one write at a time, beside a loop that does only what no server can do without |
-//! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `ycsb` | the workloads of YCSB, beside Apache ZooKeeper and etcd |
+//! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `chaos` | faults of every kind in random order |
 //! | `lock` | `baton lock` held, and handed on, through every fault |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
@@ -274,7 +274,7 @@ async fn measure(trial: Trial, args: &Args, settings: &Settings) -> Result<bool>
 
 /// Sessions that come and go, with an ephemeral each, on three servers.
 async fn churn(settings: &Settings) -> Result<()> {
-    let ensemble = throughput::start(settings.target, &settings.baton()?).await?;
+    let ensemble = throughput::start(settings.target, &settings.baton()?, throughput::HEAP).await?;
     ensemble.wait_leader().await?;
     let seconds = settings.limit.map_or(10, |limit| limit.as_secs());
     let servers = ensemble.connect_string();

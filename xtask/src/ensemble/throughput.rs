@@ -10,8 +10,8 @@ use crate::load_generator::{Load, Measurements};
 use crate::table::markdown;
 use crate::{Result, machine};
 
-/// A heap that is never short, and both compilers.
-const JAVA: [&str; 2] = ["-Xmx1g", "-XX:+UseSerialGC"];
+/// A heap that is never short.
+pub(super) const HEAP: &str = "-Xmx1g";
 
 /// To whom the clients connect.
 #[derive(Debug, Clone, Copy)]
@@ -76,15 +76,22 @@ impl Case {
     }
 }
 
-/// Starts three servers to be measured.
-pub(super) async fn start(target: Target, baton: &Path) -> Result<Ensemble> {
+/// Starts three servers to be measured; Java with this heap and both compilers.
+pub(super) async fn start(target: Target, baton: &Path, heap: &str) -> Result<Ensemble> {
     let options = ServerOptions {
         baton: Some(baton.to_owned()),
         wires: None,
-        java_machine: JAVA.map(str::to_owned).into(),
+        java_machine: [heap, "-XX:+UseSerialGC"].map(str::to_owned).into(),
         ..ServerOptions::default()
     };
     Ok(Ensemble::start_processes(target, SERVERS, options).await?)
+}
+
+/// The processes of the servers.
+pub(super) fn pids(ensemble: &Ensemble) -> Result<Vec<u32>> {
+    let pids = ensemble.servers().iter().map(TestServer::pid);
+    let pids: Option<Vec<u32>> = pids.collect();
+    Ok(pids.ok_or("a server does not run")?)
 }
 
 /// Takes the measurements of the rows whose name contains `rows`, and prints them.
@@ -96,7 +103,7 @@ pub(super) async fn take(
 ) -> Result<()> {
     let mut ensembles = Vec::new();
     for target in [Target::ZooKeeper, Target::Baton] {
-        ensembles.push(start(target, baton).await?);
+        ensembles.push(start(target, baton, HEAP).await?);
     }
     let is_asked_for = |case: &&Case| rows.is_none_or(|rows| case.label().contains(rows));
     let cases: Vec<&Case> = CASES.iter().filter(is_asked_for).collect();
@@ -134,14 +141,12 @@ pub(super) async fn measure(
         Some(server) => server.connect_string(),
         None => ensemble.connect_string(),
     };
-    let pids = ensemble.servers().iter().map(TestServer::pid);
-    let pids: Option<Vec<u32>> = pids.collect();
     let load = Load {
         workload: case.workload,
         connections: case.connections,
         in_flight: case.in_flight,
         servers: &servers,
-        pids: &pids.ok_or("a server does not run")?,
+        pids: &pids(ensemble)?,
         seconds,
     };
     measured.take(&load, &[])

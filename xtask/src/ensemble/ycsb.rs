@@ -5,17 +5,18 @@
 use std::path::Path;
 use std::process::Command;
 
-use baton_testkit::{Ensemble, ServerOptions, Target, TestServer};
+use baton_testkit::Target;
 
 use super::stage::SERVERS;
+use super::throughput;
 use crate::command::output;
 use crate::load_generator::{Load, Measurements};
 use crate::process::{OwnedChild, server_name, work_dir};
 use crate::table::{markdown, ratio, show};
 use crate::{Result, go_peers, machine};
 
-/// A heap for a million znodes, and both compilers.
-const JAVA: [&str; 2] = ["-Xmx3g", "-XX:+UseSerialGC"];
+/// A heap for a million znodes.
+const HEAP: &str = "-Xmx3g";
 const CONNECTIONS: u32 = 16;
 const IN_FLIGHT: u32 = 32;
 const VALUE_BYTES: usize = 64;
@@ -84,17 +85,9 @@ async fn ours(
     keys: usize,
     seconds: u64,
 ) -> Result<Vec<Measurements>> {
-    let options = ServerOptions {
-        baton: Some(baton.to_owned()),
-        wires: None,
-        java_machine: JAVA.map(str::to_owned).into(),
-        ..ServerOptions::default()
-    };
-    let ensemble = Ensemble::start_processes(target, SERVERS, options).await?;
+    let ensemble = throughput::start(target, baton, HEAP).await?;
     ensemble.wait_leader().await?;
-    let pids = ensemble.servers().iter().map(TestServer::pid);
-    let pids: Option<Vec<u32>> = pids.collect();
-    let pids = pids.ok_or("a server does not run")?;
+    let pids = throughput::pids(&ensemble)?;
     let mut all = Vec::new();
     for workload in &WORKLOADS {
         eprintln!("{}: {}", server_name(target), workload.what);
