@@ -48,7 +48,8 @@ struct Args {
     /// Certificates of the authorities that sign the servers', for tls://.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// Connections, spread over the servers in turn [default: 16; handoff 8; lock and queue 1].
+    /// Connections, spread over the servers in turn [default: 16; handoff and election 8; lock,
+    /// queues, work and replace 1].
     #[arg(long, value_name = "N")]
     connections: Option<usize>,
     /// Requests kept in flight on each connection.
@@ -126,8 +127,13 @@ enum Workload {
     /// Replace the only node of a wait queue by a new one at its end, in one change, with nobody to
     /// wait for or to notify: the least that a hand-off costs the server in any recipe.
     Replace,
-    /// Offer an item and poll one; one operation is the pair.
+    /// Several candidates for one leadership; each resigns at once. One operation is an election,
+    /// its latency the time from the resignation to the next leader's election.
+    Election,
+    /// Offer an item to one queue and take one; one operation is the pair.
     Queue,
+    /// Offer an item to one locking queue, lock one and consume it; one operation is all three.
+    LockingQueue,
     /// Claim an item of a work queue and acknowledge it; one operation is the pair. The items are
     /// put meanwhile, 500 at a time.
     Work,
@@ -148,8 +154,12 @@ impl Args {
     /// Connections of this run.
     fn connections(&self) -> usize {
         let usual = match self.workload {
-            Workload::Lock | Workload::Replace | Workload::Queue | Workload::Work => 1,
-            Workload::Handoff => 8,
+            Workload::Lock
+            | Workload::Replace
+            | Workload::Queue
+            | Workload::LockingQueue
+            | Workload::Work => 1,
+            Workload::Handoff | Workload::Election => 8,
             _ => 16,
         };
         self.connections.unwrap_or(usual).max(1)
@@ -214,7 +224,9 @@ fn measure(args: &Args) -> Result<Report> {
             Workload::Lock
             | Workload::Handoff
             | Workload::Replace
+            | Workload::Election
             | Workload::Queue
+            | Workload::LockingQueue
             | Workload::Work => recipes::run_recipe(args).await,
             _ => load::run_raw(args).await,
         }

@@ -1,12 +1,13 @@
-//! The recipes' workloads: lock, hand-off and queue, as a program that uses the library would run
-//! them, each client with a session of its own.
+//! The recipes' workloads: lock, hand-off, election and queue, as a program that uses the library
+//! would run them, each client with a session of its own.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use baton::queue::LockingQueue;
 use baton::work_queue::{Claim, WorkItem};
-use baton::{Client, DistributedQueue, Mutex, WorkQueue};
+use baton::{Client, DistributedQueue, LeaderElection, Mutex, WorkQueue};
 use baton_client::{Config, CreateMode, Op, OpResult, Session};
 use tokio::runtime::Handle;
 
@@ -36,13 +37,14 @@ pub(crate) async fn run_recipe(args: &Args) -> Result<Report> {
         config = config.tls(tls);
     }
     let window = Window::new(args);
+    let resigned = Rc::new(Cell::new(Instant::now()));
     let mut clients = Vec::new();
     let mut tasks = Vec::new();
     for n in 0..args.connections() {
         let client = Client::connect(config.clone()).await?;
         let path = match args.workload {
-            Workload::Handoff => format!("{root}/line"),
-            _ => format!("{root}/line{n}"),
+            Workload::Lock | Workload::Replace | Workload::Work => format!("{root}/line{n}"),
+            _ => format!("{root}/line"),
         };
         let of_task = Rc::clone(&window);
         let task = match args.workload {
@@ -50,6 +52,16 @@ pub(crate) async fn run_recipe(args: &Args) -> Result<Report> {
                 let queue = DistributedQueue::new(&client, &path)?;
                 let item = vec![b'v'; args.value_bytes];
                 window.spawn(async move { pass_items(&queue, &item, &of_task).await })
+            }
+            Workload::LockingQueue => {
+                let queue = LockingQueue::new(&client, &path)?;
+                let item = vec![b'v'; args.value_bytes];
+                window.spawn(async move { consume_items(&queue, &item, &of_task).await })
+            }
+            Workload::Election => {
+                let election = LeaderElection::new(&client, &path)?;
+                let resigned = Rc::clone(&resigned);
+                window.spawn(async move { elect(&election, &resigned, &of_task).await })
             }
             Workload::Replace => {
                 let session = client.session().await?;
@@ -163,8 +175,30 @@ async fn pass_items(queue: &DistributedQueue, item: &[u8], window: &Window) -> R
     while !window.stopping() {
         let begin = Instant::now();
         queue.offer(item).await?;
-        queue.poll().await?;
+        queue.take().await?;
         window.count().one(begin.elapsed());
+    }
+    Ok(())
+}
+
+async fn consume_items(queue: &LockingQueue, item: &[u8], window: &Window) -> Result<()> {
+    while !window.stopping() {
+        let begin = Instant::now();
+        queue.offer(item).await?;
+        queue.take().await?.consume().await?;
+        window.count().one(begin.elapsed());
+    }
+    Ok(())
+}
+
+/// Leads and resigns at once until the run stops. A turn counts from the last resignation of any
+/// candidate to the next leader's election.
+async fn elect(election: &LeaderElection, resigned: &Cell<Instant>, window: &Window) -> Result<()> {
+    while !window.stopping() {
+        let leadership = election.campaign().await?;
+        window.count().one(resigned.get().elapsed());
+        resigned.set(Instant::now());
+        leadership.resign().await?;
     }
     Ok(())
 }

@@ -43,9 +43,9 @@ async fn server() -> Server {
 async fn every_workload_gives_measurements_and_leaves_nothing_behind() {
     let server = server().await;
     let servers = server.connect_string();
-    for workload in [
-        "set", "get", "create", "churn", "mixed", "latest", "lock", "handoff", "replace", "queue",
-    ] {
+    let raw = "set get create churn mixed latest".split(' ');
+    let recipes = "lock handoff replace election queue locking-queue".split(' ');
+    for workload in raw.chain(recipes) {
         let options = &["--ops", "200", "--connections", "2", "--nodes", "10"];
         let report = report(workload, &servers, options).await;
         assert_eq!(report["workload"], workload);
