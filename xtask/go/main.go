@@ -1,7 +1,7 @@
-// Measures a lock of etcd (its own concurrency recipe) or of Redis (SET NX, released by a script):
-// cycles of lock and unlock a second, over all clients. One client measures the uncontended lock;
-// several contend, and then every grant is a hand-off. Prints one JSON object. With `ycsb` for its
-// first argument it measures other loads of etcd: see ycsb.go.
+// Measures a lock, an election or a queue of etcd (its own recipes), or a lock (SET NX, released by
+// a script) or a list of Redis: cycles a second, over all clients. One client measures the
+// uncontended lock; several contend, and then every grant is a hand-off. Prints one JSON object.
+// With `ycsb` for its first argument it measures other loads of etcd: see ycsb.go.
 package main
 
 import (
@@ -12,12 +12,15 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	etcd "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	recipes "go.etcd.io/etcd/client/v3/experimental/recipes"
 )
 
 // Lease of a lock, as the peers' sessions have it.
@@ -26,9 +29,24 @@ const lease = 30 * time.Second
 // A Redis client polls: nothing tells it of a release.
 const poll = time.Millisecond
 
-type mutex interface {
-	Lock(context.Context) error
-	Unlock(context.Context) error
+var item = strings.Repeat("v", 100)
+
+type step func(context.Context) error
+
+// A cycle is repeated; it returns how long it took.
+type cycle func(context.Context) (time.Duration, error)
+
+// timed is the cycle of these steps.
+func timed(steps ...step) cycle {
+	return func(ctx context.Context) (time.Duration, error) {
+		begun := time.Now()
+		for _, step := range steps {
+			if err := step(ctx); err != nil {
+				return 0, err
+			}
+		}
+		return time.Since(begun), nil
+	}
 }
 
 type redisMutex struct {
@@ -57,20 +75,67 @@ func (m redisMutex) Unlock(ctx context.Context) error {
 	return err
 }
 
-func connect(server, address string, client int) (mutex, error) {
+func connect(server, recipe, address string, number int) (cycle, error) {
 	if server == "redis" {
-		client := redisMutex{redis.NewClient(&redis.Options{Addr: address}), strconv.Itoa(client)}
-		return client, nil
+		return ofRedis(recipe, address, number)
 	}
-	connection, err := etcd.New(etcd.Config{Endpoints: []string{address}, DialTimeout: 10 * time.Second})
+	return ofEtcd(recipe, address)
+}
+
+func ofRedis(recipe, address string, number int) (cycle, error) {
+	client := redis.NewClient(&redis.Options{Addr: address})
+	switch recipe {
+	case "lock", "handoff":
+		mutex := redisMutex{client, strconv.Itoa(number)}
+		return timed(mutex.Lock, mutex.Unlock), nil
+	case "queue":
+		return timed(
+			func(ctx context.Context) error { return client.LPush(ctx, "queue", item).Err() },
+			func(ctx context.Context) error { return client.BRPop(ctx, 0, "queue").Err() },
+		), nil
+	}
+	return nil, fmt.Errorf("Redis has no %s", recipe)
+}
+
+// When the last leader began to resign, since `start`.
+var resigned atomic.Int64
+var start = time.Now()
+
+// elect leads and resigns at once. It takes from the last leader's resignation to being elected.
+func elect(election *concurrency.Election) cycle {
+	return func(ctx context.Context) (time.Duration, error) {
+		if err := election.Campaign(ctx, "candidate"); err != nil {
+			return 0, err
+		}
+		elected := time.Since(start)
+		took := elected - time.Duration(resigned.Swap(int64(elected)))
+		return took, election.Resign(ctx)
+	}
+}
+
+func ofEtcd(recipe, address string) (cycle, error) {
+	client, err := etcd.New(etcd.Config{Endpoints: []string{address}, DialTimeout: 10 * time.Second})
 	if err != nil {
 		return nil, err
 	}
-	session, err := concurrency.NewSession(connection, concurrency.WithTTL(int(lease.Seconds())))
+	session, err := concurrency.NewSession(client, concurrency.WithTTL(int(lease.Seconds())))
 	if err != nil {
 		return nil, err
 	}
-	return concurrency.NewMutex(session, "/lock"), nil
+	switch recipe {
+	case "lock", "handoff":
+		mutex := concurrency.NewMutex(session, "/lock")
+		return timed(mutex.Lock, mutex.Unlock), nil
+	case "election":
+		return elect(concurrency.NewElection(session, "/election")), nil
+	case "queue":
+		queue := recipes.NewQueue(client, "/queue")
+		return timed(
+			func(context.Context) error { return queue.Enqueue(item) },
+			func(context.Context) error { _, err := queue.Dequeue(); return err },
+		), nil
+	}
+	return nil, fmt.Errorf("etcd has no %s", recipe)
 }
 
 func number(at int) int {
@@ -100,31 +165,29 @@ func main() {
 		ycsb()
 		return
 	}
-	if len(os.Args) != 6 {
-		log.Fatal("usage: locks etcd|redis ADDRESS CLIENTS WARM_UP_SECONDS SECONDS")
+	if len(os.Args) != 7 {
+		log.Fatal("usage: etcd|redis RECIPE ADDRESS CLIENTS WARM_UP_SECONDS SECONDS")
 	}
-	clients := number(3)
-	from := time.Now().Add(time.Duration(number(4)) * time.Second)
-	until := from.Add(time.Duration(number(5)) * time.Second)
+	recipe, address := os.Args[2], os.Args[3]
+	from := time.Now().Add(time.Duration(number(5)) * time.Second)
+	until := from.Add(time.Duration(number(6)) * time.Second)
 	var all []time.Duration
 	var lock sync.Mutex
 	var group sync.WaitGroup
-	for client := range clients {
-		mutex, err := connect(os.Args[1], os.Args[2], client)
+	for client := range number(4) {
+		cycle, err := connect(os.Args[1], recipe, address, client)
 		if err != nil {
 			log.Fatal(err)
 		}
 		group.Go(func() {
 			var took []time.Duration
 			for begun := time.Now(); begun.Before(until); begun = time.Now() {
-				if err := mutex.Lock(context.Background()); err != nil {
+				one, err := cycle(context.Background())
+				if err != nil {
 					log.Fatal(err)
 				}
-				if err := mutex.Unlock(context.Background()); err != nil {
-					log.Fatal(err)
-				}
-				if ended := time.Now(); begun.After(from) && ended.Before(until) {
-					took = append(took, ended.Sub(begun))
+				if begun.After(from) && time.Now().Before(until) {
+					took = append(took, one)
 				}
 			}
 			lock.Lock()

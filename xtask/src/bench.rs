@@ -5,13 +5,13 @@
 //! | module | owns |
 //! |---|---|
 //! | `curves` | the figures |
-//! | `locks` | the figures of locks, beside etcd and Redis too |
+//! | `recipes` | locks, elections and queues beside etcd's and Redis's too |
 //! | `tls` | with TLS and without, beside Apache ZooKeeper with TLS |
 //! | `handshakes`, `storm` | what a handshake costs the server; thousands of them at once |
 
 mod curves;
 mod handshakes;
-mod locks;
+mod recipes;
 mod storm;
 mod tls;
 
@@ -40,7 +40,8 @@ pub(crate) struct Args {
     /// Bytes of each value.
     #[arg(long, value_name = "N", default_value_t = 100)]
     value_bytes: u32,
-    /// Measure only these rows, for example set,get-1x1,handoff.
+    /// Measure only these rows, for example set,get-1x1,handoff; with --curves recipes: locks,
+    /// elections, queues, locking-queues.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
     /// Measure TLS instead: set, get, set-1x1, get-1x1 with it and without, handshakes, storm.
@@ -139,6 +140,8 @@ const LOCK: Case = case(
 );
 const HANDOFF: Case = case("handoff", "contended hand-offs, 8 clients", "handoff", 8, 1);
 
+const QUEUE: Case = case("queue", "queue offer + take, one client", "queue", 1, 1);
+
 const WORK: Case = case(
     "work",
     "work queue claim + acknowledge, one client, one by one",
@@ -184,7 +187,7 @@ const RECIPES: [Case; 11] = [
             &HANDOFF,
         )
     },
-    case("queue", "queue offer + poll, one client", "queue", 1, 1),
+    QUEUE,
     WORK,
     variant(
         "work-pipelined",
@@ -246,7 +249,14 @@ fn peer(case: &Case) -> Option<Peer> {
 fn curator(case: &Case, addr: &str, seconds: u32) -> Result<Command> {
     let mut command = java::program("CuratorBench")?;
     let (clients, seconds) = (case.connections.to_string(), seconds.to_string());
-    command.args([addr, "/curator-bench", &clients, "3", &seconds]);
+    command.args([
+        addr,
+        "/curator-bench",
+        &clients,
+        "3",
+        &seconds,
+        case.workload,
+    ]);
     Ok(command)
 }
 

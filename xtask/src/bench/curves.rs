@@ -29,8 +29,8 @@ pub(super) enum Curve {
     Sessions,
     /// Cost beside watches, and their memory.
     Watches,
-    /// Locks, beside those of Curator, kazoo, etcd and Redis.
-    Locks,
+    /// Locks, elections and queues, beside those of Curator, kazoo, etcd and Redis.
+    Recipes,
 }
 
 impl Curve {
@@ -43,7 +43,7 @@ impl Curve {
             Self::Children => [Some("cost-children"), None],
             Self::Sessions => [Some("cost-sessions"), Some("memory-sessions")],
             Self::Watches => [Some("cost-watches"), Some("memory-watches")],
-            Self::Locks => [None, None],
+            Self::Recipes => [None, None],
         }
     }
 }
@@ -210,8 +210,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let dir = work_dir(args.dir.as_deref())?;
     let run = machine::run(dir.path())?;
     for curve in &args.curves {
-        if *curve == Curve::Locks {
-            super::locks::run(&baton, dir.path(), &run)?;
+        if *curve == Curve::Recipes {
+            super::recipes::run(args, &baton, dir.path(), &run)?;
             continue;
         }
         let (mut points, mut memory) = (Points::new(), None);
@@ -239,7 +239,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 Curve::Children => measured.children(args.most)?,
                 Curve::Sessions => memory = measured.sessions(args.most)?,
                 Curve::Watches => memory = measured.watches(args.most)?,
-                Curve::Locks => {}
+                Curve::Recipes => {}
             }
         }
         for (figure, points) in curve.figures().iter().zip([Some(points), memory]) {
