@@ -1,6 +1,9 @@
 //! `cargo xtask scale`: what many sessions and watches cost one server, how long one change takes
 //! to reach all who watch it, and how they come back after the server was killed. The clients are
-//! sockets with plain frames, so that they cost little beside the server.
+//! sockets with plain frames, so that they cost little beside the server. `faults` has what befalls
+//! a server that has them.
+
+mod faults;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -47,6 +50,13 @@ pub(crate) struct Args {
     /// Seconds for which all sessions are idle, and for which sessions are opened and closed.
     #[arg(long, value_name = "N", default_value_t = 20)]
     seconds: u64,
+    /// Instead of all costs, measure faults beside the sessions: a snapshot, clients that never
+    /// read, `kill -9`, a full disk (which needs leave to mount). Fails if a session is lost.
+    #[arg(long)]
+    faults: bool,
+    /// The number of znodes, with --faults.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    nodes: usize,
     /// Folder for the server's data [default: the build's folder].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -130,7 +140,12 @@ impl Clients {
             stream.map_err(|error| format!("connection {number}: {error}; raise ulimit -n"))?;
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(4 * SESSION))?;
         Ok(stream)
+    }
+
+    fn one(&self) -> Result<Client> {
+        Ok(self.open(1, &[])?.pop().ok_or("no session")?)
     }
 
     /// Opens `count` sessions, or takes `past` ones up again.
@@ -190,34 +205,44 @@ fn ms(times: &mut [Duration], of_thousand: usize) -> String {
     show(quantile(times, of_thousand).as_secs_f64() * 1e3)
 }
 
-/// Times of reads and writes of one client, nine to one.
-fn foreground(client: &mut Client) -> Result<Vec<Duration>> {
-    let set = Request::SetData {
-        path: "/foreground",
-        data: Some(&[7; 100]),
+fn set<'a>(path: &'a str, data: &'a [u8]) -> Request<'a> {
+    Request::SetData {
+        path,
+        data: Some(data),
         version: -1,
-    };
+    }
+}
+
+/// Times of requests of one client, of which one in so many writes, until it has done enough.
+fn foreground(
+    client: &mut Client,
+    one_write_in: usize,
+    is_enough: impl Fn(usize) -> bool,
+) -> Result<Vec<Duration>> {
+    let set = set("/foreground", &[7; 100]);
     let get = Request::GetData {
         path: "/foreground",
         watch: false,
     };
     let mut times = Vec::new();
-    for number in 0..2_000 {
+    while !is_enough(times.len()) {
+        let is_write = times.len() % one_write_in == one_write_in - 1;
         let begun = Instant::now();
-        client.call(if number % 10 == 0 { &set } else { &get })?;
-        times.push(begun.elapsed());
+        match client.call(if is_write { &set } else { &get })? {
+            0 => times.push(begun.elapsed()),
+            code => return Err(format!("/foreground: error {code}").into()),
+        }
     }
     Ok(times)
 }
 
-fn create(client: &mut Client, path: &str, mode: CreateMode) -> Result<()> {
+fn new_node(path: &str, mode: CreateMode) -> Request<'_> {
     let acl = vec![Acl::open_unsafe()];
-    match client.call(&Request::Create(Create::new(
-        path,
-        Some(&[7; 100]),
-        acl,
-        mode,
-    )))? {
+    Request::Create(Create::new(path, Some(&[7; 100]), acl, mode))
+}
+
+fn create(client: &mut Client, path: &str, mode: CreateMode) -> Result<()> {
+    match client.call(&new_node(path, mode))? {
         0 => Ok(()),
         code => Err(format!("create {path}: error {code}").into()),
     }
@@ -257,14 +282,7 @@ fn fan_out(clients: &mut [Client], bystanders: &mut [Client]) -> Result<(Duratio
         let notified = (|| {
             let (writer, watchers) = clients.split_first_mut().ok_or("no clients")?;
             let begun = Instant::now();
-            writer.send(
-                1,
-                &Request::SetData {
-                    path: WATCHED,
-                    data: None,
-                    version: -1,
-                },
-            )?;
+            writer.send(1, &set(WATCHED, &[]))?;
             for client in watchers {
                 match client.receive()? {
                     (xid::NOTIFICATION, _) => {}
@@ -292,8 +310,7 @@ pub(crate) fn churn(clients: &Clients, seconds: u64) -> Result<String> {
         let mut times = Vec::new();
         while Instant::now() < until {
             let begun = Instant::now();
-            let mut opened = clients.open(1, &[])?;
-            let client = opened.first_mut().ok_or("no session")?;
+            let client = &mut clients.one()?;
             let path = format!("/churn-{thread}-{}", times.len());
             create(client, &path, CreateMode::Ephemeral)?;
             match client.call(&Request::CloseSession)? {
@@ -318,15 +335,14 @@ pub(crate) fn churn(clients: &Clients, seconds: u64) -> Result<String> {
     Ok(format!("{}, {} ms", show(rate), ms(&mut all, 990)))
 }
 
-/// Pings of all sessions, three in their timeout; the share of a core that the server needs.
-fn idle(server: &Server, clients: &mut [Client], seconds: u64) -> Result<f64> {
+/// Has each session ping three times in its timeout, until it is over.
+fn ping_until(clients: &mut [Client], is_over: impl Fn() -> bool) -> Result<()> {
     let step = Duration::from_millis(100);
     let steps_of_a_round = usize::try_from(SESSION.as_millis() / 3 / step.as_millis())?;
     let each = clients.len().div_ceil(steps_of_a_round).max(1);
-    let before = cpu_seconds(server.pid()?).ok_or("the server has ended")?;
     let begun = Instant::now();
     let mut chunks = 0;
-    while begun.elapsed() < Duration::from_secs(seconds) {
+    while !is_over() {
         let from = chunks % steps_of_a_round * each;
         let some = clients.iter_mut().skip(from).take(each);
         for client in some {
@@ -337,12 +353,51 @@ fn idle(server: &Server, clients: &mut [Client], seconds: u64) -> Result<f64> {
         let due = begun + step * u32::try_from(chunks)?;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
+    Ok(())
+}
+
+/// The share of a core that the server needs for the pings of all sessions.
+fn idle(server: &Server, clients: &mut [Client], seconds: u64) -> Result<f64> {
+    let before = cpu_seconds(server.pid()?).ok_or("the server has ended")?;
+    let begun = Instant::now();
+    ping_until(clients, || begun.elapsed().as_secs() >= seconds)?;
     let after = cpu_seconds(server.pid()?).ok_or("the server has ended")?;
     Ok((after - before) / begun.elapsed().as_secs_f64() * 100.0)
 }
 
+/// Kills the server and starts it again. The sessions that are back, each with 10 watches, how
+/// many are lost, and the times.
+fn come_back(
+    server: &mut Server,
+    clients: &Clients,
+    sessions: Vec<Client>,
+) -> Result<(Vec<Client>, usize, String)> {
+    let past = sessions.iter().map(|it| (it.session, it.password));
+    let past: Vec<_> = past.collect();
+    server.kill();
+    drop(sessions);
+    let restart = server.restart()?;
+    let begun = Instant::now();
+    let mut back = clients.open(past.len(), &past)?;
+    for number in 0..10 {
+        let path = format!("{WATCHED}/back-{number}");
+        let watch = Request::Exists {
+            path: &path,
+            watch: true,
+        };
+        ask_all(&mut back, 1, &watch)?;
+    }
+    let lost = back.iter().filter(|client| client.session == 0).count();
+    let took = begun.elapsed().as_secs_f64();
+    let text = format!("serves after {restart:.1?}, all back in {took:.1} s more, {lost} lost");
+    Ok((back, lost, text))
+}
+
 /// Runs the task.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.faults {
+        return faults::run(args);
+    }
     let dir = work_dir(args.dir.as_deref())?;
     let mut server = Server::start(Target::Baton, &build_baton()?, dir.path())?;
     let clients = Clients::of(&server.addr())?;
@@ -357,7 +412,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     create(first, WATCHED, CreateMode::Persistent)?;
     create(first, "/foreground", CreateMode::Persistent)?;
     let at_rest = memory(&server)?;
-    let mut alone = foreground(first)?;
+    let mut alone = foreground(first, 10, |done| done == 2_000)?;
     row(
         "gets and sets of one client, nine to one, beside no other session: p50, p99",
         format!("{} ms, {} ms", ms(&mut alone, 500), ms(&mut alone, 990)),
@@ -378,7 +433,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         format!("{percent:.1} %"),
     );
     let first = others.first_mut().ok_or("no session")?;
-    let mut beside = foreground(first)?;
+    let mut beside = foreground(first, 10, |done| done == 2_000)?;
     row(
         &format!("the same gets and sets beside {count} sessions"),
         format!("{} ms, {} ms", ms(&mut beside, 500), ms(&mut beside, 990)),
@@ -424,32 +479,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         churn(&clients, args.seconds)?,
     );
 
-    let past: Vec<_> = sessions
-        .iter()
-        .map(|it| (it.session, it.password))
-        .collect();
-    server.kill();
-    drop(sessions);
-    let restart = server.restart()?;
-    let begun = Instant::now();
-    let mut back = clients.open(count, &past)?;
-    for number in 0..10 {
-        let path = format!("{WATCHED}/back-{number}");
-        ask_all(
-            &mut back,
-            1,
-            &Request::Exists {
-                path: &path,
-                watch: true,
-            },
-        )?;
-    }
-    let lost = back.iter().filter(|client| client.session == 0).count();
     row(
-        &format!(
-            "the server killed and started again ({restart:.1?}): {count} sessions back, with 10 watches each"
-        ),
-        format!("{:.1} s, {lost} lost", begun.elapsed().as_secs_f64()),
+        &format!("the server killed and started again: {count} sessions, with 10 watches each"),
+        come_back(&mut server, &clients, sessions)?.2,
     );
     println!("{}", markdown(&["quantity", "measured"], &rows));
     println!("{}", machine::describe());
