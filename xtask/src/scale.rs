@@ -213,7 +213,7 @@ fn set<'a>(path: &'a str, data: &'a [u8]) -> Request<'a> {
     }
 }
 
-/// Times of requests of one client, of which one in so many writes, until it has done enough.
+/// Times of requests of one client, one write in `one_write_in`, until it has done enough.
 fn foreground(
     client: &mut Client,
     one_write_in: usize,

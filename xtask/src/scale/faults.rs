@@ -20,7 +20,7 @@ use crate::process::{Server, build_baton, succeed, work_dir};
 use crate::table::{latencies, markdown};
 use crate::{Result, machine};
 
-/// Who may ask for a snapshot: `super` with the password `admin`.
+/// Identity that may ask for a snapshot: `super` with the password `admin`.
 const SUPERUSER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 /// Memory that such a client may cost: twice what the server keeps for it.
 const SILENT_BYTES: f64 = (32 << 20) as f64;
@@ -67,7 +67,7 @@ impl Stage {
         })
     }
 
-    /// Does this while each session pings and one client reads, and writes once in so many
+    /// Does this while each session pings and one client reads, and writes once in `one_write_in`
     /// requests. Returns the latencies of that client too.
     fn beside<T>(
         &mut self,
@@ -133,8 +133,10 @@ impl Stage {
             let took = begun.elapsed().as_secs_f64();
             let more = most / 1e6;
             let text = format!("closed after {took:.1} s, {more:.1} MB more at most");
-            let is_bounded = most <= SILENT_BYTES;
-            Ok(is_bounded.then_some(text.clone()).ok_or(text)?)
+            if most > SILENT_BYTES {
+                return Err(format!("a client that never reads: {text}").into());
+            }
+            Ok(text)
         })?;
         Ok(format!("{text}; {latencies}"))
     }
