@@ -41,8 +41,9 @@ final class ScriptedAgent {
         socket = folder.resolve("sock");
         var listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
         listener.bind(UnixDomainSocketAddress.of(socket));
-        socket.toFile().deleteOnExit();
+        // The last that is asked for is deleted first.
         folder.toFile().deleteOnExit();
+        socket.toFile().deleteOnExit();
         Check.start(() -> {
             while (true) {
                 SocketChannel channel = listener.accept();

@@ -4,11 +4,13 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.github.batonlocks.Agent;
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.Comparator;
 import java.util.List;
 import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
 import net.javacrumbs.shedlock.core.LockConfiguration;
@@ -42,7 +44,13 @@ class BatonLockProviderTest extends AbstractExtensibleLockProviderIntegrationTes
         process.waitFor();
         // The agent has started a server of this folder, whose number is in its file.
         String lock = Files.readString(folder.resolve("data").resolve("LOCK"));
-        ProcessHandle.of(Long.parseLong(lock.trim().split("\\s+")[0])).ifPresent(ProcessHandle::destroy);
+        ProcessHandle.of(Long.parseLong(lock.trim().split("\\s+")[0])).ifPresent(server -> {
+            server.destroy();
+            server.onExit().join();
+        });
+        try (var files = Files.walk(folder)) {
+            files.sorted(Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
+        }
     }
 
     @Override
