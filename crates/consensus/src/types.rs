@@ -47,12 +47,15 @@ pub struct Config {
     pub election_ticks: u32,
     /// Ticks without a leader after which a node campaigns: from the first to the second, both
     /// included, drawn again for each attempt; the first is at least `election_ticks`. A node to
-    /// which the leader has nothing to say waits for `heartbeat_ticks` more.
+    /// which the leader has nothing to say waits for longer by `election_ticks` less
+    /// `heartbeat_ticks`.
     pub campaign_ticks: (u32, u32),
     /// Decides what is drawn. The same calls on nodes with the same seed have the same effects.
     pub seed: u64,
-    /// Ticks between a leader's heartbeats, twice as many while all nodes have the whole log; at
-    /// least 1.
+    /// Ticks between a leader's heartbeats; at least 1. While all nodes have the whole log, twice
+    /// that, or `election_ticks` where it sleeps through [`idle_ticks`].
+    ///
+    /// [`idle_ticks`]: crate::Consensus::idle_ticks
     pub heartbeat_ticks: u32,
     /// Bytes of proposals that may wait to be committed before
     /// [`ProposeError::TooMuchUncommitted`].
@@ -87,7 +90,7 @@ impl Config {
     }
 
     /// The settings of a node of several, for ticks of 25 ms: a leader that ends in silence is
-    /// replaced after 450 to 700 ms, 100 ms later where it had nothing to say.
+    /// replaced after 450 to 700 ms, 300 ms later where it had nothing to say.
     pub fn member(node_id: u64, seed: u64) -> Config {
         Config {
             node_id,

@@ -1,6 +1,7 @@
-//! Heartbeats of a leader, which go half as often while it has nothing to say, and ticks that
-//! nothing comes of: an idle node sleeps through them. The engine sends the heartbeats of an idle
-//! leader, and this module those between them.
+//! Heartbeats of a leader, which go half as often while it has nothing to say, and ticks that an
+//! idle node may sleep through. The engine sends the heartbeats of an idle leader, and this module
+//! those between them. A leader that sleeps sends one with each look whether a majority has
+//! answered.
 
 use raft::{INVALID_ID, ProgressState, StateRole};
 
@@ -20,12 +21,16 @@ impl Consensus {
     }
 
     /// Ticks without a leader after which this node campaigns. Where its log has nothing that is
-    /// not committed the leader may send half the heartbeats, so it waits for one more: a leader or
-    /// a link may stand still for as long as when all are sent.
+    /// not committed the leader may sleep from look to look, so it waits for that much more: a
+    /// leader or a link may stand still for as long as when all heartbeats are sent.
     pub(super) fn campaign_ticks(&self) -> usize {
         let raft = &self.node.raft;
         let is_idle = raft.leader_id != INVALID_ID && self.all_is_committed();
-        self.timeouts.current() + if is_idle { self.heartbeat_ticks } else { 0 }
+        let sleep = match is_idle {
+            true => raft.election_timeout() - self.heartbeat_ticks,
+            false => 0,
+        };
+        self.timeouts.current() + sleep
     }
 
     fn all_is_committed(&self) -> bool {
@@ -44,7 +49,7 @@ impl Consensus {
             && others.all(|(_, it)| it.matched == last && it.state == ProgressState::Replicate)
     }
 
-    /// Ticks that nothing comes of, because each timeout is further away: their caller may make
+    /// Ticks that nobody waits for, because each timeout is further away: their caller may make
     /// them later, all at once, if it makes them before it handles a message.
     pub fn idle_ticks(&self) -> u32 {
         let raft = &self.node.raft;
@@ -58,12 +63,16 @@ impl Consensus {
         let left = |timeout: usize, elapsed: usize| timeout.saturating_sub(elapsed + 1);
         let idle = match raft.state {
             StateRole::Leader => {
+                let look = left(raft.election_timeout(), raft.election_elapsed);
                 let elapsed = raft.heartbeat_elapsed();
-                let next = match elapsed < self.heartbeat_ticks && !self.is_quiet() {
+                let next = match elapsed < self.heartbeat_ticks {
                     true => self.heartbeat_ticks,
                     false => raft.heartbeat_timeout(),
                 };
-                left(next, elapsed).min(left(raft.election_timeout(), raft.election_elapsed))
+                match self.is_quiet() {
+                    true => look,
+                    false => left(next, elapsed).min(look),
+                }
             }
             StateRole::Follower => left(self.campaign_ticks(), raft.election_elapsed),
             _ => 0,
