@@ -26,10 +26,6 @@ impl CoreDriver {
             self.backlog.take(&mut work);
             let work = self.set_reconfigures_apart(work);
             self.plan_batches(work);
-            if self.log.is_inline() {
-                // What comes while it is written makes the next one.
-                break;
-            }
         }
         self.backlog.put_back(&mut self.held);
     }

@@ -70,22 +70,19 @@ fn a_session_does_not_end_while_its_re_attachment_waits_for_an_entry() {
     let (state, mut core) = driven_by(&FaultStorage::new(), simulated());
     let session = opened(&state, &mut core).session();
     runtime.block_on(tokio::time::advance(Duration::from_secs(3600)));
-    let [first, second, again] = [(); 3].map(|()| state.open(Peer::Local).unwrap());
+    let others = [(); 4].map(|()| state.open(Peer::Local).unwrap());
+    let again = state.open(Peer::Local).unwrap();
     let reattach = Kind::Reattach {
         session,
         timeout_ms: 1000,
         mirror_read_only: false,
     };
-    // Each of the first two fills an entry.
+    // Each of the others fills an entry, and all of them a turn.
     let large = vec![7; 1 << 20];
-    turn(
-        &mut core,
-        &[
-            (&first, open_session(), &large),
-            (&second, open_session(), &large),
-            (&again, reattach, &[7; PASSWORD_BYTES]),
-        ],
-    );
+    let others = others.iter().map(|other| (other, open_session(), &*large));
+    let mut requests: Vec<(&Arc<Conn>, Kind, &[u8])> = others.collect();
+    requests.push((&again, reattach, &[7; PASSWORD_BYTES]));
+    turn(&mut core, &requests);
     assert!(core.backlog.has_handshakes());
     while core.backlog.has_handshakes() {
         turn(&mut core, &[]);
