@@ -261,6 +261,16 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Number of files that the process has open; 0 where the system does not say. Linux has it as the
+/// folder's size since 6.2; listing a file takes 3 µs, and each connection is one.
+pub(crate) fn open_files() -> u64 {
+    let folder = "/proc/self/fd";
+    match std::fs::metadata(folder).map_or(0, |folder| folder.len()) {
+        0 => std::fs::read_dir(folder).map_or(0, |files| files.count() as u64),
+        size => size,
+    }
+}
+
 /// Number of files that the process may open; `None`: no limit.
 pub(crate) fn open_files_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
@@ -350,5 +360,17 @@ mod tests {
         ] {
             assert_eq!(date(seconds * 1000), written);
         }
+    }
+    #[test]
+    fn open_files_are_as_many_as_are_listed() {
+        let before = open_files();
+        let held: Vec<_> = (0..1_000)
+            .map(|_| std::fs::File::open("/dev/null").unwrap())
+            .collect();
+        let listed = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
+        // Other tests open and close files meanwhile.
+        assert!(open_files().abs_diff(listed) < 300, "{listed}");
+        assert!(open_files() > before + 700 || listed == 0);
+        drop(held);
     }
 }

@@ -131,8 +131,6 @@ pub(super) struct Sample<'a> {
     quotas: Vec<QuotaState>,
     /// Time left to the attached session that is nearest to its end.
     least_time_left_ms: u64,
-    open_files: u64,
-    max_files: u64,
     /// `None`: the server stands alone.
     ensemble: Option<EnsembleStatus>,
 }
@@ -156,7 +154,6 @@ impl<'a> Sample<'a> {
         };
         let connections = state.all_connections();
         let waiting = connections.iter().map(|conn| conn.waiting_bytes());
-        let (open_files, max_files) = file_descriptors();
         Self {
             state,
             stats: &state.stats,
@@ -178,8 +175,6 @@ impl<'a> Sample<'a> {
             reply_sizes: facts::reply_sizes(state),
             quotas,
             least_time_left_ms: facts::least_time_left_ms(state, &connections),
-            open_files,
-            max_files,
             ensemble: members::status(state),
         }
     }
@@ -284,9 +279,9 @@ static TABLE: &[Metric] = metrics! {
         "Always 0: every session is in the log."
     Gauge "uptime" => |s| Value::Count(s.state.time.uptime_ms());
         "Milliseconds since the start."
-    Gauge "open_file_descriptor_count" => |s| Value::Count(s.open_files);
+    Gauge "open_file_descriptor_count" => |_| Value::Count(facts::open_files());
         "Open files and sockets of the process."
-    Gauge "max_file_descriptor_count" => |s| Value::Count(s.max_files);
+    Gauge "max_file_descriptor_count" => |_| Value::Count(facts::open_files_limit().unwrap_or(0));
         "Files and sockets that the process may open."
     Gauge "last_client_response_size" => |s| Value::Signed(s.reply_sizes.0);
         "Bytes of the last answer to a request; -1 before the first."
@@ -595,9 +590,3 @@ static TABLE: &[Metric] = metrics! {
     };
         "Of the leader: for each other server, the newest log entry that it is known to have."
 };
-
-/// Open and allowed; 0 where the system does not say.
-fn file_descriptors() -> (u64, u64) {
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
-    (open, facts::open_files_limit().unwrap_or(0))
-}
