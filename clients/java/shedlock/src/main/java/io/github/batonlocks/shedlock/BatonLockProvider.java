@@ -70,7 +70,9 @@ public final class BatonLockProvider implements ExtensibleLockProvider {
 
         @Override
         protected void doUnlock() {
-            var rest = Duration.between(ClockProvider.now(), lockConfiguration.getUnlockTime());
+            // Read first: it is the clock's time where nothing is left.
+            var until = lockConfiguration.getUnlockTime();
+            var rest = Duration.between(ClockProvider.now(), until);
             try {
                 if (rest.compareTo(SHORTEST) < 0) {
                     agent.releaseHold(path, token);

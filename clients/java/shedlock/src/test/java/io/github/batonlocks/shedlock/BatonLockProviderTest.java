@@ -8,10 +8,14 @@ import java.io.File;
 import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Clock;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.ZoneId;
+import java.time.ZoneOffset;
 import java.util.Comparator;
 import java.util.List;
+import net.javacrumbs.shedlock.core.ClockProvider;
 import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.test.support.AbstractExtensibleLockProviderIntegrationTest;
@@ -71,6 +75,38 @@ class BatonLockProviderTest extends AbstractExtensibleLockProviderIntegrationTes
     private List<?> holders(String name) {
         String path = new BatonLockProvider(agent, "/jobs").path(name);
         return (List<?>) agent.locks(path).get("holders");
+    }
+
+    @Test
+    void unlockingReleasesTheLockHoweverLongItTakes() {
+        // Of ShedLock's clock, which shows whole milliseconds, two readings often differ by one.
+        ClockProvider.setClock(new Clock() {
+            private long passed;
+
+            @Override
+            public Instant instant() {
+                passed += 60_000;
+                return Instant.now().plusMillis(passed);
+            }
+
+            @Override
+            public ZoneId getZone() {
+                return ZoneOffset.UTC;
+            }
+
+            @Override
+            public Clock withZone(ZoneId zone) {
+                return this;
+            }
+        });
+        try {
+            var configuration = new LockConfiguration(
+                    ClockProvider.now(), "slow", Duration.ofDays(1), Duration.ZERO);
+            getLockProvider().lock(configuration).orElseThrow().unlock();
+            assertUnlocked("slow");
+        } finally {
+            ClockProvider.setClock(Clock.systemUTC());
+        }
     }
 
     @Test
