@@ -934,7 +934,7 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
         heartbeat_tick: 2 * config.heartbeat_ticks as usize,
         // The engine's own random source never decides anything: see `timeouts`.
         min_election_tick: config.campaign_ticks.0 as usize,
-        max_election_tick: config.campaign_ticks.1 as usize * STRETCH + election_tick + 1,
+        max_election_tick: config.campaign_ticks.1 as usize * STRETCH + election_tick,
         applied,
         max_inflight_msgs: 128,
         max_size_per_msg: config.max_uncommitted_bytes.min(256 << 10),

@@ -33,6 +33,20 @@ fn a_leader_sends_half_the_heartbeats_while_all_have_the_whole_log() {
     assert_eq!(heartbeats_of_32_ticks(&mut cluster)[0], 4);
 }
 
+#[test]
+fn a_leader_sleeps_from_heartbeat_to_heartbeat_while_one_lacks_something() {
+    let mut cluster = three();
+    cluster.cut(1, 3);
+    cluster.propose(1, "a");
+    cluster.settle();
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        idle.push(cluster.node(1).consensus.idle_ticks());
+        cluster.tick();
+    }
+    assert_eq!(idle, [3, 2, 1, 0, 3, 2, 1, 0]);
+}
+
 /// The time for answers is the whole one between two looks, wherever the heartbeats lie.
 #[test]
 fn r09_a_leader_sends_a_heartbeat_after_each_look_for_a_majority() {
