@@ -93,8 +93,8 @@ impl CoreDriver {
         self.install_when_durable(newest)
     }
 
-    /// Ticks that the core sleeps through: nothing comes of them, and nothing else is awaited that
-    /// is looked at with each tick.
+    /// Ticks that the core sleeps through: nobody waits for what comes of them, and nothing else is
+    /// awaited that is looked at with each tick.
     pub(crate) fn idle_ticks(&self) -> u32 {
         let is_quiet = !self.log.is_busy()
             && self.outstanding.batches() == 0
