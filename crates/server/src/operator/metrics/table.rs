@@ -153,7 +153,10 @@ impl<'a> Sample<'a> {
             )
         };
         let connections = state.all_connections();
-        let waiting = connections.iter().map(|conn| conn.waiting_bytes());
+        let waiting: Vec<u64> = connections
+            .iter()
+            .map(|conn| conn.waiting_bytes())
+            .collect();
         Self {
             state,
             stats: &state.stats,
@@ -169,8 +172,8 @@ impl<'a> Sample<'a> {
                 .iter()
                 .filter(|conn| conn.attached().is_some())
                 .count(),
-            outbound_bytes: waiting.clone().sum(),
-            outbound_bytes_max: waiting.max().unwrap_or(0),
+            outbound_bytes: waiting.iter().sum(),
+            outbound_bytes_max: waiting.iter().copied().max().unwrap_or(0),
             bytes: state.transferred_bytes(),
             reply_sizes: facts::reply_sizes(state),
             quotas,
