@@ -51,12 +51,26 @@ pub(crate) async fn run_recipe(args: &Args) -> Result<Report> {
             Workload::Queue => {
                 let queue = DistributedQueue::new(&client, &path)?;
                 let item = vec![b'v'; args.value_bytes];
-                window.spawn(async move { pass_items(&queue, &item, &of_task).await })
+                window.spawn(async move {
+                    let pass = async || {
+                        queue.offer(&item).await?;
+                        queue.take().await?;
+                        Ok(())
+                    };
+                    repeat(&of_task, pass).await
+                })
             }
             Workload::LockingQueue => {
                 let queue = LockingQueue::new(&client, &path)?;
                 let item = vec![b'v'; args.value_bytes];
-                window.spawn(async move { consume_items(&queue, &item, &of_task).await })
+                window.spawn(async move {
+                    let pass = async || {
+                        queue.offer(&item).await?;
+                        queue.take().await?.consume().await?;
+                        Ok(())
+                    };
+                    repeat(&of_task, pass).await
+                })
             }
             Workload::Election => {
                 let election = LeaderElection::new(&client, &path)?;
@@ -87,7 +101,10 @@ pub(crate) async fn run_recipe(args: &Args) -> Result<Report> {
                 let turns = args.turns;
                 window.spawn(async move {
                     match turns {
-                        Turns::Awaited => take_turns(&mutex, &of_task).await,
+                        Turns::Awaited => {
+                            let turn = async || Ok(mutex.acquire().await?.release().await?);
+                            repeat(&of_task, turn).await
+                        }
                         Turns::Pipelined => take_turns_pipelined(&mutex, &of_task).await,
                         Turns::Requeued => take_turns_requeued(&mutex, &of_task).await,
                     }
@@ -110,19 +127,18 @@ pub(crate) async fn run_recipe(args: &Args) -> Result<Report> {
     report.map(|(report, _)| report)
 }
 
-/// Acquires and releases until the run stops. A turn counts from the wish to the release.
-async fn take_turns(mutex: &Mutex, window: &Window) -> Result<()> {
+/// Does this again and again until the run stops.
+async fn repeat(window: &Window, operation: impl AsyncFn() -> Result<()>) -> Result<()> {
     while !window.stopping() {
         let begin = Instant::now();
-        let guard = mutex.acquire().await?;
-        guard.release().await?;
+        operation().await?;
         window.count().one(begin.elapsed());
     }
     Ok(())
 }
 
-/// The same with the release and the next acquisition in one packet. A turn counts from there
-/// to the grant.
+/// Acquires, with the release and the next acquisition in one packet. A turn counts from there to
+/// the grant.
 async fn take_turns_pipelined(mutex: &Mutex, window: &Window) -> Result<()> {
     let mut guard = mutex.acquire().await?;
     while !window.stopping() {
@@ -169,26 +185,6 @@ async fn replace(session: &Session, mutex: &Mutex, window: &Window) -> Result<()
         window.count().one(begin.elapsed());
     }
     session.delete(&own, None).await.map_err(Into::into)
-}
-
-async fn pass_items(queue: &DistributedQueue, item: &[u8], window: &Window) -> Result<()> {
-    while !window.stopping() {
-        let begin = Instant::now();
-        queue.offer(item).await?;
-        queue.take().await?;
-        window.count().one(begin.elapsed());
-    }
-    Ok(())
-}
-
-async fn consume_items(queue: &LockingQueue, item: &[u8], window: &Window) -> Result<()> {
-    while !window.stopping() {
-        let begin = Instant::now();
-        queue.offer(item).await?;
-        queue.take().await?.consume().await?;
-        window.count().one(begin.elapsed());
-    }
-    Ok(())
 }
 
 /// Leads and resigns at once until the run stops. A turn counts from the last resignation of any
