@@ -64,6 +64,20 @@ pub async fn srvr(server: SocketAddr, key: &str) -> io::Result<Option<String>> {
     Ok(answer.lines().find_map(value))
 }
 
+/// One value of `mntr`, such as `znode_count`; `None` if the server does not report it as a whole
+/// number.
+///
+/// # Errors
+/// As [`four_letter_word`].
+pub async fn metric(server: SocketAddr, name: &str) -> io::Result<Option<u64>> {
+    let answer = four_letter_word(server, "mntr").await?;
+    let value = |line: &str| {
+        let (key, value) = line.split_once('\t')?;
+        (key.strip_prefix("zk_")? == name).then(|| value.parse().ok())?
+    };
+    Ok(answer.lines().find_map(value))
+}
+
 /// A znode as a test sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Znode {

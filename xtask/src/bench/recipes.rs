@@ -44,7 +44,7 @@ clock before that; token";
 const RETURNS: &str = "an item of a dead consumer returns; a live one that lost it must ask";
 
 /// Library whose recipe is measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 enum Library {
     Baton,
     Curator,
@@ -169,7 +169,9 @@ fn name(library: Library) -> String {
     match library {
         Library::Curator => format!("Curator {} on {on}", java::version("curator-recipes")),
         Library::Kazoo => format!("kazoo on {on}"),
-        other => format!("{other:?}").replace("Etcd", "etcd"),
+        Library::Baton => "Baton".to_owned(),
+        Library::Etcd => "etcd".to_owned(),
+        Library::Redis => "Redis".to_owned(),
     }
 }
 

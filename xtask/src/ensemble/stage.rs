@@ -260,10 +260,8 @@ impl Stage {
         loop {
             let mut terms = Vec::new();
             for server in servers {
-                let shown = inspect::four_letter_word(server.addr(), "mntr").await;
-                let shown = shown.unwrap_or_default();
-                let line = shown.lines().find(|line| line.contains("baton_term"));
-                terms.extend(line.and_then(|line| line.split('\t').nth(1)?.parse::<u64>().ok()));
+                let term = inspect::metric(server.addr(), "baton_term").await;
+                terms.extend(term.ok().flatten());
             }
             if terms.len() == servers.len() {
                 return Ok(terms.into_iter().max().unwrap_or_default());

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use baton_proto::{AddWatchMode, CreateMode, Request};
-use baton_testkit::{ServerOptions, Target, free_addr};
+use baton_testkit::{ServerOptions, Target, free_addr, inspect};
 use tempfile::TempDir;
 
 use super::{AT_ONCE, Args, Client, Clients, SESSION, WATCHED};
@@ -112,11 +112,11 @@ impl Stage {
         let path = long_path();
         let (text, latencies) = self.beside(10, |server, clients| {
             let mut writer = clients.one()?;
-            let connections = metric(server, "num_alive_connections")?;
+            let connections = clients.metric("num_alive_connections")?;
             let mut silent = clients.one()?;
             (0..times).try_for_each(|_| silent.send(1, request))?;
             let (begun, mut most) = (Instant::now(), 0.0);
-            while metric(server, "num_alive_connections")? > connections {
+            while clients.metric("num_alive_connections")? > connections {
                 if begun.elapsed() > 3 * SESSION {
                     return Err("a client that never reads was not closed".into());
                 }
@@ -155,6 +155,15 @@ impl Stage {
     }
 }
 
+impl Clients {
+    /// A value of `mntr` of the first server.
+    fn metric(&self, name: &str) -> Result<u64> {
+        let server = *self.to.first().ok_or("no server")?;
+        let value = self.runtime.block_on(inspect::metric(server, name))?;
+        Ok(value.ok_or_else(|| format!("no {name}"))?)
+    }
+}
+
 /// A path that makes events large.
 fn long_path() -> String {
     format!("/{}", "x".repeat(1_000))
@@ -166,22 +175,6 @@ fn answered(client: &mut Client, count: usize) -> Result<()> {
         0 => Ok(()),
         code => Err(format!("a write: error {code}").into()),
     })
-}
-
-/// The whole answer to a text.
-fn ask(server: &str, text: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(server)?;
-    stream.write_all(text.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-fn metric(server: &Server, name: &str) -> Result<u64> {
-    let all = ask(&server.addr(), "mntr")?;
-    let mut lines = all.lines().filter_map(|line| line.split_once('\t'));
-    let value = lines.find_map(|(key, value)| (key.strip_prefix("zk_")? == name).then_some(value));
-    Ok(value.ok_or_else(|| format!("no {name}"))?.parse()?)
 }
 
 /// A small file system, which ends with its owner.
@@ -213,12 +206,12 @@ fn full_disk(
 ) -> Result<()> {
     let mut stage = Stage::start(baton, disk, args.sessions, args.nodes / 10)?;
     let filler = disk.join("filler");
-    let ((mut writer, sent), reads) = stage.beside(usize::MAX, |server, clients| {
+    let ((mut writer, sent), reads) = stage.beside(usize::MAX, |_, clients| {
         let mut writer = clients.one()?;
         let mut file = File::create(&filler)?;
         while file.write_all(&[1; 4096]).is_ok() {}
         let mut sent = 0;
-        while metric(server, "baton_disk_full")? == 0 {
+        while clients.metric("baton_disk_full")? == 0 {
             writer.send(1, &set("/foreground", &[7; 100_000]))?;
             sent += 1;
         }
@@ -250,12 +243,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let mut stage = Stage::start(&baton, dir.path(), args.sessions, args.nodes)?;
     row("before a snapshot", stage.undisturbed(args.seconds)?);
-    let http = stage.http.to_string();
+    let http = stage.http;
     let (took, during) = stage.beside(10, |_, _| {
         let begun = Instant::now();
         let path = "/commands/snapshot?streaming=false";
         let head = "Host: localhost\r\nAuthorization: digest super:admin";
-        let answer = ask(&http, &format!("GET {path} HTTP/1.0\r\n{head}\r\n\r\n"))?;
+        let mut stream = TcpStream::connect(http)?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n{head}\r\n\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
         answer
             .contains(" 200 OK")
             .then(|| begun.elapsed())
