@@ -169,8 +169,9 @@ impl Config {
     }
 
     /// Sets the limit on one connection attempt to one address, handshake included. By default the
-    /// session timeout, or a quarter of it for a session that is to be taken up again, divided by
-    /// the number of servers; at least 100 ms and at most 5 s.
+    /// session timeout or [`Config::connect_within`], whichever is shorter, or a quarter of the
+    /// timeout for a session that is to be taken up again, divided by the number of addresses; at
+    /// least 100 ms and at most 5 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
@@ -380,10 +381,10 @@ impl Config {
         self.tls_asked && self.tls.is_none()
     }
 
-    pub(crate) fn attempt_timeout(&self, session_timeout: Duration) -> Duration {
+    /// Time for one attempt, where this many addresses share `total`.
+    pub(crate) fn attempt_timeout(&self, total: Duration, addresses: usize) -> Duration {
         self.connect_timeout.unwrap_or_else(|| {
-            let share =
-                session_timeout / u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1);
+            let share = total / u32::try_from(addresses).unwrap_or(u32::MAX).max(1);
             share.clamp(Duration::from_millis(100), Duration::from_secs(5))
         })
     }

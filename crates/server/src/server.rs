@@ -221,6 +221,7 @@ impl Server {
         let (end, ended) = watch::channel(None);
         let cancelled = StopWhenCancelled(Arc::default());
         let stop = Arc::clone(&cancelled.0);
+        let is_member = options.ensemble.is_some();
         let core = std::thread::Builder::new()
             .name("baton-core".to_owned())
             .spawn(move || match &options.ensemble {
@@ -230,7 +231,11 @@ impl Server {
                 }
                 Some(_) => member_thread(options, audit, storage, &starting, &stop, started, &end),
             })?;
-        let state = match outcome.await {
+        let outcome = tokio::select! {
+            outcome = outcome => outcome,
+            never = accept::turn_away(&listeners), if is_member => match never {},
+        };
+        let state = match outcome {
             Ok(outcome) => outcome?,
             Err(_) => return Err(ServerError::Defect.into()),
         };

@@ -307,9 +307,12 @@ async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
         let inner = core.inner.lock();
         (inner.timeout, inner.identity.id != 0)
     };
-    // A third of the timeout is left when a dead link is noticed: one silent address must not use
-    // it up.
-    let patience = config.attempt_timeout(if reattach { timeout / 4 } else { timeout });
+    // Silent addresses must not use up the time before the last one is tried. A third of the
+    // timeout is left when a dead link is noticed.
+    let round_limit = match reattach {
+        true => timeout / 4,
+        false => timeout.min(config.connect_within),
+    };
     let mut pauses = Pauses::new(timeout);
     let mut hosts = config.hosts.clone();
     let mut round = 0;
@@ -330,6 +333,8 @@ async fn keep_trying(core: &Arc<Core>, last: &mut LastFailure) -> Attempt {
                     Vec::new()
                 }
             };
+            let addresses = hosts.len().saturating_sub(1) + endpoints.len();
+            let patience = config.attempt_timeout(round_limit, addresses);
             for endpoint in endpoints {
                 let server = format!("{shown} ({endpoint})");
                 last.begin(&server, ConnectStage::Connecting);

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use baton_client::{
-    Client, Clock, ConnectError, EndReason, EventKind, LeaseMode, LeaseOptions, OpCode, Session,
-    State,
+    Client, Clock, Config, ConnectError, EndReason, EventKind, LeaseMode, LeaseOptions, OpCode,
+    Session, State,
 };
 use baton_proto::{ErrorCode, MultiOp, MultiResult, Request, Response};
 
@@ -749,6 +749,19 @@ async fn h32_a_silent_address_does_not_use_up_the_time_that_is_left() {
     settle().await;
     assert_eq!(s.state(), State::Connected { epoch: 2 });
     drop((peer, silent));
+}
+
+#[tokio::test(start_paused = true)]
+async fn h32_silent_servers_do_not_use_up_the_time_before_the_last_one_is_tried() {
+    let mut world = FakeServers::new();
+    // Less than the session timeout, which three servers would share otherwise.
+    let config = Config::new("server:1,server:2,server:3").unwrap();
+    let config = world.configured(config).connect_within(T / 2);
+    let connect = tokio::spawn(Session::connect(config));
+    let silent = [world.accept_raw().await, world.accept_raw().await];
+    let _peer = world.accept(SESSION).await;
+    connect.await.unwrap().unwrap();
+    drop(silent);
 }
 
 #[tokio::test(start_paused = true)]

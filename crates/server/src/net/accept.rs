@@ -1,8 +1,10 @@
 //! Accepts connections and runs the task of each.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 
 use baton_tree::Identity;
@@ -69,6 +71,22 @@ pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener, tls: Opt
             }
         }
     }
+}
+
+/// Closes the connections that clients open, until it is dropped: while a member starts, which may
+/// take long or wait for other servers, they are to try the next server at once.
+pub(crate) async fn turn_away(listeners: &[(Listener, Option<PortTls>)]) -> Infallible {
+    std::future::poll_fn(|context| {
+        for (listener, _) in listeners {
+            let Listener::Tcp(listener) = listener else {
+                continue;
+            };
+            // After an error they wait in the system's queue.
+            while let Poll::Ready(Ok(_)) = listener.poll_accept(context) {}
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// A connection that was accepted.

@@ -36,21 +36,31 @@ fn free_address() -> String {
     }
 }
 
+/// The settings of a server of several, with a port for clients that the system chooses.
+fn member(server_id: u8, servers: &BTreeMap<u64, String>) -> Options {
+    Options {
+        listen: vec!["127.0.0.1:0".to_owned()],
+        server_id,
+        ensemble: Some(EnsembleOptions {
+            servers: servers.clone(),
+            ..EnsembleOptions::default()
+        }),
+        reap_interval: REAP_INTERVAL,
+        ..Options::default()
+    }
+}
+
+/// Addresses for three servers.
+fn three_addresses() -> BTreeMap<u64, String> {
+    (1..=3).map(|id| (id, free_address())).collect()
+}
+
 /// An ensemble of three servers, with their data in memory.
 async fn three() -> BTreeMap<u64, Server> {
-    let servers: BTreeMap<u64, String> = (1..=3).map(|id| (id, free_address())).collect();
+    let servers = three_addresses();
     let starting: Vec<_> = (1..=3)
         .map(|id| {
-            let options = Options {
-                listen: vec!["127.0.0.1:0".to_owned()],
-                server_id: id,
-                ensemble: Some(EnsembleOptions {
-                    servers: servers.clone(),
-                    ..EnsembleOptions::default()
-                }),
-                reap_interval: REAP_INTERVAL,
-                ..Options::default()
-            };
+            let options = member(id, &servers);
             let storage = Arc::new(MemoryStorage::new());
             let start = tokio::spawn(Server::start_with(options, storage));
             (u64::from(id), start)
@@ -124,6 +134,30 @@ async fn read_frame(client: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length as usize];
     client.read_exact(&mut bytes).await.ok()?;
     Some(bytes)
+}
+
+/// It may wait for long; the others of a client's list do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_waits_for_others_leaves_no_client_without_an_answer() {
+    let mut options = member(1, &three_addresses());
+    let address = free_address();
+    options.listen = vec![address.clone()];
+    let start = Server::start_with(options, Arc::new(MemoryStorage::new()));
+    let start = tokio::spawn(start);
+    // It listens soon, and starts never.
+    let asked = async {
+        for _connection in 0..3 {
+            let mut client = loop {
+                match TcpStream::connect(&address).await {
+                    Ok(client) => break client,
+                    Err(_) => sleep(Duration::from_millis(5)).await,
+                }
+            };
+            assert_eq!(read_frame(&mut client).await, None);
+        }
+    };
+    timeout(LONG, asked).await.unwrap();
+    start.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,8 +43,12 @@ impl FakeServers {
     }
 
     pub fn config(&self) -> Config {
-        Config::new("server:1")
-            .unwrap()
+        self.configured(Config::new("server:1").unwrap())
+    }
+
+    /// The configuration with the clock and the transport of this world.
+    pub fn configured(&self, config: Config) -> Config {
+        config
             .session_timeout(T)
             .lease(LeaseOptions {
                 tick: Some(TICK),
